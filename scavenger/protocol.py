@@ -1,0 +1,244 @@
+"""The words agent and controller exchange: workers report, the reply is a Directive.
+
+A worker needs no inbound port for the controller: it says Hello once, then sends reports, and
+every answer carries the newest Directive. Messages are plain frozen dataclasses; both programs
+read and write them as JSON with ``pydantic.TypeAdapter``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from scavenger.cluster import ClusterConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One worker of a generation.
+
+    Attributes:
+        worker: The worker's id, equal to the id of the VM it runs on.
+        address: ``host:port`` of the rendezvous store this worker serves.
+    """
+
+    worker: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopAtMetric:
+    """Stop when a logged metric reaches the goal, or when the allowed progress is used up.
+
+    Attributes:
+        metric: Name under which the training script logs the value.
+        goal: Value to reach.
+        direction: ``at_least`` for metrics that grow, ``at_most`` for losses.
+        max_progress: Reference epochs after which training stops without success.
+    """
+
+    metric: str
+    goal: float
+    direction: Literal["at_least", "at_most"]
+    max_progress: float
+    kind: Literal["metric"] = "metric"
+
+    def reached(self, value: float) -> bool:
+        """Tell whether a logged value meets the goal."""
+        return value >= self.goal if self.direction == "at_least" else value <= self.goal
+
+
+@dataclass(frozen=True, slots=True)
+class StopAtProgress:
+    """Stop after this many reference epochs of progress."""
+
+    max_progress: float
+    kind: Literal["progress"] = "progress"
+
+
+StopRule = StopAtMetric | StopAtProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """What the controller wants every worker to do from the next iteration boundary on.
+
+    Attributes:
+        generation: Counts resizes from 1; a larger number replaces a smaller one.
+        config: Workers and global batch; ``config.workers == len(members)``.
+        members: The workers of this generation in rank order; the first is the leader.
+        purpose: Whether this configuration is being probed or trained on.
+        progress_per_iteration: Reference epochs of progress one iteration is worth (SCIENCE §2).
+        learning_rate_factor: Multiplies the learning rate the script was written with.
+        stop: When to stop.
+        split_every: With one worker, split one of this many iterations in two shards so that
+            noise can be measured; 0 never splits.
+        report_after: Iterations after which the leader sends its first report of this generation
+            at once, so that a probe does not wait for the reporting interval.
+        why: One sentence for people.
+    """
+
+    generation: int
+    config: ClusterConfig
+    members: tuple[Member, ...]
+    purpose: Literal["probe", "train"]
+    progress_per_iteration: float
+    learning_rate_factor: float
+    stop: StopRule
+    split_every: int
+    report_after: int
+    why: str
+
+    def __post_init__(self) -> None:
+        if len(self.members) != self.config.workers:
+            raise ValueError(f"{len(self.members)} members for {self.config}")
+
+    def rank_of(self, worker: str) -> int | None:
+        """Return the worker's rank in this generation, or None if it is not a member."""
+        for rank, member in enumerate(self.members):
+            if member.worker == worker:
+                return rank
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A worker is up and ready to join a generation."""
+
+    worker: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepColumns:
+    """Measured iterations of one generation, as columns of equal length.
+
+    Attributes:
+        iteration: Number of each iteration, counted over the whole job.
+        shards: Independent gradient shards the norms were taken over (K, or micro-batches).
+        local_norm_sq: Mean over shards of ||g_k||², weighted by shard size; None if not finite.
+        mean_norm_sq: ||ḡ||² of the aggregated gradient; None if not finite.
+        compute_time: Seconds from first forward to last local gradient, slowest worker.
+        sync_time: Exposed seconds of synchronisation, worker that waited least.
+        step_time: Wall seconds of the whole iteration on the leader.
+        loss: Loss the script logged, leader's; None where none was logged or it is not finite.
+    """
+
+    iteration: tuple[int, ...] = ()
+    shards: tuple[int, ...] = ()
+    local_norm_sq: tuple[float | None, ...] = ()
+    mean_norm_sq: tuple[float | None, ...] = ()
+    compute_time: tuple[float, ...] = ()
+    sync_time: tuple[float, ...] = ()
+    step_time: tuple[float, ...] = ()
+    loss: tuple[float | None, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.iteration)
+
+    def __post_init__(self) -> None:
+        columns = (
+            self.shards,
+            self.local_norm_sq,
+            self.mean_norm_sq,
+            self.compute_time,
+            self.sync_time,
+            self.step_time,
+            self.loss,
+        )
+        if any(len(column) != len(self.iteration) for column in columns):
+            raise ValueError("columns differ in length")
+
+
+@dataclass(frozen=True, slots=True)
+class Regrouped:
+    """The leader entered a generation: what the change took.
+
+    Attributes:
+        generation: The generation entered.
+        pause: Seconds between the last iteration of the old and the first of the new generation.
+        iterations_lost: Applied iterations that the new generation does not contain.
+    """
+
+    generation: int
+    pause: float
+    iterations_lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where training stands on the reporting worker.
+
+    Attributes:
+        generation: Generation the worker is in; 0 before the first.
+        iteration: Iterations applied so far, over the whole job.
+        samples: Samples consumed so far, the position in the data order.
+        epochs: Progress in reference epochs.
+        metrics: Last finite value of everything the script logged.
+    """
+
+    generation: int
+    iteration: int
+    samples: int
+    epochs: float
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What a worker tells the controller; the reply is the newest Directive.
+
+    Attributes:
+        worker: Who reports.
+        progress: Where it stands.
+        sequence: Number of the first row of ``steps`` in this worker's stream, from 0.
+        steps: Iterations measured since the last report; all of ``progress.generation``.
+        regrouped: Set once after a change of generation, by the leader.
+        broken: Generation whose collective failed, while the worker waits for a new one.
+        refused: Generation that could not be formed, so the old one goes on.
+        finished: Why training ended, once it has; None while it runs.
+    """
+
+    worker: str
+    progress: Progress
+    sequence: int = 0
+    steps: StepColumns = StepColumns()
+    regrouped: Regrouped | None = None
+    broken: int | None = None
+    refused: int | None = None
+    finished: Literal["target", "exhausted", "released"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The controller's answer to Hello and to every report.
+
+    Attributes:
+        directive: The newest Directive of the job; None before the first.
+        next_sequence: Sequence the controller expects next; rows below it are stored.
+    """
+
+    directive: Directive | None
+    next_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """How long a VM may go on, in seconds from when the request was sent."""
+
+    remaining: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The training command of a worker ended.
+
+    Attributes:
+        worker: Whose command it was.
+        code: Exit code; negative for a signal, as in ``subprocess``.
+        tail: Last lines of its output.
+    """
+
+    worker: str
+    code: int
+    tail: str

@@ -1,0 +1,304 @@
+"""What the API shows: the shapes of its answers, shared by controller, client and command line.
+
+Pydantic models, because they are documents other programs read. Seconds and samples are numbers,
+money is a decimal string with its currency, moments are RFC 3339 in UTC.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class View(BaseModel):
+    """Base of every answer: frozen, and unknown fields are tolerated, so that old clients live."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Phase(StrEnum):
+    """Where a job stands; the last four are final."""
+
+    PENDING = "pending"
+    STARTING = "starting"
+    PROBING = "probing"
+    TRAINING = "training"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    CAPPED = "capped"
+
+    @property
+    def is_final(self) -> bool:
+        """Tell whether a job in this phase will never change again."""
+        return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.CAPPED)
+
+
+class Money(View):
+    """An amount of money, exact."""
+
+    amount: Decimal
+    currency: str = "USD"
+
+
+class ConfigView(View):
+    """A configuration: workers (K) and global batch (B, samples)."""
+
+    workers: int
+    global_batch: int
+
+
+class CostView(View):
+    """The numbers of money that are never mixed.
+
+    Attributes:
+        accrued: Spent so far, from the intervals in which VMs were observed to exist.
+        search: Part of ``accrued`` that was spent while probing.
+        cap: The most this job may spend; None without a limit.
+        forecast: Predicted cost of the whole job; None while unknown.
+    """
+
+    accrued: Money
+    search: Money
+    cap: Money | None
+    forecast: Money | None
+
+
+class IndicatorsView(View):
+    """Noise and timing of the running configuration (γ, φ in samples, seconds)."""
+
+    noise: float | None
+    noise_scale: float | None
+    compute_time: float
+    sync_time: float
+    step_time: float
+
+
+class ProgressView(View):
+    """How far training is.
+
+    Attributes:
+        iteration: Iterations applied.
+        epochs: Reference epochs of progress.
+        expected_epochs: Reference epochs the target is expected to need; None while unknown.
+        max_epochs: Reference epochs after which training stops anyway.
+        metrics: Last value of everything the script logged.
+    """
+
+    iteration: int
+    epochs: float
+    expected_epochs: float | None
+    max_epochs: float
+    metrics: dict[str, float]
+
+
+class JobView(View):
+    """One job.
+
+    Attributes:
+        id: ``job_`` and a ULID-like sortable id.
+        name: Name the user gave, or the model key.
+        model_key: Key of the stored model it learns or reuses.
+        phase: Where it stands.
+        reason: One sentence about the phase: what happened and what to do.
+        worker_exit_code: Exit code of the user's command when that failed the job.
+        target: Configuration wanted now.
+        applied: Configuration all workers confirmed.
+        generation: Counts resizes.
+        workers_alive: VMs that exist now.
+        search: What the search did or does, one sentence ("no search: …" when a model was stored).
+        spec: The JobSpec as stored.
+    """
+
+    id: str
+    name: str
+    model_key: str
+    phase: Phase
+    reason: str
+    worker_exit_code: int | None
+    target: ConfigView | None
+    applied: ConfigView | None
+    generation: int
+    workers_alive: int
+    search: str
+    progress: ProgressView
+    indicators: IndicatorsView | None
+    cost: CostView
+    elapsed: float
+    created_at: datetime
+    finished_at: datetime | None
+    spec: dict[str, Any]
+
+
+class JobList(View):
+    """One page of jobs, newest first."""
+
+    jobs: list[JobView]
+    next_cursor: str | None
+
+
+class PointView(View):
+    """One configuration on the cost/time curve.
+
+    Attributes:
+        epochs: Reference-independent epochs this batch needs, e(B); relative when the curve is.
+        time: Seconds to target over the whole job.
+        cost: Dollars to target over the whole job.
+        measured: Whether iteration time was measured here; otherwise it is predicted.
+        measured_step_time: Seconds per iteration as measured; None if only predicted.
+        on_front: Whether no other feasible configuration is both cheaper and faster.
+        violations: Limits this configuration breaks, in words; empty when feasible.
+    """
+
+    workers: int
+    global_batch: int
+    noise: float | None
+    epochs: float
+    compute_time: float
+    sync_time: float
+    step_time: float
+    measured_step_time: float | None
+    time: float
+    cost: float
+    measured: bool
+    on_front: bool
+    violations: list[str]
+
+
+class ProbeView(View):
+    """One settled probe, in the order they were made, with what it took."""
+
+    workers: int
+    global_batch: int
+    noise: float | None
+    noise_scale: float | None
+    compute_time: float
+    sync_time: float
+    iterations: int
+    seconds: float
+    cost: float
+    settled_at: datetime
+
+
+class ResizeView(View):
+    """One change of configuration, as the leader reported it."""
+
+    generation: int
+    before: ConfigView | None
+    after: ConfigView
+    pause: float | None
+    iterations_lost: int | None
+    why: str
+    at: datetime
+
+
+class LawsView(View):
+    """The fitted laws, coefficients not negative (seconds and samples).
+
+    ``compute = compute_fixed + compute_per_sample * b``; ``sync = sync_fixed + sync_per_worker * K``
+    for K above 1; ``e(B) = epochs_minimum * (1 + B / critical_batch)``.
+    """
+
+    compute_fixed: float
+    compute_per_sample: float
+    sync_fixed: float
+    sync_per_worker: float
+    noise_scale: float | None
+    critical_batch: float
+    mean_relative_error: float
+
+
+class CurveView(View):
+    """The cost/time curve of a job.
+
+    Attributes:
+        basis: ``total`` in seconds and dollars, or ``relative`` to the start configuration while
+            the epochs to target are unknown.
+        why: One sentence: which configuration was chosen, and why.
+        source: Where the models come from: this job's probes or a stored model.
+    """
+
+    basis: str
+    objective: str
+    why: str
+    source: str
+    laws: LawsView | None
+    points: list[PointView]
+    front: list[ConfigView]
+    knee: ConfigView | None
+    fastest: ConfigView | None
+    cheapest: ConfigView | None
+    start: ConfigView
+    current: ConfigView | None
+    chosen: ConfigView | None
+    probes: list[ProbeView]
+    resizes: list[ResizeView]
+
+
+class EventView(View):
+    """One sentence about one thing that happened to a job."""
+
+    sequence: int
+    at: datetime
+    kind: str
+    message: str
+    data: dict[str, Any]
+
+
+class EventList(View):
+    """Events of a job in order; ``next_after`` continues where this page ends."""
+
+    events: list[EventView]
+    next_after: int
+
+
+class StoredModelView(View):
+    """A fitted model that later jobs of the same signature reuse.
+
+    Attributes:
+        epochs_to_target: Reference epochs each target took, by target in words.
+    """
+
+    model_key: str
+    signature: str
+    laws: LawsView
+    reference_batch: int
+    epochs_to_target: dict[str, float]
+    jobs: int
+    updated_at: datetime
+
+
+class StoredModelList(View):
+    """Every stored model, newest first."""
+
+    models: list[StoredModelView]
+
+
+class ErrorDetail(View):
+    """One problem of a request: JSON pointer to the field, and what to do about it."""
+
+    pointer: str
+    message: str
+    line: int | None = None
+    column: int | None = None
+
+
+class ProblemView(View):
+    """An error answer (RFC 9457, ``application/problem+json``).
+
+    Attributes:
+        code: The catalog's short name: ``validation``, ``unauthenticated``, ``not_found``,
+            ``conflict_state``, ``payload_too_large``, ``method_not_allowed``, ``internal``.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[ErrorDetail] = []
+    request_id: str | None = None
