@@ -75,6 +75,7 @@ class Directive:
             noise can be measured; 0 never splits.
         report_after: Iterations after which the leader sends its first report of this generation
             at once, so that a probe does not wait for the reporting interval.
+        lost: Workers known to be dead; who waits for one of them in a collective may give up.
         why: One sentence for people.
     """
 
@@ -88,6 +89,7 @@ class Directive:
     split_every: int
     report_after: int
     why: str
+    lost: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.members) != self.config.workers:

@@ -1,0 +1,9 @@
+"""Runs the revisions on the connection that ``service.db.migrate`` passes, in its transaction."""
+
+from __future__ import annotations
+
+from alembic import context
+
+context.configure(connection=context.config.attributes["connection"])
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,660 @@
+"""JobSpec, what a person asks for: the first step of the walk, handed to ``decide``.
+
+It is a pydantic model because it is a document people write. ``parse_job`` says everything that is
+wrong with the document at once: where, with which value, and what to write instead.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    Strict,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from scavenger.cluster import ConfigSpace
+from scavenger.document import (
+    MAX_DEPTH,
+    Document,
+    Path,
+    Positions,
+    flaws,
+    problem,
+    scan_json,
+    scan_yaml,
+    shown,
+)
+from scavenger.errors import InvalidDocument, Problem
+from scavenger.protocol import StopAtMetric, StopAtProgress, StopRule
+from scavenger.quantity import Bounds, Duration, Money, PricePerHour, read_range
+
+MAX_WORKERS = 1024
+MAX_BATCH = 2**24
+MAX_CONFIGURATIONS = 400
+MAX_PROBLEMS = 100
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_KEY = re.compile(r"[A-Za-z0-9._/-]{1,200}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_SECRET = re.compile("TOKEN|SECRET|KEY|PASSW|CRED", re.IGNORECASE)
+
+Choice = Bounds | tuple[int, ...]
+
+
+def _check_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{shown(name)} is no job name: write up to 63 lower-case letters, digits and hyphens, "
+            f"e.g. {_name_from(name)}"
+        )
+    return name
+
+
+def _name_from(text: str) -> str:
+    """Make a job name from a model key."""
+    return re.sub("[^a-z0-9]+", "-", text[:200].lower()).strip("-")[:63].strip("-") or "job"
+
+
+def _check_key(key: str) -> str:
+    if not _KEY.fullmatch(key):
+        raise ValueError(
+            f"{shown(key)} is no model key: write up to 200 letters, digits and . _ - /, "
+            "e.g. resnet18/cifar10"
+        )
+    return key
+
+
+def _check_variable(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError(f"{shown(name)} names no variable: write letters, digits and underscores")
+    if name.upper().startswith("SCAVENGER_"):
+        raise ValueError(f"{shown(name)} is set by Scavenger: choose a name without SCAVENGER_")
+    if _SECRET.search(name):
+        raise ValueError(
+            f"{shown(name)} looks like a secret, and this document is stored and shown: "
+            "let the command read it from a file or from its machine's identity"
+        )
+    return name
+
+
+def _check_directory(path: str) -> str:
+    if not path.startswith("/"):
+        raise ValueError(f"{shown(path)} is not absolute: write e.g. /srv/train")
+    return path
+
+
+def _refuse_shell(value: object) -> object:
+    if isinstance(value, str):
+        raise ValueError(f"{shown(value)} is a string: write a list, e.g. {_arguments(value)}")
+    return value
+
+
+def _arguments(command: str) -> str:
+    """Write a shell command as a list if it is short, else any list as an example."""
+    try:
+        words = shlex.split(command) if len(command) <= 80 else []
+    except ValueError:
+        words = []
+    return f"[{', '.join(map(shown, words or ['python', 'train.py']))}]"
+
+
+def _check_program(command: tuple[str, ...]) -> tuple[str, ...]:
+    if not command or not command[0]:
+        raise ValueError('names no program: write e.g. ["python", "train.py"]')
+    return command
+
+
+def _above_zero(amount: Decimal) -> Decimal:
+    if not amount:
+        raise ValueError(f"must be above zero, got {amount}")
+    return amount
+
+
+def _present(value: object) -> object:
+    """Refuse a key without a value, so that a forgotten limit is no missing limit."""
+    if value is None:
+        raise ValueError("has no value")
+    return value
+
+
+Text = Annotated[str, Strict()]
+Label = Annotated[str, Strict(), Field(min_length=1, max_length=200)]
+Worker = Annotated[int, Strict(), Field(ge=1, le=MAX_WORKERS)]
+Batch = Annotated[int, Strict(), Field(ge=1, le=MAX_BATCH)]
+Epochs = Annotated[float, Strict(), Field(gt=0, le=1_000_000, allow_inf_nan=False)]
+
+_WORKERS: TypeAdapter[list[int]] = TypeAdapter(list[Worker])
+_BATCHES: TypeAdapter[list[int]] = TypeAdapter(list[Batch])
+
+
+def _read_workers(value: object) -> Choice:
+    return _read_choice(value, _WORKERS, example="1..4")
+
+
+def _read_batches(value: object) -> Choice:
+    return _read_choice(value, _BATCHES, example="32..256")
+
+
+def _read_choice(value: object, numbers: TypeAdapter[list[int]], *, example: str) -> Choice:
+    """Read a range, a whole number or a list of them, which comes out ascending."""
+    if isinstance(value, str):
+        bounds = read_range(value, example=example)
+        numbers.validate_python([bounds.low])
+        numbers.validate_python([bounds.high])
+        return bounds
+    if isinstance(value, int) and not isinstance(value, bool):
+        return tuple(numbers.validate_python([value]))
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(
+            f"must be a range, a whole number or a list of them, got {shown(value)}: "
+            f"write e.g. {example}"
+        )
+    if not 0 < len(value) <= MAX_CONFIGURATIONS:
+        raise ValueError(f"must list 1 to {MAX_CONFIGURATIONS} whole numbers, got {len(value)}")
+    return tuple(sorted(set(numbers.validate_python(value))))
+
+
+def _write_choice(choice: Choice) -> str | list[int]:
+    return str(choice) if isinstance(choice, Bounds) else list(choice)
+
+
+_WrittenChoice = PlainSerializer(_write_choice, return_type=str | list[int], when_used="json")
+WorkerChoice = Annotated[
+    Choice,
+    PlainValidator(_read_workers, json_schema_input_type=int | str | list[int]),
+    _WrittenChoice,
+]
+BatchChoice = Annotated[
+    Choice,
+    PlainValidator(_read_batches, json_schema_input_type=int | str | list[int]),
+    _WrittenChoice,
+]
+
+
+class Section(BaseModel):
+    """Base of every part of the document: frozen, and unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelSpec(Section):
+    """What is trained.
+
+    Attributes:
+        key: Names the stored performance model that this job learns or reuses.
+        dataset_size: Samples in one epoch.
+    """
+
+    key: Annotated[Text, AfterValidator(_check_key)] = Field(examples=["resnet18/cifar10"])
+    dataset_size: Annotated[int, Strict(), Field(ge=1, le=10**12)] = Field(examples=[50000])
+
+
+class EpochsTarget(Section):
+    """Train for a number of epochs, counted as epochs at a reference batch.
+
+    Attributes:
+        epochs: Epochs the training needs at ``at_batch``.
+        at_batch: The reference batch: the global batch the number of epochs is known for.
+    """
+
+    epochs: Epochs = Field(examples=[30])
+    at_batch: Batch = Field(examples=[64])
+
+
+class MetricTarget(Section):
+    """Train until a logged metric reaches a goal.
+
+    Attributes:
+        metric: Name under which the training script logs the value.
+        goal: Value to reach.
+        direction: ``at_least`` for metrics that grow, ``at_most`` for losses.
+        max_epochs: Reference epochs after which training stops without success.
+        at_batch: The reference batch; None means the smallest allowed global batch.
+    """
+
+    metric: Label = Field(examples=["accuracy"])
+    goal: Annotated[float, Strict(), Field(allow_inf_nan=False)] = Field(examples=[0.97])
+    direction: Literal["at_least", "at_most"] = Field("at_least", examples=["at_least"])
+    max_epochs: Epochs = Field(examples=[120])
+    at_batch: Annotated[Batch | None, BeforeValidator(_present)] = Field(None, examples=[64])
+
+
+def _read_target(value: object) -> EpochsTarget | MetricTarget:
+    if not isinstance(value, dict):
+        raise ValueError(f"must be a mapping, got {shown(value)}: write e.g. {_TARGETS}")
+    return _target_kind(value).model_validate(value)
+
+
+_TARGETS = (
+    "{epochs: 30, at_batch: 64} to train that long, "
+    "or {metric: accuracy, goal: 0.97, max_epochs: 120} to train until reached"
+)
+_METRIC_KEYS = ("metric", "goal", "direction", "max_epochs")
+
+
+def _target_kind(value: Mapping[str, object]) -> type[EpochsTarget | MetricTarget]:
+    """Tell which target is meant by the keys that are there, misspelt ones last."""
+    of_metric = next((key for key in _METRIC_KEYS if key in value), None)
+    if "epochs" in value and of_metric:
+        raise ValueError(f"epochs and {of_metric} exclude each other: write {_TARGETS}")
+    if "epochs" in value:
+        return EpochsTarget
+    if of_metric:
+        return MetricTarget
+    for key in list(value)[:10]:
+        nearest = _nearest(key, ["epochs", "at_batch", *_METRIC_KEYS])
+        if nearest and nearest != "at_batch":
+            return MetricTarget if nearest in _METRIC_KEYS else EpochsTarget
+    raise ValueError(f"says neither epochs nor metric: write {_TARGETS}")
+
+
+def _nearest(key: object, names: Sequence[str]) -> str | None:
+    return next(iter(get_close_matches(str(key)[:80].lower(), names, n=1)), None)
+
+
+class Limits(Section):
+    """What the job may use.
+
+    Attributes:
+        max_cost: The most the job may spend, in dollars; None without a limit.
+        max_time: The longest the job may take, in seconds; None without a limit.
+        workers: Allowed worker counts: a range or a list.
+        worker_step: Distance between the worker counts of a range.
+        batch: Allowed global batches in samples: a range, which means its low end, every doubling
+            of it below the high end, and the high end; or a list.
+    """
+
+    max_cost: Annotated[
+        Annotated[Money, AfterValidator(_above_zero)] | None, BeforeValidator(_present)
+    ] = Field(None, examples=["3.40 USD"])
+    max_time: Annotated[Duration | None, BeforeValidator(_present)] = Field(
+        None, examples=["3h12m"]
+    )
+    workers: WorkerChoice = Field(examples=["1..4"])
+    worker_step: Worker = Field(1, examples=[4])
+    batch: BatchChoice = Field(examples=["32..256"])
+
+    @field_validator("worker_step")
+    @classmethod
+    def _steps_through_a_range(cls, step: int, info: ValidationInfo) -> int:
+        if step > 1 and isinstance(info.data.get("workers"), tuple):
+            raise ValueError(f"{step} needs a range: write workers as e.g. 4..24, or leave it out")
+        return step
+
+    @field_validator("batch")
+    @classmethod
+    def _spans_a_grid(cls, batch: Choice, info: ValidationInfo) -> Choice:
+        if {"workers", "worker_step"} <= info.data.keys():
+            counts = _worker_counts(info.data["workers"], info.data["worker_step"])
+            _check_grid(counts, _global_batches(batch))
+        return batch
+
+    @property
+    def space(self) -> ConfigSpace:
+        """The grid of configurations these limits allow."""
+        counts = _worker_counts(self.workers, self.worker_step)
+        return ConfigSpace(counts, _global_batches(self.batch))
+
+
+def _worker_counts(choice: Choice, step: int) -> tuple[int, ...]:
+    if isinstance(choice, tuple):
+        return choice
+    return tuple(range(choice.low, choice.high + 1, step))
+
+
+def _global_batches(choice: Choice) -> tuple[int, ...]:
+    if isinstance(choice, tuple):
+        return choice
+    doublings = (choice.low << times for times in range(MAX_BATCH.bit_length()))
+    return (*(batch for batch in doublings if batch < choice.high), choice.high)
+
+
+def _check_grid(workers: tuple[int, ...], batches: tuple[int, ...]) -> None:
+    fewest, smallest, largest = workers[0], batches[0], batches[-1]
+    if largest < fewest:
+        raise ValueError(
+            f"largest batch {largest} is below the fewest workers {fewest}, so no configuration "
+            f"is left: write a batch of at least {fewest}, or at most {largest} workers"
+        )
+    if smallest < fewest:
+        raise ValueError(
+            f"smallest batch {smallest} is below the fewest workers {fewest}, and each worker "
+            f"needs a sample: start batch at {fewest} or more, or workers at {smallest} or fewer"
+        )
+    configurations = sum(len(batches) - bisect_left(batches, count) for count in workers)
+    if configurations > MAX_CONFIGURATIONS:
+        raise ValueError(
+            f"{len(workers)} worker counts and {len(batches)} batches make {configurations} "
+            f"configurations, more than {MAX_CONFIGURATIONS}: raise worker_step or list fewer"
+        )
+
+
+class RunSpec(Section):
+    """What every worker runs.
+
+    Attributes:
+        command: Program and arguments, handed over as they are, without a shell.
+        directory: Absolute path the command runs in; None leaves it to the worker.
+        env: Environment variables added to the worker's own; no secrets.
+    """
+
+    command: Annotated[
+        tuple[Text, ...], BeforeValidator(_refuse_shell), AfterValidator(_check_program)
+    ] = Field(examples=['["python", "train.py"]'])
+    directory: Annotated[
+        Annotated[Text, AfterValidator(_check_directory)] | None, BeforeValidator(_present)
+    ] = Field(None, examples=["/srv/train"])
+    env: dict[Annotated[Text, AfterValidator(_check_variable)], Text] = Field(
+        default_factory=dict, examples=["{LOG_LEVEL: info}"]
+    )
+
+
+class JobSpec(Section):
+    """A job: what is trained, until when, within which limits, and with which command.
+
+    Attributes:
+        model: What is trained.
+        name: Up to 63 lower-case letters, digits and hyphens; made from the model key if absent.
+        target: When training is done.
+        objective: Which configuration of the cost/time curve to train on.
+        limits: What the job may use.
+        search: How many configurations to probe before choosing one.
+        lr_scaling: How the learning rate follows the global batch.
+        price: Dollars per worker-hour.
+        run: What every worker runs.
+    """
+
+    model: ModelSpec = Field(examples=["{key: resnet18/cifar10, dataset_size: 50000}"])
+    name: Annotated[Text, AfterValidator(_check_name)] = Field(
+        default_factory=lambda data: _name_from(data["model"].key), examples=["resnet18-cifar10"]
+    )
+    target: Annotated[EpochsTarget | MetricTarget, BeforeValidator(_read_target)] = Field(
+        examples=["{epochs: 30, at_batch: 64}"]
+    )
+    objective: Literal["knee", "cheapest", "fastest"] = Field("knee", examples=["knee"])
+    limits: Limits = Field(examples=["{workers: 1..4, batch: 32..256}"])
+    search: Literal["auto", "none", "partial", "full"] = Field("auto", examples=["auto"])
+    lr_scaling: Literal["none", "linear", "sqrt"] = Field("none", examples=["linear"])
+    price: Annotated[PricePerHour, AfterValidator(_above_zero)] = Field(examples=["0.13402 USD/h"])
+    run: RunSpec = Field(examples=["{command: [python, train.py]}"])
+
+    @property
+    def space(self) -> ConfigSpace:
+        """The grid of configurations the job may use."""
+        return self.limits.space
+
+    @property
+    def reference_batch(self) -> int:
+        """The global batch whose epochs count, in samples."""
+        return self.target.at_batch or self.space.global_batches[0]
+
+    @property
+    def target_in_words(self) -> str:
+        """The target as people say it: ``accuracy >= 0.97`` or ``30 epochs at batch 64``."""
+        match self.target:
+            case EpochsTarget(epochs=epochs, at_batch=at_batch):
+                return f"{_number(epochs)} epochs at batch {at_batch}"
+            case MetricTarget(metric=metric, goal=goal, direction=direction):
+                return f"{metric} {'>=' if direction == 'at_least' else '<='} {_number(goal)}"
+
+    def stop_rule(self) -> StopRule:
+        """Return when workers stop, in reference epochs of progress."""
+        match self.target:
+            case EpochsTarget(epochs=epochs):
+                return StopAtProgress(max_progress=epochs)
+            case MetricTarget() as target:
+                return StopAtMetric(
+                    metric=target.metric,
+                    goal=target.goal,
+                    direction=target.direction,
+                    max_progress=target.max_epochs,
+                )
+
+    def document(self) -> dict[str, Any]:
+        """Return the document as JSON values; ``validate_job`` reads it as an equal spec."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def _number(value: float) -> str:
+    return repr(value).removesuffix(".0")
+
+
+def parse_job(
+    text: str, media: Literal["yaml", "json"] = "yaml", *, directory: str | None = None
+) -> JobSpec:
+    """Read a job document and say everything that is wrong with it at once.
+
+    Args:
+        text: The document.
+        media: How it is written.
+        directory: Absolute path the command runs in when the document names none.
+
+    Raises:
+        InvalidDocument: Every problem, in order of appearance, with line and column.
+        ValueError: The argument ``directory`` is not absolute.
+    """
+    document = scan_yaml(text) if media == "yaml" else scan_json(text)
+    if directory is None:
+        return _accept(document)
+    value = _run_in(document.value, _check_directory(directory))
+    return _accept(Document(value, document.positions, document.problems))
+
+
+def _run_in(value: object, directory: str) -> object:
+    """Add the directory to a document that names a command but no directory."""
+    run = value.get("run") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(run, dict) or "directory" in run:
+        return value
+    return {**value, "run": {**run, "directory": directory}}
+
+
+def validate_job(value: object, positions: Positions | None = None) -> JobSpec:
+    """Check a job document that was parsed elsewhere, such as the body of a request.
+
+    Args:
+        value: What the JSON or YAML says.
+        positions: Line and column of its paths, if the text is known.
+
+    Raises:
+        InvalidDocument: Every problem, in order of appearance.
+    """
+    places = positions or {}
+    return _accept(Document(value, places, tuple(flaws(value, places))))
+
+
+def _accept(document: Document) -> JobSpec:
+    try:
+        spec = JobSpec.model_validate(document.value)
+    except ValidationError as error:
+        raise InvalidDocument(_problems(document, error.errors(include_url=False))) from None
+    if document.problems:
+        raise InvalidDocument(_problems(document, []))
+    return spec
+
+
+def _problems(document: Document, errors: Sequence[ErrorDetails]) -> list[Problem]:
+    """Join the problems of the text with those of its meaning, in order of appearance."""
+    order = {path: place for place, path in enumerate(_paths(document.value, ()))}
+    known = {problem.path for problem in document.problems}
+    complaints = _complaints(document, errors[: 10 * MAX_PROBLEMS])
+    found = [*document.problems, *(each for each in complaints if each.path not in known)]
+    found.sort(key=lambda each: (each.line or 0, each.column or 0, _rank(each.path, order)))
+    if len(found) > MAX_PROBLEMS:
+        return [*found[:MAX_PROBLEMS], Problem("", "there are more problems: solve these first")]
+    return found
+
+
+def _paths(value: object, path: Path) -> Iterator[str]:
+    yield ".".join(map(str, path))
+    if len(path) > MAX_DEPTH:
+        return
+    entries = value.items() if isinstance(value, dict) else ()
+    for part, item in enumerate(value) if isinstance(value, list) else entries:
+        yield from _paths(item, (*path, part))
+
+
+def _rank(path: str, order: Mapping[str, int]) -> int:
+    while path not in order and path:
+        path = path.rpartition(".")[0]
+    return order[path]
+
+
+def _complaints(document: Document, errors: Sequence[ErrorDetails]) -> Iterator[Problem]:
+    """Yield what pydantic found in plain words, less what follows from another complaint."""
+    meant = {
+        (*error["loc"][:-1], _meant(error["loc"], document))
+        for error in errors
+        if error["type"] == "extra_forbidden"
+    }
+    for error in errors:
+        path = error["loc"]
+        message = _words(error, document)
+        if message is None or (error["type"] == "missing" and path in meant):
+            continue
+        if error["type"] not in ("missing", "extra_forbidden"):
+            path = _existing(path, document.value)
+        yield problem(path, message, document.positions)
+
+
+def _existing(path: Path, value: object) -> Path:
+    """Cut a path where the document has nothing: pydantic also counts what a value became."""
+    for depth, part in enumerate(path):
+        match value:
+            case dict() if part in value:
+                value = value[part]
+            case list() if isinstance(part, int):
+                value = value[part]
+            case _:
+                return path[:depth]
+    return path
+
+
+def _fields(path: Path, document: Document) -> Mapping[str, FieldInfo]:
+    """Return the fields that may stand beside the last part of a path."""
+    match path[:-1], document.value:
+        case ("target",), {"target": dict(target)}:
+            return _target_kind(target).model_fields
+        case place, _ if place in _SECTIONS:
+            return _SECTIONS[place].model_fields
+        case _:
+            return {}
+
+
+_SECTIONS: Mapping[Path, type[Section]] = {
+    (): JobSpec,
+    ("model",): ModelSpec,
+    ("limits",): Limits,
+    ("run",): RunSpec,
+}
+
+
+_TARGET_KEYS = dict.fromkeys((*EpochsTarget.model_fields, *MetricTarget.model_fields), "target")
+_HOMES = _TARGET_KEYS | {
+    key: place[0] if place else "the top of the document"
+    for place, section in _SECTIONS.items()
+    for key in section.model_fields
+}
+
+
+def _words(error: ErrorDetails, document: Document) -> str | None:
+    """Say one error of pydantic in words of this document; None if another one says it."""
+    kind, path, given = error["type"], error["loc"], error["input"]
+    if kind in ("invalid_key", "default_factory_not_called"):
+        return None
+    if kind == "extra_forbidden":
+        return _unknown_key(path, document)
+    about = _fields(path, document).get(str(path[-1])) if path else None
+    if kind == "missing":
+        return f"is missing: write e.g. {path[-1]}: {_example(about)}"
+    if given is None:
+        return _blank(path, about)
+    if kind == "value_error":
+        return str(error["ctx"]["error"])
+    expected = _expected(kind, error.get("ctx", {}))
+    got = "something else" if path[:2] == ("run", "env") else shown(given)  # may be a secret
+    return f"must be {expected}, got {got}{_remedy(kind, path, about)}"
+
+
+def _example(about: FieldInfo | None) -> str:
+    return str(about.examples[0]) if about and about.examples else ""
+
+
+def _blank(path: Path, about: FieldInfo | None) -> str:
+    if not path:
+        return f"the document is empty: write {_REQUIRED}"
+    if about is None:
+        return "has no value: write one"
+    way_out = "" if about.is_required() else ", or leave the key out"
+    return f"has no value: write e.g. {_example(about)}{way_out}"
+
+
+_REQUIRED = ", ".join(name for name, field in JobSpec.model_fields.items() if field.is_required())
+
+
+def _remedy(kind: str, path: Path, about: FieldInfo | None) -> str:
+    if not path:
+        return f": write {_REQUIRED}"
+    if kind == "string_type" and about is None:
+        return ": put it in quotes"
+    if kind in ("string_type", "int_type", "float_type", "tuple_type", "model_type", "dict_type"):
+        return f": write e.g. {_example(about) or 64}"
+    return ""
+
+
+def _unknown_key(path: Path, document: Document) -> str:
+    key, meant = path[-1], _meant(path, document)
+    if meant:
+        remedy = f"did you mean {meant}?"
+    elif key in _HOMES:
+        remedy = f"it belongs in {_HOMES[str(key)]}"
+    else:
+        remedy = f"the keys here are {', '.join(_fields(path, document))}"
+    return f"unknown key {shown(key)}: {remedy}"
+
+
+def _meant(path: Path, document: Document) -> str | None:
+    """Guess the key that was meant; None for one that is right elsewhere or like no other."""
+    return None if path[-1] in _HOMES else _nearest(path[-1], list(_fields(path, document)))
+
+
+def _expected(kind: str, context: Mapping[str, Any]) -> str:
+    match kind:
+        case "int_type":
+            return "a whole number"
+        case "float_type" | "finite_number":
+            return "a number"
+        case "string_type":
+            return "text"
+        case "tuple_type":
+            return "a list"
+        case "literal_error":
+            return str(context["expected"]).replace("'", "")
+        case "greater_than":
+            return f"above {context['gt']:.0f}"
+        case "greater_than_equal":
+            return f"at least {context['ge']}"
+        case "less_than_equal":
+            return f"at most {context['le']:.0f}"
+        case "string_too_short" | "string_too_long":
+            return "text of 1 to 200 characters"
+        case _:
+            return "a mapping"

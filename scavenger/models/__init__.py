@@ -1,0 +1,1 @@
+"""The laws that predict iteration time and epochs, and how they are fitted."""

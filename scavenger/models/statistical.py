@@ -1,0 +1,53 @@
+"""StatisticalModel: what a batch size does to noise and to the epochs needed (Eqs. 6 and 7)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from scavenger.cluster import ClusterConfig
+from scavenger.noise import noise_at
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticalModel:
+    """Epochs rise with the batch as e(B) = e_min (1 + B / B_crit), the prior of SCIENCE §2.
+
+    The paper's relation of epochs and noise (Eqs. 6 and 7) in its exact form: e is linear in
+    1/ρ = 1 + B / φ, and B_crit = κ φ.
+
+    Attributes:
+        critical_batch: B_crit in samples, at which epochs are twice their minimum. Infinite where
+            noise could not be measured: no batch is then held to cost epochs. Zero for gradients
+            without noise, where every further sample is wasted.
+        noise_scale: φ in samples; None where it could not be measured.
+    """
+
+    critical_batch: float
+    noise_scale: float | None
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.critical_batch) or self.critical_batch < 0:
+            raise ValueError(f"critical_batch must not be negative, got {self.critical_batch}")
+        scale = self.noise_scale
+        if scale is not None and not (math.isfinite(scale) and scale >= 0):
+            raise ValueError(f"noise_scale must be finite and not negative, got {scale}")
+
+    def relative_epochs(self, global_batch: int, reference_batch: int) -> float:
+        """Epochs at one batch per epoch at another, e(B) / e(B0) (Eq. 6, SCIENCE §2).
+
+        Returns:
+            Above 1 for larger batches, below 1 for smaller ones.
+
+        >>> StatisticalModel(critical_batch=100, noise_scale=None).relative_epochs(300, 100)
+        2.0
+        """
+        if math.isinf(self.critical_batch):
+            return 1.0
+        return (self.critical_batch + global_batch) / (self.critical_batch + reference_batch)
+
+    def noise(self, config: ClusterConfig) -> float | None:
+        """Predicted noise γ of a configuration (Eqs. 2 and 7); None without a noise scale."""
+        if self.noise_scale is None:
+            return None
+        return noise_at(self.noise_scale, config)

@@ -1,0 +1,123 @@
+"""From many measured iterations to one Observation; the controller hands over what workers report.
+
+A job's first probe waits until its noise has settled. Later probes are short: one settled φ
+predicts the noise of every configuration, so they are there for the timing (SCIENCE §1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from statistics import median
+
+from scavenger.cluster import ClusterConfig
+from scavenger.indicators import Observation, ScalingIndicators
+from scavenger.noise import NoiseEstimate, estimate_noise, shard_norms
+from scavenger.protocol import StepColumns
+from scavenger.stability import judge_stability
+
+PROBE_ITERATIONS = 20
+WARM_UP = 3
+MOST_NOISE_ROWS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Enough was measured.
+
+    Attributes:
+        observation: What it amounts to.
+        why: One sentence for people.
+    """
+
+    observation: Observation
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """More iterations are needed; ``why`` says how many, or what they wait for."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds per iteration, medians over the measured rows."""
+
+    compute_time: float
+    sync_time: float
+    rows: int
+
+
+def settle(
+    columns: StepColumns,
+    config: ClusterConfig,
+    *,
+    is_first: bool,
+    probe_iterations: int = PROBE_ITERATIONS,
+    warm_up: int = WARM_UP,
+    most_noise_rows: int = MOST_NOISE_ROWS,
+) -> Settled | NotYet:
+    """Condense the iterations of one probe into an Observation (Eqs. 2 and 8).
+
+    Args:
+        columns: Every row of one generation, from its first iteration.
+        config: The configuration they were measured in.
+        is_first: Whether this is the first probe of the job, whose noise must settle first.
+        probe_iterations: Rows with timing a probe needs.
+        warm_up: First rows to leave out: caches, connections and allocators are still cold.
+        most_noise_rows: Noise rows, or rows if none carries noise, after which a first probe
+            settles on the noise it has.
+    """
+    warm = rows_from(columns, warm_up)
+    timing = measure_time(warm, config.workers)
+    if timing.rows < probe_iterations:
+        return NotYet(f"{timing.rows} of {probe_iterations} iterations timed")
+    if not is_first:
+        noise = estimate_noise(warm, config.global_batch)
+        return observe(config, timing, noise, f"{timing.rows} iterations timed")
+    stability = judge_stability(columns, config.global_batch)
+    if stability.is_stable:
+        return observe(config, timing, stability.noise, stability.why)
+    if (len(shard_norms(columns)) or len(columns)) < most_noise_rows:
+        return NotYet(stability.why)
+    noise = estimate_noise(rows_from(columns, len(columns) // 2), config.global_batch)
+    why = f"noise did not settle in {len(columns)} iterations and is used as it is"
+    return observe(config, timing, noise, f"{why}: {stability.why}")
+
+
+def rows_from(columns: StepColumns, start: int) -> StepColumns:
+    """Return the rows from ``start`` on."""
+    return StepColumns(*(getattr(columns, field.name)[start:] for field in fields(columns)))
+
+
+def measure_time(columns: StepColumns, workers: int) -> Timing:
+    """Take medians over the rows that ran unsplit, one shard per worker.
+
+    What an iteration takes beyond synchronisation counts as compute, so that optimizer and data
+    are part of it; the clocks of leader and slowest worker may disagree, so never less than the
+    compute that was measured.
+    """
+    rows = zip(
+        columns.shards, columns.compute_time, columns.sync_time, columns.step_time, strict=True
+    )
+    timed = [row[1:] for row in rows if row[0] == workers]
+    if not timed:
+        return Timing(0.0, 0.0, 0)
+    measured = median(compute for compute, _, _ in timed)
+    unsynchronised = median(step - sync for _, sync, step in timed)
+    sync = median(sync for _, sync, _ in timed)
+    return Timing(max(unsynchronised, measured), sync, len(timed))
+
+
+def observe(
+    config: ClusterConfig, timing: Timing, noise: NoiseEstimate | None, why: str
+) -> Settled:
+    """Put timing and noise together."""
+    indicators = ScalingIndicators(
+        noise=noise.noise if noise else None,
+        noise_scale=noise.noise_scale if noise else None,
+        compute_time=timing.compute_time,
+        sync_time=timing.sync_time,
+    )
+    return Settled(Observation(config, indicators, timing.rows), why)

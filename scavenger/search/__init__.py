@@ -1,0 +1,1 @@
+"""Which configurations to profile, and in which order."""

@@ -1,0 +1,238 @@
+"""LocalProvider, machines that are process groups on this computer.
+
+A machine is a file ``<launch key>.vm`` that its processes keep locked: the lock is inherited from
+parent to child and the kernel drops it with the last of them, so whether a machine lives is
+something the kernel knows, whoever was killed. Beside the file lie ``<launch key>.pid``, written
+by the supervisor, and ``<launch key>.log``, all it says.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from service.clouds.provider import Instance, InstanceState, LaunchRequest
+from service.errors import LaunchRefused, OutOfCapacity, ProviderUnavailable
+
+SUPERVISOR = ("-m", "worker_agent.supervisor")
+PACKAGES = Path(__file__).parents[2]  # supervisors run the same version as the controller
+PATIENCE = 2.0  # a killed group is gone in milliseconds unless the computer is overloaded
+EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+
+
+class LocalProvider:
+    """Start machines as process groups that outlive the controller.
+
+    A machine's environment is what the request says, plus a PATH that begins with the directory
+    of ``python``, HOME and what the supervisor needs; nothing leaks from the controller.
+
+    Args:
+        root: Directory for the machines' files; made if missing.
+        python: Interpreter that runs the supervisor.
+        boot_delay: Seconds a machine pretends to boot.
+    """
+
+    name = "local"
+
+    def __init__(self, root: Path, python: str, boot_delay: float = 0.0) -> None:
+        self._root = root.resolve()
+        self._python = python
+        self._boot_delay = boot_delay
+
+    def launch(self, request: LaunchRequest) -> Instance:
+        """Start a process group, or return the one this launch key already started.
+
+        Raises:
+            OutOfCapacity: The computer has no room for another process now.
+            LaunchRefused: The key's machine is gone, or ``python`` cannot be run.
+        """
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        machine = self._machine(request.launch_key)
+        lock = _claim(machine, request)
+        if lock is None:
+            return _still_alive(machine)
+        with os.fdopen(lock):
+            self._spawn(request, machine, lock)
+        return _instance(machine)
+
+    def list(self) -> tuple[Instance, ...]:
+        """Return every machine with a file, by launch key."""
+        instances = []
+        for machine in sorted(self._root.glob("*.vm")):
+            with suppress(FileNotFoundError):  # forgotten since
+                instances.append(_instance(machine))
+        return tuple(instances)
+
+    def terminate(self, provider_id: str) -> None:
+        """Kill the machine's processes and wait until the last one has let go of the lock.
+
+        Raises:
+            ProviderUnavailable: One still lives after 2 s; repeat.
+        """
+        machine = self._machine(provider_id)
+        deadline = time.monotonic() + PATIENCE
+        while _is_alive(machine):
+            if time.monotonic() > deadline:
+                raise ProviderUnavailable(f"{provider_id} still runs after {PATIENCE:.0f} s")
+            _kill(machine)
+            time.sleep(0.01)
+
+    def forget(self, provider_id: str) -> None:
+        """Remove the files of a machine that is gone."""
+        machine = self._machine(provider_id)
+        if _is_alive(machine):
+            raise ValueError(f"{provider_id} is not gone")
+        for file in self._root.glob(f"{provider_id}.*"):
+            file.unlink(missing_ok=True)
+
+    def _machine(self, launch_key: str) -> Path:
+        return self._root / f"{launch_key}.vm"
+
+    def _spawn(self, request: LaunchRequest, machine: Path, lock: int) -> None:
+        try:
+            with open(machine.with_suffix(".log"), "ab", opener=_private) as log:
+                supervisor = subprocess.Popen(
+                    [self._python, *SUPERVISOR, str(machine)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=PACKAGES,
+                    env=self._environment(request),
+                    start_new_session=True,
+                    pass_fds=[lock],
+                )
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                machine.unlink()
+                raise OutOfCapacity(f"cannot start another process: {error}") from error
+            raise LaunchRefused(f"cannot run {self._python}: {error}") from error
+        # Reaps it; a zombie would stay as long as this controller.
+        threading.Thread(target=supervisor.wait, daemon=True).start()
+
+    def _environment(self, request: LaunchRequest) -> Mapping[str, str]:
+        return {
+            "PATH": f"{Path(self._python).parent}:{os.defpath}",
+            "HOME": str(Path.home()),
+            "SCAVENGER_JOB": request.job,
+            "SCAVENGER_WORKER": request.launch_key,
+            **request.environment,
+            "SCAVENGER_COMMAND": json.dumps(request.command),
+            "SCAVENGER_DIRECTORY": request.directory or str(Path.home()),
+            "SCAVENGER_BOOT_DELAY": str(self._boot_delay),
+        }
+
+
+def _claim(machine: Path, request: LaunchRequest) -> int | None:
+    """Return the locked file of a new machine, or None if its key was used before.
+
+    The file appears under its name complete and locked, so nobody sees a machine half made.
+    """
+    with open(machine.parent / "lock", "w", opener=_private) as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if machine.exists():
+            return None
+        draft = machine.with_suffix(".new")
+        lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.write(lock, json.dumps(_facts(request)).encode())
+        draft.rename(machine)
+        return lock
+
+
+def _facts(request: LaunchRequest) -> dict[str, str | float]:
+    return {
+        "launch_key": request.launch_key,
+        "job": request.job,
+        "price_per_hour": request.price_per_hour,
+        "created": time.time(),
+    }
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _still_alive(machine: Path) -> Instance:
+    instance = _instance(machine)
+    if instance.state is InstanceState.GONE:
+        raise LaunchRefused(f"the machine of launch key {instance.launch_key} is gone")
+    return instance
+
+
+def _instance(machine: Path) -> Instance:
+    facts = json.loads(machine.read_text())
+    return Instance(
+        provider_id=machine.stem,
+        launch_key=facts["launch_key"],
+        job=facts["job"],
+        state=_state(machine),
+        price_per_hour=facts["price_per_hour"],
+    )
+
+
+def _state(machine: Path) -> InstanceState:
+    if not _is_alive(machine):
+        return InstanceState.GONE
+    has_booted = machine.with_suffix(".pid").exists()
+    return InstanceState.RUNNING if has_booted else InstanceState.PENDING
+
+
+def _is_alive(machine: Path) -> bool:
+    try:
+        with machine.open() as probe:
+            fcntl.flock(probe, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _kill(machine: Path) -> None:
+    """Kill the machine's group, what its supervisor started, and whoever else keeps it locked."""
+    supervisor = _supervisor(machine)
+    strays = [*_descendants(supervisor), *_holders(machine)]
+    if supervisor is not None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(supervisor, signal.SIGKILL)
+    for process in strays:
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            process.kill()
+
+
+def _supervisor(machine: Path) -> int | None:
+    """Return the supervisor's pid, its group's too, unless it belongs to somebody else by now."""
+    try:
+        pid = int(machine.with_suffix(".pid").read_text())
+    except FileNotFoundError:
+        return None
+    with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+        process = psutil.Process(pid)
+        is_dead = process.status() == psutil.STATUS_ZOMBIE
+        return pid if is_dead or str(machine) in process.cmdline() else None
+    # The kernel gives the number to no new process while the group has members.
+    return pid
+
+
+def _descendants(pid: int | None) -> Iterator[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        if pid is not None:
+            yield from psutil.Process(pid).children(recursive=True)
+
+
+def _holders(machine: Path) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if any(file.path == str(machine) for file in process.open_files()):
+                yield process

@@ -1,0 +1,68 @@
+"""The directives table: everything the workers of a job were told, by generation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, insert, select
+
+from scavenger.protocol import Directive
+from service.db.schema import directives, regroups
+
+DIRECTIVE = TypeAdapter(Directive)
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """A Directive, and how its leader entered it.
+
+    Attributes:
+        pause: Seconds without training; None until the leader reports.
+        iterations_lost: Applied iterations the new generation does not contain.
+    """
+
+    directive: Directive
+    published_at: datetime
+    pause: float | None
+    iterations_lost: int | None
+
+
+def publish(connection: Connection, job: str, directive: Directive, now: datetime) -> None:
+    """Store a Directive; the workers learn it from the answers to their reports."""
+    content = DIRECTIVE.dump_python(directive, mode="json")
+    row = {"job": job, "generation": directive.generation, "directive": content}
+    connection.execute(insert(directives).values(**row, published_at=now))
+
+
+def newest(connection: Connection, job: str) -> tuple[Directive, datetime] | None:
+    """Return the newest Directive of a job and when it was published."""
+    query = (
+        select(directives.c.directive, directives.c.published_at)
+        .where(directives.c.job == job)
+        .order_by(directives.c.generation.desc())
+        .limit(1)
+    )
+    row = connection.execute(query).first()
+    return None if row is None else (DIRECTIVE.validate_python(row.directive), row.published_at)
+
+
+def history(connection: Connection, job: str) -> list[Resize]:
+    """Return every Directive with what became of it, oldest first."""
+    same = (regroups.c.job == directives.c.job) & (regroups.c.generation == directives.c.generation)
+    query = (
+        select(directives, regroups.c.pause, regroups.c.iterations_lost)
+        .join(regroups, same, isouter=True)
+        .where(directives.c.job == job)
+        .order_by(directives.c.generation)
+    )
+    return [
+        Resize(
+            DIRECTIVE.validate_python(row.directive),
+            row.published_at,
+            row.pause,
+            row.iterations_lost,
+        )
+        for row in connection.execute(query)
+    ]

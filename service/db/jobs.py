@@ -1,0 +1,119 @@
+"""The jobs and outcomes tables: what was asked for, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, insert, select, tuple_, update
+
+from scavenger.cluster import ClusterConfig
+from scavenger.job import JobSpec, validate_job
+from scavenger.view import Phase
+from service.db.schema import jobs, outcomes, vms
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as stored: the wish and its outcome so far.
+
+    Attributes:
+        search: What the search does or did, in one sentence.
+        chosen: The configuration to train on; None until decided.
+        choice: Why it was chosen.
+        epochs_to_target: Reference epochs the target took, once reached.
+    """
+
+    id: str
+    name: str
+    spec: JobSpec
+    created_at: datetime
+    cancel_requested_at: datetime | None
+    phase: Phase
+    reason: str
+    search: str
+    chosen: ClusterConfig | None
+    choice: str | None
+    worker_exit_code: int | None
+    epochs_to_target: float | None
+    finished_at: datetime | None
+
+
+def create(connection: Connection, job: str, spec: JobSpec, now: datetime) -> None:
+    """Store a new job."""
+    connection.execute(
+        insert(jobs).values(
+            id=job,
+            name=spec.name,
+            model_key=spec.model.key,
+            spec=spec.document(),
+            created_at=now,
+        )
+    )
+    outcome = {"job": job, "phase": Phase.PENDING, "reason": "waiting to start", "search": ""}
+    connection.execute(insert(outcomes).values(outcome))
+
+
+def find(connection: Connection, job: str) -> Job | None:
+    """Return one job, or None if there is none of that id."""
+    row = connection.execute(joined().where(jobs.c.id == job)).first()
+    return None if row is None else to_job(row)
+
+
+def newest(connection: Connection, before: tuple[datetime, str] | None, limit: int) -> list[Job]:
+    """Return jobs newest first, from below a position."""
+    query = joined().order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(tuple_(jobs.c.created_at, jobs.c.id) < before)
+    return [to_job(row) for row in connection.execute(query)]
+
+
+def needing_attention(connection: Connection) -> Sequence[str]:
+    """Return the ids of jobs that are not final, or that still have a machine."""
+    final = [phase for phase in Phase if phase.is_final]
+    unfinished = select(outcomes.c.job).where(outcomes.c.phase.not_in(final))
+    with_vms = select(vms.c.job).where(vms.c.state != "gone")
+    return connection.execute(unfinished.union(with_vms)).scalars().all()
+
+
+def request_cancel(connection: Connection, job: str, now: datetime) -> None:
+    """Wish a job to end; the reconciler does it."""
+    connection.execute(
+        update(jobs)
+        .where(jobs.c.id == job, jobs.c.cancel_requested_at.is_(None))
+        .values(cancel_requested_at=now)
+    )
+
+
+def change_outcome(connection: Connection, job: str, **values: object) -> None:
+    """Write what became of a job."""
+    chosen = values.get("chosen")
+    if isinstance(chosen, ClusterConfig):
+        values["chosen"] = asdict(chosen)
+    connection.execute(update(outcomes).where(outcomes.c.job == job).values(**values))
+
+
+def joined() -> Select[Any]:
+    """Select jobs with their outcomes."""
+    return select(jobs, outcomes).join(outcomes, outcomes.c.job == jobs.c.id)
+
+
+def to_job(row: Row[Any]) -> Job:
+    """Turn a joined row into a Job."""
+    return Job(
+        id=row.id,
+        name=row.name,
+        spec=validate_job(row.spec),
+        created_at=row.created_at,
+        cancel_requested_at=row.cancel_requested_at,
+        phase=Phase(row.phase),
+        reason=row.reason,
+        search=row.search,
+        chosen=None if row.chosen is None else ClusterConfig(**row.chosen),
+        choice=row.choice,
+        worker_exit_code=row.worker_exit_code,
+        epochs_to_target=row.epochs_to_target,
+        finished_at=row.finished_at,
+    )

@@ -1,0 +1,55 @@
+"""The models table: what finished jobs taught, by signature."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, select
+from sqlalchemy.dialects.postgresql import insert
+
+from scavenger.prior import StoredModel
+from service.db.schema import models
+
+MODEL = TypeAdapter(StoredModel)
+
+
+def find(connection: Connection, signature: str) -> StoredModel | None:
+    """Return the stored model of a signature, if there is one."""
+    query = select(models.c.model).where(models.c.signature == signature)
+    row = connection.execute(query).scalar()
+    return None if row is None else MODEL.validate_python(row)
+
+
+def store(connection: Connection, model_key: str, model: StoredModel, now: datetime) -> None:
+    """Store a model, over the one it grew from."""
+    content = {
+        "model_key": model_key,
+        "model": MODEL.dump_python(model, mode="json"),
+        "jobs": model.jobs,
+        "updated_at": now,
+    }
+    row = {"signature": model.signature, **content}
+    query = insert(models).values(row)
+    connection.execute(query.on_conflict_do_update(index_elements=["signature"], set_=content))
+
+
+def newest(connection: Connection) -> list[tuple[str, StoredModel, datetime]]:
+    """Return every stored model with its key and age, newest first."""
+    query = select(models).order_by(models.c.updated_at.desc())
+    return [
+        (row.model_key, MODEL.validate_python(row.model), row.updated_at)
+        for row in connection.execute(query)
+    ]
+
+
+def learned(earlier: StoredModel | None, fresh: StoredModel) -> StoredModel:
+    """Add a finished job to what is stored: its laws replace, its targets and count add up."""
+    if earlier is None:
+        return fresh
+    return replace(
+        fresh,
+        epochs_by_target={**earlier.epochs_by_target, **fresh.epochs_by_target},
+        jobs=earlier.jobs + fresh.jobs,
+    )

@@ -1,0 +1,214 @@
+"""The tables, one concern each; every column has one writer (named beside each table).
+
+Moments are ``timestamptz``; money is ``numeric``; anything a fit could read refuses NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Numeric,
+    Table,
+    Text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(column_0_N_label)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def moment(name: str, *, nullable: bool = True) -> Column[Any]:
+    """A column that holds a moment in UTC."""
+    return Column(name, DateTime(timezone=True), nullable=nullable)
+
+
+def finite(name: str) -> CheckConstraint:
+    """A constraint that refuses NaN, which Postgres would otherwise store and spread."""
+    return CheckConstraint(
+        f"{name} = {name} AND {name} < 'Infinity'::float8", name=f"{name}_finite"
+    )
+
+
+def job_column(*, primary_key: bool = False) -> Column[Any]:
+    """The job a row belongs to."""
+    return Column(
+        "job",
+        Text,
+        ForeignKey("jobs.id", ondelete="CASCADE"),
+        primary_key=primary_key,
+        nullable=False,
+    )
+
+
+# Wishes: written by the API.
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("model_key", Text, nullable=False),
+    Column("spec", JSONB, nullable=False),
+    moment("created_at", nullable=False),
+    moment("cancel_requested_at"),
+    Index(None, "created_at", "id"),
+)
+
+# What became of a job: written by the reconciler. Final phases never change (a trigger).
+outcomes = Table(
+    "outcomes",
+    metadata,
+    job_column(primary_key=True),
+    Column("phase", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("search", Text, nullable=False),
+    Column("chosen", JSONB),
+    Column("choice", Text),
+    Column("worker_exit_code", Integer),
+    Column("epochs_to_target", Double),
+    moment("finished_at"),
+    Index(None, "phase"),
+)
+
+# Virtual machines: intent first, then what the provider showed. Written by the reconciler,
+# except prepaid_until, which belongs to the ledger.
+vms = Table(
+    "vms",
+    metadata,
+    Column("id", Text, primary_key=True),
+    job_column(),
+    Column("launch_key", Text, nullable=False, unique=True),
+    Column("state", Text, nullable=False),
+    Column("provider_id", Text),
+    Column("price_per_hour", Numeric, nullable=False),
+    moment("intended_at", nullable=False),
+    moment("ended_at"),
+    moment("prepaid_until", nullable=False),
+    Index(None, "job"),
+    CheckConstraint("state IN ('intended', 'launched', 'gone')", name="state_known"),
+)
+
+# How a worker's command ended: written by the agent endpoint.
+exits = Table(
+    "exits",
+    metadata,
+    Column("worker", Text, ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
+    Column("code", Integer, nullable=False),
+    Column("tail", Text, nullable=False),
+    moment("at", nullable=False),
+)
+
+# Where each worker stands: written by the agent endpoint.
+workers = Table(
+    "workers",
+    metadata,
+    Column("worker", Text, ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
+    job_column(),
+    Column("address", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("iteration", BigInteger, nullable=False),
+    Column("samples", BigInteger, nullable=False),
+    Column("epochs", Double, nullable=False),
+    Column("metrics", JSONB, nullable=False),
+    Column("broken", Integer),
+    Column("refused", Integer),
+    Column("finished", Text),
+    Column("next_sequence", BigInteger, nullable=False),
+    moment("hello_at", nullable=False),
+    moment("seen_at", nullable=False),
+    Index(None, "job"),
+    finite("epochs"),
+)
+
+# Measured iterations as columns, one row per report: written by the agent endpoint.
+steps = Table(
+    "steps",
+    metadata,
+    Column("worker", Text, ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
+    Column("sequence", BigInteger, primary_key=True),
+    job_column(),
+    Column("generation", Integer, nullable=False),
+    Column("columns", JSONB, nullable=False),
+    Index(None, "job", "generation"),
+)
+
+# What workers were told: written by the reconciler.
+directives = Table(
+    "directives",
+    metadata,
+    job_column(primary_key=True),
+    Column("generation", Integer, primary_key=True),
+    Column("directive", JSONB, nullable=False),
+    moment("published_at", nullable=False),
+)
+
+# How long each change of generation took: written by the agent endpoint.
+regroups = Table(
+    "regroups",
+    metadata,
+    job_column(primary_key=True),
+    Column("generation", Integer, primary_key=True),
+    Column("pause", Double, nullable=False),
+    Column("iterations_lost", Integer, nullable=False),
+    moment("at", nullable=False),
+    finite("pause"),
+)
+
+# Settled probes: written by the reconciler.
+observations = Table(
+    "observations",
+    metadata,
+    job_column(primary_key=True),
+    Column("workers", Integer, primary_key=True),
+    Column("global_batch", Integer, primary_key=True),
+    Column("noise", Double),
+    Column("noise_scale", Double),
+    Column("compute_time", Double, nullable=False),
+    Column("sync_time", Double, nullable=False),
+    Column("iterations", Integer, nullable=False),
+    Column("seconds", Double, nullable=False),
+    Column("cost", Numeric, nullable=False),
+    moment("settled_at", nullable=False),
+    *[finite(name) for name in ("noise", "noise_scale", "compute_time", "sync_time", "seconds")],
+)
+
+# Fitted models by signature: written by the reconciler.
+models = Table(
+    "models",
+    metadata,
+    Column("signature", Text, primary_key=True),
+    Column("model_key", Text, nullable=False),
+    Column("model", JSONB, nullable=False),
+    Column("jobs", Integer, nullable=False),
+    moment("updated_at", nullable=False),
+)
+
+# One sentence per thing that happened: written by whoever did it, in the same transaction.
+events = Table(
+    "events",
+    metadata,
+    Column("sequence", BigInteger, Identity(always=True), primary_key=True),
+    job_column(),
+    moment("at", nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("data", JSONB, nullable=False),
+    Index(None, "job", "sequence"),
+)

@@ -1,0 +1,118 @@
+"""The vms table: every machine from the intent to launch it until the provider shows it gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Literal
+from uuid import UUID, uuid5
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from service.db.schema import exits, jobs, vms
+
+NAMESPACE = UUID("5ca7e26e-0000-4000-8000-000000000001")
+
+
+@dataclass(frozen=True, slots=True)
+class Vm:
+    """One machine of a job.
+
+    Attributes:
+        state: ``intended`` before the provider confirmed it, then ``launched``, finally ``gone``.
+        exit_code: How its training command ended; None while it runs.
+        tail: The last lines that command printed.
+    """
+
+    id: str
+    job: str
+    launch_key: str
+    state: Literal["intended", "launched", "gone"]
+    provider_id: str | None
+    price_per_hour: Decimal
+    intended_at: datetime
+    ended_at: datetime | None
+    prepaid_until: datetime
+    exit_code: int | None
+    tail: str
+
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether the machine may exist, and so may cost money."""
+        return self.state != "gone"
+
+    def cost(self, until: datetime) -> Decimal:
+        """Dollars from the intent to its end, or to a moment."""
+        end = min(self.ended_at or until, until)
+        return price_of(self.price_per_hour, end - self.intended_at)
+
+
+def price_of(price_per_hour: Decimal, span: timedelta) -> Decimal:
+    """Dollars for a span of time."""
+    return price_per_hour * Decimal(max(span.total_seconds(), 0.0)) / 3600
+
+
+def of_job(connection: Connection, job: str) -> tuple[Vm, ...]:
+    """Return every machine a job ever had, oldest first."""
+    query = (
+        select(vms, exits.c.code.label("exit_code"), func.coalesce(exits.c.tail, "").label("tail"))
+        .join(exits, exits.c.worker == vms.c.id, isouter=True)
+        .where(vms.c.job == job)
+        .order_by(vms.c.intended_at, vms.c.id)
+    )
+    return tuple(Vm(**row) for row in connection.execute(query).mappings())
+
+
+def intend(
+    connection: Connection, job: str, number: int, price: Decimal, now: datetime, prepaid: timedelta
+) -> None:
+    """Write down that a machine will be launched, before it is."""
+    connection.execute(
+        insert(vms).values(
+            id=f"{job}-w{number}",
+            job=job,
+            launch_key=str(uuid5(NAMESPACE, f"{job}/{number}")),
+            state="intended",
+            price_per_hour=price,
+            intended_at=now,
+            prepaid_until=now + prepaid,
+        )
+    )
+
+
+def launched(connection: Connection, vm: str, provider_id: str) -> None:
+    """Note that the provider has the machine."""
+    query = update(vms).where(vms.c.id == vm, vms.c.state == "intended")
+    connection.execute(query.values(state="launched", provider_id=provider_id))
+
+
+def gone(connection: Connection, vm: str, now: datetime) -> None:
+    """Note that the provider showed the machine gone; its cost ends here."""
+    query = update(vms).where(vms.c.id == vm, vms.c.state != "gone")
+    connection.execute(query.values(state="gone", ended_at=now))
+
+
+def job_of(connection: Connection, vm: str) -> str | None:
+    """Return the job of a machine that may still exist, or None."""
+    query = select(vms.c.job).where(vms.c.id == vm, vms.c.state != "gone")
+    return connection.execute(query).scalar()
+
+
+def lock_job(connection: Connection, job: str) -> None:
+    """Let one transaction at a time change what a job's machines may spend."""
+    connection.execute(select(jobs.c.id).where(jobs.c.id == job).with_for_update())
+
+
+def extend(connection: Connection, vm: str, prepaid_until: datetime) -> None:
+    """Move the moment until which a machine's time is reserved; it never moves back."""
+    query = update(vms).where(vms.c.id == vm, vms.c.prepaid_until < prepaid_until)
+    connection.execute(query.values(prepaid_until=prepaid_until))
+
+
+def note_exit(connection: Connection, vm: str, code: int, tail: str, now: datetime) -> None:
+    """Write down how a machine's training command ended; the first word counts."""
+    from sqlalchemy.dialects.postgresql import insert as upsert
+
+    row = {"worker": vm, "code": code, "tail": tail, "at": now}
+    connection.execute(upsert(exits).values(row).on_conflict_do_nothing())

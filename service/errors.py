@@ -1,0 +1,37 @@
+"""What can go wrong in the controller that it must handle.
+
+::
+
+    ServiceError
+    ├── PostgresUnavailable      the embedded database cannot run: tell the person, stop
+    └── CloudError
+        ├── OutOfCapacity        the cloud cannot start more now: wait, then the same key again
+        ├── ProviderUnavailable  the cloud did not answer or not yet obey: retry next tick
+        └── LaunchRefused        this launch can never succeed: give up its key
+"""
+
+from __future__ import annotations
+
+
+class ServiceError(Exception):
+    """Root of everything the controller raises on purpose."""
+
+
+class PostgresUnavailable(ServiceError):
+    """The embedded database cannot run; the message says why and what the person should do."""
+
+
+class CloudError(ServiceError):
+    """A cloud did not do what was asked."""
+
+
+class OutOfCapacity(CloudError):
+    """The cloud cannot start more machines now; nothing was started, so wait and repeat the key."""
+
+
+class ProviderUnavailable(CloudError):
+    """The cloud did not answer, or has not yet done what it was told; retry next tick."""
+
+
+class LaunchRefused(CloudError):
+    """This launch can never succeed, its key is used up; give up and take a new key."""

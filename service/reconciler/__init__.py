@@ -1,0 +1,1 @@
+"""The loop that turns wishes into machines: snapshot, plan, apply, record."""

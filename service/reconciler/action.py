@@ -1,0 +1,75 @@
+"""What a tick may do: one of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scavenger.decision import Run
+from scavenger.protocol import Directive
+from scavenger.profiling import Settled
+from scavenger.view import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start so many more machines."""
+
+    count: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """End these machines."""
+
+    vms: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Tell the workers a new Directive."""
+
+    directive: Directive
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Learn:
+    """Store a settled probe."""
+
+    settled: Settled
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """Fix the configuration to train on."""
+
+    run: Run
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Write down how the job ended.
+
+    Attributes:
+        exit_code: Exit code of the user's command when that failed the job.
+        epochs: Reference epochs the target took, when it was reached.
+    """
+
+    phase: Phase
+    why: str
+    exit_code: int | None = None
+    epochs: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Do nothing; wait for what the sentence names."""
+
+    why: str
+
+
+Action = Launch | Terminate | Publish | Learn | Choose | Finish | Rest

@@ -1,0 +1,368 @@
+"""plan(): from a Snapshot to the one thing to do now. Pure; the first concern that speaks wins.
+
+The concerns stand in the order of their urgency: a job that ends ends before it grows, a lost
+worker is left behind before a new one is awaited, growing precedes using, and machines are deleted
+only after the workers on them have been left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Literal
+
+from scavenger.cluster import ClusterConfig
+from scavenger.decision import Probe, Run
+from scavenger.errors import NothingFeasible
+from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, NotYet, settle
+from scavenger.protocol import Directive, Member, StopAtMetric
+from scavenger.view import Phase
+from service import ledger
+from service.db.vms import Vm
+from service.db.workers import Worker
+from service.reconciler.action import (
+    Action,
+    Choose,
+    Finish,
+    Launch,
+    Learn,
+    Publish,
+    Rest,
+    Terminate,
+)
+from service.reconciler.snapshot import Snapshot
+
+SPLIT_FIRST = 2
+SPLIT_PROBE = 5
+SPLIT_TRAIN = 25
+TAIL_LINES = 5
+FAREWELL = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The configuration the job should be in, and what for.
+
+    Attributes:
+        is_first: Whether this is the job's first probe, whose noise has to settle.
+    """
+
+    config: ClusterConfig
+    purpose: Literal["probe", "train"]
+    why: str
+    is_first: bool
+
+
+def plan(snapshot: Snapshot) -> Action:
+    """Return the one thing to do for this job now."""
+    if snapshot.job.phase.is_final:
+        return clean_up(snapshot)
+    for concern in (end_by_wish, end_by_limit, end_by_itself, end_by_failure, leave_lost_behind):
+        action = concern(snapshot)
+        if action is not None:
+            return action
+    if is_done(snapshot):
+        return Rest("training is done, its command is still ending")
+    try:
+        return advance(snapshot)
+    except NothingFeasible as error:
+        return Finish(Phase.FAILED, f"{error}; raise the limit named and submit again")
+
+
+def advance(snapshot: Snapshot) -> Action:
+    """Move a healthy job towards the configuration it should be in."""
+    learned = learn(snapshot)
+    if learned is not None:
+        return learned
+    wanted = want(snapshot)
+    if isinstance(wanted, Choose):
+        return wanted
+    concerns: tuple[Callable[[Snapshot, Wanted], Action | None], ...] = (
+        back_off,
+        grow,
+        resize,
+        trim,
+    )
+    for concern in concerns:
+        action = concern(snapshot, wanted)
+        if action is not None:
+            return action
+    return Rest(f"running {wanted.config}")
+
+
+# How a job ends.
+
+
+def clean_up(snapshot: Snapshot) -> Action:
+    """After the end: no machine stays."""
+    alive = tuple(vm.id for vm in snapshot.vms if vm.is_alive)
+    if alive:
+        return Terminate(alive, f"job {snapshot.job.phase}: {count(len(alive), 'machine')} left")
+    return Rest(f"job {snapshot.job.phase}")
+
+
+def end_by_wish(snapshot: Snapshot) -> Action | None:
+    """The user asked for the end."""
+    if snapshot.job.cancel_requested_at is None:
+        return None
+    return Finish(Phase.CANCELLED, "cancelled on request")
+
+
+def end_by_limit(snapshot: Snapshot) -> Action | None:
+    """The cap leaves no time, or the time is over."""
+    limits = snapshot.job.spec.limits
+    if limits.max_time is not None and snapshot.elapsed >= limits.max_time:
+        return Finish(
+            Phase.CAPPED,
+            f"max_time reached after {snapshot.elapsed:.0f} s; raise limits.max_time and submit again",
+        )
+    cap = limits.max_cost
+    if cap is None or not is_spent(snapshot, cap):
+        return None
+    return Finish(
+        Phase.CAPPED,
+        f"max_cost reached: ${snapshot.accrued:.4f} of ${cap:.4f} spent; "
+        "raise limits.max_cost and submit again",
+    )
+
+
+def is_spent(snapshot: Snapshot, cap: Decimal) -> bool:
+    """Whether the money left would not pay the machines until they could be stopped."""
+    rate = sum((vm.price_per_hour for vm in snapshot.vms if vm.is_alive), Decimal(0))
+    if rate == 0 and not any(vm.is_alive for vm in snapshot.vms):
+        price = snapshot.job.spec.price
+        return ledger.affordable(snapshot.vms, cap, price, 1) is None
+    reserve = rate * Decimal(ledger.GRACE.total_seconds()) / 3600
+    return snapshot.accrued + reserve >= cap
+
+
+def end_by_itself(snapshot: Snapshot) -> Action | None:
+    """The leader's command has ended well, or its machine went after training was done."""
+    leader = snapshot.leader
+    if leader is None:
+        return None
+    vm = machine(snapshot, leader.worker)
+    is_running = vm.is_alive and vm.exit_code is None
+    has_failed = vm.exit_code is not None and vm.exit_code > 0
+    if is_running or has_failed or (leader.finished is None and vm.exit_code != 0):
+        return None
+    return verdict(snapshot, leader)
+
+
+def verdict(snapshot: Snapshot, leader: Worker) -> Finish:
+    """Judge a command that ended well by what its session said, or by what it logged last."""
+    stop, words = snapshot.job.spec.stop_rule, snapshot.job.spec.target_in_words
+    value = leader.metrics.get(stop.metric) if isinstance(stop, StopAtMetric) else None
+    achieved = "" if value is None else f"; the last value was {value:.4g}"
+    done = f"{leader.epochs:.2f} reference epochs and {leader.iteration} iterations{achieved}"
+    is_good = isinstance(stop, StopAtMetric) and value is not None and stop.reached(value)
+    if leader.finished == "target" or is_good:
+        return Finish(Phase.SUCCEEDED, f"target {words} reached after {done}", 0, leader.epochs)
+    return Finish(
+        Phase.FAILED,
+        f"the command ended without reaching {words} after {done}; "
+        "raise target.max_epochs or lower the goal",
+        0,
+    )
+
+
+def end_by_failure(snapshot: Snapshot) -> Action | None:
+    """A member's command failed by itself; a signal is the machine's loss, not the script's."""
+    for vm in snapshot.vms:
+        worker = snapshot.worker(vm.id)
+        is_over = worker is not None and worker.finished is not None
+        if vm.exit_code is None or vm.exit_code <= 0 or (is_over and worker != snapshot.leader):
+            continue
+        tail = "\n".join(vm.tail.splitlines()[-TAIL_LINES:])
+        why = f"{vm.id} exited with code {vm.exit_code}; its last lines:\n{tail}"
+        return Finish(Phase.FAILED, why, vm.exit_code)
+    limit = most_launches(snapshot)
+    if len(snapshot.vms) > limit:
+        return Finish(
+            Phase.FAILED,
+            f"{len(snapshot.vms)} machines were needed where {limit} are allowed: workers keep "
+            "dying; read the events for how each ended",
+        )
+    return None
+
+
+def most_launches(snapshot: Snapshot) -> int:
+    """Launches a job may use: an adversary that kills every machine must not empty a purse."""
+    return 4 * snapshot.job.spec.space.workers[-1] + 8
+
+
+def is_done(snapshot: Snapshot) -> bool:
+    """Whether the leader has said that training ended."""
+    return snapshot.leader is not None and snapshot.leader.finished is not None
+
+
+# How a healthy job moves.
+
+
+def leave_lost_behind(snapshot: Snapshot) -> Action | None:
+    """Members died: the survivors go on without them, from where the most advanced one is."""
+    directive = snapshot.directive
+    if directive is None or is_done(snapshot):
+        return None
+    hung = silent_members(snapshot)
+    if hung:
+        return Terminate(hung, f"{', '.join(hung)} silent while the others wait")
+    if not snapshot.lost:
+        return None
+    survivors = tuple(m for m in directive.members if m.worker not in snapshot.lost)
+    lost = ", ".join(snapshot.lost)
+    if not survivors:
+        return None
+    config = ClusterConfig(len(survivors), max(directive.config.global_batch, len(survivors)))
+    why = f"lost {lost}: {count(len(survivors), 'survivor')} go on with {config}"
+    return Publish(follow(snapshot, config, survivors, directive.purpose, why), why)
+
+
+def silent_members(snapshot: Snapshot) -> tuple[str, ...]:
+    """Members that say nothing while another waits in a broken generation."""
+    directive = snapshot.directive
+    assert directive is not None
+    members = [snapshot.worker(member) for member in snapshot.members]
+    waits = any(w is not None and w.broken == directive.generation for w in members)
+    alive = {vm.id for vm in snapshot.alive}
+    if not waits:
+        return ()
+    return tuple(m for m in snapshot.members if m in alive and snapshot.is_silent(m))
+
+
+def learn(snapshot: Snapshot) -> Action | None:
+    """A probe has been measured for long enough."""
+    directive = snapshot.directive
+    if directive is None or directive.purpose != "probe" or snapshot.job.chosen is not None:
+        return None
+    if any(probe.observation.config == directive.config for probe in snapshot.probes):
+        return None
+    settled = settle(snapshot.steps, directive.config, is_first=not snapshot.probes)
+    if isinstance(settled, NotYet):
+        return None
+    return Learn(settled, f"probe {len(snapshot.probes) + 1} settled: {settled.why}")
+
+
+def want(snapshot: Snapshot) -> Wanted | Choose:
+    """Return the configuration the job should be in now."""
+    job = snapshot.job
+    if job.chosen is not None:
+        return Wanted(job.chosen, "train", job.choice or "", is_first=False)
+    decision = snapshot.knowledge.decide()
+    match decision:
+        case Probe(config, why):
+            return Wanted(config, "probe", why, is_first=not snapshot.probes)
+        case Run():
+            return Choose(decision, decision.why)
+
+
+def back_off(snapshot: Snapshot, wanted: Wanted) -> Action | None:
+    """The leader could not reach the newcomers: go on with those it had."""
+    directive, leader = snapshot.directive, snapshot.leader
+    if directive is None or leader is None or leader.refused != directive.generation:
+        return None
+    members = tuple(
+        m for m in directive.members if (w := snapshot.worker(m.worker)) and w.generation > 0
+    )
+    newcomers = tuple(m.worker for m in directive.members if m not in members)
+    alive = tuple(vm.id for vm in snapshot.alive if vm.id in newcomers)
+    if alive:
+        return Terminate(alive, f"{', '.join(alive)} cannot be reached by the leader")
+    config = replace(directive.config, workers=len(members))
+    why = f"newcomers cannot be reached: going on with {config}"
+    return Publish(follow(snapshot, config, members, directive.purpose, why), why)
+
+
+def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
+    """Launch what is missing; training goes on meanwhile."""
+    missing = wanted.config.workers - len(snapshot.available)
+    if missing <= 0:
+        return None
+    spec = snapshot.job.spec
+    if ledger.affordable(snapshot.vms, spec.limits.max_cost, spec.price, missing) is None:
+        return Rest(f"max_cost leaves no room for {count(missing, 'more machine')}")
+    return Launch(missing, f"{count(missing, 'machine')} for {wanted.config}: {wanted.why}")
+
+
+def resize(snapshot: Snapshot, wanted: Wanted) -> Action | None:
+    """Tell the workers the wanted configuration, once enough of them are ready."""
+    directive = snapshot.directive
+    if not snapshot.is_applied:
+        return Rest("waiting for the workers to regroup")
+    missing = wanted.config.workers - len(snapshot.ready)
+    if missing > 0:
+        return Rest(f"waiting for {count(missing, 'worker')} to boot")
+    members = choose_members(snapshot, wanted.config.workers)
+    is_same = directive is not None and (
+        (directive.config, directive.purpose) == (wanted.config, wanted.purpose)
+        and directive.members == members
+    )
+    if is_same:
+        return None
+    return Publish(
+        follow(snapshot, wanted.config, members, wanted.purpose, wanted.why, wanted.is_first),
+        wanted.why,
+    )
+
+
+def trim(snapshot: Snapshot, wanted: Wanted) -> Action | None:
+    """End machines that are neither in use nor awaited."""
+    spare = tuple(vm.id for vm in snapshot.alive if vm.id not in snapshot.members)
+    if not spare or len(snapshot.members) < wanted.config.workers:
+        return None
+    published_at = snapshot.published_at or snapshot.now
+    if snapshot.now - published_at < FAREWELL:
+        return Rest("letting released workers end by themselves")
+    return Terminate(spare, f"{count(len(spare), 'machine')} released by {wanted.config}")
+
+
+def choose_members(snapshot: Snapshot, workers: int) -> tuple[Member, ...]:
+    """Keep ranks where they are and append newcomers, so that the leader stays the leader."""
+    ready = {worker.worker: worker for worker in snapshot.ready}
+    order = [m for m in snapshot.members if m in ready]
+    order += [w for w in ready if w not in order]
+    return tuple(Member(w, ready[w].address) for w in order[:workers])
+
+
+def follow(
+    snapshot: Snapshot,
+    config: ClusterConfig,
+    members: tuple[Member, ...],
+    purpose: Literal["probe", "train"],
+    why: str,
+    is_first: bool = False,
+) -> Directive:
+    """Compose the Directive that comes after the newest one."""
+    knowledge, directive = snapshot.knowledge, snapshot.directive
+    is_probe = purpose == "probe"
+    split = SPLIT_FIRST if is_first else SPLIT_PROBE if is_probe else SPLIT_TRAIN
+    rows = PROBE_ITERATIONS + WARM_UP
+    return Directive(
+        generation=1 if directive is None else directive.generation + 1,
+        config=config,
+        members=members,
+        purpose=purpose,
+        progress_per_iteration=knowledge.progress_per_iteration(config),
+        learning_rate_factor=knowledge.learning_rate_factor(config),
+        stop=snapshot.job.spec.stop_rule,
+        split_every=split,
+        report_after=rows + rows // SPLIT_PROBE + 1 if is_probe else 0,
+        why=why,
+        lost=snapshot.lost,
+    )
+
+
+def machine(snapshot: Snapshot, worker: str) -> Vm:
+    """Return the machine a worker runs on."""
+    return next(vm for vm in snapshot.vms if vm.id == worker)
+
+
+def count(number: int, thing: str) -> str:
+    """Write a number of things.
+
+    >>> count(2, "machine")
+    '2 machines'
+    """
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

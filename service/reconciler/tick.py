@@ -1,0 +1,309 @@
+"""One tick: read the world, plan one action, apply it, record one sentence.
+
+Kill the controller anywhere: every effect is preceded by the row that announces it, and the next
+tick rereads the world. No cloud is called inside a database session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import assert_never
+
+from sqlalchemy import Connection, Engine
+
+from scavenger.decision import Run
+from scavenger.indicators import Observation
+from scavenger.prior import StoredModel
+from scavenger.protocol import StepColumns
+from scavenger.view import Phase
+from service import ledger
+from service.clouds.provider import Instance, InstanceState, LaunchRequest, Provider
+from service.db import directives, jobs, models, observations, vms, workers
+from service.db.events import say
+from service.db.jobs import Job
+from service.db.observations import Probe
+from service.db.vms import Vm
+from service.errors import CloudError, LaunchRefused
+from service.knowledge import Knowledge, signature_of
+from service.reconciler.action import (
+    Action,
+    Choose,
+    Finish,
+    Launch,
+    Learn,
+    Publish,
+    Rest,
+    Terminate,
+)
+from service.reconciler.plan import count, plan
+from service.reconciler.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciler:
+    """What a tick needs of the world.
+
+    Attributes:
+        environment: Makes what a machine needs to find the controller, given its worker id.
+    """
+
+    engine: Engine
+    provider: Provider
+    environment: Callable[[str], Mapping[str, str]]
+
+    def tick(self, job: str, now: datetime) -> str:
+        """Do one thing for a job and say what, in one sentence."""
+        self._observe(job, now)
+        with self.engine.connect() as connection:
+            snapshot = read(connection, self.provider.name, job, now)
+        action = plan(snapshot)
+        match action:
+            case Launch():
+                self._launch(snapshot, action)
+            case Terminate():
+                self._terminate(snapshot, action)
+            case Rest():
+                pass
+            case _:
+                with self.engine.begin() as connection:
+                    record(connection, self.provider.name, snapshot, action)
+        return action.why
+
+    def _observe(self, job: str, now: datetime) -> None:
+        """Compare what should exist with what the provider shows, and finish open intents."""
+        with self.engine.connect() as connection:
+            machines = [vm for vm in vms.of_job(connection, job) if vm.is_alive]
+        if not machines:
+            return
+        shown = {instance.launch_key: instance for instance in self.provider.list()}
+        for vm in machines:
+            self._compare(vm, shown.get(vm.launch_key), now)
+
+    def _compare(self, vm: Vm, instance: Instance | None, now: datetime) -> None:
+        is_gone = instance is not None and instance.state is InstanceState.GONE
+        if instance is None and vm.state == "intended":
+            self._start(vm, now)
+        elif instance is None or is_gone:
+            with self.engine.begin() as connection:
+                vms.gone(connection, vm.id, now)
+                say(connection, vm.job, now, "vm_gone", f"{vm.id} is gone", {"vm": vm.id})
+        elif vm.state == "intended":
+            with self.engine.begin() as connection:
+                vms.launched(connection, vm.id, instance.provider_id)
+
+    def _launch(self, snapshot: Snapshot, action: Launch) -> None:
+        """Write the intents, reserve their money, and only then call the provider."""
+        spec, now = snapshot.job.spec, snapshot.now
+        with self.engine.begin() as connection:
+            vms.lock_job(connection, snapshot.job.id)
+            machines = vms.of_job(connection, snapshot.job.id)
+            span = ledger.affordable(machines, spec.limits.max_cost, spec.price, action.count)
+            if span is None:
+                return
+            first = len(machines) + 1
+            for number in range(first, first + action.count):
+                vms.intend(connection, snapshot.job.id, number, spec.price, now, span)
+            if snapshot.job.phase is Phase.PENDING:
+                jobs.change_outcome(
+                    connection, snapshot.job.id, phase=Phase.STARTING, reason="machines boot"
+                )
+            say(connection, snapshot.job.id, now, "launch", f"launching {action.why}")
+            fresh = vms.of_job(connection, snapshot.job.id)[-action.count :]
+        for vm in fresh:
+            self._start(vm, now)
+
+    def _start(self, vm: Vm, now: datetime) -> None:
+        """Launch one intended machine; the key makes doing it twice harmless."""
+        with self.engine.connect() as connection:
+            job = jobs.find(connection, vm.job)
+        assert job is not None
+        try:
+            instance = self.provider.launch(self._request(job, vm, now))
+        except LaunchRefused as error:
+            with self.engine.begin() as connection:
+                vms.gone(connection, vm.id, now)
+                say(connection, vm.job, now, "launch_refused", f"{vm.id}: {error}")
+        except CloudError as error:
+            with self.engine.begin() as connection:
+                say(connection, vm.job, now, "launch_delayed", f"{vm.id}: {error}; trying again")
+        else:
+            with self.engine.begin() as connection:
+                vms.launched(connection, vm.id, instance.provider_id)
+
+    def _request(self, job: Job, vm: Vm, now: datetime) -> LaunchRequest:
+        run = job.spec.run
+        prepaid = max((vm.prepaid_until - now).total_seconds(), 1.0)
+        return LaunchRequest(
+            launch_key=vm.launch_key,
+            job=job.id,
+            command=tuple(run.command),
+            environment={
+                **(run.env or {}),
+                **self.environment(vm.id),
+                "SCAVENGER_JOB": job.id,
+                "SCAVENGER_WORKER": vm.id,
+                "SCAVENGER_PREPAID": f"{prepaid:.3f}",
+            },
+            directory=run.directory,
+            price_per_hour=float(vm.price_per_hour),
+        )
+
+    def _terminate(self, snapshot: Snapshot, action: Terminate) -> None:
+        """End machines; they count as gone only when the provider shows them gone."""
+        by_id = {vm.id: vm for vm in snapshot.vms}
+        for vm in action.vms:
+            provider_id = by_id[vm].provider_id
+            if provider_id is not None:
+                self.provider.terminate(provider_id)
+        with self.engine.begin() as connection:
+            say(connection, snapshot.job.id, snapshot.now, "terminate", f"ending {action.why}")
+
+
+def read(connection: Connection, machine: str, job_id: str, now: datetime) -> Snapshot:
+    """Read everything a tick needs, once."""
+    job = jobs.find(connection, job_id)
+    assert job is not None
+    told = directives.newest(connection, job_id)
+    directive, published_at = told if told is not None else (None, None)
+    probes = observations.of_job(connection, job_id)
+    is_probing = directive is not None and directive.purpose == "probe" and job.chosen is None
+    steps = StepColumns()
+    if is_probing and directive is not None:
+        steps = workers.steps_of(connection, job_id, directive.generation)
+    return Snapshot(
+        now=now,
+        job=job,
+        vms=vms.of_job(connection, job_id),
+        workers=workers.of_job(connection, job_id),
+        directive=directive,
+        published_at=published_at,
+        probes=probes,
+        steps=steps,
+        knowledge=recall(connection, machine, job, probes),
+    )
+
+
+def recall(
+    connection: Connection, machine: str, job: Job, probes: tuple[Probe, ...]
+) -> Knowledge:
+    """Return what probes and earlier jobs tell about a job."""
+    return Knowledge(
+        spec=job.spec,
+        observations=tuple(probe.observation for probe in probes),
+        stored=models.find(connection, signature_of(job.spec, machine)),
+        epochs_to_target=job.epochs_to_target,
+    )
+
+
+def record(
+    connection: Connection,
+    machine: str,
+    snapshot: Snapshot,
+    action: Publish | Learn | Choose | Finish,
+) -> None:
+    """Write down a decision and its sentence in one transaction."""
+    job, now = snapshot.job.id, snapshot.now
+    match action:
+        case Publish(directive, why):
+            directives.publish(connection, job, directive, now)
+            if directive.purpose == "probe":
+                jobs.change_outcome(connection, job, phase=Phase.PROBING, reason=why, search=why)
+            say(connection, job, now, "resize", f"{directive.config}: {why}", config_of(action))
+        case Learn(settled, why):
+            observations.record(connection, job, booked(snapshot, settled.observation))
+            say(connection, job, now, "probe", why, config_of(action))
+        case Choose(run, why):
+            search = why if not run.searched else f"searched: {len(snapshot.probes)} probes"
+            reason = f"training on {run.config}"
+            jobs.change_outcome(
+                connection,
+                job,
+                phase=Phase.TRAINING,
+                reason=reason,
+                search=search,
+                chosen=run.config,
+                choice=why,
+            )
+            if run.searched:
+                remember(connection, machine, snapshot, run, epochs=None)
+            say(connection, job, now, "choice", why, config_of(action))
+        case Finish():
+            finish(connection, machine, snapshot, action)
+        case _:
+            assert_never(action)
+
+
+def finish(connection: Connection, machine: str, snapshot: Snapshot, action: Finish) -> None:
+    """Write the outcome, once; a reached target teaches how many epochs it takes."""
+    job, now = snapshot.job.id, snapshot.now
+    jobs.change_outcome(
+        connection,
+        job,
+        phase=action.phase,
+        reason=action.why,
+        worker_exit_code=action.exit_code,
+        epochs_to_target=action.epochs,
+        finished_at=now,
+    )
+    if action.phase is Phase.SUCCEEDED and snapshot.job.chosen is not None:
+        decision = snapshot.knowledge.decide()
+        if isinstance(decision, Run):
+            remember(connection, machine, snapshot, decision, action.epochs)
+    say(connection, job, now, str(action.phase), action.why)
+
+
+def remember(
+    connection: Connection, machine: str, snapshot: Snapshot, run: Run, epochs: float | None
+) -> None:
+    """Store the laws for the next job of this signature."""
+    spec, stored = snapshot.job.spec, snapshot.knowledge.stored
+    own = snapshot.knowledge.observations
+    fresh = StoredModel(
+        signature=signature_of(spec, machine),
+        model=run.model,
+        observations=own if run.searched or stored is None else stored.observations,
+        epochs_by_target={} if epochs is None else {spec.target_in_words: epochs},
+        jobs=0 if epochs is None else 1,
+    )
+    models.store(connection, spec.model.key, models.learned(stored, fresh), snapshot.now)
+
+
+def booked(snapshot: Snapshot, observation: Observation) -> Probe:
+    """Price a settled probe: the time since its Directive, and what the machines cost meanwhile."""
+    since = snapshot.published_at or snapshot.now
+    before = ledger.accrued(snapshot.vms, since)
+    return Probe(
+        observation,
+        seconds=(snapshot.now - since).total_seconds(),
+        cost=snapshot.accrued - before,
+        settled_at=snapshot.now,
+    )
+
+
+def config_of(action: Action) -> dict[str, object]:
+    """Return what an event about an action carries besides its sentence."""
+    match action:
+        case Publish(directive, _):
+            config, generation = directive.config, directive.generation
+            return {
+                "generation": generation,
+                "workers": config.workers,
+                "global_batch": config.global_batch,
+            }
+        case Choose(run, _):
+            return {"workers": run.config.workers, "global_batch": run.config.global_batch}
+        case Learn(settled, _):
+            indicators = settled.observation.indicators
+            config = settled.observation.config
+            return {
+                "workers": config.workers,
+                "global_batch": config.global_batch,
+                "noise": indicators.noise,
+                "noise_scale": indicators.noise_scale,
+                "compute_time": indicators.compute_time,
+                "sync_time": indicators.sync_time,
+            }
+        case _:
+            return {}

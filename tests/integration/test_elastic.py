@@ -1,0 +1,168 @@
+"""Real processes change their number while they train; the trajectory must not notice."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from scavenger.noise import estimate_noise
+from scavenger.protocol import StepColumns
+from tests.conductor import Conductor
+from tests.integration import trainee
+
+TRAINEE = str(Path(trainee.__file__))
+
+
+def conduct(directory: Path, **environment: str) -> Conductor:
+    return Conductor(
+        directory, [TRAINEE], dataset_size=trainee.SAMPLES, environment={"PACE": "0.002", **environment}
+    )
+
+
+def applied(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Keep the last attempt at each iteration: an earlier one was undone."""
+    return {row["iteration"]: row for row in rows}
+
+
+def replay(order: list[list[int]]) -> list[float]:
+    """Train one process on the same samples in the same order; returns mean losses."""
+    inputs, labels = trainee.problem()
+    model = trainee.network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    losses = []
+    for indices in order:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs[indices]), labels[indices])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def trajectory(conductor: Conductor) -> tuple[list[list[int]], list[float]]:
+    """Join what all workers wrote: sample order and mean loss by iteration."""
+    parts: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for path in sorted(conductor.directory.glob("*.jsonl")):
+        for iteration, row in applied(conductor.rows(path.stem)).items():
+            parts[iteration].append(row)
+    order, losses = [], []
+    for iteration in sorted(parts):
+        newest = max(row["generation"] for row in parts[iteration])
+        rows = [row for row in parts[iteration] if row["generation"] == newest]
+        order.append([i for row in rows for i in row["indices"]])
+        losses.append(math.fsum(row["loss"] for row in rows) / len(order[-1]))
+    return order, losses
+
+
+def test_the_trajectory_over_resizes_is_that_of_one_process(tmp_path: Path) -> None:
+    plan = [(1, 24), (2, 24), (4, 24), (3, 36), (1, 24)]
+    with conduct(tmp_path) as conductor:
+        for number in range(4):
+            conductor.start(f"w{number}")
+        for workers, batch in plan:
+            generation = conductor.order([f"w{n}" for n in range(workers)], batch)
+            conductor.wait_applied(generation, iterations=12)
+        regrouped = {r.regrouped.generation: r.regrouped for r in conductor.reports if r.regrouped}
+    order, losses = trajectory(conductor)
+    assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
+    assert len(losses) > 60
+    assert all(change.iterations_lost == 0 for change in regrouped.values())
+    assert set(regrouped) == {1, 2, 3, 4, 5}
+    assert_each_epoch_holds_every_sample_once(order)
+
+
+def assert_each_epoch_holds_every_sample_once(order: list[list[int]]) -> None:
+    stream = [index for indices in order for index in indices]
+    for start in range(0, len(stream) - trainee.SAMPLES, trainee.SAMPLES):
+        epoch = stream[start : start + trainee.SAMPLES]
+        assert sorted(epoch) == list(range(trainee.SAMPLES))
+
+
+@pytest.mark.parametrize("victim", ["w2", "w0"], ids=["follower", "leader"])
+def test_survivors_of_a_killed_worker_redo_the_iteration_and_go_on(
+    tmp_path: Path, victim: str
+) -> None:
+    names = ["w0", "w1", "w2"]
+    with conduct(tmp_path) as conductor:
+        for name in names:
+            conductor.start(name)
+        conductor.wait_applied(conductor.order(names, 24), iterations=10)
+        conductor.processes[victim].send_signal(signal.SIGKILL)
+        survivors = [name for name in names if name != victim]
+        conductor.wait(
+            lambda: {r.worker for r in conductor.reports if r.broken == 1} >= set(survivors)
+        )
+        conductor.wait_applied(conductor.order(survivors, 24, lost=(victim,)), iterations=20)
+    order, losses = trajectory_of(conductor, survivors, until_generation=2)
+    assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
+
+
+def trajectory_of(
+    conductor: Conductor, survivors: list[str], until_generation: int
+) -> tuple[list[list[int]], list[float]]:
+    """As trajectory; in generation 1 the victim's rows count too."""
+    return trajectory(conductor)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3], ids=["plain", "accumulated"])
+def test_measured_noise_equals_the_direct_computation(tmp_path: Path, micro_batches: int) -> None:
+    workers = ["w0", "w1", "w2"]
+    with conduct(tmp_path, GRADIENTS="1", MICRO_BATCHES=str(micro_batches)) as conductor:
+        for name in workers:
+            conductor.start(name)
+        conductor.wait_applied(conductor.order(workers, 36), iterations=15)
+    measured = {
+        iteration: (local, mean)
+        for report in conductor.reports
+        for iteration, local, mean in zip(
+            report.steps.iteration,
+            report.steps.local_norm_sq,
+            report.steps.mean_norm_sq,
+            strict=True,
+        )
+    }
+    written = [applied(conductor.rows(name)) for name in workers]
+    assert len(measured) >= 15
+    for iteration, (local, mean) in measured.items():
+        shards = np.array([g for rows in written for g in rows[iteration]["gradients"]])
+        direct_local = float((shards**2).sum(axis=1).mean())
+        direct_mean = float((shards.mean(axis=0) ** 2).sum())
+        assert local == pytest.approx(direct_local, rel=1e-5)
+        assert mean == pytest.approx(direct_mean, rel=1e-5)
+        assert local / mean == pytest.approx(direct_local / direct_mean, rel=1e-5)
+
+
+def test_one_worker_measures_noise_on_the_halves_of_its_batch(tmp_path: Path) -> None:
+    with conduct(tmp_path, GRADIENTS="1") as conductor:
+        conductor.split_every = 3
+        conductor.start("w0")
+        conductor.wait_applied(conductor.order(["w0"], 25), iterations=30)
+    halves: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in conductor.rows("w0"):
+        halves[row["iteration"]].append(row)
+    steps = [report.steps for report in conductor.reports]
+    shards = {i: s for step in steps for i, s in zip(step.iteration, step.shards, strict=True)}
+    assert set(shards.values()) == {1, 2}
+    for step in steps:
+        for i, count, local, mean in zip(
+            step.iteration, step.shards, step.local_norm_sq, step.mean_norm_sq, strict=True
+        ):
+            if count == 1:
+                assert local is None
+                continue
+            shares = np.array([len(row["indices"]) / 25 for row in halves[i]])
+            grads = np.array([row["gradients"][0] for row in halves[i]])
+            assert local == pytest.approx(shares @ (grads**2).sum(axis=1), rel=1e-5)
+            assert mean == pytest.approx(((shares @ grads) ** 2).sum(), rel=1e-5)
+    order = [[i for row in rows for i in row["indices"]] for rows in halves.values()]
+    assert_each_epoch_holds_every_sample_once(order)

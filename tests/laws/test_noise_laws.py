@@ -1,0 +1,166 @@
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scavenger.cluster import ClusterConfig
+from scavenger.noise import (
+    SmoothedNoise,
+    corrected_noise,
+    estimate_noise,
+    noise,
+    noise_at,
+    noise_scale,
+    normalized_noise,
+)
+from scavenger.protocol import StepColumns
+
+configs = st.builds(
+    lambda workers, local: ClusterConfig(workers, workers * local),
+    st.integers(2, 64),
+    st.integers(1, 512),
+)
+scales = st.floats(0, 1e5)
+norms = st.floats(0, allow_nan=False, allow_infinity=False)
+
+
+def columns(rows: list[tuple[int, float | None, float | None]]) -> StepColumns:
+    zeros = (0.0,) * len(rows)
+    return StepColumns(
+        iteration=tuple(range(len(rows))),
+        shards=tuple(row[0] for row in rows),
+        local_norm_sq=tuple(row[1] for row in rows),
+        mean_norm_sq=tuple(row[2] for row in rows),
+        compute_time=zeros,
+        sync_time=zeros,
+        step_time=zeros,
+        loss=(None,) * len(rows),
+    )
+
+
+@given(configs, scales, st.floats(1e-6, 1e6))
+def test_a_noise_scale_survives_the_way_to_noise_and_back(config, scale, mean):
+    gamma = noise_at(scale, config)
+    back = noise_scale(gamma * mean, mean, config.workers, config.global_batch)
+    assert back == pytest.approx(scale, rel=1e-6, abs=1e-6 * config.global_batch)
+
+
+@given(configs, scales)
+def test_normalized_noise_is_the_exact_law(config, scale):
+    exact = (config.local_batch + scale) / (config.global_batch + scale)
+    assert normalized_noise(noise_at(scale, config), 1.0, config.workers) == pytest.approx(exact)
+
+
+@given(configs, scales)
+def test_noise_lies_between_agreement_and_orthogonality(config, scale):
+    assert noise_at(scale, config) >= 1 - 1e-12
+    assert noise_at(scale, config) <= config.workers * (1 + 1e-12)
+    assert 0 <= corrected_noise(scale, config.global_batch) <= 1
+
+
+@given(configs, scales)
+def test_corrected_noise_is_noise_without_the_workers(config, scale):
+    rho = (noise_at(scale, config) - 1) / (config.workers - 1)
+    assert corrected_noise(scale, config.global_batch) == pytest.approx(rho, abs=1e-9)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 8), st.floats(0, 1e6), st.floats(0, 1e6)), max_size=20),
+    st.randoms(use_true_random=False),
+)
+def test_the_order_of_rows_does_not_matter(rows, shuffle):
+    shuffled = list(rows)
+    shuffle.shuffle(shuffled)
+    first, second = (estimate_noise(columns(order), 256) for order in (rows, shuffled))
+    assert (first is None) == (second is None)
+    if first and second:
+        assert first.noise == pytest.approx(second.noise)
+        # Near-cancelling pieces leave rounding of the size of what was added.
+        assert first.gradient_norm_sq == pytest.approx(second.gradient_norm_sq, abs=1e-6)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 64), st.none() | norms, st.none() | norms), max_size=8),
+    st.integers(1, 10**6),
+)
+def test_no_finite_norms_give_a_figure_that_is_not_finite(rows, global_batch):
+    estimate = estimate_noise(columns(rows), global_batch)
+    if estimate is None:
+        return
+    figures = (estimate.noise, estimate.gradient_norm_sq, estimate.gradient_variance)
+    assert all(map(math.isfinite, figures))
+    scale = estimate.noise_scale
+    assert scale is None or (math.isfinite(scale) and scale >= 0)
+
+
+@given(norms, norms, st.integers(2, 64), st.integers(1, 10**6))
+def test_one_row_gives_a_finite_noise_scale_or_none(local, mean, shards, global_batch):
+    scale = noise_scale(local, mean, shards, global_batch)
+    assert scale is None or (math.isfinite(scale) and scale >= 0)
+
+
+@pytest.mark.parametrize("norms", [(0.0, 0.0), (1.0, -1.0), (math.nan, 1.0), (1e308, 1e-308)])
+def test_norms_without_a_finite_ratio_are_refused(norms):
+    with pytest.raises(ValueError, match="norm_sq"):
+        noise(*norms)
+
+
+def test_rows_without_noise_change_nothing():
+    rows = [(4, 6.0, 3.0), (4, 5.0, 3.0)]
+    blind = [(1, 9.0, 9.0), (4, None, 3.0), (4, 6.0, None), (4, math.inf, 3.0)]
+    assert estimate_noise(columns(rows + blind), 64) == estimate_noise(columns(rows), 64)
+    assert estimate_noise(columns(blind), 64) is None
+
+
+def test_a_gradient_hidden_by_noise_has_noise_but_no_scale():
+    estimate = estimate_noise(columns([(2, 9.0, 4.0)]), 64)
+    assert estimate.noise == 2.25
+    assert estimate.gradient_norm_sq < 0
+    assert estimate.noise_scale is None
+
+
+def sampled_norms(
+    draw: random.Random, gradient: list[float], spread: float, shards: int, local_batch: int
+) -> tuple[float, float]:
+    """Norms of one iteration whose shard gradients are the mean of normal samples."""
+    deviation = spread / math.sqrt(local_batch)
+    parts = [[draw.gauss(g, deviation) for g in gradient] for _ in range(shards)]
+    mean = [sum(values) / shards for values in zip(*parts, strict=True)]
+    local = sum(value * value for part in parts for value in part) / shards
+    return local, sum(value * value for value in mean)
+
+
+@pytest.mark.parametrize(("shards", "local_batch"), [(2, 8), (2, 32), (4, 8), (8, 4)])
+def test_the_pieces_are_unbiased(shards, local_batch):
+    draw = random.Random(7)
+    gradient, spread = [0.5, -0.3, 0.2, 0.1, 0.0], 1.0
+    rows = [
+        (shards, *sampled_norms(draw, gradient, spread, shards, local_batch)) for _ in range(6000)
+    ]
+    estimate = estimate_noise(columns(rows), shards * local_batch)
+    assert estimate.gradient_norm_sq == pytest.approx(0.39, rel=0.05)
+    assert estimate.gradient_variance == pytest.approx(5.0, rel=0.05)
+    assert estimate.noise_scale == pytest.approx(5 / 0.39, rel=0.08)
+
+
+@given(configs, scales, st.integers(1, 40))
+def test_smoothing_a_constant_returns_it_from_the_first_update_on(config, scale, updates):
+    gamma = noise_at(scale, config)
+    smoothed = SmoothedNoise()
+    for _ in range(updates):
+        smoothed = smoothed.update(gamma, 1.0, config.workers, config.global_batch)
+    assert smoothed.noise == pytest.approx(gamma)
+    assert smoothed.noise_scale == pytest.approx(scale, rel=1e-6, abs=1e-6 * config.global_batch)
+    assert smoothed.gradient_variance == pytest.approx(
+        (gamma - 1) / (config.workers - 1) * config.global_batch, abs=1e-6
+    )
+
+
+def test_smoothing_passes_over_rows_without_noise():
+    smoothed = SmoothedNoise().update(6.0, 3.0, 4, 64)
+    assert smoothed.update(9.0, 9.0, 1, 64) == smoothed
+    assert smoothed.update(math.nan, 3.0, 4, 64) == smoothed
+    assert SmoothedNoise().noise is None
+    assert SmoothedNoise().noise_scale is None

@@ -1,0 +1,54 @@
+import math
+from dataclasses import fields
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scavenger.cluster import ClusterConfig
+from scavenger.profiling import NotYet, Settled, settle
+from scavenger.protocol import StepColumns
+from scavenger.stability import judge_stability
+
+norms = st.floats(0, allow_nan=False, allow_infinity=False) | st.floats(0, 10)
+losses = st.floats(allow_nan=False, allow_infinity=False) | st.floats(0, 3)
+times = st.floats(0, 1e6)
+rows = st.tuples(st.just(0), st.sampled_from([1, 4]), norms, norms, times, times, times, losses)
+
+
+def repeat(chunk: list[tuple[float, ...]], count: int) -> StepColumns:
+    """Rows enough to be judged, from a few drawn ones."""
+    drawn = [chunk[index % len(chunk)] for index in range(count)]
+    return StepColumns(*(tuple(column) for column in zip(*drawn, strict=True)))
+
+
+def test_the_drawn_rows_have_a_value_for_every_column():
+    names = [field.name for field in fields(StepColumns)]
+    assert names[0] == "iteration"
+    assert names[-1] == "loss"
+    assert len(names) == 8
+
+
+@given(st.lists(rows, min_size=1, max_size=12), st.integers(1, 200), st.booleans())
+def test_no_finite_rows_give_a_figure_that_is_not_finite(chunk, count, has_losses):
+    columns = repeat(chunk, count)
+    if not has_losses:
+        columns = repeat([(*row[:-1], None) for row in chunk], count)
+    stability = judge_stability(columns, 64)
+    figures = (stability.drift, stability.interval, stability.loss_drop)
+    assert all(value is None or math.isfinite(value) for value in figures)
+    assert stability.why
+    if stability.is_stable:
+        assert stability.noise.noise_scale > 0
+
+
+@given(st.lists(rows, min_size=1, max_size=12), st.integers(1, 60), st.booleans())
+def test_every_probe_settles_or_says_what_it_waits_for(chunk, count, is_first):
+    answer = settle(
+        repeat(chunk, count), ClusterConfig(4, 64), is_first=is_first, most_noise_rows=30
+    )
+    match answer:
+        case Settled(observation, why):
+            assert observation.iterations >= 20
+            assert why
+        case NotYet(why):
+            assert why

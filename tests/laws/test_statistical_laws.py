@@ -1,0 +1,78 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scavenger.cluster import ClusterConfig
+from scavenger.lr_scaling import learning_rate_factor
+from scavenger.models.parallel import ParallelModel
+from scavenger.models.performance import PerformanceModel
+from scavenger.models.statistical import StatisticalModel
+
+batches = st.integers(1, 10**6)
+critical = st.floats(0, 1e12) | st.just(math.inf)
+models = st.builds(StatisticalModel, critical, st.none() | st.floats(0, 1e9))
+
+
+@given(models, batches, batches, batches)
+def test_larger_batches_never_need_fewer_epochs(model, one, other, reference):
+    small, large = sorted((one, other))
+    relative = [model.relative_epochs(batch, reference) for batch in (small, large)]
+    assert relative[0] <= relative[1]
+
+
+@given(models, batches, batches)
+def test_larger_batches_never_need_more_iterations(model, one, other):
+    small, large = sorted((one, other))
+    performance = PerformanceModel(ParallelModel(1, 0, 0, 0), model, 50_000, 64, 10)
+    needed = [performance.iterations_needed(batch) for batch in (small, large)]
+    assert needed[1] <= needed[0] * (1 + 1e-12)
+
+
+@given(models, batches)
+def test_the_reference_batch_needs_the_reference_epochs(model, reference):
+    assert model.relative_epochs(reference, reference) == 1
+
+
+@given(models, batches, batches, batches)
+def test_relative_epochs_chain(model, first, second, third):
+    direct = model.relative_epochs(first, third)
+    chained = model.relative_epochs(first, second) * model.relative_epochs(second, third)
+    assert direct == pytest.approx(chained)
+
+
+@given(models, batches, batches)
+def test_the_progress_of_all_iterations_is_the_epochs_at_reference(model, batch, reference):
+    performance = PerformanceModel(ParallelModel(1, 0, 0, 0), model, 50_000, reference, 12.5)
+    progress = performance.progress_per_iteration(batch) * performance.iterations_needed(batch)
+    assert progress == pytest.approx(12.5)
+
+
+@given(models, st.integers(1, 64), st.integers(1, 512))
+def test_predicted_noise_is_finite_or_unknown(model, workers, local):
+    noise = model.noise(ClusterConfig(workers, workers * local))
+    assert noise is None or math.isfinite(noise)
+
+
+def test_epochs_double_at_the_critical_batch():
+    model = StatisticalModel(critical_batch=1000, noise_scale=None)
+    assert model.relative_epochs(1000, 1) == pytest.approx(2, rel=1e-2)
+
+
+def test_gradients_without_noise_waste_every_further_sample():
+    assert StatisticalModel(0, 0).relative_epochs(256, 64) == 4
+
+
+def test_time_is_epochs_times_dataset_over_batch_times_step_time():
+    parallel = ParallelModel(0.1, 0.01, 0.2, 0.05)
+    model = PerformanceModel(parallel, StatisticalModel(math.inf, None), 6400, 64, 3)
+    config = ClusterConfig(4, 64)
+    assert parallel.step_time(config) == pytest.approx(0.1 + 0.16 + 0.2 + 0.2)
+    assert model.iterations_needed(64) == 300
+    assert model.training_time(config) == pytest.approx(300 * 0.66)
+
+
+@pytest.mark.parametrize(("rule", "factor"), [("none", 1), ("linear", 4), ("sqrt", 2)])
+def test_the_learning_rate_follows_its_rule(rule, factor):
+    assert learning_rate_factor(rule, global_batch=256, reference_batch=64) == factor

@@ -1,0 +1,121 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scavenger.cluster import ClusterConfig, ConfigSpace
+from scavenger.indicators import Observation, ScalingIndicators
+from scavenger.models.parallel import ParallelModel
+from scavenger.models.performance import PerformanceModel
+from scavenger.models.statistical import StatisticalModel
+from scavenger.objective import Cheapest, Fastest, Knee, Within
+from scavenger.pricing import PriceModel
+from scavenger.tradeoff import TradeoffCurve, TradeoffPoint, trace_curve
+
+OBJECTIVES = (Fastest(), Cheapest(), Knee(), Within(Knee(), max_cost=1e12, max_time=1e12))
+# kneed is imported by the first example that needs it, which takes longer than a deadline.
+unhurried = settings(deadline=None)
+
+
+def point(index: int, time: float, cost: float) -> TradeoffPoint:
+    return TradeoffPoint(ClusterConfig(1, index), None, 1, 1, 0, 1, None, time, cost)
+
+
+figures = st.integers(0, 20).map(float) | st.floats(0, 1e9)
+curves = st.lists(st.tuples(figures, figures), min_size=1, max_size=25).map(
+    lambda pairs: TradeoffCurve(
+        tuple(point(index, *pair) for index, pair in enumerate(pairs, start=1)), "total"
+    )
+)
+
+
+def dominates(one: TradeoffPoint, other: TradeoffPoint) -> bool:
+    no_worse = one.time <= other.time and one.cost <= other.cost
+    return no_worse and (one.time, one.cost) != (other.time, other.cost)
+
+
+@given(curves)
+def test_the_front_is_exactly_the_non_dominated_points(curve):
+    expected = {p for p in curve.points if not any(dominates(other, p) for other in curve.points)}
+    front = curve.frontier()
+    assert set(front) == expected
+    assert len(front) == len(expected)
+    assert [p.time for p in front] == sorted(p.time for p in front)
+
+
+@unhurried
+@given(curves)
+def test_every_objective_chooses_from_the_front(curve):
+    for objective in OBJECTIVES:
+        assert objective.choose(curve).point in curve.frontier()
+
+
+@unhurried
+@given(curves)
+def test_a_dominated_point_changes_no_choice(curve):
+    worst_time = max(p.time for p in curve.points) + 1
+    worst_cost = max(p.cost for p in curve.points) + 1
+    worse = point(len(curve.points) + 1, worst_time, worst_cost)
+    larger = TradeoffCurve((worse, *curve.points), "total")
+    for objective in OBJECTIVES:
+        assert objective.choose(larger).point == objective.choose(curve).point
+
+
+@unhurried
+@given(curves, st.randoms(use_true_random=False))
+def test_the_order_of_points_changes_no_choice(curve, shuffle):
+    points = list(curve.points)
+    shuffle.shuffle(points)
+    shuffled = TradeoffCurve(tuple(points), "total")
+    for objective in OBJECTIVES:
+        assert objective.choose(shuffled) == objective.choose(curve)
+
+
+seconds = st.floats(0, 1e3)
+models = st.builds(
+    PerformanceModel,
+    st.builds(ParallelModel, seconds, seconds, seconds, seconds),
+    st.builds(StatisticalModel, st.floats(0, 1e9) | st.just(math.inf), st.none()),
+    st.integers(1, 10**9),
+    st.integers(1, 10**5),
+    st.none() | st.floats(1e-3, 1e4),
+)
+prices = st.builds(PriceModel, st.floats(0, 1e3))
+SPACE = ConfigSpace((1, 4, 16), (8, 64, 512))
+
+
+@given(models, prices)
+def test_every_configuration_has_a_finite_point(model, price):
+    curve = trace_curve(SPACE, model, price, ())
+    assert [p.config for p in curve.points] == list(SPACE)
+    assert all(math.isfinite(p.time) and math.isfinite(p.cost) for p in curve.points)
+
+
+@given(models, st.floats(1e-3, 1e3))
+def test_a_relative_curve_has_the_shape_of_the_total_one(model, price_per_hour):
+    price = PriceModel(price_per_hour)
+    unknown = PerformanceModel(model.parallel, model.statistical, 50_000, 64, None)
+    known = PerformanceModel(model.parallel, model.statistical, 50_000, 64, 90)
+    relative, total = (trace_curve(SPACE, m, price, ()) for m in (unknown, known))
+    assert (relative.basis, total.basis) == ("relative", "total")
+    start = total.points[0]
+    for ours, theirs in zip(relative.points, total.points, strict=True):
+        if start.time > 1e-300:
+            assert ours.time == pytest.approx(theirs.time / start.time)
+            assert ours.cost == pytest.approx(theirs.cost / start.cost)
+
+
+def test_a_measured_configuration_uses_its_measured_step_time():
+    parallel, statistical = ParallelModel(1, 0, 0, 0), StatisticalModel(math.inf, None)
+    model = PerformanceModel(parallel, statistical, 64, 64, 10)
+    config = ClusterConfig(4, 64)
+    measured = [
+        Observation(config, ScalingIndicators(None, None, compute, 0.5), 20)
+        for compute in (9.0, 2.5)
+    ]
+    curve = trace_curve(ConfigSpace((4, 8), (64,)), model, PriceModel(3.6), measured)
+    first, second = curve.points
+    assert (first.step_time, first.measured_step_time, first.time) == (1, 3.0, 30)
+    assert first.cost == pytest.approx(4 * 30 * 0.001)
+    assert (second.measured_step_time, second.time) == (None, 10)

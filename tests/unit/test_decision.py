@@ -1,0 +1,170 @@
+from dataclasses import replace
+
+import pytest
+
+from scavenger.cluster import ClusterConfig, ConfigSpace
+from scavenger.decision import Probe, Run, Situation, decide
+from scavenger.errors import NothingFeasible
+from scavenger.indicators import Observation, ScalingIndicators
+from scavenger.models.fitting import fit_performance
+from scavenger.models.parallel import ParallelModel
+from scavenger.objective import Cheapest, Fastest, Knee, Within
+from scavenger.pricing import PriceModel
+from scavenger.prior import StoredModel, signature
+
+SPACE = ConfigSpace((2, 4, 8), (64, 128, 256))
+WIDER = ConfigSpace((2, 4, 8, 16), (64, 128, 256))
+TRUTH = ParallelModel(0.02, 0.004, 0.01, 0.006)
+CORNERS = [ClusterConfig(2, 64), ClusterConfig(2, 256), ClusterConfig(8, 256), ClusterConfig(8, 64)]
+
+
+def observe(config: ClusterConfig) -> Observation:
+    times = TRUTH.compute_time(config), TRUTH.sync_time(config)
+    return Observation(config, ScalingIndicators(None, 120.0, *times), 20)
+
+
+OBSERVED = tuple(observe(config) for config in CORNERS)
+STORED = StoredModel(
+    signature=signature("digits", 1797, "linear", "e2"),
+    model=fit_performance(OBSERVED, 1797, 64, None),
+    observations=OBSERVED,
+    epochs_by_target={"accuracy >= 0.97": 12.0},
+    jobs=2,
+)
+FRESH = Situation(
+    space=SPACE,
+    strategy_name="auto",
+    objective=Knee(),
+    observations=(),
+    stored=None,
+    dataset_size=1797,
+    reference_batch=64,
+    epochs_at_reference=None,
+    price=PriceModel(0.13),
+)
+
+
+def probes(situation: Situation) -> list[ClusterConfig]:
+    """Follow a search to its end and return what it profiled."""
+    made: list[ClusterConfig] = []
+    while isinstance(decision := decide(situation), Probe):
+        made.append(decision.config)
+        observations = (*situation.observations, observe(decision.config))
+        situation = replace(situation, observations=observations)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "stored", "space", "expected"),
+    [
+        ("partial", None, SPACE, CORNERS),
+        ("partial", STORED, SPACE, CORNERS),
+        ("full", None, SPACE, list(SPACE)),
+        ("full", STORED, SPACE, list(SPACE)),
+        ("auto", None, SPACE, CORNERS),
+        ("auto", STORED, SPACE, []),
+        ("auto", STORED, WIDER, list(WIDER.corners())),
+        ("none", STORED, SPACE, []),
+        ("none", STORED, WIDER, []),
+        ("none", None, SPACE, CORNERS),
+    ],
+)
+def test_each_strategy_profiles_in_its_order(name, stored, space, expected):
+    assert probes(replace(FRESH, strategy_name=name, stored=stored, space=space)) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, "probe 1 of 4, K=2 B=64: partial search profiles corners only"),
+        ({"observations": OBSERVED[:1]}, "probe 2 of 4, K=2 B=256: partial search"),
+        ({"strategy_name": "full"}, "probe 1 of 9, K=2 B=64: full search profiles every one"),
+        ({"strategy_name": "none"}, "no model is stored to do without a search"),
+        ({"stored": STORED, "space": WIDER}, "the stored model does not span this space"),
+    ],
+)
+def test_a_probe_says_why(change, why):
+    assert why in decide(replace(FRESH, **change)).why
+
+
+def test_a_search_ends_with_a_run_on_a_relative_curve():
+    run = decide(replace(FRESH, observations=OBSERVED))
+    assert isinstance(run, Run)
+    assert run.searched
+    assert run.why.startswith(f"after 4 probes: {run.config}, ")
+    assert run.curve.basis == "relative"
+    assert (run.curve.points[0].time, run.curve.points[0].cost) == (1, 1)
+
+
+def test_a_stored_model_runs_without_search_and_says_so():
+    run = decide(replace(FRESH, stored=STORED))
+    assert isinstance(run, Run)
+    assert not run.searched
+    assert run.why.startswith(f"no search: model of 2 earlier jobs: {run.config}, ")
+    assert run.curve.basis == "relative"
+
+
+def test_without_search_an_uncovered_space_is_named():
+    run = decide(replace(FRESH, strategy_name="none", stored=STORED, space=WIDER))
+    assert "model of 2 earlier jobs, which it does not span" in run.why
+
+
+@pytest.mark.parametrize(
+    ("epochs", "target", "reference_batch", "expected"),
+    [
+        (None, None, 64, None),
+        (None, "accuracy >= 0.99", 64, None),
+        (None, "accuracy >= 0.97", 64, 12.0),
+        # e(B) = e_min (1 + B / 120): the same job, told at another batch.
+        (None, "accuracy >= 0.97", 128, 12.0 * (120 + 128) / (120 + 64)),
+        (5.0, "accuracy >= 0.97", 64, 5.0),
+    ],
+)
+@pytest.mark.parametrize("observations", [(), OBSERVED])
+@pytest.mark.parametrize("strategy_name", ["auto", "partial"])
+def test_epochs_come_from_the_user_or_else_from_earlier_jobs(
+    epochs, target, reference_batch, expected, observations, strategy_name
+):
+    situation = replace(
+        FRESH,
+        stored=STORED,
+        strategy_name=strategy_name,
+        epochs_at_reference=epochs,
+        target=target,
+        reference_batch=reference_batch,
+        observations=observations,
+    )
+    decision = decide(situation)
+    if isinstance(decision, Run):
+        assert decision.model.epochs_at_reference == pytest.approx(expected)
+        assert decision.model.reference_batch == reference_batch
+
+
+def test_own_measurements_replace_stored_ones():
+    slow = Observation(CORNERS[0], ScalingIndicators(None, None, 7.0, 1.0), 20)
+    run = decide(replace(FRESH, stored=STORED, observations=(slow,)))
+    assert run.curve.points[0].measured_step_time == 8.0
+
+
+@pytest.mark.parametrize("objective", [Fastest(), Cheapest(), Knee(), Within(Knee(), max_cost=9)])
+def test_the_run_follows_the_objective(objective):
+    situation = replace(FRESH, observations=OBSERVED, objective=objective, epochs_at_reference=30.0)
+    run = decide(situation)
+    assert run.config == objective.choose(run.curve).point.config
+    assert run.config in [point.config for point in run.curve.frontier()]
+
+
+def test_limits_nobody_can_meet_are_raised():
+    situation = replace(
+        FRESH,
+        observations=OBSERVED,
+        objective=Within(Knee(), max_time=1.0),
+        epochs_at_reference=30.0,
+    )
+    with pytest.raises(NothingFeasible, match="the nearest, K=8 B=128, takes 80.6 s"):
+        decide(situation)
+
+
+def test_a_signature_is_shared_by_no_two_combinations():
+    assert signature("a|b", 1, "linear", "c") != signature("a", 1, "b|linear", "c")
+    assert signature("a%7Cb", 1, "linear", "c") != signature("a|b", 1, "linear", "c")

@@ -1,0 +1,464 @@
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scavenger.cluster import ConfigSpace
+from scavenger.document import read_json, read_yaml
+from scavenger.errors import InvalidDocument, Problem
+from scavenger.job import (
+    EpochsTarget,
+    JobSpec,
+    Limits,
+    MetricTarget,
+    ModelSpec,
+    RunSpec,
+    parse_job,
+    validate_job,
+)
+from scavenger.protocol import StopAtMetric, StopAtProgress
+from scavenger.quantity import Bounds
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "job-spec.md"
+
+GOOD = """\
+model: {key: resnet18/cifar10, dataset_size: 50000}
+target: {metric: accuracy, goal: 0.97, max_epochs: 120}
+limits: {workers: 1..4, batch: 32..256}
+price: 0.13402 USD/h
+run: {command: [python, train.py]}
+"""
+
+
+def changed(**sections):
+    """Return the good document with sections replaced, or keys of a section replaced."""
+    document = yaml.safe_load(GOOD)
+    for name, section in sections.items():
+        is_partial = isinstance(section, dict) and name in document
+        document[name] = {**document[name], **section} if is_partial else section
+    return document
+
+
+def problems(read, *arguments):
+    with pytest.raises(InvalidDocument) as caught:
+        read(*arguments)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_a_short_document_gets_the_defaults():
+    spec = parse_job(GOOD)
+    assert spec.name == "resnet18-cifar10"
+    assert (spec.objective, spec.search, spec.lr_scaling) == ("knee", "auto", "none")
+    assert spec.price == Decimal("0.13402")
+    assert spec.limits.max_cost is None
+    assert spec.run.command == ("python", "train.py")
+    assert spec.space == ConfigSpace((1, 2, 3, 4), (32, 64, 128, 256))
+    assert spec.reference_batch == 32
+
+
+def example():
+    text = REFERENCE.read_text(encoding="utf-8")
+    return text.partition("```yaml\n")[2].partition("```")[0]
+
+
+def test_the_example_of_the_reference_parses():
+    spec = parse_job(example())
+    assert spec.space == ConfigSpace((4, 8, 12, 16, 20, 24), (32, 64, 128, 200))
+    assert spec.limits.max_time == 11520
+    assert spec.reference_batch == 64
+
+
+@pytest.mark.parametrize(
+    "section", [JobSpec, ModelSpec, EpochsTarget, MetricTarget, Limits, RunSpec]
+)
+def test_the_reference_names_every_key(section):
+    rows = REFERENCE.read_text(encoding="utf-8")
+    for name, field in section.model_fields.items():
+        is_section = name in ("model", "target", "limits", "run")
+        assert is_section or f"`{name}` |" in rows or f".{name}` |" in rows
+        assert field.examples
+
+
+@pytest.mark.parametrize(
+    ("target", "words", "rule", "reference"),
+    [
+        (
+            {"metric": "accuracy", "goal": 0.97, "max_epochs": 120},
+            "accuracy >= 0.97",
+            StopAtMetric("accuracy", 0.97, "at_least", 120.0),
+            32,
+        ),
+        (
+            {"metric": "loss", "goal": 2, "direction": "at_most", "max_epochs": 9, "at_batch": 48},
+            "loss <= 2",
+            StopAtMetric("loss", 2.0, "at_most", 9.0),
+            48,
+        ),
+        ({"epochs": 30, "at_batch": 64}, "30 epochs at batch 64", StopAtProgress(30.0), 64),
+        ({"epochs": 0.5, "at_batch": 1}, "0.5 epochs at batch 1", StopAtProgress(0.5), 1),
+    ],
+)
+def test_a_target_says_when_to_stop(target, words, rule, reference):
+    document = changed()
+    spec = validate_job(document | {"target": target})
+    assert spec.target_in_words == words
+    assert spec.stop_rule() == rule
+    assert spec.reference_batch == reference
+
+
+@pytest.mark.parametrize(
+    ("limits", "workers", "batches"),
+    [
+        ({"workers": "4..24", "worker_step": 8}, (4, 12, 20), (32, 64, 128, 256)),
+        ({"workers": 3}, (3,), (32, 64, 128, 256)),
+        ({"workers": [4, 1, 4]}, (1, 4), (32, 64, 128, 256)),
+        ({"batch": "32..200"}, (1, 2, 3, 4), (32, 64, 128, 200)),
+        ({"batch": "32..32"}, (1, 2, 3, 4), (32,)),
+        ({"batch": [384, 512]}, (1, 2, 3, 4), (384, 512)),
+        ({"batch": 96}, (1, 2, 3, 4), (96,)),
+    ],
+)
+def test_limits_span_the_grid(limits, workers, batches):
+    assert validate_job(changed(limits=limits)).space == ConfigSpace(workers, batches)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("resnet18/cifar10", "resnet18-cifar10"),
+        ("Big_Model.v2", "big-model-v2"),
+        ("...", "job"),
+        ("a" * 62 + "/b", "a" * 62),
+    ],
+)
+def test_a_job_is_named_after_its_model(key, name):
+    assert validate_job(changed(model={"key": key})).name == name
+
+
+def test_a_directory_is_used_only_where_none_is_written():
+    written = GOOD.replace("train.py]", "train.py], directory: /a")
+    assert parse_job(GOOD, directory="/b").run.directory == "/b"
+    assert parse_job(written, directory="/b").run.directory == "/a"
+    with pytest.raises(ValueError, match='"b" is not absolute'):
+        parse_job(GOOD, directory="b")
+    assert len(problems(lambda: parse_job("run: 3", directory="/b"))) == 5
+
+
+TARGETS = (
+    "write {epochs: 30, at_batch: 64} to train that long, "
+    "or {metric: accuracy, goal: 0.97, max_epochs: 120} to train until reached"
+)
+SECRET = (
+    "looks like a secret, and this document is stored and shown: "
+    "let the command read it from a file or from its machine's identity"
+)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        (
+            {"model": {"key": "a b"}},
+            'model.key: "a b" is no model key: write up to 200 letters, digits and . _ - /, '
+            "e.g. resnet18/cifar10",
+        ),
+        ({"model": {"key": 5}}, "model.key: must be text, got 5: write e.g. resnet18/cifar10"),
+        (
+            {"model": {"dataset_size": "many"}},
+            'model.dataset_size: must be a whole number, got "many": write e.g. 50000',
+        ),
+        ({"model": {"dataset_size": 0}}, "model.dataset_size: must be at least 1, got 0"),
+        ({"model": {"datset_size": 9}}, 'unknown key "datset_size": did you mean dataset_size?'),
+        ({"model": 3}, "model: must be a mapping, got 3: write e.g. {key: resnet18/cifar10, "),
+        (
+            {"name": "A_b"},
+            'name: "A_b" is no job name: write up to 63 lower-case letters, digits and hyphens, '
+            "e.g. a-b",
+        ),
+        ({"name": None}, "name: has no value: write e.g. resnet18-cifar10, or leave the key out"),
+        ({"price": None}, "price: has no value: write e.g. 0.13402 USD/h"),
+        ({"price": 0.1}, 'price: 0.1 has no unit: write a unit, e.g. "0.13402 USD/h"'),
+        ({"price": "0 USD/h"}, "price: must be above zero, got 0"),
+        ({"objective": "kne"}, 'objective: must be knee, cheapest or fastest, got "kne"'),
+        ({"search": False}, "search: must be auto, none, partial or full, got false"),
+        ({"lr_scaling": []}, "lr_scaling: must be none, linear or sqrt, got a list"),
+        ({"target": {"goal": float("nan")}}, "target.goal: NaN is not allowed: write a finite num"),
+        ({"target": {"goal": float("inf")}}, "target.goal: infinity is not allowed: write a finit"),
+        ({"target": {"goal": "0.97"}}, 'target.goal: must be a number, got "0.97": write e.g. 0.9'),
+        ({"target": {"goal": None}}, "target.goal: has no value: write e.g. 0.97"),
+        ({"target": {"max_epochs": 0}}, "target.max_epochs: must be above 0, got 0"),
+        (
+            {"target": {"max_epochs": 2e6}},
+            "target.max_epochs: must be at most 1000000, got 2000000",
+        ),
+        ({"target": {"at_batch": 0}}, "target.at_batch: must be at least 1, got 0"),
+        ({"target": {"at_batch": True}}, "target.at_batch: must be a whole number, got true: writ"),
+        ({"target": {"metric": ""}}, 'target.metric: must be text of 1 to 200 characters, got ""'),
+        (
+            {"target": {"direction": "up"}},
+            'target.direction: must be at_least or at_most, got "up"',
+        ),
+        ({"target": {"epochs": 3}}, f"target: epochs and metric exclude each other: {TARGETS}"),
+        ({"target": []}, "target: must be a mapping, got a list: write e.g. {epochs: 30, at_bat"),
+        ({"limits": {"max_cots": "3 USD"}}, 'unknown key "max_cots": did you mean max_cost?'),
+        ({"limits": {"command": "x"}}, 'limits.command: unknown key "command": it belongs in run'),
+        ({"max_cost": "3 USD"}, 'max_cost: unknown key "max_cost": it belongs in limits'),
+        (
+            {"limits": {"zzz": 1}},
+            'limits.zzz: unknown key "zzz": '
+            "the keys here are max_cost, max_time, workers, worker_step, batch",
+        ),
+        (
+            {"limits": {"max_cost": 3.4}},
+            'limits.max_cost: 3.4 has no unit: write a unit, e.g. "3.4',
+        ),
+        ({"limits": {"max_cost": "0 USD"}}, "limits.max_cost: must be above zero, got 0"),
+        ({"limits": {"max_time": 90}}, 'limits.max_time: 90 has no unit: write a unit, e.g. "90s"'),
+        (
+            {"limits": {"max_time": None}},
+            "limits.max_time: has no value: write e.g. 3h12m, or leave the key out",
+        ),
+        (
+            {"limits": {"workers": "4..1"}},
+            "limits.workers: range 4..1 is empty: write the low end first, e.g. 1..4",
+        ),
+        ({"limits": {"workers": "four"}}, 'limits.workers: "four" is no range: write e.g. 1..4'),
+        ({"limits": {"workers": "0..4"}}, "limits.workers: must be at least 1, got 0"),
+        ({"limits": {"workers": 1025}}, "limits.workers: must be at most 1024, got 1025"),
+        ({"limits": {"workers": []}}, "limits.workers: must list 1 to 400 whole numbers, got 0"),
+        ({"limits": {"workers": [1, 2.5]}}, "limits.workers.1: must be a whole number, got 2.5"),
+        (
+            {"limits": {"workers": True}},
+            "limits.workers: must be a range, a whole number or a list of them, got true: "
+            "write e.g. 1..4",
+        ),
+        ({"limits": {"worker_step": 0}}, "limits.worker_step: must be at least 1, got 0"),
+        (
+            {"limits": {"workers": 4, "worker_step": 2}},
+            "limits.worker_step: 2 needs a range: write workers as e.g. 4..24, or leave it out",
+        ),
+        ({"limits": {"batch": 2**24 + 1}}, "limits.batch: must be at most 16777216, got 16777217"),
+        (
+            {"limits": {"workers": "8..9", "batch": 4}},
+            "limits.batch: largest batch 4 is below the fewest workers 8, so no configuration is "
+            "left: write a batch of at least 8, or at most 4 workers",
+        ),
+        (
+            {"limits": {"workers": "8..9", "batch": "4..64"}},
+            "limits.batch: smallest batch 4 is below the fewest workers 8, and each worker needs a "
+            "sample: start batch at 8 or more, or workers at 4 or fewer",
+        ),
+        (
+            {"limits": {"workers": "1..101", "batch": [200, 300, 400, 500]}},
+            "limits.batch: 101 worker counts and 4 batches make 404 configurations, "
+            "more than 400: raise worker_step or list fewer",
+        ),
+        (
+            {"run": {"command": "python train.py 'a b'"}},
+            "run.command: \"python train.py 'a b'\" is a string: write a list, "
+            'e.g. ["python", "train.py", "a b"]',
+        ),
+        ({"run": {"command": []}}, 'run.command: names no program: write e.g. ["python", "train.p'),
+        ({"run": {"command": ["sh", 30]}}, "run.command.1: must be text, got 30: put it in quotes"),
+        ({"run": {"command": 3}}, 'run.command: must be a list, got 3: write e.g. ["python", "tr'),
+        ({"run": {"directory": "a"}}, 'run.directory: "a" is not absolute: write e.g. /srv/train'),
+        ({"run": {"env": {"HF_TOKEN": "x"}}}, f'run.env.HF_TOKEN: "HF_TOKEN" {SECRET}'),
+        ({"run": {"env": {"db_password": "x"}}}, f'run.env.db_password: "db_password" {SECRET}'),
+        (
+            {"run": {"env": {"SCAVENGER_JOB": "x"}}},
+            'run.env.SCAVENGER_JOB: "SCAVENGER_JOB" is set by Scavenger: '
+            "choose a name without SCAVENGER_",
+        ),
+        ({"run": {"env": {"A B": "x"}}}, 'run.env.A B: "A B" names no variable: write letters, di'),
+        (
+            {"run": {"env": {"PIN": 1234}}},
+            "run.env.PIN: must be text, got something else: put it in quotes",
+        ),
+        ({"run": {"env": "A=b"}}, "run.env: must be a mapping, got something else: write e.g. {LO"),
+    ],
+)
+def test_a_wrong_document_says_what_to_write(sections, message):
+    (found,) = problems(validate_job, changed(**sections))
+    assert message in found
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ({}, f"target: says neither epochs nor metric: {TARGETS}"),
+        ({"at_batch": 64}, f"target: says neither epochs nor metric: {TARGETS}"),
+        ({"epochs": 3}, "target.at_batch: is missing: write e.g. at_batch: 64"),
+        (
+            {"epoch": 3, "at_batch": 64},
+            'target.epoch: unknown key "epoch": did you mean epochs?',
+        ),
+        (
+            {"metrc": "a", "goal": 1, "max_epochs": 3},
+            'target.metrc: unknown key "metrc": did you mean metric?',
+        ),
+        ({"metric": "a", "goal": 1}, "target.max_epochs: is missing: write e.g. max_epochs: 120"),
+    ],
+)
+def test_the_keys_tell_which_target_is_meant(target, message):
+    assert problems(validate_job, changed() | {"target": target}) == [message]
+
+
+def test_everything_wrong_is_said_at_once_in_order_of_appearance():
+    text = """\
+model:
+  key: a b
+nmae: x
+target: {metric: accuracy, goal: .nan, max_epochs: 0}
+limits:
+  max_cots: 3.40 USD
+  max_cost: 3.40
+  workers: *most
+  batch: [32, x]
+  batch: 32
+run:
+  env: {HF_TOKEN: a}
+"""
+    found = [message.partition(": ")[0] for message in problems(parse_job, text)]
+    paths = [problem.path for problem in _caught(text)]
+    assert paths == [
+        "price",
+        "model.dataset_size",
+        "model.key",
+        "nmae",
+        "target.goal",
+        "target.max_epochs",
+        "limits.max_cots",
+        "limits.max_cost",
+        "limits.workers",
+        "limits.batch",
+        "run.command",
+        "run.env.HF_TOKEN",
+    ]
+    assert found[2:5] == ["line 2, column 3", "line 3, column 1", "line 4, column 28"]
+
+
+def _caught(text):
+    with pytest.raises(InvalidDocument) as caught:
+        parse_job(text)
+    return caught.value.problems
+
+
+def test_without_positions_problems_keep_the_order_of_the_document():
+    document = {"run": {"command": []}, **changed(limits={"batch": 0}, model={"key": ""})}
+    document["run"] = {"command": []}
+    found = [message.partition(":")[0] for message in problems(validate_job, document)]
+    assert found == ["run.command", "model.key", "limits.batch"]
+
+
+def test_a_flood_of_problems_is_cut():
+    found = problems(parse_job, "run: {command: [" + "1, " * 5000 + "]}")
+    assert len(found) == 101
+    assert found[-1] == "there are more problems: solve these first"
+
+
+def test_the_same_document_as_json_is_the_same_job():
+    document = json.dumps(changed(), indent="\t")
+    assert parse_job(document, "json") == parse_job(GOOD)
+    assert problems(parse_job, document.replace("0.97", "NaN"), "json") == [
+        "line 8, column 3: target.goal: NaN is not allowed: write a finite number"
+    ]
+
+
+def test_json_numbers_stay_numbers():
+    assert read_json('{"a": 1e3, "b": [-0.5, 7]}') == (
+        {"a": 1000.0, "b": [-0.5, 7]},
+        {(): (1, 1), ("a",): (1, 2), ("b",): (1, 12), ("b", 0): (1, 18), ("b", 1): (1, 24)},
+    )
+
+
+def test_yaml_has_no_surprises():
+    value, positions = read_yaml("a: no\nb: 1e3\nc: 2020-01-01\nd: 010\n1: 'x'\ne: [1:30, ~, true]")
+    assert value == {
+        "a": "no",
+        "b": 1000.0,
+        "c": "2020-01-01",
+        "d": "010",
+        "1": "x",
+        "e": ["1:30", None, True],
+    }
+    assert positions["e", 1] == (6, 11)
+
+
+DEEP = "nested too deep: write at most 32 lists and mappings inside each other"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1, column 1: the document is empty: write model, target, limits, price, run"),
+        ("- a", "line 1, column 1: must be a mapping, got a list: write model, target, limits, pr"),
+        ("a: [1", "line 1, column 6: cannot be read as YAML: expected ',' or ']', but got '<strea"),
+        ("a: b: c", "line 1, column 5: cannot be read as YAML: mapping values are not allowed her"),
+        ("a:\n\tb: 1", "cannot start any token: indent with spaces"),
+        ("a: \x01", "line 1, column 4: cannot be read as YAML: character \\x01 is not allowed"),
+        ("a: \x00", "line 1, column 4: the text holds a NUL character or half of a surrogate pair"),
+        ("\na: \ud800", "line 2, column 4: the text holds a NUL character or half of a surrogate"),
+        ('a: "\\ud800"', "line 1, column 1: a: holds a NUL character or half of a surrogate pair"),
+        ('"\\0": 1', "line 1, column 1: \\x00: key holds a NUL character or half of a surrogate"),
+        ('"\\UFFFFFFFF"', "cannot be read as YAML: it holds an escape or number that is out of ra"),
+        ("a: 1\na: 2", 'line 2, column 1: a: duplicate key "a": keep one of them'),
+        ("a: &x 1\nb: *x", 'line 2, column 1: b: alias "x" is not allowed: write the value out'),
+        ("a: !!python/object:os.x b", 'a: tag "tag:yaml.org,2002:python/object:os.x" is not allo'),
+        ("a: 1\n---\nb: 2", "line 2, column 1: a second document starts here: write one document"),
+        ("? [a]\n: b", "line 1, column 3: a key must be text, not a list, a mapping or an alias"),
+        ("a: -.INF", "line 1, column 1: a: -infinity is not allowed: write a finite number"),
+        ("a: 1e999", "line 1, column 1: a: infinity is not allowed: write a finite number"),
+        ("[" * 5000, f"line 1, column 33: {DEEP}"),
+        (" " * (256 * 1024 + 1), "the text has 262145 bytes: a document has at most 262144 bytes"),
+        ("price: " + "x" * 5000, f'"{"x" * 79}…" is no amount of money'),
+        ('price: "\\e[31m"', '"\\x1b[31m" is no amount of money'),
+    ],
+)
+def test_unusable_yaml_is_refused(text, message):
+    assert message in "\n".join(problems(parse_job, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1, column 1: cannot be read as JSON: Expecting value"),
+        ('{"a": 1,\n}', "line 2, column 1: cannot be read as JSON: Expecting property name enclos"),
+        ('{"a": NaN}', "line 1, column 2: a: NaN is not allowed: write a finite number"),
+        ('{"a": -Infinity}', "line 1, column 2: a: -infinity is not allowed: write a finite num"),
+        ('{"a": 1e999}', "line 1, column 2: a: infinity is not allowed: write a finite number"),
+        ('{"a": 1, "a": 2}', 'line 1, column 10: a: duplicate key "a": keep one of them'),
+        ('{"a": "\\u0000"}', "line 1, column 2: a: holds a NUL character or half of a surrogate"),
+        ("[" * 40 + "]" * 40, DEEP),
+        ("[" * 50000, DEEP),
+        ("9" * 5000, "infinity is not allowed: write a finite number"),
+    ],
+)
+def test_unusable_json_is_refused(text, message):
+    assert message in "\n".join(problems(read_json, text))
+
+
+def test_a_value_parsed_elsewhere_is_checked_too():
+    assert problems(validate_job, changed(run={1: "x"})) == ["run.1: key 1 is no text: quote it"]
+    (found,) = problems(validate_job, changed(model={"dataset_size": 10**5000}))
+    assert found.startswith("model.dataset_size: a number beyond 64 bits is too large")
+    (found,) = problems(validate_job, changed(model={"key": {1}}))
+    assert found == "model.key: a set is no JSON value: write text, a number, a list or a mapping"
+
+
+def test_positions_can_be_handed_in():
+    with pytest.raises(InvalidDocument) as caught:
+        validate_job(changed(price=1), {("price",): (7, 3)})
+    assert caught.value.problems == (
+        Problem("price", '1 has no unit: write a unit, e.g. "0.13402 USD/h"', 7, 3),
+    )
+
+
+def test_a_spec_is_frozen_and_writes_what_was_written():
+    spec = parse_job(GOOD)
+    assert spec.document()["limits"] == {"workers": "1..4", "worker_step": 1, "batch": "32..256"}
+    assert spec.limits.workers == Bounds(1, 4)
+    assert JobSpec.model_json_schema()["required"] == ["model", "target", "limits", "price", "run"]
+    with pytest.raises(ValueError, match="frozen"):
+        spec.name = "other"

@@ -1,0 +1,123 @@
+import pytest
+
+from scavenger.cluster import ClusterConfig
+from scavenger.errors import NothingFeasible
+from scavenger.objective import Cheapest, Fastest, Knee, Within, duration, kneedle
+from scavenger.pricing import PriceModel
+from scavenger.tradeoff import TradeoffCurve, TradeoffPoint
+
+
+def curve(*figures: tuple[float, float], basis="total") -> TradeoffCurve:
+    points = tuple(
+        TradeoffPoint(ClusterConfig(workers, 64), None, 1, 1, 0, 1, None, *pair)
+        for workers, pair in enumerate(figures, start=1)
+    )
+    return TradeoffCurve(points, basis)
+
+
+BENT = curve((100, 20), (104, 10), (150, 8), (300, 7), (600, 6.5), (700, 30))
+CONCAVE = curve((1, 10), (5, 9), (9, 7), (10, 2))
+
+
+def test_the_knee_of_a_bent_front_is_found_by_kneedle():
+    choice = Knee().choose(BENT)
+    assert kneedle(BENT.frontier()) == choice.point
+    assert choice.point.config == ClusterConfig(3, 64)
+    assert choice.why == "knee of 5 points: 50% slower than the fastest, 60% cheaper"
+
+
+@pytest.mark.parametrize(
+    ("front", "workers", "why"),
+    [
+        (curve((5, 5)), 1, "the only point of the front"),
+        (curve((5, 5), (6, 6)), 1, "the only point of the front"),
+        (curve((5, 5), (5, 5)), 1, "the only point of the front"),
+        (curve((10, 4), (11, 2)), 2, "cheapest end, where time times cost is least"),
+        (curve((10, 4), (30, 2)), 1, "fastest end, where time times cost is least"),
+        (CONCAVE, 1, "no bend in 4 points, so the fastest end"),
+    ],
+)
+def test_without_a_bend_the_knee_falls_back(front, workers, why):
+    choice = Knee().choose(front)
+    assert choice.point.config.workers == workers
+    assert why in choice.why
+
+
+def test_where_kneedle_finds_nothing_the_point_below_the_chord_is_taken():
+    front = curve((0, 1), (0.5, 0.4999), (1, 0))
+    assert kneedle(front.frontier()) is None
+    choice = Knee().choose(front)
+    assert choice.point.config == ClusterConfig(2, 64)
+    assert "farthest below their chord" in choice.why
+
+
+def test_fastest_and_cheapest_compare_with_each_other():
+    assert Fastest().choose(BENT).why == (
+        "fastest of 6 points: 83% faster than the cheapest, 208% dearer"
+    )
+    assert Cheapest().choose(BENT).why == (
+        "cheapest of 6 points: 500% slower than the fastest, 68% cheaper"
+    )
+
+
+def test_limits_exclude_points_and_say_how_many_remain():
+    choice = Within(Fastest(), max_cost=9).choose(BENT)
+    assert choice.point.config == ClusterConfig(3, 64)
+    assert choice.why.endswith("3 of 6 configurations meet the limits")
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (
+            {"max_cost": 5},
+            "no configuration meets the limits; the nearest, K=5 B=64, "
+            "costs $6.50, 30.0% more than $5.00",
+        ),
+        (
+            {"max_time": 90},
+            "no configuration meets the limits; the nearest, K=1 B=64, "
+            "takes 100 s, 11.1% more than 90 s",
+        ),
+        (
+            {"max_cost": 7.5, "max_time": 149},
+            "no configuration meets the limits; the nearest, K=3 B=64, "
+            "costs $8.00, 6.7% more than $7.50 and takes 150 s, 0.7% more than 149 s",
+        ),
+    ],
+)
+def test_when_nothing_is_feasible_the_nearest_relaxation_is_named(limits, message):
+    with pytest.raises(NothingFeasible) as failure:
+        Within(Knee(), **limits).choose(BENT)
+    assert str(failure.value) == message
+
+
+def test_a_relative_curve_keeps_every_point_and_says_so():
+    relative = curve((1, 1), (0.5, 2), basis="relative")
+    limited = Within(Fastest(), max_cost=0.1, max_time=0.1)
+    choice = limited.choose(relative)
+    assert choice.point.config == ClusterConfig(2, 64)
+    assert "the limits cannot be judged before the epochs to target are known" in choice.why
+    assert limited.violations(relative.points[0], relative.basis) == ()
+
+
+def test_no_limits_change_nothing():
+    assert Within(Knee()).choose(BENT) == Knee().choose(BENT)
+    assert Within(Knee()).name == "knee"
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_must_be_positive(limit):
+    with pytest.raises(ValueError, match="must be positive"):
+        Within(Knee(), max_cost=limit)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.5, "0.5 s"), (100, "100 s"), (600, "10.0 min"), (9000, "2.50 h")]
+)
+def test_durations_are_written_for_people(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_cost_is_workers_times_hours_times_price():
+    assert PriceModel(0.5).cost(workers=4, seconds=1800) == 1.0

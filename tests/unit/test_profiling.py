@@ -1,0 +1,99 @@
+from dataclasses import replace
+
+import pytest
+
+from scavenger.cluster import ClusterConfig
+from scavenger.profiling import NotYet, Settled, settle
+from scavenger.protocol import StepColumns
+
+CONFIG = ClusterConfig(4, 64)
+
+
+def steady(rows: int, losses: tuple[float | None, ...] | None = None) -> StepColumns:
+    return StepColumns(
+        iteration=tuple(range(rows)),
+        shards=(4,) * rows,
+        local_norm_sq=(6.0,) * rows,
+        mean_norm_sq=(3.0,) * rows,
+        compute_time=(1.0,) * rows,
+        sync_time=(0.25,) * rows,
+        step_time=(1.5,) * rows,
+        loss=losses if losses is not None else (None,) * rows,
+    )
+
+
+def falling(rows: int) -> tuple[float, ...]:
+    return tuple(2 / (1 + row / 10) for row in range(rows))
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_first", "why"),
+    [
+        (StepColumns(), True, "0 of 20 iterations timed"),
+        (steady(22), False, "19 of 20 iterations timed"),
+        (steady(100, (2.0,) * 100), True, "the loss fell 0% so far"),
+        (steady(30, falling(30)), True, "more noise rows are needed"),
+        (steady(100), True, "no loss is logged"),
+        (steady(60, (None,) * 57 + (2.0, 2.0, 2.0)), True, "too few losses are logged yet"),
+    ],
+)
+def test_a_probe_waits_and_says_for_what(columns, is_first, why):
+    answer = settle(columns, CONFIG, is_first=is_first)
+    assert isinstance(answer, NotYet)
+    assert why in answer.why
+
+
+def test_a_later_probe_settles_on_time_alone():
+    answer = settle(steady(23), CONFIG, is_first=False)
+    assert isinstance(answer, Settled)
+    indicators = answer.observation.indicators
+    assert (answer.observation.config, answer.observation.iterations) == (CONFIG, 20)
+    assert (indicators.noise, indicators.noise_scale) == (2.0, 32.0)
+    assert (indicators.compute_time, indicators.sync_time) == (1.25, 0.25)
+
+
+def test_a_first_probe_settles_once_the_loss_falls_and_the_noise_is_steady():
+    answer = settle(steady(100, falling(100)), CONFIG, is_first=True)
+    assert isinstance(answer, Settled)
+    assert "settled" in answer.why
+    assert answer.observation.indicators.noise_scale == 32.0
+
+
+def test_compute_is_never_less_than_was_measured():
+    columns = replace(steady(23), step_time=(0.5,) * 23)
+    answer = settle(columns, CONFIG, is_first=False)
+    assert answer.observation.indicators.compute_time == 1.0
+
+
+def test_warm_up_rows_do_not_count():
+    columns = replace(steady(23), step_time=(99.0,) * 3 + (1.5,) * 20, shards=(4,) * 23)
+    cold = replace(columns, local_norm_sq=(900.0,) * 3 + (6.0,) * 20)
+    assert settle(cold, CONFIG, is_first=False) == settle(columns, CONFIG, is_first=False)
+
+
+def test_a_lone_worker_is_timed_on_unsplit_rows_and_its_noise_comes_from_split_ones():
+    columns = replace(
+        steady(43),
+        shards=(1, 2) * 21 + (1,),
+        step_time=(1.5, 9.0) * 21 + (1.5,),
+        sync_time=(0.0,) * 43,
+    )
+    answer = settle(columns, ClusterConfig(1, 64), is_first=False)
+    indicators = answer.observation.indicators
+    assert (indicators.compute_time, indicators.sync_time) == (1.5, 0)
+    assert indicators.noise == 2.0
+
+
+def test_a_lone_worker_that_never_splits_has_no_noise():
+    columns = replace(steady(23), shards=(1,) * 23)
+    indicators = settle(columns, ClusterConfig(1, 64), is_first=False).observation.indicators
+    assert (indicators.noise, indicators.noise_scale) == (None, None)
+
+
+@pytest.mark.parametrize("shards", [4, 1])
+def test_patience_ends_with_a_sentence_that_says_so(shards):
+    workers = shards
+    columns = replace(steady(60, (2.0,) * 60), shards=(shards,) * 60)
+    answer = settle(columns, ClusterConfig(workers, 64), is_first=True, most_noise_rows=60)
+    assert isinstance(answer, Settled)
+    assert answer.why.startswith("noise did not settle in 60 iterations and is used as it is")

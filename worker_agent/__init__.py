@@ -1,0 +1,15 @@
+"""The agent beside the training process: it measures, reports, and resizes at iteration boundaries.
+
+Three lines in a training script::
+
+    with worker_agent.session() as job:
+        job.prepare(model, optimizer)
+        for indices in job.batches(len(dataset), global_batch=64, epochs=30):
+            ...
+
+Without the environment of a Scavenger job the session does nothing and the script runs alone.
+"""
+
+from worker_agent.session import Session, session
+
+__all__ = ["Session", "session"]

@@ -1,0 +1,76 @@
+"""ControllerClient, the four things a machine says to its controller."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from scavenger.protocol import Exit, Hello, Lease, Reply, StepReport
+from worker_agent.errors import ControllerRefused, ControllerUnreachable
+from worker_agent.settings import AgentSettings
+
+T = TypeVar("T")
+
+HELLO = TypeAdapter(Hello)
+REPORT = TypeAdapter(StepReport)
+EXIT = TypeAdapter(Exit)
+WORKER = TypeAdapter(dict[str, str])
+REPLY = TypeAdapter(Reply)
+LEASE = TypeAdapter(Lease)
+
+
+class ControllerClient:
+    """Speak to the controller; every call may raise one of two errors.
+
+    ``ControllerUnreachable`` says nothing about whether the controller heard it: the message may be
+    sent again. ``ControllerRefused`` says it heard and declined. Safe to share between threads.
+    """
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self._http = httpx.Client(
+            base_url=settings.controller,
+            headers={"Authorization": f"Bearer {settings.token}"},
+            timeout=httpx.Timeout(5.0, connect=1.0),
+            # A proxy meant for the web must not come between a worker and its controller.
+            trust_env=False,
+        )
+
+    def hello(self, hello: Hello) -> Reply:
+        """Say that this worker is up and can join a generation."""
+        return _understood(REPLY, self._post("hello", HELLO.dump_json(hello)))
+
+    def report(self, report: StepReport) -> Reply:
+        """Hand over what was measured; the reply is the newest Directive."""
+        return _understood(REPLY, self._post("report", REPORT.dump_json(report)))
+
+    def lease(self, worker: str) -> Lease:
+        """Ask how long this machine may go on, counted from before this call."""
+        return _understood(LEASE, self._post("lease", WORKER.dump_json({"worker": worker})))
+
+    def exit(self, message: Exit) -> None:
+        """Say that the training command ended."""
+        self._post("exit", EXIT.dump_json(message))
+
+    def _post(self, what: str, content: bytes) -> bytes:
+        try:
+            response = self._http.post(
+                f"/v1/agent/{what}",
+                content=content,
+                headers={"Content-Type": "application/json"},
+            )
+        except httpx.RequestError as error:
+            raise ControllerUnreachable(f"{what}: {error!r}") from error
+        if response.is_client_error:
+            raise ControllerRefused(response.status_code, response.text)
+        if not response.is_success:
+            raise ControllerUnreachable(f"{what}: status {response.status_code}")
+        return response.content
+
+
+def _understood(adapter: TypeAdapter[T], content: bytes) -> T:
+    try:
+        return adapter.validate_json(content)
+    except ValidationError as error:
+        raise ControllerUnreachable(f"an answer that is not the controller's: {error}") from error

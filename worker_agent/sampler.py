@@ -1,0 +1,71 @@
+"""SampleOrder: which samples an iteration uses, as a pure function of the position in the job.
+
+The position counts samples, not iterations, so changing workers or batch in the middle of an
+epoch loses no sample and repeats none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A contiguous part of one iteration's samples.
+
+    Attributes:
+        start: First position, in samples since the start of the job.
+        count: Number of samples.
+    """
+
+    start: int
+    count: int
+
+    def split(self, parts: int) -> tuple[Share, ...]:
+        """Cut into parts whose sizes differ by at most one, in order.
+
+        >>> Share(10, 5).split(2)
+        (Share(start=10, count=2), Share(start=12, count=3))
+        """
+        edges = [self.start + self.count * part // parts for part in range(parts + 1)]
+        return tuple(Share(low, high - low) for low, high in zip(edges, edges[1:], strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class SampleOrder:
+    """An endless stream of shuffled epochs: every epoch holds every sample exactly once.
+
+    Attributes:
+        dataset_size: Samples per epoch.
+        seed: Seed of the shuffles; the same on every worker.
+    """
+
+    dataset_size: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.dataset_size < 1:
+            raise ValueError(f"dataset_size must be at least 1, got {self.dataset_size}")
+
+    def indices(self, share: Share) -> Indices:
+        """Return the dataset indices at these positions, shape (share.count,)."""
+        pieces = []
+        position, left = share.start, share.count
+        while left > 0:
+            epoch, offset = divmod(position, self.dataset_size)
+            piece = shuffled(self.dataset_size, self.seed, epoch)[offset : offset + left]
+            pieces.append(piece)
+            position, left = position + len(piece), left - len(piece)
+        return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
+
+
+@lru_cache(maxsize=4)
+def shuffled(dataset_size: int, seed: int, epoch: int) -> Indices:
+    """Return the permutation of one epoch, the same on every machine."""
+    return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(dataset_size)

@@ -1,0 +1,446 @@
+"""Session: what a training script talks to; the iteration boundary is where everything happens.
+
+Between two iterations the session counts progress, hands the measurements to the reporter, and
+enters a new generation when the leader has announced one. Inside an iteration it does nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Literal, Protocol
+
+from scavenger.protocol import (
+    Directive,
+    Hello,
+    Progress,
+    Regrouped,
+    StopAtMetric,
+)
+from worker_agent.client import ControllerClient
+from worker_agent.errors import Broken
+from worker_agent.sampler import SampleOrder, Share
+from worker_agent.settings import AgentSettings, read_settings
+from worker_agent.strategies.strategy import Clock, Slice, Strategy, Tally
+from worker_agent.telemetry import Reporter, Row
+
+log = logging.getLogger(__name__)
+
+LAST_WORD = 5.0
+POLL = 0.01
+
+
+class Loggable(Protocol):
+    """A number, or a tensor with one element."""
+
+    def __float__(self) -> float: ...
+
+
+def session() -> Session:
+    """Open the session of this training process; without a job's environment it does nothing."""
+    settings = read_settings()
+    return Solo() if settings is None else Elastic(settings)
+
+
+class Session(contextlib.AbstractContextManager["Session"]):
+    """What a training script may ask for; the script runs alone in this class's own form.
+
+    Attributes:
+        iteration: Iterations applied so far.
+        is_leader: Whether this process should evaluate, print and save.
+    """
+
+    iteration: int = 0
+    is_leader: bool = True
+
+    def prepare(self, model: Any, optimizer: Any, *, micro_batches: int = 1) -> None:
+        """Take part in backward passes and optimizer steps of this model.
+
+        Args:
+            model: A ``torch.nn.Module``; keep using it directly, without DDP.
+            optimizer: Its ``torch.optim.Optimizer``.
+            micro_batches: Backward passes the script makes per batch, the loss of each divided
+                by this number.
+        """
+        raise NotImplementedError
+
+    def batches(
+        self,
+        dataset_size: int,
+        global_batch: int,
+        *,
+        epochs: float,
+        seed: int = 0,
+        until: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Any]:
+        """Yield the dataset indices of this worker's part of each batch.
+
+        Args:
+            dataset_size: Samples in the data set.
+            global_batch: Batch to use when running alone; a job decides its own.
+            epochs: Epochs to run for when running alone; a job decides its own.
+            seed: Seed of the data order, the same on every worker.
+            until: Asked after each iteration; True ends training early.
+        """
+        raise NotImplementedError
+
+    def log(self, **metrics: Loggable) -> None:
+        """Note named values of this iteration: floats, or tensors that are read later."""
+        raise NotImplementedError
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the session; an exception of the script passes through untouched."""
+
+
+class Solo(Session):
+    """The session of a script that runs alone: plain batches, nothing measured, nothing sent."""
+
+    def prepare(self, model: Any, optimizer: Any, *, micro_batches: int = 1) -> None:
+        """Do nothing."""
+
+    def batches(
+        self,
+        dataset_size: int,
+        global_batch: int,
+        *,
+        epochs: float,
+        seed: int = 0,
+        until: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Any]:
+        """Yield whole batches until the epochs are used up or ``until`` says so."""
+        import torch
+
+        order = SampleOrder(dataset_size, seed)
+        position = 0
+        while position < epochs * dataset_size and not until():
+            yield torch.from_numpy(order.indices(Share(position, global_batch)))
+            position += global_batch
+            self.iteration += 1
+
+    def log(self, **metrics: Loggable) -> None:
+        """Do nothing."""
+
+
+Finished = Literal["target", "exhausted", "released"]
+
+
+class Elastic(Session):
+    """The session of one worker of a job."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self.settings = settings
+        self.controller = ControllerClient(settings)
+        self.reporter = Reporter(self.controller, settings.worker, self._is_directed)
+        self.strategy: Strategy | None = None
+        self.directive: Directive | None = None
+        self.rank = 0
+        self.clock = Clock()
+        self.metrics: dict[str, float] = {}
+        self.tensors: dict[str, Loggable] = {}
+        self.old_tensors: dict[str, Loggable] = {}
+        self.announced = 0
+        self.is_over = False
+        self.is_broken = False
+        self.finished: Finished | None = None
+        self.regrouped: Regrouped | None = None
+        self.boundary_at = 0.0
+        self.untold: Row | None = None
+        self.unsynced: Row | None = None
+        self.rows_told = 0
+
+    @property
+    def is_leader(self) -> bool:  # type: ignore[override]
+        """Whether this worker has rank 0 in its generation."""
+        return self.rank == 0 and self.finished != "released"
+
+    @property
+    def iteration(self) -> int:  # type: ignore[override]
+        """Iterations applied so far, over the whole job."""
+        return self.clock.iteration
+
+    def prepare(self, model: Any, optimizer: Any, *, micro_batches: int = 1) -> None:
+        """Hook into the model and its optimizer."""
+        from worker_agent.strategies.all_reduce import AllReduce
+
+        self.strategy = AllReduce(
+            model,
+            optimizer,
+            host=self.settings.host,
+            micro_batches=micro_batches,
+            is_abandoned=self._is_waiting_for_the_dead,
+        )
+
+    def log(self, **metrics: Loggable) -> None:
+        """Note named values; a tensor is read one iteration later, when it is surely there."""
+        for name, value in metrics.items():
+            if hasattr(value, "detach"):
+                self.tensors[name] = value.detach()
+            else:
+                self.metrics[name] = float(value)
+
+    def batches(
+        self,
+        dataset_size: int,
+        global_batch: int,
+        *,
+        epochs: float,
+        seed: int = 0,
+        until: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Any]:
+        """Yield this worker's part of each batch until the job is done or it is released."""
+        if self.strategy is None:
+            raise RuntimeError("call prepare(model, optimizer) before batches()")
+        order = SampleOrder(dataset_size, seed)
+        self.reporter.start(Hello(self.settings.worker, self.strategy.address))
+        self.boundary_at = time.perf_counter()
+        self._enter(self._await_directive(newer_than=0))
+        try:
+            while self.finished is None:
+                yield from self._iteration(self.strategy, order)
+                self._boundary(self.strategy, until)
+        except GeneratorExit:
+            self.finished = self.finished or self._verdict()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Tell the controller how training ended; a failing script is told by its exit code."""
+        if kind is None and self.strategy is not None:
+            finished = self.finished or "exhausted"
+            self.reporter.close(self._progress(), finished, LAST_WORD)
+            self.strategy.close()
+
+    # One iteration.
+
+    def _iteration(self, strategy: Strategy, order: SampleOrder) -> Iterator[Any]:
+        """Yield this worker's samples, in two halves when noise is measured alone."""
+        config = self._now.config
+        whole = Share(self.clock.samples, config.global_batch)
+        mine = whole.split(config.workers)[self.rank]
+        parts = mine.split(2) if self._is_split(mine) else (mine,)
+        if self.regrouped is not None:
+            self._entered(self.regrouped)
+        for part in parts:
+            slice_ = Slice(
+                part.count / mine.count, mine.count / whole.count, is_last=part is parts[-1]
+            )
+            strategy.begin(slice_, announced=self.announced, is_over=self.is_over)
+            yield strategy.to_batch(order.indices(part))
+
+    def _is_split(self, mine: Share) -> bool:
+        every = self._now.split_every
+        is_alone = self._now.config.workers == 1 and mine.count > 1
+        return is_alone and every > 0 and self.clock.iteration % every == 0
+
+    def _boundary(self, strategy: Strategy, until: Callable[[], bool]) -> None:
+        """Count the iteration, tell what it measured, and change generation if agreed."""
+        if not strategy.end():
+            self._recover()
+            return
+        tally = strategy.tally()
+        self._advance()
+        self._record(tally)
+        self._judge(until)
+        if tally is not None and tally.is_over:
+            self.finished = self._verdict()
+        elif self.clock.epochs >= self._now.stop.max_progress:
+            self.finished = self._verdict()
+        elif tally is not None and tally.announced > self._now.generation:
+            self._change(strategy, tally.announced)
+
+    def _advance(self) -> None:
+        now, clock = self._now, self.clock
+        self.clock = replace(
+            clock,
+            iteration=clock.iteration + 1,
+            samples=clock.samples + now.config.global_batch,
+            epochs=clock.epochs + now.progress_per_iteration,
+        )
+
+    def _judge(self, until: Callable[[], bool]) -> None:
+        """As leader, decide whether the target is reached; it travels with the next iteration."""
+        if self.rank != 0:
+            return
+        self.is_over = self.is_over or self._has_reached_goal() or until()
+        if self.is_over and self._now.config.workers == 1:
+            self.finished = self._verdict()
+
+    def _verdict(self) -> Finished:
+        stop = self._now.stop
+        if isinstance(stop, StopAtMetric):
+            return "target" if self._has_reached_goal() or self.rank != 0 else "exhausted"
+        return "target" if self.clock.epochs >= stop.max_progress else "exhausted"
+
+    def _has_reached_goal(self) -> bool:
+        stop = self._now.stop
+        if not isinstance(stop, StopAtMetric) or stop.metric not in self.metrics:
+            return False
+        return stop.reached(self.metrics[stop.metric])
+
+    # Telemetry.
+
+    def _record(self, tally: Tally | None) -> None:
+        """As leader, complete the rows of the last two iterations and open this one's.
+
+        What was agreed on an iteration is read one iteration later, and its synchronisation time
+        is told with the next iteration's gradients, so that nobody waits to measure.
+        """
+        now = time.perf_counter()
+        step_time, self.boundary_at = now - self.boundary_at, now
+        self._read_tensors()
+        if self.rank != 0:
+            return
+        if tally is not None and self.untold is not None:
+            self._complete(self.untold, tally)
+        self.untold = Row(
+            generation=self._now.generation,
+            iteration=self.clock.iteration,
+            shards=1,
+            local_norm_sq=None,
+            mean_norm_sq=None,
+            compute_time=0.0,
+            sync_time=0.0,
+            step_time=step_time,
+            loss=None,
+        )
+
+    def _read_tensors(self) -> None:
+        """Read the tensors logged one iteration ago; this iteration's are kept for the next."""
+        self.metrics.update({name: float(value) for name, value in self.old_tensors.items()})
+        self.old_tensors, self.tensors = self.tensors, {}
+
+    def _complete(self, row: Row, tally: Tally) -> None:
+        """Join an iteration's row with what was agreed on it."""
+        if self.unsynced is not None:
+            self.reporter.record(replace(self.unsynced, sync_time=tally.previous_sync_time))
+            self.reporter.tell(self._progress())
+            self.rows_told += 1
+            if self.rows_told == self._now.report_after:
+                self.reporter.flush()
+        self.unsynced = replace(
+            row,
+            shards=tally.shards,
+            local_norm_sq=tally.local_norm_sq,
+            mean_norm_sq=tally.mean_norm_sq,
+            compute_time=tally.compute_time,
+            loss=self.metrics.get("loss"),
+        )
+
+    def _progress(self) -> Progress:
+        generation = 0 if self.directive is None else self.directive.generation
+        metrics = {name: value for name, value in self.metrics.items() if math.isfinite(value)}
+        clock = self.clock
+        return Progress(generation, clock.iteration, clock.samples, clock.epochs, metrics)
+
+    # Generations.
+
+    @property
+    def _now(self) -> Directive:
+        assert self.directive is not None
+        return self.directive
+
+    def _is_directed(self, directive: Directive) -> None:
+        """Runs on the reporter's thread: as leader, prepare the newcomers, then announce."""
+        current, strategy = self.directive, self.strategy
+        if current is None or strategy is None or self.rank != 0 or self.is_broken:
+            return
+        known = {member.worker for member in current.members}
+        newcomers = tuple(m.address for m in directive.members if m.worker not in known)
+        try:
+            strategy.push(directive, newcomers)
+        except Broken as error:
+            log.warning("generation %d is refused: %s", directive.generation, error)
+            self.reporter.refuse(directive.generation)
+            return
+        self.announced = directive.generation
+
+    def _await_directive(self, newer_than: int) -> Directive:
+        """Wait until the controller or a leader names this worker in a newer generation."""
+        assert self.strategy is not None
+        self.reporter.hurry(True)
+        while True:
+            for directive in (self.reporter.newest, self.strategy.called()):
+                if directive is None or directive.generation <= newer_than:
+                    continue
+                if newer_than > 0 or directive.rank_of(self.settings.worker) is not None:
+                    return directive
+            time.sleep(POLL)
+
+    def _change(self, strategy: Strategy, generation: int) -> None:
+        """Leave this generation for the announced one."""
+        try:
+            directive = strategy.told(generation)
+        except Broken:
+            self._recover()
+            return
+        self._enter(directive)
+
+    def _recover(self) -> None:
+        """The collective failed: wait for a generation without the lost, then redo the iteration."""
+        self.is_broken = True
+        self.reporter.tell(self._progress(), broken=self._now.generation)
+        self._enter(self._await_directive(newer_than=self._now.generation))
+
+    def _enter(self, directive: Directive) -> None:
+        """Join a generation; tries later ones until one can be formed."""
+        assert self.strategy is not None
+        before = self.clock
+        is_new = self.directive is None
+        while True:
+            rank = directive.rank_of(self.settings.worker)
+            if rank is None:
+                self.finished = "released"
+                return
+            try:
+                self.clock = self.strategy.join(directive, rank, self.clock, is_new=is_new)
+                break
+            except Broken as error:
+                log.warning("%s", error)
+                self.reporter.tell(self._progress(), broken=directive.generation)
+                directive = self._await_directive(newer_than=directive.generation)
+        self._settle_in(directive, rank, lost=before.iteration - self.clock.iteration)
+
+    def _settle_in(self, directive: Directive, rank: int, lost: int) -> None:
+        """Take over the generation's configuration."""
+        assert self.strategy is not None
+        self.directive, self.rank = directive, rank
+        self.is_broken = False
+        self.announced = directive.generation
+        self.untold = self.unsynced = None
+        self.rows_told = 0
+        factor = directive.learning_rate_factor
+        self.strategy.scale_learning_rate(factor / self.clock.learning_rate_factor)
+        self.clock = replace(self.clock, learning_rate_factor=factor)
+        self.regrouped = Regrouped(directive.generation, 0.0, max(lost, 0))
+        self.reporter.hurry(False)
+        newest = self.reporter.newest
+        if newest is not None and newest.generation > directive.generation:
+            self._is_directed(newest)
+
+    def _entered(self, regrouped: Regrouped) -> None:
+        """The first iteration of a generation starts: say how long the change took."""
+        now = time.perf_counter()
+        pause, self.boundary_at = now - self.boundary_at, now
+        self.regrouped = None
+        news = replace(regrouped, pause=pause) if self.rank == 0 else None
+        self.reporter.tell(self._progress(), regrouped=news)
+
+    def _is_waiting_for_the_dead(self) -> bool:
+        newest, current = self.reporter.newest, self.directive
+        if newest is None or current is None or newest.generation <= current.generation:
+            return False
+        return any(member.worker in newest.lost for member in current.members)
+

@@ -1,0 +1,197 @@
+"""Data-parallel training by all-reduce on PyTorch, over generation-numbered process groups.
+
+The groups are raw: the default group of ``torch.distributed`` stays the script's own. Each worker
+serves a small store; a generation meets at its leader's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter
+from torch import Tensor, nn
+from torch.distributed import PrefixStore, ProcessGroup, ProcessGroupGloo, TCPStore
+from torch.optim import Optimizer
+
+from scavenger.protocol import Directive
+from worker_agent.errors import Broken
+from worker_agent.sampler import Indices
+from worker_agent.strategies.reducer import Pass, Reducer
+from worker_agent.strategies.state import TrainingState
+from worker_agent.strategies.strategy import Clock, Slice, Tally
+
+MEET = timedelta(seconds=20)
+PATIENCE = timedelta(seconds=300)
+COLLECTIVE = timedelta(seconds=60)
+PUSH = timedelta(seconds=2)
+
+DIRECTIVE = TypeAdapter(Directive)
+
+
+class AllReduce:
+    """Averages gradients over a generation of workers and hands the state to newcomers."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        host: str,
+        micro_batches: int,
+        is_abandoned: Callable[[], bool],
+    ) -> None:
+        self.optimizer = optimizer
+        self.state = TrainingState(model, optimizer)
+        self.reducer = Reducer(
+            model.parameters(), micro_batches=micro_batches, is_abandoned=is_abandoned
+        )
+        self.host = host
+        self.own_store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=MEET)
+        self.leader_store = self.own_store
+        self.group: ProcessGroup | None = None
+        self.is_void = False
+        self.last: tuple[Pass, Tensor] | None = None
+        self.agreed: Tally | None = None
+        model.register_forward_pre_hook(self._forward_starts)
+        optimizer.register_step_pre_hook(self._guard_step)
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of this worker's store."""
+        return f"{self.host}:{self.own_store.port}"
+
+    def called(self) -> Directive | None:
+        """Return the newest Directive a leader pushed into this worker's store."""
+        if not self.own_store.check(["called"]):
+            return None
+        return DIRECTIVE.validate_json(self.own_store.get("called"))
+
+    def push(self, directive: Directive, members: tuple[str, ...]) -> None:
+        """Put the Directive where newcomers look, then where this generation's members will."""
+        content = DIRECTIVE.dump_json(directive)
+        try:
+            for address in members:
+                store_at(address, PUSH).set("called", content)
+            own = store_at(self.address, PUSH)
+            own.set(f"directive/{directive.generation}", content)
+        except (RuntimeError, OSError) as error:
+            raise Broken(f"a newcomer does not answer: {error}") from error
+
+    def told(self, generation: int) -> Directive:
+        """Return the Directive the leader has put into its store before announcing it."""
+        try:
+            return DIRECTIVE.validate_json(self.leader_store.get(f"directive/{generation}"))
+        except (RuntimeError, OSError) as error:
+            raise Broken(f"the leader is gone: {error}") from error
+
+    def join(self, directive: Directive, rank: int, clock: Clock, *, is_new: bool) -> Clock:
+        """Form the generation, agree on the most advanced member, and take its state."""
+        let_go(self.group)
+        self.group = None
+        self.reducer.regroup(None, 0, 1)
+        self.last = self.agreed = None
+        workers = directive.config.workers
+        if workers > 1:
+            try:
+                self.group = self._meet(directive, rank, PATIENCE if is_new else MEET)
+                clock = self._adopt(self.group, rank, clock, is_new=is_new)
+            except (RuntimeError, OSError) as error:
+                raise Broken(f"generation {directive.generation}: {error}") from error
+        self.reducer.regroup(self.group, rank, workers)
+        return clock
+
+    def begin(self, part: Slice, *, announced: int, is_over: bool) -> None:
+        """Prepare for one forward and backward pass."""
+        self.is_void = not part.is_last
+        self.reducer.begin(part, announced, is_over)
+
+    def end(self) -> bool:
+        """Close the iteration and keep what it said until the next one has ended."""
+        measured = self.reducer.end()
+        if measured.failure is not None:
+            return False
+        self.agreed = self._read()
+        self.last = (measured, self.reducer.message())
+        return True
+
+    def tally(self) -> Tally | None:
+        """Return what was agreed one iteration ago, without waiting for the device."""
+        return self.agreed
+
+    def scale_learning_rate(self, factor: float) -> None:
+        """Multiply the learning rate of every parameter group."""
+        for group in self.optimizer.param_groups:
+            group["lr"] *= factor
+
+    def to_batch(self, indices: Indices) -> Tensor:
+        """Return indices as an int64 tensor on the host."""
+        return torch.from_numpy(indices)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self.reducer.regroup(None, 0, 1)
+        self.group = None
+
+    def _forward_starts(self, *_: Any) -> None:
+        if torch.is_grad_enabled():
+            self.reducer.forward_starts()
+
+    def _guard_step(self, optimizer: Optimizer, *_: Any) -> None:
+        """Make the step of an incomplete or failed iteration do nothing: no gradient, no step."""
+        if self.is_void or self.reducer.measured.failure is not None:
+            optimizer.zero_grad(set_to_none=True)
+
+    def _meet(self, directive: Directive, rank: int, patience: timedelta) -> ProcessGroup:
+        """Build the group at the leader's store; a newcomer waits for the others' iteration."""
+        address = directive.members[0].address
+        self.leader_store = self.own_store if rank == 0 else store_at(address, patience)
+        options = ProcessGroupGloo._Options()
+        options._devices = [ProcessGroupGloo.create_device(hostname=self.host)]
+        options._timeout = patience
+        store = PrefixStore(f"generation/{directive.generation}", self.leader_store)
+        group = ProcessGroupGloo(store, rank, directive.config.workers, options)
+        group._set_default_timeout(COLLECTIVE)
+        return group
+
+    def _adopt(self, group: ProcessGroup, rank: int, clock: Clock, *, is_new: bool) -> Clock:
+        """Take the state of the most advanced member; nothing travels when all are equal."""
+        mine = torch.tensor([-1 if is_new else clock.iteration])
+        everyone = [torch.zeros_like(mine) for _ in range(group.size())]
+        group.allgather([everyone], [mine]).wait()
+        iterations = [int(theirs) for theirs in everyone]
+        if len(set(iterations)) == 1 and iterations[0] >= 0:
+            return clock
+        source = max(range(len(iterations)), key=lambda place: (iterations[place], -place))
+        return self.state.broadcast(group, rank, source, clock)
+
+    def _read(self) -> Tally | None:
+        if self.last is None:
+            return None
+        measured, message = self.last
+        rows = message.tolist()
+        mean = measured.mean_norm_sq
+        return Tally(
+            announced=int(rows[0][0]),
+            is_over=bool(rows[0][1]),
+            shards=measured.shards,
+            local_norm_sq=sum(row[2] for row in rows) if measured.shards > 1 else None,
+            mean_norm_sq=None if mean is None else mean.item(),
+            compute_time=max(row[3] for row in rows),
+            previous_sync_time=min(row[4] for row in rows),
+        )
+
+
+def let_go(group: ProcessGroup | None) -> None:
+    """Drop a group beside training: it joins its threads, for long if a member hangs."""
+    if group is not None:
+        threading.Thread(target=[group].clear, daemon=True).start()
+
+
+def store_at(address: str, timeout: timedelta) -> TCPStore:
+    """Connect to the store another worker serves."""
+    host, port = address.rsplit(":", 1)
+    return TCPStore(host, int(port), is_master=False, timeout=timeout)

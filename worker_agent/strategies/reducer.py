@@ -1,0 +1,285 @@
+"""Reducer: averages gradients in static buckets while backward runs, and measures as it goes.
+
+Buckets never change their order or content, so a newcomer always agrees with the others (DDP
+reorders its buckets after the first iteration). The last bucket has a tail with one row per
+worker: what the workers want to tell each other rides in the gradients' own all-reduce, exactly
+step-aligned and without another collective. Nothing here reads a device value on the host.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Variable
+from torch.distributed import ProcessGroup
+
+from worker_agent.strategies.strategy import Slice
+
+WAIT_SLICE = timedelta(seconds=1)
+COLUMNS = ("announced", "is_over", "local_norm_sq", "compute_time", "previous_sync_time")
+
+
+class Bucket:
+    """Parameters whose gradients travel together, as views of one flat tensor."""
+
+    def __init__(
+        self, parameters: list[Tensor], dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.parameters, self.dtype, self.device = parameters, dtype, device
+        self.size = sum(parameter.numel() for parameter in parameters)
+        self.missing = len(parameters)
+        self.allocate(tail=0)
+
+    def allocate(self, tail: int) -> None:
+        """Make the flat tensor anew, with this many values after the gradients."""
+        self.flat = torch.zeros(self.size + tail, dtype=self.dtype, device=self.device)
+        self.gradient, self.tail = self.flat[: self.size], self.flat[self.size :]
+        sizes = [parameter.numel() for parameter in self.parameters]
+        pieces = torch.split(self.gradient, sizes)
+        self.views = [
+            piece.view_as(parameter)
+            for piece, parameter in zip(pieces, self.parameters, strict=True)
+        ]
+        self.carried: Tensor | None = None
+
+    def take(self, place: int) -> None:
+        """Move a parameter's fresh gradient into the flat tensor and let it be a view of it."""
+        parameter, view = self.parameters[place], self.views[place]
+        gradient = parameter.grad
+        if gradient is None:
+            view.zero_()
+        elif gradient.data_ptr() != view.data_ptr():
+            view.copy_(gradient)
+        parameter.grad = view
+        self.missing -= 1
+
+    def norm_sq(self) -> Tensor:
+        """Return ||gradient||² as a tensor on the device, in at least float32."""
+        wide = torch.float64 if self.dtype == torch.float64 else torch.float32
+        return torch.linalg.vector_norm(self.gradient, dtype=wide).square()
+
+
+@dataclass(slots=True)
+class Pass:
+    """What one iteration has measured so far."""
+
+    forward_at: float | None = None
+    ready_at: float = 0.0
+    done_at: float = 0.0
+    local_norm_sq: Tensor | None = None
+    mean_norm_sq: Tensor | None = None
+    shards: int = 0
+    failure: str | None = None
+    works: list[Any] = field(default_factory=list)
+
+
+class Reducer:
+    """Averages gradients over the workers of a generation.
+
+    Args:
+        parameters: The trained parameters, in the same order on every worker.
+        micro_batches: Backward passes the script makes per iteration, each on 1 / micro_batches
+            of the samples and with its loss divided by ``micro_batches``.
+        bucket_bytes: Buckets are closed at this size.
+        is_abandoned: Asked while waiting for others; True gives the iteration up.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        *,
+        micro_batches: int,
+        is_abandoned: Callable[[], bool],
+        bucket_bytes: int = 25 << 20,
+    ) -> None:
+        self.buckets = fill_buckets(parameters, bucket_bytes)
+        self.micro_batches = micro_batches
+        self.is_abandoned = is_abandoned
+        self.measured = Pass()
+        self.regroup(None, 0, 1)
+        for bucket in self.buckets:
+            for place, parameter in enumerate(bucket.parameters):
+                parameter.register_post_accumulate_grad_hook(self._hook(bucket, place))
+
+    def regroup(self, group: ProcessGroup | None, rank: int, workers: int) -> None:
+        """Average over another group from the next iteration on; None for one worker alone."""
+        self.group, self.rank, self.workers = group, rank, workers
+        self.is_active = False
+        last = self.buckets[-1]
+        last.allocate(tail=workers * len(COLUMNS))
+        self.previous_sync_time = 0.0
+        self.part: Slice | None = None
+
+    def begin(self, part: Slice, announced: int, is_over: bool) -> None:
+        """Start a slice of an iteration; the first one starts the iteration."""
+        if self.part is None or self.part.is_last:
+            self.measured = Pass()
+        self.part, self.words = part, (float(announced), float(is_over))
+        self.passes_left = self.micro_batches
+        self.is_active = True
+        self._rewind()
+
+    def forward_starts(self) -> None:
+        """Note the moment of the iteration's first forward pass."""
+        if self.is_active and self.measured.forward_at is None:
+            self.measured.forward_at = time.perf_counter()
+
+    def end(self) -> Pass:
+        """Close the iteration and return what it measured."""
+        self.is_active = False
+        measured = self.measured
+        self.previous_sync_time = measured.done_at - measured.ready_at
+        return measured
+
+    def message(self) -> Tensor:
+        """Return every worker's row of COLUMNS on the host, shape (workers, len(COLUMNS))."""
+        tail = self.buckets[-1].tail.view(self.workers, len(COLUMNS))
+        return tail.to("cpu", torch.float64, non_blocking=True, copy=True)
+
+    def _hook(self, bucket: Bucket, place: int) -> Callable[[Tensor], None]:
+        def gradient_is_ready(_: Tensor) -> None:
+            if not self.is_active:
+                return
+            if not self.is_queued:
+                self.is_queued = True
+                Variable._execution_engine.queue_callback(self._backward_ends)
+            bucket.take(place)
+            self._advance()
+
+        return gradient_is_ready
+
+    def _rewind(self) -> None:
+        self.is_queued = False
+        self.next_bucket = 0
+        for bucket in self.buckets:
+            bucket.missing = len(bucket.parameters)
+
+    def _advance(self) -> None:
+        while self.next_bucket < len(self.buckets):
+            bucket = self.buckets[self.next_bucket]
+            if bucket.missing > 0:
+                return
+            self.next_bucket += 1
+            self._is_complete(bucket)
+
+    @property
+    def _is_last_pass(self) -> bool:
+        return self.passes_left == 1 and self.part is not None and self.part.is_last
+
+    def _is_complete(self, bucket: Bucket) -> None:
+        """All gradients of a bucket are there: measure it, add it up or send it."""
+        self._measure(bucket)
+        assert self.part is not None
+        if self.part.share_of_worker != 1:
+            bucket.gradient.mul_(self.part.share_of_worker)
+        if bucket.carried is not None:
+            bucket.gradient.add_(bucket.carried)
+            bucket.carried = None
+        if not self._is_last_pass:
+            bucket.carried = bucket.gradient.clone()
+            return
+        if bucket is self.buckets[-1]:
+            self.measured.ready_at = time.perf_counter()
+            self._write_tail(bucket)
+        self._send(bucket)
+
+    def _measure(self, bucket: Bucket) -> None:
+        """Add this bucket's share of mean_k ||g_k||²; the script divided its loss already."""
+        assert self.part is not None
+        if self._shards == 1:
+            return
+        factor = self.part.share_of_worker * self.part.share_of_batch * self.micro_batches
+        norm_sq = bucket.norm_sq() * factor
+        before = self.measured.local_norm_sq
+        self.measured.local_norm_sq = norm_sq if before is None else before + norm_sq
+
+    @property
+    def _shards(self) -> int:
+        assert self.part is not None
+        is_split = self.part.share_of_worker != 1
+        return self.workers * self.micro_batches * (2 if is_split else 1)
+
+    def _write_tail(self, bucket: Bucket) -> None:
+        measured = self.measured
+        compute_time = measured.ready_at - (measured.forward_at or measured.ready_at)
+        bucket.tail.zero_()
+        row = bucket.tail.view(self.workers, len(COLUMNS))[self.rank]
+        host = [*self.words, 0.0, compute_time, self.previous_sync_time]
+        row.copy_(torch.tensor(host, dtype=row.dtype))
+        if measured.local_norm_sq is not None:
+            row[2] = measured.local_norm_sq
+
+    def _send(self, bucket: Bucket) -> None:
+        if self.group is None or self.measured.failure:
+            return
+        assert self.part is not None
+        bucket.gradient.mul_(self.part.share_of_batch)
+        try:
+            self.measured.works.append(self.group.allreduce([bucket.flat]))
+        except RuntimeError as error:
+            self.measured.failure = str(error)
+
+    def _backward_ends(self) -> None:
+        """Runs once at the end of every backward pass."""
+        for bucket in self.buckets[self.next_bucket :]:
+            for place, parameter in enumerate(bucket.parameters):
+                if parameter.grad is None or parameter.grad is not bucket.views[place]:
+                    bucket.take(place)
+        for bucket in self.buckets:
+            bucket.missing = 0
+        self._advance()
+        if not self._is_last_pass:
+            self._clear_gradients()
+            self.passes_left -= 1
+            self._rewind()
+            return
+        self._wait()
+        measured = self.measured
+        measured.done_at = time.perf_counter()
+        measured.shards = self._shards
+        if self.rank == 0 and measured.shards > 1:
+            measured.mean_norm_sq = torch.stack([b.norm_sq() for b in self.buckets]).sum()
+        self._rewind()
+
+    def _clear_gradients(self) -> None:
+        for bucket in self.buckets:
+            for parameter in bucket.parameters:
+                parameter.grad = None
+
+    def _wait(self) -> None:
+        for work in self.measured.works:
+            while self.measured.failure is None:
+                try:
+                    work.wait(WAIT_SLICE)
+                    break
+                except RuntimeError as error:
+                    is_slow = "timed out" in str(error).lower()
+                    if not is_slow or self.is_abandoned():
+                        self.measured.failure = str(error)
+
+
+def fill_buckets(parameters: Iterable[Tensor], bucket_bytes: int) -> list[Bucket]:
+    """Group parameters from last to first, the order in which backward finishes them.
+
+    The last bucket is at least float32, because its tail carries numbers that must be exact.
+    """
+    trained = [parameter for parameter in parameters if parameter.requires_grad][::-1]
+    if not trained:
+        raise ValueError("the model has no parameter that requires a gradient")
+    groups: list[list[Tensor]] = [[]]
+    for parameter in trained:
+        group = groups[-1]
+        is_full = sum(p.numel() * p.element_size() for p in group) >= bucket_bytes
+        if group and (is_full or group[0].dtype != parameter.dtype):
+            groups.append(group := [])
+        group.append(parameter)
+    buckets = [Bucket(group, group[0].dtype, group[0].device) for group in groups]
+    if buckets[-1].dtype not in (torch.float32, torch.float64):
+        buckets.append(Bucket([], torch.float32, trained[0].device))
+    return buckets

@@ -1,0 +1,107 @@
+"""What the session needs of a way of training together, whatever the framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from scavenger.protocol import Directive
+from worker_agent.sampler import Indices
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Where training stands; it travels with the weights.
+
+    Attributes:
+        iteration: Iterations applied over the whole job.
+        samples: Samples consumed, the position in the data order.
+        epochs: Progress in reference epochs.
+        learning_rate_factor: What the script's learning rates are multiplied with.
+    """
+
+    iteration: int = 0
+    samples: int = 0
+    epochs: float = 0.0
+    learning_rate_factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The part of an iteration that one forward and backward pass covers.
+
+    Attributes:
+        share_of_worker: Fraction of this worker's samples, 1 unless the batch is split.
+        share_of_batch: Fraction of the global batch this worker's samples are, b_k / B.
+        is_last: Whether the gradient is complete after this slice.
+    """
+
+    share_of_worker: float
+    share_of_batch: float
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What all workers agree on about one iteration.
+
+    Attributes:
+        announced: Newest generation the leader has announced.
+        is_over: Whether the leader has seen the target reached.
+        shards: Shards the norms were taken over; 1 when they say nothing about noise.
+        local_norm_sq: Mean over shards of ||g_k||².
+        mean_norm_sq: ||ḡ||², known to the leader only.
+        compute_time: Seconds from first forward to last local gradient, slowest worker.
+        previous_sync_time: Exposed seconds of synchronisation of the iteration before, of the
+            worker that waited least.
+    """
+
+    announced: int
+    is_over: bool
+    shards: int
+    local_norm_sq: float | None
+    mean_norm_sq: float | None
+    compute_time: float
+    previous_sync_time: float
+
+
+class Strategy(Protocol):
+    """A framework's way of averaging gradients over a changing set of workers."""
+
+    @property
+    def address(self) -> str:
+        """``host:port`` where newcomers and members meet this worker."""
+
+    def called(self) -> Directive | None:
+        """Return the newest Directive a leader pushed to this worker."""
+
+    def push(self, directive: Directive, members: tuple[str, ...]) -> None:
+        """As leader, hand the Directive to these addresses; raises Unreachable."""
+
+    def told(self, generation: int) -> Directive:
+        """Return the Directive the leader announced for this generation."""
+
+    def join(self, directive: Directive, rank: int, clock: Clock, *, is_new: bool) -> Clock:
+        """Form the generation and take the state of its most advanced member; raises Broken."""
+
+    def begin(self, part: Slice, *, announced: int, is_over: bool) -> None:
+        """Prepare for one forward and backward pass; the leader's two words travel with it."""
+
+    def end(self) -> bool:
+        """Close the iteration; False when its collective failed and it must be redone."""
+
+    def tally(self) -> Tally | None:
+        """Return what was agreed one iteration ago; None in a generation's first iteration."""
+
+    def scale_learning_rate(self, factor: float) -> None:
+        """Multiply every learning rate."""
+
+    def to_batch(self, indices: Indices) -> Any:
+        """Return indices as the framework's own integer tensor."""
+
+    def close(self) -> None:
+        """Leave the group and release its resources."""
+
+
+StrategyFactory = Callable[[], Strategy]
