@@ -131,17 +131,22 @@ def explain_probe(situation: Situation, strategy: SearchStrategy, config: Cluste
 
 def run_stored(situation: Situation, stored: StoredModel) -> Run:
     """Choose with a stored model; what this job measured itself replaces older measurements."""
-    model = replace(
-        stored.model,
-        dataset_size=situation.dataset_size,
-        reference_batch=situation.reference_batch,
-        epochs_at_reference=known_epochs(situation),
-    )
+    model = adapt(stored.model, situation)
     note = "" if stored.covers(situation.space) else ", which it does not span"
     jobs = f"{stored.jobs} earlier job{'' if stored.jobs == 1 else 's'}"
     source = f"no search: model of {jobs}{note}"
     measured = stored.observations + situation.observations
     return choose(situation, model, measured, source, searched=False)
+
+
+def adapt(model: PerformanceModel, situation: Situation) -> PerformanceModel:
+    """Give a stored model this job's data set, reference batch and epochs."""
+    return replace(
+        model,
+        dataset_size=situation.dataset_size,
+        reference_batch=situation.reference_batch,
+        epochs_at_reference=known_epochs(situation),
+    )
 
 
 def run_searched(situation: Situation) -> Run:

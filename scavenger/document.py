@@ -155,7 +155,12 @@ def problem(path: Path, message: str, positions: Positions) -> Problem:
     """Say what is wrong at a path, with its position or that of what it stands in."""
     known = next((path[:end] for end in range(len(path), -1, -1) if path[:end] in positions), None)
     line, column = positions[known] if known is not None else (None, None)
-    return Problem(".".join(legible(str(part)) for part in path), message, line, column)
+    return Problem(dotted(path), message, line, column)
+
+
+def dotted(path: Path) -> str:
+    """Write a path as messages show it, such as ``limits.workers``."""
+    return ".".join(legible(_named(part)) for part in path)
 
 
 def shown(value: object) -> str:
@@ -305,7 +310,7 @@ class _Composing:
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 message = "a key must be text, not a list, a mapping or an alias"
-                raise InvalidDocument([Problem(".".join(map(str, path)), message, *_place(event))])
+                raise InvalidDocument([Problem(dotted(path), message, *_place(event))])
             name = _join_surrogates(event.value)
             key = (*path, name)
             self.positions[key] = _place(event)

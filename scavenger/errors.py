@@ -3,7 +3,7 @@
 ::
 
     ScavengerError
-    ├── InvalidDocument      the document a person wrote cannot be used: show its problems, store nothing
+    ├── InvalidDocument      the document cannot be used: show its problems, store nothing
     ├── NotEnoughData        too few observations for this model: probe one more configuration
     └── NothingFeasible      no configuration meets the limits: show the nearest relaxation
 """

@@ -13,7 +13,7 @@ class ScalingIndicators:
     """The measured noise and timing of one configuration (Eqs. 2 and 8).
 
     Attributes:
-        noise: Gradient noise γ over the shards, E[mean_k ||g_k||²] / E[||ḡ||²]; None with one shard.
+        noise: Gradient noise γ, E[mean_k ||g_k||²] / E[||ḡ||²]; None with one shard.
         noise_scale: φ = tr Σ / |G|² in samples; None when the configuration gives no information.
         compute_time: Seconds of an iteration that are not synchronisation (forward, backward,
             optimizer, data), of the slowest worker.

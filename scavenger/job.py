@@ -37,6 +37,7 @@ from scavenger.document import (
     Document,
     Path,
     Positions,
+    dotted,
     flaws,
     problem,
     scan_json,
@@ -416,6 +417,7 @@ class JobSpec(Section):
             case MetricTarget(metric=metric, goal=goal, direction=direction):
                 return f"{metric} {'>=' if direction == 'at_least' else '<='} {_number(goal)}"
 
+    @property
     def stop_rule(self) -> StopRule:
         """Return when workers stop, in reference epochs of progress."""
         match self.target:
@@ -504,7 +506,7 @@ def _problems(document: Document, errors: Sequence[ErrorDetails]) -> list[Proble
 
 
 def _paths(value: object, path: Path) -> Iterator[str]:
-    yield ".".join(map(str, path))
+    yield dotted(path)
     if len(path) > MAX_DEPTH:
         return
     entries = value.items() if isinstance(value, dict) else ()
@@ -565,8 +567,6 @@ _SECTIONS: Mapping[Path, type[Section]] = {
     ("limits",): Limits,
     ("run",): RunSpec,
 }
-
-
 _TARGET_KEYS = dict.fromkeys((*EpochsTarget.model_fields, *MetricTarget.model_fields), "target")
 _HOMES = _TARGET_KEYS | {
     key: place[0] if place else "the top of the document"

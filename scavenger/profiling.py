@@ -70,7 +70,7 @@ def settle(
             settles on the noise it has.
     """
     warm = rows_from(columns, warm_up)
-    timing = measure_time(warm, config.workers)
+    timing = measure_time(warm)
     if timing.rows < probe_iterations:
         return NotYet(f"{timing.rows} of {probe_iterations} iterations timed")
     if not is_first:
@@ -91,8 +91,8 @@ def rows_from(columns: StepColumns, start: int) -> StepColumns:
     return StepColumns(*(getattr(columns, field.name)[start:] for field in fields(columns)))
 
 
-def measure_time(columns: StepColumns, workers: int) -> Timing:
-    """Take medians over the rows that ran unsplit, one shard per worker.
+def measure_time(columns: StepColumns) -> Timing:
+    """Take medians over the rows that ran unsplit, those with the fewest shards.
 
     What an iteration takes beyond synchronisation counts as compute, so that optimizer and data
     are part of it; the clocks of leader and slowest worker may disagree, so never less than the
@@ -101,7 +101,8 @@ def measure_time(columns: StepColumns, workers: int) -> Timing:
     rows = zip(
         columns.shards, columns.compute_time, columns.sync_time, columns.step_time, strict=True
     )
-    timed = [row[1:] for row in rows if row[0] == workers]
+    unsplit = min(columns.shards, default=1)
+    timed = [row[1:] for row in rows if row[0] == unsplit]
     if not timed:
         return Timing(0.0, 0.0, 0)
     measured = median(compute for compute, _, _ in timed)

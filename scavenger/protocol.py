@@ -12,6 +12,10 @@ from typing import Literal
 
 from scavenger.cluster import ClusterConfig
 
+FINITE = {"allow_inf_nan": False}
+
+Finished = Literal["target", "exhausted", "released"]
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -126,6 +130,8 @@ class StepColumns:
         loss: Loss the script logged, leader's; None where none was logged or it is not finite.
     """
 
+    __pydantic_config__ = FINITE
+
     iteration: tuple[int, ...] = ()
     shards: tuple[int, ...] = ()
     local_norm_sq: tuple[float | None, ...] = ()
@@ -162,6 +168,8 @@ class Regrouped:
         iterations_lost: Applied iterations that the new generation does not contain.
     """
 
+    __pydantic_config__ = FINITE
+
     generation: int
     pause: float
     iterations_lost: int
@@ -178,6 +186,8 @@ class Progress:
         epochs: Progress in reference epochs.
         metrics: Last finite value of everything the script logged.
     """
+
+    __pydantic_config__ = FINITE
 
     generation: int
     iteration: int
@@ -208,7 +218,7 @@ class StepReport:
     regrouped: Regrouped | None = None
     broken: int | None = None
     refused: int | None = None
-    finished: Literal["target", "exhausted", "released"] | None = None
+    finished: Finished | None = None
 
 
 @dataclass(frozen=True, slots=True)

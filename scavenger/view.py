@@ -199,8 +199,8 @@ class ResizeView(View):
 class LawsView(View):
     """The fitted laws, coefficients not negative (seconds and samples).
 
-    ``compute = compute_fixed + compute_per_sample * b``; ``sync = sync_fixed + sync_per_worker * K``
-    for K above 1; ``e(B) = epochs_minimum * (1 + B / critical_batch)``.
+    ``compute = compute_fixed + compute_per_sample * b``;
+    ``sync = sync_fixed + sync_per_worker * K`` for K above 1; ``e(B) = epochs_minimum * (1 + B / critical_batch)``.
     """
 
     compute_fixed: float
@@ -208,7 +208,7 @@ class LawsView(View):
     sync_fixed: float
     sync_per_worker: float
     noise_scale: float | None
-    critical_batch: float
+    critical_batch: float | None
     mean_relative_error: float
 
 

@@ -9,16 +9,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scavenger.cluster import ClusterConfig
-from scavenger.decision import Probe, Run, Situation, decide, known_epochs
+from scavenger.decision import Probe, Run, Situation, adapt, decide, known_epochs
 from scavenger.indicators import Observation
 from scavenger.job import JobSpec
 from scavenger.lr_scaling import learning_rate_factor
-from scavenger.models.fitting import fit_statistical
+from scavenger.models.fitting import fit_performance, fit_statistical
+from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import StatisticalModel
 from scavenger.objective import Cheapest, Fastest, Knee, Objective, Within
 from scavenger.pricing import PriceModel
 from scavenger.prior import StoredModel, signature
 from scavenger.protocol import StopAtProgress
+from scavenger.tradeoff import TradeoffCurve, trace_curve
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """The curve as it can be drawn now, from however little is known.
+
+    Attributes:
+        observations: What the model was fitted to.
+        source: Where the model comes from, for people.
+    """
+
+    curve: TradeoffCurve
+    model: PerformanceModel
+    observations: tuple[Observation, ...]
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +74,23 @@ class Knowledge:
         """Return the next probe, or the configuration to train on; raises NothingFeasible."""
         return decide(self.situation())
 
+    def sketch(self) -> Sketch | None:
+        """Draw the curve from own probes, or else from earlier jobs; None without either."""
+        situation = self.situation()
+        own = self.observations
+        if own:
+            model = fit_performance(
+                own, situation.dataset_size, situation.reference_batch, self.expected_epochs()
+            )
+            source, observations = f"{len(own)} probes of this job", own
+        elif self.stored is not None:
+            model = adapt(self.stored.model, situation)
+            source, observations = f"{self.stored.jobs} earlier jobs", self.stored.observations
+        else:
+            return None
+        curve = trace_curve(situation.space, model, situation.price, observations)
+        return Sketch(curve, model, observations, source)
+
     def progress_per_iteration(self, config: ClusterConfig) -> float:
         """Reference epochs one iteration is worth, by the best law known so far (SCIENCE §2)."""
         spec = self.spec
@@ -80,7 +114,7 @@ class Knowledge:
         return fitted
 
 
-def objective_of(spec: JobSpec) -> Objective:
+def objective_of(spec: JobSpec) -> Within:
     """Build the objective a job asks for, within its limits."""
     objectives: dict[str, Objective] = {
         "knee": Knee(),

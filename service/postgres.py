@@ -19,6 +19,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -166,13 +167,14 @@ class _Cluster:
 
     def create(self) -> None:
         """Make the data directory and its password, unless they exist."""
+        for unfinished in self.root.glob("data.*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
         if self.data.exists():
             return
         password = secrets.token_urlsafe(24)
         _write_private(self.root / "password", password)
-        fresh = self.root / "data.new"
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(mode=0o700)
+        # A name of its own, as the initdb of a killed controller may still be writing to another.
+        fresh = Path(tempfile.mkdtemp(prefix="data.", dir=self.root))
         self.account.give(fresh)
         self._initialise(fresh, password)
         fresh.rename(self.data)

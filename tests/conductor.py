@@ -35,13 +35,16 @@ T = TypeVar("T")
 HELLO, REPORT, REPLY = TypeAdapter(Hello), TypeAdapter(StepReport), TypeAdapter(Reply)
 
 
+FOREVER = StopAtProgress(max_progress=1e9)
+
+
 @dataclass
 class Conductor:
     """Starts workers, tells them what to do, and remembers what they report."""
 
     directory: Path
     command: list[str]
-    stop: StopRule = StopAtProgress(max_progress=float("1e9"))
+    stop: StopRule = FOREVER
     dataset_size: int = 1000
     split_every: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -155,13 +158,13 @@ class Conductor:
 
         return self.wait(found)
 
-    def wait(self, condition: Callable[[], T | None | bool], timeout: float = 60.0) -> T:
+    def wait(self, condition: Callable[[], T | bool | None], timeout: float = 60.0) -> T:
         """Wait until a condition holds, or fail with everything the workers printed."""
         deadline = time.monotonic() + timeout
         with self.news:
             while not (value := condition()):
                 left = deadline - time.monotonic()
-                if left <= 0 or not self.news.wait(min(left, 0.5)) and self.has_failed():
+                if left <= 0 or (not self.news.wait(min(left, 0.5)) and self.has_failed()):
                     raise AssertionError(f"waited in vain\n{self.logs()}")
             return value  # type: ignore[return-value]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +35,7 @@ class Share:
         (Share(start=10, count=2), Share(start=12, count=3))
         """
         edges = [self.start + self.count * part // parts for part in range(parts + 1)]
-        return tuple(Share(low, high - low) for low, high in zip(edges, edges[1:], strict=False))
+        return tuple(Share(low, high - low) for low, high in pairwise(edges))
 
 
 @dataclass(frozen=True, slots=True)

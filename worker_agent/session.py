@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from scavenger.protocol import (
     Directive,
+    Finished,
     Hello,
     Progress,
     Regrouped,
@@ -129,9 +130,6 @@ class Solo(Session):
 
     def log(self, **metrics: Loggable) -> None:
         """Do nothing."""
-
-
-Finished = Literal["target", "exhausted", "released"]
 
 
 class Elastic(Session):
@@ -254,9 +252,9 @@ class Elastic(Session):
         self._advance()
         self._record(tally)
         self._judge(until)
-        if tally is not None and tally.is_over:
-            self.finished = self._verdict()
-        elif self.clock.epochs >= self._now.stop.max_progress:
+        if (
+            tally is not None and tally.is_over
+        ) or self.clock.epochs >= self._now.stop.max_progress:
             self.finished = self._verdict()
         elif tally is not None and tally.announced > self._now.generation:
             self._change(strategy, tally.announced)
@@ -389,7 +387,7 @@ class Elastic(Session):
         self._enter(directive)
 
     def _recover(self) -> None:
-        """The collective failed: wait for a generation without the lost, then redo the iteration."""
+        """The collective failed: wait for a generation without the lost, then redo."""
         self.is_broken = True
         self.reporter.tell(self._progress(), broken=self._now.generation)
         self._enter(self._await_directive(newer_than=self._now.generation))
@@ -443,4 +441,3 @@ class Elastic(Session):
         if newest is None or current is None or newest.generation <= current.generation:
             return False
         return any(member.worker in newest.lost for member in current.members)
-

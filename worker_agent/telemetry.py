@@ -10,12 +10,13 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from scavenger.protocol import (
     Directive,
+    Finished,
     Hello,
     Progress,
     Regrouped,
@@ -133,7 +134,7 @@ class Reporter:
         with self.state:
             self.state.notify()
 
-    def close(self, progress: Progress, finished: str, timeout: float) -> None:
+    def close(self, progress: Progress, finished: Finished, timeout: float) -> None:
         """Send the last report, for at most this many seconds."""
         with self.state:
             self.progress = progress
@@ -214,12 +215,20 @@ class Reporter:
             self.on_directive(directive)
 
 
-def to_columns(rows: list[Row]) -> StepColumns:
+def to_columns(rows: Sequence[Row]) -> StepColumns:
     """Turn rows into columns, with None where a value is not finite."""
-    names = [field.name for field in fields(StepColumns)]
-    return StepColumns(**{name: tuple(finite(getattr(row, name)) for row in rows) for name in names})
+    return StepColumns(
+        iteration=tuple(row.iteration for row in rows),
+        shards=tuple(row.shards for row in rows),
+        local_norm_sq=tuple(finite(row.local_norm_sq) for row in rows),
+        mean_norm_sq=tuple(finite(row.mean_norm_sq) for row in rows),
+        compute_time=tuple(row.compute_time for row in rows),
+        sync_time=tuple(row.sync_time for row in rows),
+        step_time=tuple(row.step_time for row in rows),
+        loss=tuple(finite(row.loss) for row in rows),
+    )
 
 
-def finite(value: float | int | None) -> float | int | None:
+def finite(value: float | None) -> float | None:
     """Return the value, or None when it is NaN or infinite."""
-    return value if value is None or math.isfinite(value) else None
+    return None if value is None or not math.isfinite(value) else value

@@ -6,7 +6,6 @@ configuration decide alone (SCIENCE §3).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -90,7 +89,7 @@ def fit_statistical(observations: Sequence[Observation], kappa: float = 1.0) -> 
 
     φ is the median of the probes, weighted by their iterations: a probe of twenty iterations is
     too short for it to outvote the one that was watched until it settled. When no observation
-    has a noise scale, B_crit is infinite: epochs then do not depend on the batch.
+    has a noise scale, there is no B_crit: epochs then do not depend on the batch.
     """
     scales = [
         (o.indicators.noise_scale, o.iterations)
@@ -98,7 +97,7 @@ def fit_statistical(observations: Sequence[Observation], kappa: float = 1.0) -> 
         if o.indicators.noise_scale is not None
     ]
     if not scales:
-        return StatisticalModel(critical_batch=math.inf, noise_scale=None)
+        return StatisticalModel(critical_batch=None, noise_scale=None)
     scale = weighted_median(scales)
     return StatisticalModel(critical_batch=kappa * scale, noise_scale=scale)
 

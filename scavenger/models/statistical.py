@@ -17,21 +17,20 @@ class StatisticalModel:
     1/ρ = 1 + B / φ, and B_crit = κ φ.
 
     Attributes:
-        critical_batch: B_crit in samples, at which epochs are twice their minimum. Infinite where
-            noise could not be measured: no batch is then held to cost epochs. Zero for gradients
+        critical_batch: B_crit in samples, at which epochs are twice their minimum. None where noise
+            could not be measured: no batch is then held to cost epochs. Zero for gradients
             without noise, where every further sample is wasted.
         noise_scale: φ in samples; None where it could not be measured.
     """
 
-    critical_batch: float
+    critical_batch: float | None
     noise_scale: float | None
 
     def __post_init__(self) -> None:
-        if math.isnan(self.critical_batch) or self.critical_batch < 0:
-            raise ValueError(f"critical_batch must not be negative, got {self.critical_batch}")
-        scale = self.noise_scale
-        if scale is not None and not (math.isfinite(scale) and scale >= 0):
-            raise ValueError(f"noise_scale must be finite and not negative, got {scale}")
+        for name in ("critical_batch", "noise_scale"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} must be finite and not negative, got {value}")
 
     def relative_epochs(self, global_batch: int, reference_batch: int) -> float:
         """Epochs at one batch per epoch at another, e(B) / e(B0) (Eq. 6, SCIENCE §2).
@@ -42,7 +41,7 @@ class StatisticalModel:
         >>> StatisticalModel(critical_batch=100, noise_scale=None).relative_epochs(300, 100)
         2.0
         """
-        if math.isinf(self.critical_batch):
+        if self.critical_batch is None:
             return 1.0
         return (self.critical_batch + global_batch) / (self.critical_batch + reference_batch)
 

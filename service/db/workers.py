@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -92,11 +92,13 @@ def note(connection: Connection, report: StepReport, next_sequence: int, now: da
     )
 
 
-def store_steps(connection: Connection, job: str, report: StepReport, columns: StepColumns) -> None:
-    """Store measured iterations."""
+def store_steps(
+    connection: Connection, job: str, sequence: int, report: StepReport, columns: StepColumns
+) -> None:
+    """Store measured iterations, the first of which has this sequence."""
     row = {
         "worker": report.worker,
-        "sequence": report.sequence,
+        "sequence": sequence,
         "job": job,
         "generation": report.progress.generation,
         "columns": COLUMNS.dump_python(columns, mode="json"),
@@ -104,19 +106,17 @@ def store_steps(connection: Connection, job: str, report: StepReport, columns: S
     connection.execute(insert(steps).values(row).on_conflict_do_nothing())
 
 
-def steps_of(
-    connection: Connection, job: str, generation: int, newest: int = 10_000
-) -> StepColumns:
+def steps_of(connection: Connection, job: str, generation: int, batches: int = 200) -> StepColumns:
     """Return the newest measured iterations of a generation, in order."""
     query = (
         select(steps.c.columns)
         .where(steps.c.job == job, steps.c.generation == generation)
-        .order_by(steps.c.sequence)
+        .order_by(steps.c.sequence.desc())
+        .limit(batches)
     )
-    batches = [COLUMNS.validate_python(row) for row in connection.execute(query).scalars()]
-    names = StepColumns.__dataclass_fields__
-    joined = {name: [v for batch in batches for v in getattr(batch, name)] for name in names}
-    return StepColumns(**{name: tuple(values[-newest:]) for name, values in joined.items()})
+    found = [COLUMNS.validate_python(row) for row in connection.execute(query).scalars()][::-1]
+    names = [field.name for field in fields(StepColumns)]
+    return StepColumns(*(tuple(v for part in found for v in getattr(part, n)) for n in names))
 
 
 def note_regroup(connection: Connection, job: str, regrouped: Regrouped, now: datetime) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scavenger.decision import Run
-from scavenger.protocol import Directive
 from scavenger.profiling import Settled
+from scavenger.protocol import Directive
 from scavenger.view import Phase
 
 

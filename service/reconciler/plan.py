@@ -114,10 +114,8 @@ def end_by_limit(snapshot: Snapshot) -> Action | None:
     """The cap leaves no time, or the time is over."""
     limits = snapshot.job.spec.limits
     if limits.max_time is not None and snapshot.elapsed >= limits.max_time:
-        return Finish(
-            Phase.CAPPED,
-            f"max_time reached after {snapshot.elapsed:.0f} s; raise limits.max_time and submit again",
-        )
+        took = f"max_time reached after {snapshot.elapsed:.0f} s"
+        return Finish(Phase.CAPPED, f"{took}; raise limits.max_time and submit again")
     cap = limits.max_cost
     if cap is None or not is_spent(snapshot, cap):
         return None

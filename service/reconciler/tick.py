@@ -37,7 +37,7 @@ from service.reconciler.action import (
     Rest,
     Terminate,
 )
-from service.reconciler.plan import count, plan
+from service.reconciler.plan import plan
 from service.reconciler.snapshot import Snapshot
 
 
@@ -185,9 +185,7 @@ def read(connection: Connection, machine: str, job_id: str, now: datetime) -> Sn
     )
 
 
-def recall(
-    connection: Connection, machine: str, job: Job, probes: tuple[Probe, ...]
-) -> Knowledge:
+def recall(connection: Connection, machine: str, job: Job, probes: tuple[Probe, ...]) -> Knowledge:
     """Return what probes and earlier jobs tell about a job."""
     return Knowledge(
         spec=job.spec,

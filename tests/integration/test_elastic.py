@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -15,8 +13,6 @@ import pytest
 import torch
 from torch import nn
 
-from scavenger.noise import estimate_noise
-from scavenger.protocol import StepColumns
 from tests.conductor import Conductor
 from tests.integration import trainee
 
@@ -25,7 +21,10 @@ TRAINEE = str(Path(trainee.__file__))
 
 def conduct(directory: Path, **environment: str) -> Conductor:
     return Conductor(
-        directory, [TRAINEE], dataset_size=trainee.SAMPLES, environment={"PACE": "0.002", **environment}
+        directory,
+        [TRAINEE],
+        dataset_size=trainee.SAMPLES,
+        environment={"PACE": "0.002", **environment},
     )
 
 

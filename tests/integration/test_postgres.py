@@ -85,7 +85,7 @@ def test_a_new_database_is_durable_checked_and_private(root: Path) -> None:
         assert (root / private).stat().st_mode & 0o777 == 0o600
     for private in ("data", "run"):
         assert (root / private).stat().st_mode & 0o777 == 0o700
-    assert not list(root.glob("*.new"))
+    assert not [*root.glob("*.new"), *root.glob("data.*")]
 
 
 def test_a_restart_keeps_the_data(root: Path) -> None:
@@ -125,12 +125,16 @@ def test_the_server_of_a_killed_controller_is_replaced(root: Path) -> None:
     assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_killed_server_recovers_and_a_stranger_with_its_pid_is_left_alone(root: Path) -> None:
+def test_a_killed_server_recovers_and_a_stranger_with_its_pid_is_left_alone(
+    root: Path, place: Path
+) -> None:
     with EmbeddedPostgres(root) as server:
         tell(server, "CREATE TABLE recovered AS SELECT 9 AS answer")
         os.kill(postmaster(root), signal.SIGKILL)
     pid_file = root / "data" / "postmaster.pid"
-    with subprocess.Popen(["sleep", "60"]) as stranger:
+    # The hardest kind: of the same name and the same user, so only its data can tell.
+    namesake = Path(shutil.copy(str(shutil.which("sleep")), place / "postgres"))
+    with subprocess.Popen([namesake, "60"], user=pid_file.stat().st_uid) as stranger:
         dead, rest = pid_file.read_text().split("\n", 1)
         assert int(dead) != stranger.pid
         pid_file.write_text(f"{stranger.pid}\n{rest}")

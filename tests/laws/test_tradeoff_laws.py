@@ -76,7 +76,7 @@ seconds = st.floats(0, 1e3)
 models = st.builds(
     PerformanceModel,
     st.builds(ParallelModel, seconds, seconds, seconds, seconds),
-    st.builds(StatisticalModel, st.floats(0, 1e9) | st.just(math.inf), st.none()),
+    st.builds(StatisticalModel, st.floats(0, 1e9) | st.none(), st.none()),
     st.integers(1, 10**9),
     st.integers(1, 10**5),
     st.none() | st.floats(1e-3, 1e4),
@@ -107,7 +107,7 @@ def test_a_relative_curve_has_the_shape_of_the_total_one(model, price_per_hour):
 
 
 def test_a_measured_configuration_uses_its_measured_step_time():
-    parallel, statistical = ParallelModel(1, 0, 0, 0), StatisticalModel(math.inf, None)
+    parallel, statistical = ParallelModel(1, 0, 0, 0), StatisticalModel(None, None)
     model = PerformanceModel(parallel, statistical, 64, 64, 10)
     config = ClusterConfig(4, 64)
     measured = [

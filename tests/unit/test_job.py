@@ -104,7 +104,7 @@ def test_a_target_says_when_to_stop(target, words, rule, reference):
     document = changed()
     spec = validate_job(document | {"target": target})
     assert spec.target_in_words == words
-    assert spec.stop_rule() == rule
+    assert spec.stop_rule == rule
     assert spec.reference_batch == reference
 
 
@@ -441,6 +441,8 @@ def test_unusable_json_is_refused(text, message):
 
 def test_a_value_parsed_elsewhere_is_checked_too():
     assert problems(validate_job, changed(run={1: "x"})) == ["run.1: key 1 is no text: quote it"]
+    (found,) = problems(validate_job, changed(run={10**5000: "x"}))
+    assert found == "run.a number beyond 64 bits: key a number beyond 64 bits is no text: quote it"
     (found,) = problems(validate_job, changed(model={"dataset_size": 10**5000}))
     assert found.startswith("model.dataset_size: a number beyond 64 bits is too large")
     (found,) = problems(validate_job, changed(model={"key": {1}}))

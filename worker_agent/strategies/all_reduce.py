@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter
 from torch import Tensor, nn
-from torch.distributed import PrefixStore, ProcessGroup, ProcessGroupGloo, TCPStore
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed import ProcessGroup, ProcessGroupGloo
 from torch.optim import Optimizer
 
 from scavenger.protocol import Directive
@@ -72,7 +73,7 @@ class AllReduce:
 
     def push(self, directive: Directive, members: tuple[str, ...]) -> None:
         """Put the Directive where newcomers look, then where this generation's members will."""
-        content = DIRECTIVE.dump_json(directive)
+        content = DIRECTIVE.dump_json(directive).decode()
         try:
             for address in members:
                 store_at(address, PUSH).set("called", content)
@@ -90,9 +91,7 @@ class AllReduce:
 
     def join(self, directive: Directive, rank: int, clock: Clock, *, is_new: bool) -> Clock:
         """Form the generation, agree on the most advanced member, and take its state."""
-        let_go(self.group)
-        self.group = None
-        self.reducer.regroup(None, 0, 1)
+        self._leave()
         self.last = self.agreed = None
         workers = directive.config.workers
         if workers > 1:
@@ -131,6 +130,12 @@ class AllReduce:
         """Return indices as an int64 tensor on the host."""
         return torch.from_numpy(indices)
 
+    def _leave(self) -> None:
+        """Drop the group beside training: it joins its threads, for long if a member hangs."""
+        parked, self.group = [self.group], None
+        self.reducer.regroup(None, 0, 1)
+        threading.Thread(target=parked.clear, daemon=True).start()
+
     def close(self) -> None:
         """Leave the group."""
         self.reducer.regroup(None, 0, 1)
@@ -149,13 +154,15 @@ class AllReduce:
         """Build the group at the leader's store; a newcomer waits for the others' iteration."""
         address = directive.members[0].address
         self.leader_store = self.own_store if rank == 0 else store_at(address, patience)
-        options = ProcessGroupGloo._Options()
-        options._devices = [ProcessGroupGloo.create_device(hostname=self.host)]
+        gloo: Any = ProcessGroupGloo
+        options = gloo._Options()
+        options._devices = [gloo.create_device(hostname=self.host)]
         options._timeout = patience
         store = PrefixStore(f"generation/{directive.generation}", self.leader_store)
-        group = ProcessGroupGloo(store, rank, directive.config.workers, options)
+        group = gloo(store, rank, directive.config.workers, options)
         group._set_default_timeout(COLLECTIVE)
-        return group
+        met: ProcessGroup = group
+        return met
 
     def _adopt(self, group: ProcessGroup, rank: int, clock: Clock, *, is_new: bool) -> Clock:
         """Take the state of the most advanced member; nothing travels when all are equal."""
@@ -183,12 +190,6 @@ class AllReduce:
             compute_time=max(row[3] for row in rows),
             previous_sync_time=min(row[4] for row in rows),
         )
-
-
-def let_go(group: ProcessGroup | None) -> None:
-    """Drop a group beside training: it joins its threads, for long if a member hangs."""
-    if group is not None:
-        threading.Thread(target=[group].clear, daemon=True).start()
 
 
 def store_at(address: str, timeout: timedelta) -> TCPStore:

@@ -25,12 +25,13 @@ WAIT_SLICE = timedelta(seconds=1)
 COLUMNS = ("announced", "is_over", "local_norm_sq", "compute_time", "previous_sync_time")
 
 
+WHOLE = Slice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
+
+
 class Bucket:
     """Parameters whose gradients travel together, as views of one flat tensor."""
 
-    def __init__(
-        self, parameters: list[Tensor], dtype: torch.dtype, device: torch.device
-    ) -> None:
+    def __init__(self, parameters: list[Tensor], dtype: torch.dtype, device: torch.device) -> None:
         self.parameters, self.dtype, self.device = parameters, dtype, device
         self.size = sum(parameter.numel() for parameter in parameters)
         self.missing = len(parameters)
@@ -62,7 +63,8 @@ class Bucket:
     def norm_sq(self) -> Tensor:
         """Return ||gradient||² as a tensor on the device, in at least float32."""
         wide = torch.float64 if self.dtype == torch.float64 else torch.float32
-        return torch.linalg.vector_norm(self.gradient, dtype=wide).square()
+        norm: Tensor = torch.linalg.vector_norm(self.gradient, dtype=wide)
+        return norm.square()
 
 
 @dataclass(slots=True)
@@ -102,10 +104,14 @@ class Reducer:
         self.micro_batches = micro_batches
         self.is_abandoned = is_abandoned
         self.measured = Pass()
+        self.is_queued = False
+        self.passes_left = 1
+        self.next_bucket = 0
         self.regroup(None, 0, 1)
         for bucket in self.buckets:
             for place, parameter in enumerate(bucket.parameters):
-                parameter.register_post_accumulate_grad_hook(self._hook(bucket, place))
+                hook: Any = parameter.register_post_accumulate_grad_hook
+                hook(self._hook(bucket, place))
 
     def regroup(self, group: ProcessGroup | None, rank: int, workers: int) -> None:
         """Average over another group from the next iteration on; None for one worker alone."""
@@ -114,11 +120,11 @@ class Reducer:
         last = self.buckets[-1]
         last.allocate(tail=workers * len(COLUMNS))
         self.previous_sync_time = 0.0
-        self.part: Slice | None = None
+        self.part = WHOLE
 
     def begin(self, part: Slice, announced: int, is_over: bool) -> None:
         """Start a slice of an iteration; the first one starts the iteration."""
-        if self.part is None or self.part.is_last:
+        if self.part.is_last:
             self.measured = Pass()
         self.part, self.words = part, (float(announced), float(is_over))
         self.passes_left = self.micro_batches
@@ -170,12 +176,11 @@ class Reducer:
 
     @property
     def _is_last_pass(self) -> bool:
-        return self.passes_left == 1 and self.part is not None and self.part.is_last
+        return self.passes_left == 1 and self.part.is_last
 
     def _is_complete(self, bucket: Bucket) -> None:
         """All gradients of a bucket are there: measure it, add it up or send it."""
         self._measure(bucket)
-        assert self.part is not None
         if self.part.share_of_worker != 1:
             bucket.gradient.mul_(self.part.share_of_worker)
         if bucket.carried is not None:
@@ -191,7 +196,6 @@ class Reducer:
 
     def _measure(self, bucket: Bucket) -> None:
         """Add this bucket's share of mean_k ||g_k||²; the script divided its loss already."""
-        assert self.part is not None
         if self._shards == 1:
             return
         factor = self.part.share_of_worker * self.part.share_of_batch * self.micro_batches
@@ -201,7 +205,6 @@ class Reducer:
 
     @property
     def _shards(self) -> int:
-        assert self.part is not None
         is_split = self.part.share_of_worker != 1
         return self.workers * self.micro_batches * (2 if is_split else 1)
 
@@ -218,7 +221,6 @@ class Reducer:
     def _send(self, bucket: Bucket) -> None:
         if self.group is None or self.measured.failure:
             return
-        assert self.part is not None
         bucket.gradient.mul_(self.part.share_of_batch)
         try:
             self.measured.works.append(self.group.allreduce([bucket.flat]))

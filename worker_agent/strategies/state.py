@@ -102,7 +102,8 @@ def broadcast_flat(group: ProcessGroup, tensors: Iterable[Tensor], source: int) 
     for same in kinds.values():
         flat = torch.cat([tensor.reshape(-1) for tensor in same])
         broadcast(group, flat, source)
-        for tensor, piece in zip(same, flat.split([t.numel() for t in same]), strict=True):
+        sizes = [tensor.numel() for tensor in same]
+        for tensor, piece in zip(same, torch.split(flat, sizes), strict=True):
             tensor.copy_(piece.view_as(tensor))
 
 

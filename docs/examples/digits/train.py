@@ -1,0 +1,101 @@
+"""Train a small CNN on scikit-learn's handwritten digits, alone or as a Scavenger job.
+
+An ordinary PyTorch script; these are the lines that make it elastic::
+
+    with worker_agent.session() as job:
+        job.prepare(model, optimizer)
+        for indices in job.batches(len(dataset), global_batch=BATCH, epochs=EPOCHS, seed=SEED):
+
+``python train.py`` runs it alone; ``job.yaml`` says what Scavenger needs to know.
+"""
+
+from __future__ import annotations
+
+import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+import worker_agent
+
+SEED = 0
+BATCH = 32
+EPOCHS = 60
+LEARNING_RATE = 0.003  # at batch 32; a job scales it with its batch
+GOAL = 0.97
+EVALUATE_EVERY = 10  # iterations
+CHANNELS = 96
+
+
+def main() -> None:
+    """Train until the validation accuracy reaches the goal."""
+    torch.manual_seed(SEED)
+    dataset, validation = load_data()
+    model = build_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
+    accuracy = 0.0
+
+    with worker_agent.session() as job:
+        job.prepare(model, optimizer)
+        for indices in job.batches(
+            len(dataset),
+            global_batch=BATCH,
+            epochs=EPOCHS,
+            seed=SEED,
+            until=lambda: accuracy >= GOAL,
+        ):
+            images, labels = dataset[indices]
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(images), labels)
+            loss.backward()
+            optimizer.step()
+            job.log(loss=loss)
+            if job.is_leader and job.iteration % EVALUATE_EVERY == 0:
+                accuracy = evaluate(model, validation)
+                job.log(accuracy=accuracy)
+        if job.is_leader:
+            print(f"validation accuracy {accuracy:.3f} after {job.iteration} iterations")
+
+
+def load_data() -> tuple[TensorDataset, TensorDataset]:
+    """Return 1437 images to train on and 360 to validate with, the same ones every time."""
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
+    labels = torch.tensor(digits.target)
+    train, validation = train_test_split(
+        range(len(labels)), test_size=360, stratify=labels, random_state=0
+    )
+    return (
+        TensorDataset(images[train], labels[train]),
+        TensorDataset(images[validation], labels[validation]),
+    )
+
+
+def build_model() -> nn.Sequential:
+    """Return three convolutions and a linear layer: much to compute, little to synchronise."""
+    return nn.Sequential(
+        nn.Conv2d(1, CHANNELS, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(CHANNELS, 10),
+    )
+
+
+def evaluate(model: nn.Module, validation: TensorDataset) -> float:
+    """Return the share of validation images that the model recognises."""
+    images, labels = validation.tensors
+    model.eval()
+    with torch.no_grad():
+        guesses: Tensor = model(images).argmax(dim=1)
+    model.train()
+    return (guesses == labels).float().mean().item()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The REST client of the controller, and where its address and token come from."""

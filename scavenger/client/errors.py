@@ -1,0 +1,85 @@
+"""What can go wrong between a program and the controller.
+
+::
+
+    ClientError
+    ├── NoToken              no token is known for this controller: say which one to use
+    ├── Unreachable          nothing answers: start the controller, or try again later
+    └── Refused              the controller answered with a problem, ``problem`` holds it
+        ├── Unauthenticated  the token is missing, wrong or not allowed to: use another one
+        ├── NotFound         there is nothing by that id: list what there is
+        ├── Conflict         not in this state: look at the job first
+        ├── Invalid          the request cannot be used: correct what ``problem.errors`` name
+        └── ServerFault      the controller failed, or its answer cannot be read: read its log
+"""
+
+from __future__ import annotations
+
+from scavenger.view import ProblemView
+
+
+class ClientError(Exception):
+    """Root of everything the client raises on purpose."""
+
+
+class NoToken(ClientError):
+    """No token is known for this controller; name one in SCAVENGER_TOKEN."""
+
+
+class Unreachable(ClientError):
+    """Nothing answers; start the controller with ``scavenger serve`` or try again later.
+
+    Attributes:
+        url: Where it was expected; empty when that is not known either.
+    """
+
+    def __init__(self, url: str, reason: str) -> None:
+        self.url = url
+        super().__init__(reason)
+
+
+class Refused(ClientError):
+    """The controller answered with a problem.
+
+    Attributes:
+        problem: What it said.
+    """
+
+    def __init__(self, problem: ProblemView) -> None:
+        self.problem = problem
+        super().__init__(f"{problem.title}: {problem.detail}" if problem.detail else problem.title)
+
+
+class Unauthenticated(Refused):
+    """The token is missing, wrong, or not allowed to do this; use another one."""
+
+
+class NotFound(Refused):
+    """There is nothing by that id; list what there is."""
+
+
+class Conflict(Refused):
+    """Not possible in the state the job is in; look at it first."""
+
+
+class Invalid(Refused):
+    """The request cannot be used; correct what ``problem.errors`` name and send it again."""
+
+
+class ServerFault(Refused):
+    """The controller failed or answered something unreadable; read its log, then try again."""
+
+
+def refusal(problem: ProblemView) -> Refused:
+    """Return the error that fits the status of a problem."""
+    match problem.status:
+        case 401 | 403:
+            return Unauthenticated(problem)
+        case 404:
+            return NotFound(problem)
+        case 409 | 412:
+            return Conflict(problem)
+        case status if 400 <= status < 500:
+            return Invalid(problem)
+        case _:
+            return ServerFault(problem)

@@ -1,0 +1,147 @@
+"""Start the controller: database, migrations, reconciler, HTTP; stop them in reverse order."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import uvicorn
+from pydantic import ValidationError
+from sqlalchemy import Engine, create_engine
+
+from service.api.world import World
+from service.app import build_app
+from service.clouds.local import LocalProvider
+from service.db.migrate import migrate
+from service.errors import PostgresUnavailable
+from service.keys import Keys
+from service.postgres import EmbeddedPostgres
+from service.reconciler.loop import Loop
+from service.reconciler.tick import Reconciler
+from service.settings import Settings
+
+log = logging.getLogger("scavenger")
+
+
+def main() -> int:
+    """Serve until told to stop; returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    try:
+        settings = Settings(_cli_parse_args=True)
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors()]
+        print("\n".join(["these settings cannot be used:", *problems]), file=sys.stderr)
+        return 2
+    try:
+        with database(settings) as url:
+            serve(settings, url)
+    except PostgresUnavailable as error:
+        print(f"the database cannot run: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+@contextmanager
+def database(settings: Settings) -> Iterator[str]:
+    """Return the database's URL, and run the embedded one as long as it is needed."""
+    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if os.geteuid() == 0:  # the database's own user must pass through, and see nothing
+        settings.home.chmod(0o711)
+    if settings.database_url is not None:
+        yield driver_url(settings.database_url)
+        return
+    with EmbeddedPostgres(settings.home / "postgres", settings.pg_bin) as postgres:
+        yield postgres.url()
+
+
+def driver_url(url: str) -> str:
+    """Name the driver in a Postgres URL that does not.
+
+    >>> driver_url("postgres://db/scavenger")
+    'postgresql+psycopg://db/scavenger'
+    """
+    scheme, separator, rest = url.partition("://")
+    is_plain = scheme in ("postgres", "postgresql")
+    return f"postgresql+psycopg{separator}{rest}" if is_plain else url
+
+
+def serve(settings: Settings, url: str) -> None:
+    """Run reconciler and HTTP until a signal comes."""
+    keys = Keys.at(settings.home)
+    engine = create_engine(url, pool_size=10, max_overflow=20, pool_pre_ping=True)
+    migrate(engine)
+    listener = listen(settings)
+    address = f"http://{settings.host}:{listener.getsockname()[1]}"
+    loop = Loop(reconciler(settings, engine, keys, address))
+    world = World(engine, "local", loop.nudge)
+    config = uvicorn.Config(
+        build_app(world, keys), log_level="warning", timeout_graceful_shutdown=2
+    )
+    announce(settings.home, address, keys.token)
+    loop.start()
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        loop.stop()
+        engine.dispose()
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Bind the port before anything is announced.
+
+    Any free port means first the one of last time: running workers still speak to it.
+    """
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if settings.port == 0:
+        with suppress(OSError):
+            listener.bind((settings.host, last_port(settings.home)))
+            return listener
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        raise SystemExit(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
+            "choose another with --port, or 0 for any"
+        ) from error
+    return listener
+
+
+def last_port(home: Path) -> int:
+    """Return the port announced last, or 0."""
+    try:
+        url = json.loads((home / "connection.json").read_text())["url"]
+    except FileNotFoundError:
+        return 0
+    return urlsplit(str(url)).port or 0
+
+
+def reconciler(settings: Settings, engine: Engine, keys: Keys, address: str) -> Reconciler:
+    """Put together what a tick needs."""
+    provider = LocalProvider(settings.home / "machines", sys.executable, settings.boot_delay)
+
+    def environment(worker: str) -> dict[str, str]:
+        return {"SCAVENGER_CONTROLLER": address, "SCAVENGER_TOKEN": keys.issue(worker)}
+
+    return Reconciler(engine, provider, environment)
+
+
+def announce(home: Path, address: str, token: str) -> None:
+    """Print where the controller is, and leave it where the command line looks."""
+    path = home / "connection.json"
+    handle = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    with os.fdopen(handle, "w") as file:
+        json.dump({"url": address, "token": token}, file)
+    print(f"scavenger is at {address}  token {token}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""What workers say: hello, reports, leases, exits. The answer carries the newest Directive."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TypeVar
+
+from fastapi import APIRouter, Response
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import Connection
+
+from scavenger.protocol import Exit, Hello, Lease, Reply, StepColumns, StepReport
+from service import ledger
+from service.api.refusal import Refusal
+from service.api.world import Body, Here, Speaker
+from service.db import directives, jobs, vms, workers
+from service.db.events import say
+
+router = APIRouter(prefix="/v1/agent", tags=["agent"])
+
+T = TypeVar("T")
+HELLO, REPORT, EXIT = TypeAdapter(Hello), TypeAdapter(StepReport), TypeAdapter(Exit)
+REPLY, LEASE = TypeAdapter(Reply), TypeAdapter(Lease)
+
+
+@router.post("/hello")
+def hello(world: Here, body: Body, speaker: Speaker) -> Response:
+    """A worker is up and can take part."""
+    message = understand(HELLO, body)
+    own(speaker, message.worker)
+    now = world.now()
+    with world.engine.begin() as connection:
+        job = job_of(connection, speaker)
+        expected = workers.greet(connection, job, message, now)
+        say(connection, job, now, "hello", f"{speaker} is ready", {"worker": speaker})
+        reply = compose(connection, job, expected)
+    world.nudge()
+    return reply
+
+
+@router.post("/report")
+def report(world: Here, body: Body, speaker: Speaker) -> Response:
+    """Store what a worker measured, each row once."""
+    message = understand(REPORT, body)
+    own(speaker, message.worker)
+    now = world.now()
+    with world.engine.begin() as connection:
+        job = job_of(connection, speaker)
+        expected = workers.expected(connection, speaker)
+        if expected is None:
+            raise Refusal("sequence_gap", f"{speaker} reports before its hello")
+        if message.sequence > expected:
+            raise Refusal("sequence_gap", f"expected row {expected}, got {message.sequence}")
+        fresh = drop_known(message.steps, expected - message.sequence)
+        following = max(expected, message.sequence + len(message.steps))
+        if len(fresh):
+            workers.store_steps(connection, job, expected, message, fresh)
+        workers.note(connection, message, following, now)
+        tell(connection, job, message, world)
+        reply = compose(connection, job, following)
+    if is_news(message):
+        world.nudge()
+    return reply
+
+
+@router.post("/lease")
+def lease(world: Here, speaker: Speaker) -> Response:
+    """Reserve more time for a machine, as far as the job's cap allows."""
+    with world.engine.begin() as connection:
+        job = jobs.find(connection, job_of(connection, speaker))
+        assert job is not None
+        cap = job.spec.limits.max_cost
+        left = ledger.renew(connection, job.id, speaker, cap, world.now())
+    return json(LEASE.dump_json(Lease(left.total_seconds())))
+
+
+@router.post("/exit")
+def exit_(world: Here, body: Body, speaker: Speaker) -> Response:
+    """The training command of a worker ended."""
+    message = understand(EXIT, body)
+    own(speaker, message.worker)
+    now = world.now()
+    with world.engine.begin() as connection:
+        job = job_of(connection, speaker)
+        tail = message.tail.replace("\x00", "")[-8000:]
+        vms.note_exit(connection, speaker, message.code, tail, now)
+        say(connection, job, now, "exit", f"{speaker} ended: {ending(message.code)}")
+    world.nudge()
+    return json(b"{}")
+
+
+def understand(adapter: TypeAdapter[T], body: bytes) -> T:
+    """Read a message; one that cannot be read is refused without repeating it."""
+    try:
+        return adapter.validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise Refusal("validation", f"{place}: {first['msg']}") from None
+
+
+def own(speaker: str, worker: str) -> None:
+    """A machine speaks for itself only."""
+    if worker != speaker:
+        raise Refusal("forbidden", f"this token speaks for {speaker}")
+
+
+def job_of(connection: Connection, worker: str) -> str:
+    """Return the job of a machine that still exists."""
+    job = vms.job_of(connection, worker)
+    if job is None:
+        raise Refusal("forbidden", f"{worker} is no machine of a running job")
+    return job
+
+
+def drop_known(columns: StepColumns, known: int) -> StepColumns:
+    """Return the rows after those that are stored already."""
+    return StepColumns(*(getattr(columns, field.name)[known:] for field in fields(columns)))
+
+
+def tell(connection: Connection, job: str, message: StepReport, world: Here) -> None:
+    """Record the news of a report."""
+    regrouped = message.regrouped
+    if regrouped is None or not workers.note_regroup(connection, job, regrouped, world.now()):
+        return
+    say(
+        connection,
+        job,
+        world.now(),
+        "regrouped",
+        f"generation {regrouped.generation} entered in {regrouped.pause:.3f} s, "
+        f"{regrouped.iterations_lost} iterations lost",
+        {"generation": regrouped.generation, "pause": regrouped.pause},
+    )
+
+
+def is_news(message: StepReport) -> bool:
+    """Whether the reconciler should look at once."""
+    notes = (message.regrouped, message.broken, message.refused, message.finished)
+    return bool(len(message.steps)) or any(note is not None for note in notes)
+
+
+def compose(connection: Connection, job: str, next_sequence: int) -> Response:
+    """Answer with the newest Directive."""
+    newest = directives.newest(connection, job)
+    reply = Reply(None if newest is None else newest[0], next_sequence)
+    return json(REPLY.dump_json(reply))
+
+
+def json(content: bytes) -> Response:
+    """Wrap JSON that is ready."""
+    return Response(content, media_type="application/json")
+
+
+def ending(code: int) -> str:
+    """Say in words how a command ended.
+
+    >>> ending(-9)
+    'killed by signal 9'
+    """
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"

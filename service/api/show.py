@@ -1,0 +1,250 @@
+"""Turns a snapshot of the database into what the API shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+
+from scavenger.cluster import ClusterConfig
+from scavenger.errors import NothingFeasible
+from scavenger.indicators import Observation
+from scavenger.models.fitting import mean_relative_error
+from scavenger.models.performance import PerformanceModel
+from scavenger.noise import estimate_noise
+from scavenger.objective import Cheapest, Fastest, Knee, Objective
+from scavenger.prior import StoredModel
+from scavenger.profiling import measure_time
+from scavenger.protocol import StepColumns
+from scavenger.tradeoff import TradeoffCurve, TradeoffPoint
+from scavenger.view import (
+    ConfigView,
+    CostView,
+    CurveView,
+    IndicatorsView,
+    JobView,
+    LawsView,
+    Money,
+    PointView,
+    ProbeView,
+    ProgressView,
+    ResizeView,
+    StoredModelView,
+)
+from service.db.directives import Resize
+from service.db.observations import Probe
+from service.knowledge import Sketch, objective_of
+from service.reconciler.snapshot import Snapshot
+
+MILLIONTH = Decimal("0.000001")
+
+
+def show_job(snapshot: Snapshot, recent: StepColumns, sketch: Sketch | None) -> JobView:
+    """Show a job: where it stands, what it measures, what it costs."""
+    job, directive = snapshot.job, snapshot.directive
+    target = job.chosen or (directive.config if directive else None)
+    applied = directive.config if directive is not None and snapshot.is_applied else None
+    return JobView(
+        id=job.id,
+        name=job.name,
+        model_key=job.spec.model.key,
+        phase=job.phase,
+        reason=job.reason,
+        worker_exit_code=job.worker_exit_code,
+        target=show_config(target),
+        applied=show_config(applied),
+        generation=0 if directive is None else directive.generation,
+        workers_alive=len(snapshot.alive),
+        search=job.search,
+        progress=show_progress(snapshot),
+        indicators=None if applied is None else show_indicators(recent, applied),
+        cost=show_cost(snapshot, sketch, target),
+        elapsed=snapshot.elapsed,
+        created_at=job.created_at,
+        finished_at=job.finished_at,
+        spec=job.spec.document(),
+    )
+
+
+def show_progress(snapshot: Snapshot) -> ProgressView:
+    """Show how far the most advanced worker is."""
+    best = max(snapshot.workers, key=lambda worker: worker.iteration, default=None)
+    return ProgressView(
+        iteration=0 if best is None else best.iteration,
+        epochs=0.0 if best is None else best.epochs,
+        expected_epochs=snapshot.knowledge.expected_epochs(),
+        max_epochs=snapshot.job.spec.stop_rule.max_progress,
+        metrics={} if best is None else best.metrics,
+    )
+
+
+def show_indicators(recent: StepColumns, config: ClusterConfig) -> IndicatorsView | None:
+    """Show noise and timing of the running configuration."""
+    timing = measure_time(recent)
+    if timing.rows == 0:
+        return None
+    noise = estimate_noise(recent, config.global_batch)
+    return IndicatorsView(
+        noise=None if noise is None else noise.noise,
+        noise_scale=None if noise is None else noise.noise_scale,
+        compute_time=timing.compute_time,
+        sync_time=timing.sync_time,
+        step_time=timing.compute_time + timing.sync_time,
+    )
+
+
+def show_cost(snapshot: Snapshot, sketch: Sketch | None, target: ClusterConfig | None) -> CostView:
+    """Show the four numbers of money, never mixed."""
+    cap = snapshot.job.spec.limits.max_cost
+    forecast = None
+    if sketch is not None and target is not None and sketch.curve.basis == "total":
+        costs = [point.cost for point in sketch.curve.points if point.config == target]
+        forecast = money(Decimal(costs[0])) if costs else None
+    return CostView(
+        accrued=money(snapshot.accrued),
+        search=money(sum((probe.cost for probe in snapshot.probes), Decimal(0))),
+        cap=None if cap is None else money(cap),
+        forecast=forecast,
+    )
+
+
+def show_curve(snapshot: Snapshot, sketch: Sketch | None, resizes: Sequence[Resize]) -> CurveView:
+    """Show the cost/time curve, and how its points came to be."""
+    job, directive = snapshot.job, snapshot.directive
+    special = {} if sketch is None else special_points(snapshot, sketch.curve)
+    return CurveView(
+        basis="relative" if sketch is None else sketch.curve.basis,
+        objective=job.spec.objective,
+        why=job.choice or job.reason,
+        source="nothing is measured yet" if sketch is None else sketch.source,
+        laws=None if sketch is None else show_laws(sketch.model, sketch.observations),
+        points=[] if sketch is None else show_points(snapshot, sketch.curve),
+        front=[] if sketch is None else [config_of(p) for p in sketch.curve.frontier()],
+        knee=special.get("knee"),
+        fastest=special.get("fastest"),
+        cheapest=special.get("cheapest"),
+        start=config_view(job.spec.space.start),
+        current=show_config(directive.config if directive else None),
+        chosen=show_config(job.chosen),
+        probes=[show_probe(probe) for probe in snapshot.probes],
+        resizes=show_resizes(resizes),
+    )
+
+
+def special_points(snapshot: Snapshot, curve: TradeoffCurve) -> dict[str, ConfigView]:
+    """Return knee, fastest and cheapest within the limits; empty when nothing meets them."""
+    limits = objective_of(snapshot.job.spec)
+    objectives: tuple[Objective, ...] = (Knee(), Fastest(), Cheapest())
+    try:
+        return {
+            objective.name: config_of(replace(limits, objective=objective).choose(curve).point)
+            for objective in objectives
+        }
+    except NothingFeasible:
+        return {}
+
+
+def show_points(snapshot: Snapshot, curve: TradeoffCurve) -> list[PointView]:
+    """Show every configuration of the space."""
+    limits = objective_of(snapshot.job.spec)
+    front = {point.config for point in curve.frontier()}
+    return [
+        PointView(
+            workers=point.config.workers,
+            global_batch=point.config.global_batch,
+            noise=point.noise,
+            epochs=point.epochs,
+            compute_time=point.compute_time,
+            sync_time=point.sync_time,
+            step_time=point.step_time,
+            measured_step_time=point.measured_step_time,
+            time=point.time,
+            cost=point.cost,
+            measured=point.measured_step_time is not None,
+            on_front=point.config in front,
+            violations=list(limits.violations(point, curve.basis)),
+        )
+        for point in curve.points
+    ]
+
+
+def show_laws(model: PerformanceModel, observations: tuple[Observation, ...]) -> LawsView:
+    """Show the coefficients of the fitted laws and how well they meet what was measured."""
+    parallel, statistical = model.parallel, model.statistical
+    return LawsView(
+        compute_fixed=parallel.compute_fixed,
+        compute_per_sample=parallel.compute_per_sample,
+        sync_fixed=parallel.sync_fixed,
+        sync_per_worker=parallel.sync_per_worker,
+        noise_scale=statistical.noise_scale,
+        critical_batch=statistical.critical_batch,
+        mean_relative_error=mean_relative_error(parallel, observations),
+    )
+
+
+def show_stored(model_key: str, stored: StoredModel, updated_at: datetime) -> StoredModelView:
+    """Show what earlier jobs taught."""
+    return StoredModelView(
+        model_key=model_key,
+        signature=stored.signature,
+        laws=show_laws(stored.model, stored.observations),
+        reference_batch=stored.model.reference_batch,
+        epochs_to_target=dict(stored.epochs_by_target),
+        jobs=stored.jobs,
+        updated_at=updated_at,
+    )
+
+
+def show_probe(probe: Probe) -> ProbeView:
+    """Show a settled probe and what it took."""
+    config, indicators = probe.observation.config, probe.observation.indicators
+    return ProbeView(
+        workers=config.workers,
+        global_batch=config.global_batch,
+        noise=indicators.noise,
+        noise_scale=indicators.noise_scale,
+        compute_time=indicators.compute_time,
+        sync_time=indicators.sync_time,
+        iterations=probe.observation.iterations,
+        seconds=probe.seconds,
+        cost=float(probe.cost),
+        settled_at=probe.settled_at,
+    )
+
+
+def show_resizes(resizes: Sequence[Resize]) -> list[ResizeView]:
+    """Show every change of generation with the configuration it came from."""
+    before = [None, *(config_view(resize.directive.config) for resize in resizes)]
+    return [
+        ResizeView(
+            generation=resize.directive.generation,
+            before=earlier,
+            after=config_view(resize.directive.config),
+            pause=resize.pause,
+            iterations_lost=resize.iterations_lost,
+            why=resize.directive.why,
+            at=resize.published_at,
+        )
+        for earlier, resize in zip(before, resizes, strict=False)
+    ]
+
+
+def config_of(point: TradeoffPoint) -> ConfigView:
+    """Show a point's configuration."""
+    return config_view(point.config)
+
+
+def config_view(config: ClusterConfig) -> ConfigView:
+    """Show a configuration."""
+    return ConfigView(workers=config.workers, global_batch=config.global_batch)
+
+
+def show_config(config: ClusterConfig | None) -> ConfigView | None:
+    """Show a configuration, if there is one."""
+    return None if config is None else config_view(config)
+
+
+def money(amount: Decimal) -> Money:
+    """Show dollars to a millionth: probes of small jobs cost less than a cent."""
+    return Money(amount=amount.quantize(MILLIONTH))

@@ -1,0 +1,55 @@
+"""World: what endpoints need of the controller, handed to them by FastAPI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import Depends, Request
+from sqlalchemy import Engine
+
+from service.keys import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What endpoints need of the controller.
+
+    Attributes:
+        machine: Name of the machines jobs run on, part of a model's signature.
+        nudge: Hints to the reconciler that there is news; it would look soon anyway.
+    """
+
+    engine: Engine
+    machine: str
+    nudge: Callable[[], None]
+
+    def now(self) -> datetime:
+        """Return the present moment."""
+        return datetime.now(UTC)
+
+
+def world_of(request: Request) -> World:
+    """Return the world of the application that was asked."""
+    world = request.app.state.world
+    assert isinstance(world, World)
+    return world
+
+
+async def body_of(request: Request) -> bytes:
+    """Return the body as it came."""
+    return await request.body()
+
+
+def worker_of(request: Request) -> str:
+    """Return the worker a machine's token names."""
+    caller = request.scope["caller"]
+    assert isinstance(caller, Machine)
+    return caller.worker
+
+
+Here = Annotated[World, Depends(world_of)]
+Body = Annotated[bytes, Depends(body_of)]
+Speaker = Annotated[str, Depends(worker_of)]

@@ -1,0 +1,71 @@
+"""Keys: the token people use and the secret that worker tokens are signed with.
+
+Both lie in the home directory, readable by its owner only. A worker token names its machine and
+opens the agent endpoints only, for as long as that machine exists.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jwt
+
+AUDIENCE = "scavenger-agent"
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Someone who holds the token of this controller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine of a job, by its worker id."""
+
+    worker: str
+
+
+Caller = Person | Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The two secrets of a controller."""
+
+    token: str = field(repr=False)
+    secret: str = field(repr=False)
+
+    @classmethod
+    def at(cls, home: Path) -> Keys:
+        """Read the keys of a home directory; they are made the first time."""
+        token = read_or_make(home / "token", f"scv_{secrets.token_urlsafe(32)}")
+        return cls(token, read_or_make(home / "secret", secrets.token_urlsafe(48)))
+
+    def issue(self, worker: str) -> str:
+        """Make the token of a machine."""
+        return jwt.encode({"sub": worker, "aud": AUDIENCE}, self.secret, algorithm="HS256")
+
+    def recognise(self, token: str) -> Caller | None:
+        """Tell who holds a token; None if nobody does."""
+        if hmac.compare_digest(token.encode(), self.token.encode()):
+            return Person()
+        try:
+            claims = jwt.decode(token, self.secret, algorithms=["HS256"], audience=AUDIENCE)
+        except jwt.InvalidTokenError:
+            return None
+        return Machine(str(claims["sub"]))
+
+
+def read_or_make(path: Path, fresh: str) -> str:
+    """Return a file's content; write it first, for its owner only, when it does not exist."""
+    try:
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except FileExistsError:
+        return path.read_text().strip()
+    with os.fdopen(handle, "w") as file:
+        file.write(fresh)
+    return fresh
