@@ -8,11 +8,14 @@ read and write them as JSON with ``pydantic.TypeAdapter``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Le
 
 from scavenger.cluster import ClusterConfig
 
 FINITE = {"allow_inf_nan": False}
+Count = Annotated[int, Ge(0), Le(2**53)]
 
 Finished = Literal["target", "exhausted", "released"]
 
@@ -132,8 +135,8 @@ class StepColumns:
 
     __pydantic_config__ = FINITE
 
-    iteration: tuple[int, ...] = ()
-    shards: tuple[int, ...] = ()
+    iteration: tuple[Count, ...] = ()
+    shards: tuple[Count, ...] = ()
     local_norm_sq: tuple[float | None, ...] = ()
     mean_norm_sq: tuple[float | None, ...] = ()
     compute_time: tuple[float, ...] = ()
@@ -170,9 +173,9 @@ class Regrouped:
 
     __pydantic_config__ = FINITE
 
-    generation: int
+    generation: Count
     pause: float
-    iterations_lost: int
+    iterations_lost: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +192,9 @@ class Progress:
 
     __pydantic_config__ = FINITE
 
-    generation: int
-    iteration: int
-    samples: int
+    generation: Count
+    iteration: Count
+    samples: Count
     epochs: float
     metrics: dict[str, float]
 
@@ -213,11 +216,11 @@ class StepReport:
 
     worker: str
     progress: Progress
-    sequence: int = 0
+    sequence: Count = 0
     steps: StepColumns = StepColumns()
     regrouped: Regrouped | None = None
-    broken: int | None = None
-    refused: int | None = None
+    broken: Count | None = None
+    refused: Count | None = None
     finished: Finished | None = None
 
 

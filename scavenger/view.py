@@ -200,7 +200,8 @@ class LawsView(View):
     """The fitted laws, coefficients not negative (seconds and samples).
 
     ``compute = compute_fixed + compute_per_sample * b``;
-    ``sync = sync_fixed + sync_per_worker * K`` for K above 1; ``e(B) = epochs_minimum * (1 + B / critical_batch)``.
+    ``sync = sync_fixed + sync_per_worker * K`` for K above 1;
+    ``e(B) = epochs_minimum * (1 + B / critical_batch)``, without the last term if unknown.
     """
 
     compute_fixed: float

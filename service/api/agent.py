@@ -71,7 +71,7 @@ def lease(world: Here, speaker: Speaker) -> Response:
         assert job is not None
         cap = job.spec.limits.max_cost
         left = ledger.renew(connection, job.id, speaker, cap, world.now())
-    return json(LEASE.dump_json(Lease(left.total_seconds())))
+    return json(LEASE.dump_json(Lease(max(left.total_seconds(), 0.0))))
 
 
 @router.post("/exit")

@@ -214,7 +214,7 @@ def leave_lost_behind(snapshot: Snapshot) -> Action | None:
     if not survivors:
         return None
     config = ClusterConfig(len(survivors), max(directive.config.global_batch, len(survivors)))
-    why = f"lost {lost}: {count(len(survivors), 'survivor')} go on with {config}"
+    why = f"lost {lost}: the survivors go on with {config}"
     return Publish(follow(snapshot, config, survivors, directive.purpose, why), why)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import TensorDataset
 
 import worker_agent
@@ -22,7 +22,7 @@ import worker_agent
 SEED = 0
 BATCH = 32
 EPOCHS = 60
-LEARNING_RATE = 0.003  # at batch 32; a job scales it with its batch
+LEARNING_RATE = 0.0007  # at batch 32; a job scales it with its batch
 GOAL = 0.97
 EVALUATE_EVERY = 10  # iterations
 CHANNELS = 96
@@ -73,28 +73,28 @@ def load_data() -> tuple[TensorDataset, TensorDataset]:
 
 
 def build_model() -> nn.Sequential:
-    """Return three convolutions and a linear layer: much to compute, little to synchronise."""
+    """Return a stack of convolutions: much to compute, little to synchronise."""
     return nn.Sequential(
-        nn.Conv2d(1, CHANNELS, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1),
-        nn.ReLU(),
+        *convolution(1),
+        *convolution(CHANNELS),
+        *convolution(CHANNELS),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
         nn.Linear(CHANNELS, 10),
     )
 
 
+def convolution(channels: int) -> tuple[nn.Module, ...]:
+    """Return one block; it normalises each image by itself, so the batch does not matter."""
+    return nn.Conv2d(channels, CHANNELS, 3, padding=1), nn.GroupNorm(8, CHANNELS), nn.ReLU()
+
+
 def evaluate(model: nn.Module, validation: TensorDataset) -> float:
     """Return the share of validation images that the model recognises."""
     images, labels = validation.tensors
-    model.eval()
     with torch.no_grad():
-        guesses: Tensor = model(images).argmax(dim=1)
-    model.train()
-    return (guesses == labels).float().mean().item()
+        guesses = torch.cat([model(part).argmax(dim=1) for part in images.split(120)])
+    return int((guesses == labels).sum()) / len(labels)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,38 @@
+# Everything a person types: `make demo`, `make test`. Set-up happens by itself and only once.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: demo test check bench-agent bench-resize clean
+
+demo: $(READY)  ## Train, search, resize and remember, on this machine
+	@$(BIN)/scavenger demo
+
+test: $(READY) check  ## Every check and test
+	@$(BIN)/python -m pytest
+
+check: $(READY)  ## Style, types and layers
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache > .venv/layers.log || { cat .venv/layers.log; exit 1; }
+
+bench-agent: $(READY)  ## CPU time of the agent against plain DDP
+	@$(BIN)/python -m tests.bench.agent
+
+bench-resize: $(READY)  ## Seconds of a live resize beside torchrun's elastic restart
+	@$(BIN)/python -m tests.bench.resize
+
+clean:  ## Forget the set-up
+	rm -rf .venv
+
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install it, or name it with make PYTHON=..."; exit 1; }
+	@echo "setting up .venv with $$($(PYTHON) --version); this takes a few minutes once"
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || { rm -rf .venv; \
+		echo "venv is missing: on Debian and Ubuntu, apt install python3-venv"; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(READY)

@@ -1,0 +1,73 @@
+"""What can go wrong in a command besides what the client says.
+
+::
+
+    CommandError
+    ├── UnusableDocument     the job document cannot be used: correct what ``problems`` name
+    ├── NoSuchJob            no job goes by this: list what there is
+    ├── AmbiguousJob         several jobs go by this: write more of the id
+    ├── NeedsAnswer          a question, and nobody to answer it: pass the flag
+    └── ControllerDied       the controller this command started ended: read its last lines
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scavenger.errors import Problem
+
+
+class CommandError(Exception):
+    """Root of everything a command raises on purpose."""
+
+
+class UnusableDocument(CommandError):
+    """The job document cannot be used; correct what its problems name.
+
+    Attributes:
+        source: The file, as the user wrote it.
+        problems: What is wrong, in order of appearance.
+    """
+
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        super().__init__(f"{source}: {'; '.join(map(str, self.problems))}")
+
+
+class NoSuchJob(CommandError):
+    """No job goes by this reference; list what there is."""
+
+    def __init__(self, reference: str) -> None:
+        self.reference = reference
+        super().__init__(f"no job goes by {reference}")
+
+
+class AmbiguousJob(CommandError):
+    """Several jobs go by this reference; write more of the id.
+
+    Attributes:
+        candidates: Ids that fit.
+    """
+
+    def __init__(self, reference: str, candidates: Sequence[str]) -> None:
+        self.reference = reference
+        self.candidates = tuple(candidates)
+        super().__init__(f"{len(self.candidates)} jobs go by {reference}")
+
+
+class NeedsAnswer(CommandError):
+    """A question has to be answered and nobody is there; pass the flag instead."""
+
+    def __init__(self, question: str, flag: str) -> None:
+        self.question = question
+        self.flag = flag
+        super().__init__(f"{question} pass {flag}")
+
+
+class ControllerDied(CommandError):
+    """The controller this command started ended or never answered; read its last lines."""
+
+    def __init__(self, what: str, tail: str) -> None:
+        self.tail = tail
+        super().__init__(what)

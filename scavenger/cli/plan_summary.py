@@ -1,0 +1,58 @@
+"""What a job is going to do, said before it does it."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+
+from scavenger.cli.figures import counted, span
+from scavenger.cli.job_table import show_facts
+from scavenger.job import JobSpec
+from scavenger.quantity import format_money, format_price
+
+
+def show_plan(spec: JobSpec) -> RenderableType:
+    """Show the plan of a job."""
+    return show_facts(plan_facts(spec))
+
+
+def plan_facts(spec: JobSpec) -> list[tuple[str, str]]:
+    """Say what a job is going to do, one fact a line."""
+    return [
+        ("model", f"{spec.model.key}, {spec.model.dataset_size:,} samples"),
+        ("target", spec.target_in_words),
+        ("space", space_of(spec)),
+        ("search", search_of(spec)),
+        ("objective", spec.objective),
+        ("cap", cap_of(spec)),
+        ("runs", " ".join(spec.run.command)),
+        ("in", spec.run.directory or "the worker's own directory"),
+    ]
+
+
+def space_of(spec: JobSpec) -> str:
+    """Say how many configurations there are to choose from."""
+    workers, batches = spec.space.workers, spec.space.global_batches
+    size = counted(sum(1 for _ in spec.space), "configuration")
+    return f"{size}: K {workers[0]}–{workers[-1]}, B {batches[0]}–{batches[-1]}"
+
+
+def search_of(spec: JobSpec) -> str:
+    """Say how the configuration will be found."""
+    corners = counted(len(spec.space.corners()), "corner")
+    match spec.search:
+        case "auto":
+            return f"auto: a stored model if one fits, or else probes of {corners}"
+        case "none":
+            return f"none: the stored model; without one, probes of {corners}"
+        case "partial":
+            return f"partial: probes of {corners}"
+        case "full":
+            return f"full: probes of all {counted(sum(1 for _ in spec.space), 'configuration')}"
+
+
+def cap_of(spec: JobSpec) -> str:
+    """Say the most the job can spend."""
+    limits = spec.limits
+    cost = "no limit of cost" if limits.max_cost is None else format_money(limits.max_cost)
+    time = "" if limits.max_time is None else f" · {span(limits.max_time)}"
+    return f"{cost}{time} · one worker costs {format_price(spec.price)}"

@@ -1,0 +1,148 @@
+"""Values that many tests need, each with the one field that matters to the test changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from scavenger.cluster import ClusterConfig
+from scavenger.indicators import Observation, ScalingIndicators
+from scavenger.job import JobSpec, validate_job
+from scavenger.protocol import Directive, Member, StepColumns, StopAtMetric
+from scavenger.view import Phase
+from service.db.jobs import Job
+from service.db.observations import Probe
+from service.db.vms import Vm
+from service.db.workers import Worker
+from service.knowledge import Knowledge
+from service.reconciler.snapshot import Snapshot
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+STOP = StopAtMetric("accuracy", 0.97, "at_least", 60.0)
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """A job document as JSON, with top-level keys replaced."""
+    return {
+        "model": {"key": "digits", "dataset_size": 1437},
+        "target": {"metric": "accuracy", "goal": 0.97, "max_epochs": 60},
+        "limits": {"max_cost": "1 USD", "workers": "1..2", "batch": [32, 128]},
+        "price": "0.36 USD/h",
+        "run": {"command": ["python", "train.py"]},
+        **changes,
+    }
+
+
+def spec(**changes: Any) -> JobSpec:
+    return validate_job(document(**changes))
+
+
+def job(**changes: Any) -> Job:
+    facts: dict[str, Any] = {
+        "id": "job_1",
+        "name": "digits",
+        "spec": spec(),
+        "created_at": NOW - timedelta(minutes=5),
+        "cancel_requested_at": None,
+        "phase": Phase.TRAINING,
+        "reason": "",
+        "search": "",
+        "chosen": None,
+        "choice": None,
+        "worker_exit_code": None,
+        "epochs_to_target": None,
+        "finished_at": None,
+    }
+    return Job(**{**facts, **changes})
+
+
+def vm(number: int, **changes: Any) -> Vm:
+    machine = Vm(
+        id=f"w{number}",
+        job="job_1",
+        launch_key=f"key-{number}",
+        state="launched",
+        provider_id=f"provider-{number}",
+        price_per_hour=Decimal("0.36"),
+        intended_at=NOW - timedelta(minutes=1),
+        ended_at=None,
+        prepaid_until=NOW + timedelta(minutes=5),
+        exit_code=None,
+        tail="",
+    )
+    return replace(machine, **changes)
+
+
+def worker(number: int, **changes: Any) -> Worker:
+    agent = Worker(
+        worker=f"w{number}",
+        job="job_1",
+        address=f"127.0.0.1:{9000 + number}",
+        generation=1,
+        iteration=100,
+        samples=3200,
+        epochs=2.0,
+        metrics={},
+        broken=None,
+        refused=None,
+        finished=None,
+        next_sequence=0,
+        hello_at=NOW - timedelta(seconds=50 - number),
+        seen_at=NOW - timedelta(seconds=0.5),
+    )
+    return replace(agent, **changes)
+
+
+def directive(workers: int, global_batch: int, **changes: Any) -> Directive:
+    facts: dict[str, Any] = {
+        "generation": 1,
+        "config": ClusterConfig(workers, global_batch),
+        "members": tuple(Member(f"w{n}", f"127.0.0.1:{9000 + n}") for n in range(1, workers + 1)),
+        "purpose": "train",
+        "progress_per_iteration": 0.02,
+        "learning_rate_factor": 1.0,
+        "stop": STOP,
+        "split_every": 25,
+        "report_after": 0,
+        "why": "",
+    }
+    return Directive(**{**facts, **changes})
+
+
+def observation(workers: int, global_batch: int, **changes: Any) -> Observation:
+    """A measurement of a job with compute 1 ms + 1 ms per sample and sync 2 ms + 1 ms per worker."""
+    config = ClusterConfig(workers, global_batch)
+    indicators = ScalingIndicators(
+        noise=1.5,
+        noise_scale=200.0,
+        compute_time=0.001 + 0.001 * config.local_batch,
+        sync_time=0.0 if workers == 1 else 0.002 + 0.001 * workers,
+    )
+    return Observation(config, replace(indicators, **changes), 20)
+
+
+def probe(workers: int, global_batch: int) -> Probe:
+    return Probe(observation(workers, global_batch), 2.0, Decimal("0.0002"), NOW)
+
+
+def snapshot(**changes: Any) -> Snapshot:
+    """A job that trains on two workers with B = 128, both well."""
+    chosen = ClusterConfig(2, 128)
+    facts: dict[str, Any] = {
+        "now": NOW,
+        "job": job(chosen=chosen, choice="the knee"),
+        "vms": (vm(1), vm(2)),
+        "workers": (worker(1), worker(2)),
+        "directive": directive(2, 128),
+        "published_at": NOW - timedelta(seconds=30),
+        "probes": (),
+        "steps": StepColumns(),
+        "knowledge": None,
+        **changes,
+    }
+    if facts["knowledge"] is None:
+        own = tuple(p.observation for p in facts["probes"])
+        facts["knowledge"] = Knowledge(facts["job"].spec, own, None)
+    return Snapshot(**facts)

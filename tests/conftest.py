@@ -1,0 +1,55 @@
+"""One real Postgres for all tests, and a fresh database for each that asks."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.pool import NullPool
+
+from service.db.migrate import migrate
+from service.postgres import EmbeddedPostgres
+
+NUMBERS = count(1)
+
+
+@pytest.fixture(scope="session")
+def open_directory() -> Iterator[Path]:
+    """A directory that the database's user may enter; pytest's own is closed to it."""
+    directory = Path(tempfile.mkdtemp(prefix="scavenger-tests-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def postgres(open_directory: Path) -> Iterator[EmbeddedPostgres]:
+    """A server with a migrated database named ``template``."""
+    with EmbeddedPostgres(open_directory / "postgres") as server:
+        run(server, "CREATE DATABASE template")
+        engine = create_engine(server.url("template"), poolclass=NullPool)
+        migrate(engine)
+        yield server
+
+
+@pytest.fixture
+def engine(postgres: EmbeddedPostgres) -> Iterator[Engine]:
+    """A fresh database with the schema in it."""
+    name = f"test{next(NUMBERS)}"
+    run(postgres, f"CREATE DATABASE {name} TEMPLATE template")
+    engine = create_engine(postgres.url(name))
+    yield engine
+    engine.dispose()
+    run(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def run(server: EmbeddedPostgres, command: str) -> None:
+    """Run a command that no transaction may contain."""
+    engine = create_engine(server.url(), poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(command))

@@ -1,0 +1,336 @@
+"""The API on a real database: what it stores, what it refuses, and in which words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from pydantic import TypeAdapter
+from sqlalchemy import Engine, func, select
+
+from scavenger.cluster import ClusterConfig
+from scavenger.protocol import Progress, Regrouped, StepColumns, StepReport
+from scavenger.view import CurveView, EventList, JobList, JobView, Phase, ProblemView
+from service.api.world import World
+from service.app import build_app
+from service.db import directives, jobs, observations, vms
+from service.db.schema import jobs as jobs_table
+from service.keys import Keys
+from tests.builders import NOW, directive, document, probe
+
+KEYS = Keys(token="scv_token", secret="s" * 48)
+REPORT = TypeAdapter(StepReport)
+
+
+@pytest.fixture
+def client(engine: Engine) -> Iterator[TestClient]:
+    app = build_app(World(engine, "local", lambda: None), KEYS)
+    headers = {"Authorization": f"Bearer {KEYS.token}"}
+    with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
+        yield client
+
+
+def stored(engine: Engine) -> int:
+    with engine.connect() as connection:
+        return connection.execute(select(func.count()).select_from(jobs_table)).scalar_one()
+
+
+def submit(client: TestClient, **changes: Any) -> JobView:
+    answer = client.post("/v1/jobs", json=document(**changes))
+    assert answer.status_code == 201, answer.text
+    return JobView.model_validate_json(answer.text)
+
+
+def test_a_submitted_job_is_pending_and_listed(client: TestClient) -> None:
+    job = submit(client)
+    assert job.phase is Phase.PENDING
+    assert job.cost.cap is not None
+    assert job.cost.cap.amount == 1
+    listed = JobList.model_validate_json(client.get("/v1/jobs").text)
+    assert [entry.id for entry in listed.jobs] == [job.id]
+    events = EventList.model_validate_json(client.get(f"/v1/jobs/{job.id}/events").text)
+    assert [event.kind for event in events.events] == ["submitted"]
+
+
+def test_yaml_is_understood_too(client: TestClient) -> None:
+    text = json.dumps(document())
+    answer = client.post(
+        "/v1/jobs", content=text, headers={"Content-Type": "application/yaml; charset=utf-8"}
+    )
+    assert answer.status_code == 201
+
+
+def test_pages_follow_each_other_without_gap_or_repeat(client: TestClient) -> None:
+    made = [submit(client, name=f"job-{number}").id for number in range(5)]
+    seen: list[str] = []
+    cursor: str | None = None
+    while len(seen) < 10:
+        query = {"limit": 2} | ({} if cursor is None else {"cursor": cursor})
+        page = JobList.model_validate_json(client.get("/v1/jobs", params=query).text)
+        seen += [job.id for job in page.jobs]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert seen == made[::-1]
+
+
+NONSENSE = {
+    "an empty range of workers": (
+        document(limits={"workers": "4..1", "batch": [32]}),
+        "/limits/workers",
+        ["4..1"],
+    ),
+    "batch below workers": (
+        document(limits={"workers": "8..16", "batch": [4]}),
+        "/limits/batch",
+        ["4", "8", "write a batch of at least 8"],
+    ),
+    "an unknown key": (
+        document(limits={"workers": "1..2", "batch": [32], "max_cots": "1 USD"}),
+        "/limits/max_cots",
+        ["max_cots", "did you mean max_cost"],
+    ),
+    "a shell string": (
+        document(run={"command": "python train.py"}),
+        "/run/command",
+        ["python train.py", "write a list"],
+    ),
+    "a missing price": ({k: v for k, v in document().items() if k != "price"}, "/price", ["USD/h"]),
+}
+
+
+@pytest.mark.parametrize(("body", "pointer", "words"), NONSENSE.values(), ids=NONSENSE)
+def test_nonsense_is_refused_with_field_value_and_remedy(
+    client: TestClient, engine: Engine, body: dict[str, Any], pointer: str, words: list[str]
+) -> None:
+    answer = client.post("/v1/jobs", json=body)
+    problem = ProblemView.model_validate_json(answer.text)
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    found = [error for error in problem.errors if error.pointer == pointer]
+    assert found, problem
+    assert all(word in found[0].message for word in words), found
+    assert stored(engine) == 0
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_is_not_finite_is_refused_with_its_place(
+    client: TestClient, engine: Engine, value: str
+) -> None:
+    text = json.dumps(document()).replace("0.97", value)
+    answer = client.post("/v1/jobs", content=text, headers={"Content-Type": "application/json"})
+    problem = ProblemView.model_validate_json(answer.text)
+    assert (answer.status_code, problem.code) == (422, "validation")
+    assert [error.pointer for error in problem.errors] == ["/target/goal"]
+    assert problem.errors[0].line == 1
+    assert stored(engine) == 0
+
+
+@pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "streamed"])
+def test_a_body_of_two_megabytes_is_refused(
+    client: TestClient, engine: Engine, is_declared: bool
+) -> None:
+    content = b" " * 2_000_000
+    pieces = content if is_declared else iter([content[:1_000_000], content[1_000_000:]])
+    answer = client.post("/v1/jobs", content=pieces, headers={"Content-Type": "application/json"})
+    problem = ProblemView.model_validate_json(answer.text)
+    assert (answer.status_code, problem.code) == (413, "payload_too_large")
+    assert "2000000 bytes; at most 1048576" in problem.detail
+    assert stored(engine) == 0
+
+
+BODIES = {
+    "binary": b"\xff\xfe\x00",
+    "not json": b"{",
+    "a list": b"[]",
+    "deep": b"[" * 100_000,
+    "null": b"null",
+    "text with NUL": b'{"name": "a\\u0000b"}',
+    "lone surrogate": b'{"name": "\\ud800"}',
+    "huge integer": b'{"model": {"key": "x", "dataset_size": 1' + b"0" * 40 + b"}}",
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_what_is_not_a_job_is_refused(client: TestClient, engine: Engine, body: bytes) -> None:
+    answer = client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422, answer.text
+    assert stored(engine) == 0
+
+
+def test_another_language_is_refused(client: TestClient) -> None:
+    answer = client.post("/v1/jobs", content="<job/>", headers={"Content-Type": "text/xml"})
+    assert answer.status_code == 415
+
+
+def test_every_route_but_health_needs_a_token(client: TestClient) -> None:
+    app: Any = client.app
+    routes = [(m, p) for p, methods in app.openapi()["paths"].items() for m in methods]
+    assert len(routes) >= 10
+    extra = [("GET", "/docs"), ("GET", "/openapi.json"), ("GET", "/nowhere"), ("HEAD", "/v1/jobs")]
+    machine = {"Authorization": f"Bearer {KEYS.issue('w1')}"}
+    for method, template in [*routes, *extra]:
+        path = template.replace("{job}", "job_1")
+        for headers in ({"Authorization": ""}, {"Authorization": "Bearer scv_wrong"}):
+            status = client.request(method, path, headers=headers).status_code
+            assert status == (200 if path == "/healthz" else 401), (method, path)
+        if path != "/healthz":
+            crossed = {} if path.startswith("/v1/agent/") else machine
+            assert client.request(method, path, headers=crossed).status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/job_x", "/v1/jobs/job_x/curve", "/v1/jobs/%00/events"])
+def test_an_unknown_job_is_not_found(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+def test_cancelling_is_a_wish_and_not_possible_after_the_end(
+    client: TestClient, engine: Engine
+) -> None:
+    job = submit(client).id
+    assert client.post(f"/v1/jobs/{job}/actions/cancel").status_code == 202
+    with engine.begin() as connection:
+        found = jobs.find(connection, job)
+        assert found is not None
+        assert found.cancel_requested_at is not None
+        jobs.change_outcome(connection, job, phase=Phase.CANCELLED, reason="over")
+    assert client.post(f"/v1/jobs/{job}/actions/cancel").status_code == 409
+
+
+class Agent:
+    """A worker of a job, speaking for itself over HTTP."""
+
+    def __init__(self, client: TestClient, engine: Engine) -> None:
+        self.client = client
+        self.job = submit(client).id
+        with engine.begin() as connection:
+            now, prepaid = datetime.now(UTC), timedelta(seconds=60)
+            vms.intend(connection, self.job, 1, Decimal("0.36"), now, prepaid)
+        self.worker = f"{self.job}-w1"
+        self.headers = {
+            "Authorization": f"Bearer {KEYS.issue(self.worker)}",
+            "Content-Type": "application/json",
+        }
+
+    def say(self, what: str, body: Any) -> Any:
+        content = body if isinstance(body, str | bytes) else json.dumps(body)
+        return self.client.post(f"/v1/agent/{what}", content=content, headers=self.headers)
+
+    def hello(self) -> Any:
+        return self.say("hello", {"worker": self.worker, "address": "127.0.0.1:1"})
+
+    def report(self, sequence: int, rows: int, **changes: Any) -> Any:
+        steps = StepColumns(
+            *(tuple(range(sequence, sequence + rows)), (2,) * rows),
+            *(((1.0,) * rows,) * 6),
+        )
+        progress = Progress(1, sequence + rows, 0, 0.0, {})
+        message = StepReport(self.worker, progress, sequence, steps, **changes)
+        return self.say("report", REPORT.dump_json(message))
+
+
+@pytest.fixture
+def agent(client: TestClient, engine: Engine) -> Agent:
+    return Agent(client, engine)
+
+
+def test_each_row_is_stored_once_whatever_is_sent_again(agent: Agent, engine: Engine) -> None:
+    assert agent.hello().json() == {"directive": None, "next_sequence": 0}
+    assert agent.report(0, 5).json()["next_sequence"] == 5
+    assert agent.report(0, 5).json()["next_sequence"] == 5
+    assert agent.report(3, 5).json()["next_sequence"] == 8
+    gap = agent.report(20, 1)
+    assert (gap.status_code, gap.json()["detail"]) == (409, "expected row 8, got 20")
+    from service.db import workers
+
+    with engine.connect() as connection:
+        columns = workers.steps_of(connection, agent.job, 1)
+    assert columns.iteration == tuple(range(8))
+
+
+def test_the_answer_carries_the_newest_directive(agent: Agent, engine: Engine) -> None:
+    agent.hello()
+    with engine.begin() as connection:
+        for generation in (1, 2):
+            told = directive(2, 128, generation=generation)
+            directives.publish(connection, agent.job, told, NOW)
+    answer = agent.report(0, 1, regrouped=Regrouped(2, 0.05, 0)).json()
+    assert answer["directive"]["generation"] == 2
+    assert answer["directive"]["config"] == {"workers": 2, "global_batch": 128}
+
+
+def test_a_worker_speaks_for_itself_only(agent: Agent) -> None:
+    agent.hello()
+    body = {"worker": "job_2-w1", "address": "127.0.0.1:1"}
+    assert agent.say("hello", body).status_code == 403
+
+
+def test_a_machine_that_is_gone_is_not_heard(agent: Agent, engine: Engine) -> None:
+    agent.hello()
+    with engine.begin() as connection:
+        vms.gone(connection, agent.worker, NOW)
+    assert agent.report(0, 1).status_code == 403
+
+
+POISON = {
+    "nan": '"loss": [NaN]',
+    "infinity": '"loss": [1e999]',
+    "text": '"loss": ["x"]',
+    "length": '"loss": []',
+    "huge": '"iteration": [' + "9" * 40 + "]",
+}
+
+
+@pytest.mark.parametrize("poison", POISON.values(), ids=POISON)
+def test_a_poisoned_report_is_refused_and_never_stored(agent: Agent, poison: str) -> None:
+    agent.hello()
+    message = REPORT.dump_json(
+        StepReport(
+            agent.worker,
+            Progress(1, 1, 1, 0.1, {}),
+            0,
+            StepColumns((1,), (2,), (1.0,), (1.0,), (1.0,), (1.0,), (1.0,), (1.0,)),
+        )
+    ).decode()
+    name = poison.partition(":")[0]
+    before = '"loss":[1.0]' if name == '"loss"' else '"iteration":[1]'
+    answer = agent.say("report", message.replace(before, poison))
+    assert answer.status_code == 422, answer.text
+    assert agent.report(0, 1).status_code == 200
+
+
+def test_a_lease_is_extended_and_never_past_the_cap(agent: Agent, engine: Engine) -> None:
+    agent.hello()
+    remaining = agent.say("lease", "{}").json()["remaining"]
+    assert 590 < remaining <= 600
+    with engine.connect() as connection:
+        machines = vms.of_job(connection, agent.job)
+    from service import ledger
+
+    assert ledger.committed(machines) <= 1
+
+
+def test_the_curve_shows_probes_points_and_special_ones(
+    client: TestClient, agent: Agent, engine: Engine
+) -> None:
+    with engine.begin() as connection:
+        for workers, batch in ((1, 32), (1, 128), (2, 128), (2, 32)):
+            observations.record(connection, agent.job, probe(workers, batch))
+        directives.publish(connection, agent.job, directive(2, 128), NOW)
+        jobs.change_outcome(connection, agent.job, chosen=ClusterConfig(2, 128), choice="knee")
+    curve = CurveView.model_validate_json(client.get(f"/v1/jobs/{agent.job}/curve").text)
+    assert curve.basis == "relative"
+    assert len(curve.points) == 4
+    assert len(curve.probes) == 4
+    assert curve.laws is not None
+    assert curve.laws.mean_relative_error < 0.01
+    on_front = [(p.workers, p.global_batch) for p in curve.points if p.on_front]
+    assert curve.knee is not None
+    assert (curve.knee.workers, curve.knee.global_batch) in on_front
+    assert [r.after.workers for r in curve.resizes] == [2]

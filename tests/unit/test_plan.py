@@ -1,0 +1,261 @@
+"""What a tick does in each situation: one row, one situation, one action."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from scavenger.cluster import ClusterConfig
+from scavenger.protocol import Directive
+from scavenger.view import Phase
+from service.reconciler.action import Action, Choose, Finish, Launch, Publish, Rest, Terminate
+from service.reconciler.plan import plan
+from service.reconciler.snapshot import Snapshot
+from tests.builders import NOW, directive, document, job, probe, snapshot, spec, vm, worker
+
+FRESH = {"vms": (), "workers": (), "directive": None, "published_at": None}
+CHOSEN = ClusterConfig(2, 128)
+DEAD = {"state": "gone", "ended_at": NOW}
+
+
+def chosen(**changes: object) -> object:
+    return job(chosen=CHOSEN, choice="the knee", **changes)
+
+
+CASES = {
+    "a new job starts with one machine for the first probe": (
+        snapshot(job=job(phase=Phase.PENDING), **FRESH),
+        Launch,
+        "1 machine for K=1 B=32: probe 1 of 4",
+    ),
+    "it waits for the machine to boot": (
+        snapshot(job=job(), **{**FRESH, "vms": (vm(1),)}),
+        Rest,
+        "waiting for 1 worker to boot",
+    ),
+    "a ready worker is told the first probe": (
+        snapshot(job=job(), **{**FRESH, "vms": (vm(1),), "workers": (worker(1, generation=0),)}),
+        Publish,
+        "probe 1 of 4",
+    ),
+    "nothing changes while workers regroup": (
+        snapshot(workers=(worker(1), worker(2, generation=0)), directive=directive(2, 32)),
+        Rest,
+        "waiting for the workers to regroup",
+    ),
+    "training as chosen needs nothing": (snapshot(), Rest, "running K=2 B=128"),
+    "probes that are enough lead to a choice": (
+        snapshot(job=job(), probes=(probe(1, 32), probe(1, 128), probe(2, 128), probe(2, 32))),
+        Choose,
+        "after 4 probes",
+    ),
+    "the next probe launches what it needs and goes on training": (
+        snapshot(
+            job=job(),
+            vms=(vm(1),),
+            workers=(worker(1),),
+            directive=directive(1, 128, purpose="probe"),
+            probes=(probe(1, 32), probe(1, 128)),
+        ),
+        Launch,
+        "1 machine for K=2 B=128",
+    ),
+    "a cancelled job ends whatever else is going on": (
+        snapshot(job=chosen(cancel_requested_at=NOW), vms=(vm(1, exit_code=1), vm(2))),
+        Finish,
+        "cancelled on request",
+    ),
+    "after the end machines are ended": (
+        snapshot(job=chosen(phase=Phase.CANCELLED)),
+        Terminate,
+        "job cancelled: 2 machines left",
+    ),
+    "and then nothing is left to do": (
+        snapshot(job=chosen(phase=Phase.SUCCEEDED), vms=(vm(1, **DEAD),)),
+        Rest,
+        "job succeeded",
+    ),
+    "the cap ends a job before it is passed": (
+        snapshot(
+            job=chosen(spec=spec(limits={**document()["limits"], "max_cost": "0.0125 USD"})),
+        ),
+        Finish,
+        "max_cost reached: $0.0120 of $0.0125",
+    ),
+    "max_time ends a job": (
+        snapshot(job=chosen(spec=spec(limits={**document()["limits"], "max_time": "59s"}))),
+        Finish,
+        "max_time reached after 60 s",
+    ),
+    "the leader reached the target and its command ended well": (
+        snapshot(
+            vms=(vm(1, exit_code=0), vm(2)),
+            workers=(worker(1, finished="target", metrics={"accuracy": 0.975}), worker(2)),
+        ),
+        Finish,
+        "target accuracy >= 0.97 reached after 2.00 reference epochs and 100 iterations; "
+        "the last value was 0.975",
+    ),
+    "the command is still ending": (
+        snapshot(workers=(worker(1, finished="target"), worker(2))),
+        Rest,
+        "its command is still ending",
+    ),
+    "epochs ran out": (
+        snapshot(
+            vms=(vm(1, exit_code=0), vm(2)),
+            workers=(worker(1, finished="exhausted", metrics={"accuracy": 0.9}), worker(2)),
+        ),
+        Finish,
+        "ended without reaching accuracy >= 0.97",
+    ),
+    "a script that fails fails the job, with its last words": (
+        snapshot(vms=(vm(1), vm(2, exit_code=3, tail="boom\nNameError: x"))),
+        Finish,
+        "w2 exited with code 3; its last lines:\nboom\nNameError: x",
+    ),
+    "a leader that fails after training fails the job": (
+        snapshot(
+            vms=(vm(1, exit_code=2, tail="disk full"), vm(2)),
+            workers=(worker(1, finished="target"), worker(2)),
+        ),
+        Finish,
+        "w1 exited with code 2",
+    ),
+    "a released worker's exit code harms nobody": (
+        snapshot(
+            vms=(vm(1), vm(2), vm(3, exit_code=1, **DEAD)),
+            workers=(worker(1), worker(2), worker(3, finished="released")),
+        ),
+        Rest,
+        "running K=2 B=128",
+    ),
+    "survivors of a killed worker go on": (
+        snapshot(vms=(vm(1), vm(2, **DEAD))),
+        Publish,
+        "lost w2: the survivors go on with K=1 B=128",
+    ),
+    "survivors of a killed leader go on": (
+        snapshot(vms=(vm(1, exit_code=-9), vm(2))),
+        Publish,
+        "lost w1: the survivors go on with K=1 B=128",
+    ),
+    "a member that hangs while another waits is ended": (
+        snapshot(
+            workers=(worker(1, broken=1), worker(2, seen_at=NOW - timedelta(seconds=11))),
+        ),
+        Terminate,
+        "w2 silent while the others wait",
+    ),
+    "all are lost: machines are launched anew": (
+        snapshot(vms=(vm(1, **DEAD), vm(2, **DEAD))),
+        Launch,
+        "2 machines for K=2 B=128",
+    ),
+    "a lost worker is replaced while the others train": (
+        snapshot(
+            vms=(vm(1), vm(2, **DEAD)),
+            workers=(worker(1, generation=2), worker(2)),
+            directive=directive(1, 128, generation=2),
+        ),
+        Launch,
+        "1 machine for K=2 B=128",
+    ),
+    "a worker that keeps dying does not empty the purse": (
+        snapshot(
+            vms=tuple(vm(n, **DEAD) for n in range(3, 20)) + (vm(1), vm(2)),
+        ),
+        Finish,
+        "workers keep dying",
+    ),
+    "no machine is launched that the cap cannot pay": (
+        snapshot(
+            job=chosen(spec=spec(limits={**document()["limits"], "max_cost": "0.038 USD"})),
+            vms=(vm(1, prepaid_until=NOW + timedelta(minutes=5)),),
+            workers=(worker(1, generation=1),),
+            directive=directive(1, 128),
+        ),
+        Rest,
+        "max_cost leaves no room for 1 more machine",
+    ),
+    "released workers may end by themselves": (
+        snapshot(
+            job=job(chosen=ClusterConfig(1, 128)),
+            directive=directive(1, 128),
+            published_at=NOW - timedelta(seconds=2),
+        ),
+        Rest,
+        "letting released workers end",
+    ),
+    "and are ended if they do not": (
+        snapshot(job=job(chosen=ClusterConfig(1, 128)), directive=directive(1, 128)),
+        Terminate,
+        "1 machine released by K=1 B=128",
+    ),
+    "a limit that nothing meets ends the job and names the nearest": (
+        snapshot(
+            job=job(
+                spec=spec(
+                    target={"epochs": 60, "at_batch": 32},
+                    limits={**document()["limits"], "max_time": "20s"},
+                )
+            ),
+            probes=(probe(1, 32), probe(1, 128), probe(2, 128), probe(2, 32)),
+            vms=(vm(1, intended_at=NOW - timedelta(seconds=5)), vm(2)),
+        ),
+        Finish,
+        "no configuration meets the limits; the nearest",
+    ),
+}
+
+
+@pytest.mark.parametrize(("now", "kind", "why"), CASES.values(), ids=CASES)
+def test_a_tick_says_what_it_does(now: Snapshot, kind: type[Action], why: str) -> None:
+    action = plan(now)
+    assert (type(action), why in action.why) == (kind, True), action
+
+
+def published(now: Snapshot) -> Directive:
+    action = plan(now)
+    assert isinstance(action, Publish)
+    return action.directive
+
+
+def test_ranks_stay_and_newcomers_are_appended() -> None:
+    now = snapshot(
+        job=job(chosen=ClusterConfig(3, 128)),
+        vms=(vm(1), vm(2), vm(3)),
+        workers=(worker(3, generation=0), worker(2), worker(1)),
+        directive=directive(2, 128),
+    )
+    assert [member.worker for member in published(now).members] == ["w1", "w2", "w3"]
+
+
+def test_shrinking_leaves_workers_out_before_machines_are_ended() -> None:
+    now = snapshot(job=job(chosen=ClusterConfig(1, 128)))
+    assert [member.worker for member in published(now).members] == ["w1"]
+
+
+def test_survivors_are_told_who_is_dead() -> None:
+    told = published(snapshot(vms=(vm(1, **DEAD), vm(2))))
+    assert told.lost == ("w1",)
+    assert told.generation == 2
+
+
+def test_progress_counts_by_the_law_of_the_measured_noise_scale() -> None:
+    now = snapshot(
+        probes=(probe(1, 32),),
+        job=job(chosen=ClusterConfig(2, 32)),
+    )
+    small = published(now).progress_per_iteration
+    large = published(
+        snapshot(probes=(probe(1, 32),), job=job(chosen=ClusterConfig(1, 128)))
+    ).progress_per_iteration
+    assert small == pytest.approx(32 / 1437)
+    assert large == pytest.approx(128 / 1437 * (200 + 32) / (200 + 128))
+
+
+def test_money_is_counted_from_intent_to_end() -> None:
+    assert snapshot().accrued == Decimal("0.36") * 2 / 60
