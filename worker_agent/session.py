@@ -28,7 +28,7 @@ from worker_agent.errors import Broken
 from worker_agent.sampler import SampleOrder, Share
 from worker_agent.settings import AgentSettings, read_settings
 from worker_agent.strategies.strategy import Clock, Slice, Strategy, Tally
-from worker_agent.telemetry import Reporter, Row
+from worker_agent.telemetry import AWAITING, CALM, PROBING, Reporter, Row
 
 log = logging.getLogger(__name__)
 
@@ -368,7 +368,7 @@ class Elastic(Session):
     def _await_directive(self, newer_than: int) -> Directive:
         """Wait until the controller or a leader names this worker in a newer generation."""
         assert self.strategy is not None
-        self.reporter.hurry(True)
+        self.reporter.pace(AWAITING)
         while True:
             for directive in (self.reporter.newest, self.strategy.called()):
                 if directive is None or directive.generation <= newer_than:
@@ -423,7 +423,7 @@ class Elastic(Session):
         self.strategy.scale_learning_rate(factor / self.clock.learning_rate_factor)
         self.clock = replace(self.clock, learning_rate_factor=factor)
         self.regrouped = Regrouped(directive.generation, 0.0, max(lost, 0))
-        self.reporter.hurry(False)
+        self.reporter.pace(PROBING if directive.purpose == "probe" else CALM)
         newest = self.reporter.newest
         if newest is not None and newest.generation > directive.generation:
             self._is_directed(newest)

@@ -30,8 +30,9 @@ log = logging.getLogger(__name__)
 
 QUEUE_ROWS = 100_000
 BATCH_ROWS = 1_000
-INTERVAL = 1.0
-HURRY = 0.1
+CALM = 1.0
+PROBING = 0.25
+AWAITING = 0.1
 
 
 class Controller(Protocol):
@@ -79,7 +80,7 @@ class Reporter:
         self.progress = Progress(0, 0, 0, 0.0, {})
         self.note = StepReport(worker, self.progress)
         self.newest: Directive | None = None
-        self.is_hurried = True
+        self.interval = AWAITING
         self.is_closing = False
         self.state = threading.Condition()
         self.thread = threading.Thread(target=self._run, name="scavenger-reporter", daemon=True)
@@ -123,10 +124,10 @@ class Reporter:
             self.note = replace(self.note, refused=generation)
             self.state.notify()
 
-    def hurry(self, is_hurried: bool) -> None:
-        """Report every tenth of a second while something is awaited, else every second."""
+    def pace(self, interval: float) -> None:
+        """Report that often, in seconds, from now on: the answer brings the next Directive."""
         with self.state:
-            self.is_hurried = is_hurried
+            self.interval = interval
             self.state.notify()
 
     def flush(self) -> None:
@@ -147,7 +148,7 @@ class Reporter:
         try:
             while not self._is_done(self._exchange()):
                 with self.state:
-                    self.state.wait(HURRY if self.is_hurried or self.is_closing else INTERVAL)
+                    self.state.wait(AWAITING if self.is_closing else self.interval)
         except Exception:  # the agent adds nothing to the damage: training goes on
             log.exception("reporting stopped; training goes on without the controller")
 

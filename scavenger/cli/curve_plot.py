@@ -8,11 +8,12 @@ from typing import Self
 
 from rich.text import Text
 
-from scavenger.cli.figures import cost_to_target, time_to_target
+from scavenger.cli.figures import cost_to_target, counted, time_to_target
 from scavenger.view import ConfigView, CurveView, PointView
 
 HEIGHT = 14
 MARGIN = 10
+BEYOND = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,11 @@ class Window:
 
     @classmethod
     def around(cls, points: Sequence[PointView]) -> Self:
-        """Return the window that just holds these points."""
-        times, costs = [point.time for point in points], [point.cost for point in points]
-        return cls(min(times), max(times), min(costs), max(costs))
+        """Return the window that holds the feasible points, and what lies just beyond them."""
+        feasible = [point for point in points if not point.violations] or points
+        fastest, slowest = reach([p.time for p in feasible], [p.time for p in points])
+        cheapest, dearest = reach([p.cost for p in feasible], [p.cost for p in points])
+        return cls(fastest, slowest, cheapest, dearest)
 
     def __contains__(self, point: PointView) -> bool:
         is_in_time = self.fastest <= point.time <= self.slowest
@@ -58,6 +61,17 @@ class Window:
         column = share(point.time, self.fastest, self.slowest)
         row = 1 - share(point.cost, self.cheapest, self.dearest)
         return round(row * (height - 1)), round(column * (width - 1))
+
+
+def reach(feasible: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of an axis: what is over a limit by little is shown, by much is not.
+
+    >>> reach([1.0, 2.0], [1.0, 2.0, 2.2, 9.0])
+    (1.0, 2.2)
+    """
+    low, high = min(feasible), max(feasible)
+    furthest = high + BEYOND * (high - low)
+    return low, max(value for value in values if value <= furthest)
 
 
 def share(value: float, low: float, high: float) -> float:
@@ -73,8 +87,7 @@ def plot_curve(curve: CurveView, *, width: int, height: int = HEIGHT) -> Text:
         width: Columns there are, axis included.
         height: Rows of the plane itself.
     """
-    feasible = [point for point in curve.points if not point.violations]
-    window = Window.around(feasible or curve.points)
+    window = Window.around(curve.points)
     seen = [point for point in curve.points if point in window]
     columns = max(width - MARGIN - 2, 10)
     marked = [(mark_of(point, curve), point) for point in seen]
@@ -129,8 +142,9 @@ def time_axis(window: Window, basis: str, columns: int) -> str:
 def legend(marks: Iterable[Mark], hidden: int) -> Text:
     """Explain the shapes that were drawn."""
     drawn = set(marks)
-    text = Text(" " * (MARGIN + 2))
+    margin = " " * (MARGIN + 2)
+    text = Text(margin)
     text.append("  ".join(f"{mark.shape} {mark.meaning}" for mark in MARKS if mark in drawn))
     if hidden:
-        text.append(f"  ({hidden} over limits lie outside)", "dim")
+        text.append(f"\n{margin}{counted(hidden, 'point')} far over a limit not shown", "dim")
     return text

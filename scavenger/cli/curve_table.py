@@ -75,7 +75,7 @@ def point_row(point: PointView, curve: CurveView) -> tuple[str | Text, ...]:
     return (
         str(point.workers),
         str(point.global_batch),
-        "● measured" if point.measured else "◇ predicted",
+        source_of(point),
         milliseconds(step_time),
         number(point.noise),
         number(point.epochs),
@@ -83,6 +83,13 @@ def point_row(point: PointView, curve: CurveView) -> tuple[str | Text, ...]:
         cost_to_target(point.cost, curve.basis),
         note(point, curve),
     )
+
+
+def source_of(point: PointView) -> str:
+    """Say where the iteration time comes from, with the shape it has in the plot."""
+    if point.measured:
+        return "● measured"
+    return "◆ predicted" if point.on_front and not point.violations else "◇ predicted"
 
 
 def note(point: PointView, curve: CurveView) -> Text:

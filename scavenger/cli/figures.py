@@ -59,7 +59,7 @@ def dollars(amount: float | None) -> str:
 def money(value: Money | None) -> str:
     """Write an amount of money in its currency.
 
-    >>> money(Money(amount=Decimal("0.5")))
+    >>> money(Money(amount="0.5"))
     '$0.50'
     """
     if value is None:

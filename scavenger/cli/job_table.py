@@ -34,9 +34,10 @@ ICONS = {
 
 def show_jobs(jobs: Sequence[JobView]) -> RenderableType:
     """Show jobs as a table, one row each."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("ID", no_wrap=True)
-    table.add_column("NAME", no_wrap=True, overflow="ellipsis", max_width=24)
+    # The only column that may give way: all others lose their meaning when they are cut.
+    table.add_column("NAME", overflow="ellipsis", max_width=24)
     table.add_column("PHASE", no_wrap=True)
     table.add_column("CONFIG", no_wrap=True)
     for title in ("DONE", "SPENT", "TIME"):

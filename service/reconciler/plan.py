@@ -121,8 +121,8 @@ def end_by_limit(snapshot: Snapshot) -> Action | None:
         return None
     return Finish(
         Phase.CAPPED,
-        f"max_cost reached: ${snapshot.accrued:.4f} of ${cap:.4f} spent; "
-        "raise limits.max_cost and submit again",
+        f"max_cost reached: ${snapshot.accrued:.4f} of ${cap:.4f} spent, and the rest pays for no "
+        "further second; raise limits.max_cost and submit again",
     )
 
 

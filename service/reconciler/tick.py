@@ -75,16 +75,17 @@ class Reconciler:
         """Compare what should exist with what the provider shows, and finish open intents."""
         with self.engine.connect() as connection:
             machines = [vm for vm in vms.of_job(connection, job) if vm.is_alive]
-        if not machines:
+            found = jobs.find(connection, job)
+        if not machines or found is None:
             return
         shown = {instance.launch_key: instance for instance in self.provider.list()}
         for vm in machines:
-            self._compare(vm, shown.get(vm.launch_key), now)
+            self._compare(found, vm, shown.get(vm.launch_key), now)
 
-    def _compare(self, vm: Vm, instance: Instance | None, now: datetime) -> None:
+    def _compare(self, job: Job, vm: Vm, instance: Instance | None, now: datetime) -> None:
         is_gone = instance is not None and instance.state is InstanceState.GONE
-        if instance is None and vm.state == "intended":
-            self._start(vm, now)
+        if instance is None and vm.state == "intended" and not job.phase.is_final:
+            self._start(job, vm, now)
         elif instance is None or is_gone:
             with self.engine.begin() as connection:
                 vms.gone(connection, vm.id, now)
@@ -112,13 +113,10 @@ class Reconciler:
             say(connection, snapshot.job.id, now, "launch", f"launching {action.why}")
             fresh = vms.of_job(connection, snapshot.job.id)[-action.count :]
         for vm in fresh:
-            self._start(vm, now)
+            self._start(snapshot.job, vm, now)
 
-    def _start(self, vm: Vm, now: datetime) -> None:
+    def _start(self, job: Job, vm: Vm, now: datetime) -> None:
         """Launch one intended machine; the key makes doing it twice harmless."""
-        with self.engine.connect() as connection:
-            job = jobs.find(connection, vm.job)
-        assert job is not None
         try:
             instance = self.provider.launch(self._request(job, vm, now))
         except LaunchRefused as error:
@@ -208,7 +206,7 @@ def record(
             directives.publish(connection, job, directive, now)
             if directive.purpose == "probe":
                 jobs.change_outcome(connection, job, phase=Phase.PROBING, reason=why, search=why)
-            say(connection, job, now, "resize", f"{directive.config}: {why}", config_of(action))
+            say(connection, job, now, "resize", why, config_of(action))
         case Learn(settled, why):
             observations.record(connection, job, booked(snapshot, settled.observation))
             say(connection, job, now, "probe", why, config_of(action))
@@ -225,7 +223,7 @@ def record(
                 choice=why,
             )
             if run.searched:
-                remember(connection, machine, snapshot, run, epochs=None)
+                remember(connection, machine, snapshot, run, None, new_jobs=1)
             say(connection, job, now, "choice", why, config_of(action))
         case Finish():
             finish(connection, machine, snapshot, action)
@@ -248,14 +246,20 @@ def finish(connection: Connection, machine: str, snapshot: Snapshot, action: Fin
     if action.phase is Phase.SUCCEEDED and snapshot.job.chosen is not None:
         decision = snapshot.knowledge.decide()
         if isinstance(decision, Run):
-            remember(connection, machine, snapshot, decision, action.epochs)
+            new_jobs = 0 if decision.searched else 1
+            remember(connection, machine, snapshot, decision, action.epochs, new_jobs)
     say(connection, job, now, str(action.phase), action.why)
 
 
 def remember(
-    connection: Connection, machine: str, snapshot: Snapshot, run: Run, epochs: float | None
+    connection: Connection,
+    machine: str,
+    snapshot: Snapshot,
+    run: Run,
+    epochs: float | None,
+    new_jobs: int,
 ) -> None:
-    """Store the laws for the next job of this signature."""
+    """Store the laws for the next job of this signature; a job counts once."""
     spec, stored = snapshot.job.spec, snapshot.knowledge.stored
     own = snapshot.knowledge.observations
     fresh = StoredModel(
@@ -263,7 +267,7 @@ def remember(
         model=run.model,
         observations=own if run.searched or stored is None else stored.observations,
         epochs_by_target={} if epochs is None else {spec.target_in_words: epochs},
-        jobs=0 if epochs is None else 1,
+        jobs=new_jobs,
     )
     models.store(connection, spec.model.key, models.learned(stored, fresh), snapshot.now)
 

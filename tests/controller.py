@@ -1,0 +1,152 @@
+"""A controller as users run it: a process with its own database, killed and restarted at will."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psutil
+
+from scavenger.view import CurveView, EventView, JobView
+
+T = TypeVar("T")
+
+
+@dataclass
+class Controller:
+    """``python -m service`` in a home of its own."""
+
+    home: Path
+    options: Sequence[str] = ()
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    def __enter__(self) -> Controller:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end_machines()
+        self.stop()
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        (self.home.parent / "controller.log").touch()
+        with open(self.home.parent / "controller.log", "ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "service",
+                    "--home",
+                    self.home,
+                    "--port",
+                    "0",
+                    *self.options,
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        self.wait(self.is_healthy)
+
+    def is_healthy(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log()
+        try:
+            return httpx.get(f"{self.connection['url']}/healthz").is_success
+        except (OSError, ValueError, httpx.HTTPError):
+            return False
+
+    @property
+    def connection(self) -> dict[str, str]:
+        return dict(json.loads((self.home / "connection.json").read_text()))
+
+    def kill(self) -> None:
+        """Kill it as kill -9 does."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(20)
+
+    def log(self) -> str:
+        return (self.home.parent / "controller.log").read_text()[-6000:]
+
+    def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        connection = self.connection
+        headers = {"Authorization": f"Bearer {connection['token']}", **options.pop("headers", {})}
+        return httpx.request(
+            method, connection["url"] + path, headers=headers, timeout=20, **options
+        )
+
+    def submit(self, document: dict[str, Any]) -> str:
+        answer = self.ask("POST", "/v1/jobs", json=document)
+        assert answer.status_code == 201, answer.text
+        return JobView.model_validate_json(answer.text).id
+
+    def job(self, job: str) -> JobView:
+        return JobView.model_validate_json(self.ask("GET", f"/v1/jobs/{job}").text)
+
+    def curve(self, job: str) -> CurveView:
+        return CurveView.model_validate_json(self.ask("GET", f"/v1/jobs/{job}/curve").text)
+
+    def events(self, job: str) -> list[EventView]:
+        page = self.ask("GET", f"/v1/jobs/{job}/events?limit=200").json()
+        return [EventView.model_validate(event) for event in page["events"]]
+
+    def finished(self, job: str, timeout: float = 120) -> JobView:
+        """Wait until a job is final and its machines are gone."""
+
+        def final() -> JobView | None:
+            view = self.job(job)
+            return view if view.phase.is_final and view.workers_alive == 0 else None
+
+        return self.wait(final, timeout)
+
+    def wait(self, condition: Callable[[], T | None | bool], timeout: float = 60) -> T:
+        deadline = time.monotonic() + timeout
+        while not (value := condition()):
+            assert time.monotonic() < deadline, f"waited in vain\n{self.log()}\n{self.machines()}"
+            time.sleep(0.05)
+        return value  # type: ignore[return-value]
+
+    def machines(self) -> str:
+        """What the machines have printed."""
+        logs = sorted((self.home / "machines").glob("*.log"))
+        return "\n".join(f"--- {log.name}\n{log.read_text()[-1500:]}" for log in logs)
+
+    def trainers(self) -> list[psutil.Process]:
+        """The training processes that run now, oldest first."""
+        found = []
+        for file in (self.home / "machines").glob("*.pid"):
+            for process in supervisor_of(file):
+                found += process.children()
+        return sorted(found, key=lambda process: process.create_time())
+
+    def end_machines(self) -> None:
+        """Let no test leave a process behind."""
+        for file in (self.home / "machines").glob("*.pid"):
+            for process in supervisor_of(file):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def supervisor_of(file: Path) -> list[psutil.Process]:
+    """Return the supervisor a pid file names, if it still runs."""
+    try:
+        number = int(file.read_text())
+        process = psutil.Process(number)
+        return [process] if "worker_agent.supervisor" in " ".join(process.cmdline()) else []
+    except (ValueError, psutil.Error):
+        return []

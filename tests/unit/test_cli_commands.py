@@ -1,0 +1,472 @@
+"""The commands, each run against a fake controller that keeps the REST contract."""
+
+import json
+import sys
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+
+import httpx
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from scavenger.cli.demo import leave, perform
+from scavenger.cli.errors import (
+    AmbiguousJob,
+    CommandError,
+    ControllerDied,
+    NeedsAnswer,
+    NoSuchJob,
+    UnusableDocument,
+)
+from scavenger.cli.exit_code import ExitCode, code_of_error, code_of_job
+from scavenger.cli.main import app
+from scavenger.cli.private_controller import await_controller, stop
+from scavenger.cli.reference import pick
+from scavenger.cli.serve import command_of_controller
+from scavenger.cli.sighting import sight
+from scavenger.cli.submit import media_of, read_spec
+from scavenger.cli.terminal import Terminal
+from scavenger.client.client import Client
+from scavenger.client.errors import ClientError, NoToken, Unreachable, refusal
+from scavenger.job import parse_job
+from scavenger.view import Phase
+from tests.unit.test_cli_rendering import DOCUMENT, ID, curve_view, event, job_view, problem
+
+OTHER = "job_019aa0b4c8e5f3d2a72"
+
+
+@dataclass
+class FakeController:
+    """Answers as the controller does; each look at a job shows the next of its states."""
+
+    jobs: dict = field(default_factory=dict)
+    curves: list = field(default_factory=list)
+    submitted: list = field(default_factory=list)
+    cancelled: list = field(default_factory=list)
+    silences: int = 0
+
+    def __call__(self, request):
+        match request.method, request.url.path.split("/")[1:]:
+            case "POST", ["v1", "jobs"]:
+                self.submitted.append(json.loads(request.content))
+                states = self.jobs[list(self.jobs)[len(self.submitted) - 1]]
+                return view(states[0], 201)
+            case "GET", ["v1", "jobs"]:
+                found = [json.loads(states[0].model_dump_json()) for states in self.jobs.values()]
+                return httpx.Response(200, json={"jobs": found, "next_cursor": None})
+            case "GET", ["v1", "models"]:
+                return httpx.Response(200, json={"models": []})
+            case method, ["v1", "jobs", job, *rest] if job in self.jobs:
+                return self.about(method, self.jobs[job], rest, request)
+            case _:
+                return view(problem(404, title="No such job", code="not_found"), 404)
+
+    def about(self, method, states, rest, request):
+        match rest:
+            case []:
+                if self.silences and len(states) == 1:
+                    self.silences -= 1
+                    raise httpx.ConnectError("nobody there")
+                return view(states.pop(0) if len(states) > 1 else states[0])
+            case ["curve"]:
+                return view(self.curves.pop(0) if len(self.curves) > 1 else self.curves[0])
+            case ["events"]:
+                after = int(request.url.params["after"])
+                found = [json.loads(event(n).model_dump_json()) for n in (1, 2) if n > after]
+                return httpx.Response(200, json={"events": found, "next_after": 2})
+            case ["actions", "cancel"] if method == "POST":
+                if states[0].phase.is_final:
+                    title = "The job has ended"
+                    return view(problem(409, title=title, code="conflict_state"), 409)
+                self.cancelled.append(states[0].id)
+                return view(states[0], 202)
+
+
+def view(answer, status=200):
+    return httpx.Response(status, text=answer.model_dump_json())
+
+
+def console():
+    return Console(file=StringIO(), width=100, markup=False, emoji=False, highlight=False)
+
+
+def terminal(controller, pauses=None, **changes):
+    """Return a terminal nobody looks at, whose pauses take no time."""
+    pause = (pauses if pauses is not None else []).append
+
+    def connect():
+        return Client("http://127.0.0.1:1", "t", transport=httpx.MockTransport(controller))
+
+    return Terminal(console(), console(), connect, pause)
+
+
+def run(controller, *arguments):
+    """Run a command; returns exit code, data and chatter."""
+    desk = terminal(controller)
+    result = CliRunner().invoke(app, list(arguments), obj=desk)
+    unexpected = result.exception
+    if unexpected is not None and not isinstance(unexpected, SystemExit):
+        raise unexpected
+    chatter = desk.chatter.file.getvalue() + result.stderr
+    return result.exit_code, desk.data.file.getvalue() + result.stdout, chatter
+
+
+def one(*states):
+    return FakeController({ID: list(states or (job_view(),))}, [curve_view()])
+
+
+@pytest.fixture
+def document(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(DOCUMENT.replace(", directory: /srv/digits", ""))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("phase", "changes", "code"),
+    [
+        (Phase.SUCCEEDED, {}, 0),
+        (Phase.FAILED, {"worker_exit_code": 1, "reason": "worker-2 exited with code 1"}, 10),
+        (Phase.FAILED, {"worker_exit_code": 1, "reason": "rlimit: over the limit"}, 10),
+        (Phase.FAILED, {"worker_exit_code": 0, "reason": "ended; raise target.max_epochs"}, 10),
+        (Phase.FAILED, {"reason": "no configuration meets the limits; the nearest …"}, 7),
+        (Phase.FAILED, {"reason": "24 machines were needed where 16 are allowed"}, 10),
+        (Phase.CAPPED, {"reason": "max_cost reached; raise limits.max_cost"}, 8),
+        (Phase.CANCELLED, {}, 11),
+    ],
+)
+def test_a_job_ends_with_its_exit_code(phase, changes, code):
+    ended = job_view(phase, **changes)
+    assert code_of_job(ended) == code
+    assert run(one(job_view(), ended), "watch", ID)[0] == code
+    assert run(one(job_view(), ended), "watch", ID, "-o", "json")[0] == code
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if not phase.is_final])
+def test_a_job_that_goes_on_has_no_exit_code(phase):
+    with pytest.raises(ValueError, match="has not ended"):
+        code_of_job(job_view(phase))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (refusal(problem(422)), 2),
+        (UnusableDocument("job.yaml", []), 2),
+        (AmbiguousJob("x", []), 2),
+        (NeedsAnswer("?", "--yes"), 2),
+        (NoToken(), 4),
+        (refusal(problem(401)), 4),
+        (refusal(problem(403)), 4),
+        (refusal(problem(404)), 5),
+        (NoSuchJob("x"), 5),
+        (refusal(problem(409)), 6),
+        (Unreachable("", ""), 20),
+        (refusal(problem(500)), 21),
+        (ControllerDied("", ""), 21),
+        (ClientError(), 21),
+        (CommandError(), 1),
+    ],
+)
+def test_an_error_ends_with_its_exit_code(error, code):
+    assert code_of_error(error) == code
+
+
+def test_usage_errors_end_with_2():
+    assert run(one(), "list", "--no-such-option")[0] == 2
+    assert run(one(), "no-such-command")[0] == 2
+    assert run(one(), "show")[0] == 2
+
+
+COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
+
+
+def test_the_tree_is_complete():
+    expected = "cancel curve demo events list models serve show submit watch"
+    assert expected.split() == COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_has_an_example(command):
+    code, data, _ = run(one(), command, "--help")
+    assert code == 0
+    assert f"Example: scavenger {command}" in data
+
+
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["show", ID], ["curve", ID], ["events", ID], ["models"]]
+)
+def test_read_commands_write_the_view_as_json(arguments):
+    code, data, chatter = run(one(), *arguments, "-o", "json")
+    assert code == 0
+    assert isinstance(json.loads(data), dict)
+    assert "{" not in chatter
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["list"], ID),
+        (["show", "latest"], "searched: 4 probes"),
+        (["curve", "digits"], "★ knee · ✔ chosen"),
+        (["events", "a71"], "probe 3 of 4"),
+        (["events", ID, "--follow"], "probe 3 of 4"),
+    ],
+)
+def test_read_commands_write_tables(arguments, expected):
+    code, data, _ = run(one(job_view(), job_view(Phase.SUCCEEDED)), *arguments)
+    assert code == 0
+    assert expected in data
+
+
+def test_an_empty_list_writes_nothing_but_says_what_to_do():
+    code, data, chatter = run(FakeController(), "list")
+    assert (code, data) == (0, "")
+    assert "scavenger submit" in chatter
+
+
+def test_nobody_there_says_how_to_start_a_controller():
+    def answer(request):
+        raise httpx.ConnectError("Connection refused")
+
+    code, data, chatter = run(answer, "list")
+    assert (code, data) == (20, "")
+    assert "start it with: scavenger serve" in chatter
+
+
+def test_a_job_is_submitted_with_the_directory_of_its_file(document):
+    controller = one()
+    code, data, chatter = run(controller, "submit", str(document), "--name", "again")
+    assert (code, data) == (0, f"{ID}\n")
+    assert f"Next: scavenger watch {ID}" in chatter
+    assert "16 configurations" in chatter
+    (sent,) = controller.submitted
+    assert sent["run"]["directory"] == str(document.parent)
+    assert sent["name"] == "again"
+
+
+@pytest.mark.parametrize("flag", ["--watch", "--wait"])
+def test_submitting_can_end_as_the_job_does(document, flag):
+    failed = job_view(Phase.FAILED, worker_exit_code=3, reason="worker-1 exited with code 3")
+    code, data, chatter = run(one(job_view(), failed), "submit", str(document), flag)
+    assert code == 10
+    assert data.startswith(f"{ID}\n")
+    assert "worker-1 exited with code 3" in chatter
+
+
+def test_a_bad_document_is_never_sent(document):
+    document.write_text("limits: 3\nprice: 1\n")
+    controller = one()
+    code, data, chatter = run(controller, "submit", str(document))
+    assert (code, data, controller.submitted) == (2, "", [])
+    assert "job.yaml:1:1: limits: " in "".join(chatter.split("\n"))
+    assert "job.yaml:2:1: price: " in "".join(chatter.split("\n"))
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b""])
+def test_an_unreadable_file_is_a_bad_document(tmp_path, content):
+    path = tmp_path / "job.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UnusableDocument):
+        read_spec(path)
+
+
+def test_a_bad_name_is_refused_here(document):
+    with pytest.raises(UnusableDocument, match="--name"):
+        read_spec(document, "No Name")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "media"),
+    [
+        ("a.json", "", "json"),
+        ("a.YML", "{}", "yaml"),
+        ("a.yaml", "", "yaml"),
+        ("job", ' {"a": 1}', "json"),
+        ("job", "a: 1", "yaml"),
+    ],
+)
+def test_media_follow_from_the_name_or_the_text(name, text, media):
+    assert media_of(Path(name), text) == media
+
+
+@pytest.mark.parametrize(
+    ("reference", "found"),
+    [
+        ("latest", ID),
+        (ID, ID),
+        (OTHER, OTHER),
+        ("digits", ID),
+        ("older", OTHER),
+        ("a72", OTHER),
+        ("2a71", ID),
+    ],
+)
+def test_a_job_goes_by_many_names(reference, found):
+    jobs = [job_view(), job_view(id=OTHER, name="older"), job_view(id="job_X", name="digits")]
+    assert pick(jobs, reference).id == found
+
+
+def test_a_beginning_of_several_ids_is_ambiguous():
+    jobs = [job_view(), job_view(id=OTHER)]
+    with pytest.raises(AmbiguousJob) as caught:
+        pick(jobs, "019aa")
+    assert caught.value.candidates == (ID, OTHER)
+    with pytest.raises(NoSuchJob):
+        pick(jobs, "nothing")
+    assert run(one(), "show", "job_no")[0] == 5
+
+
+def test_cancelling_needs_an_answer_or_yes():
+    controller = one()
+    code, _, chatter = run(controller, "cancel", ID)
+    assert code == 2
+    assert "pass --yes" in chatter
+    assert controller.cancelled == []
+    assert run(controller, "cancel", "digits", "--yes")[:2] == (0, f"{ID}\n")
+    assert controller.cancelled == [ID]
+
+
+def test_what_has_ended_cannot_be_cancelled():
+    assert run(one(job_view(Phase.SUCCEEDED)), "cancel", ID)[0] == 6
+
+
+def test_watching_writes_a_line_per_change_and_says_how_it_ended():
+    states = [job_view(), job_view(), job_view(elapsed=22), job_view(Phase.SUCCEEDED)]
+    code, data, chatter = run(one(*states), "watch", ID)
+    assert code == 0
+    assert data.count("training") == 1
+    assert data.count("succeeded") == 1
+    assert data.count("probe 3 of 4") == 2
+    assert f"Next: scavenger curve {ID}" in chatter
+
+
+def test_leaving_a_watched_job_leaves_it_running():
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    controller = one(job_view(), job_view())
+    desk = terminal(controller)
+    desk = Terminal(desk.data, desk.chatter, desk.connect, interrupt)
+    result = CliRunner().invoke(app, ["watch", ID], obj=desk)
+    assert result.exit_code == 130
+    assert f"{ID} goes on" in desk.chatter.file.getvalue()
+    assert controller.cancelled == []
+
+
+def test_a_controller_that_restarts_is_waited_for():
+    controller = one(job_view(), job_view(Phase.SUCCEEDED))
+    controller.silences = 3
+    pauses = []
+    desk = terminal(controller, pauses)
+    seen = list(sight(desk.connect(), ID, desk.pause))
+    assert [sighting.is_stale for sighting in seen] == [False, True, True, True, False]
+    assert sum(len(sighting.fresh) for sighting in seen) == 2
+    assert len(pauses) == 4
+
+
+def test_a_controller_that_stays_away_is_given_up():
+    controller = one(job_view(), job_view(Phase.SUCCEEDED))
+    controller.silences = 1000
+    pauses = []
+    desk = terminal(controller, pauses)
+    with pytest.raises(Unreachable):
+        list(sight(desk.connect(), ID, desk.pause))
+    assert 25 <= sum(pauses) <= 35
+
+
+def test_a_terminal_gets_a_picture():
+    desk = terminal(one(job_view(), job_view(Phase.SUCCEEDED)))
+    screen = Console(file=StringIO(), width=100, force_terminal=True, _environ={"TERM": "xterm"})
+    result = CliRunner().invoke(
+        app, ["watch", ID], obj=Terminal(screen, desk.chatter, desk.connect, desk.pause)
+    )
+    assert result.exit_code == 0
+    assert "8.2 of ≈12.5 epochs" in screen.file.getvalue()
+
+
+def test_serving_passes_its_options_on():
+    python = [sys.executable, "-m", "service"]
+    assert command_of_controller(port=None, home=None) == python
+    options = command_of_controller(port=0, home=Path("/srv/data"))
+    assert options == [*python, "--port", "0", "--home", "/srv/data"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "curves", "code"),
+    [
+        (Phase.SUCCEEDED, Phase.SUCCEEDED, [curve_view(), curve_view(probes=[])], 0),
+        (Phase.SUCCEEDED, Phase.SUCCEEDED, [curve_view(), curve_view()], 1),
+        (Phase.SUCCEEDED, Phase.CAPPED, [curve_view(), curve_view(probes=[])], 8),
+        (Phase.CANCELLED, Phase.SUCCEEDED, [curve_view()], 11),
+    ],
+)
+def test_the_demo_succeeds_only_if_both_jobs_do_and_the_second_does_not_search(
+    first, second, curves, code
+):
+    jobs = {
+        ID: [job_view(), job_view(first)],
+        OTHER: [job_view(id=OTHER), job_view(second, id=OTHER)],
+    }
+    controller = FakeController(jobs, curves)
+    desk = terminal(controller)
+    assert perform(desk, desk.connect(), parse_job(DOCUMENT)) == code
+    assert controller.cancelled == []
+    assert "While it trained, 4 probes" in desk.data.file.getvalue()
+
+
+def test_leaving_the_demo_early_ends_its_job_and_waits_for_its_workers():
+    controller = one(job_view(), job_view(), job_view(Phase.CANCELLED))
+    pauses = []
+    desk = terminal(controller, pauses)
+    leave(desk, desk.connect(), [ID])
+    assert controller.cancelled == [ID]
+    assert len(pauses) <= 2
+
+
+class Ended:
+    """A process that is over."""
+
+    returncode = 1
+
+    def poll(self):
+        return self.returncode
+
+
+def test_a_controller_that_does_not_come_up_is_reported_with_its_last_lines(tmp_path):
+    (tmp_path / "controller.log").write_text("a\nthe database cannot run\n")
+    with pytest.raises(ControllerDied, match="exit code 1") as caught:
+        await_controller(Ended(), tmp_path, None, lambda _: None)
+    assert "the database cannot run" in caught.value.tail
+    assert code_of_error(caught.value) == ExitCode.SERVER
+
+
+class Stubborn:
+    """A process that ends only when it is killed."""
+
+    def __init__(self):
+        self.calls = []
+        self.is_over = False
+
+    def terminate(self):
+        self.calls.append("terminate")
+
+    def wait(self, timeout=None):
+        if timeout is not None:
+            raise KeyboardInterrupt
+
+    def poll(self):
+        return 0 if self.is_over else None
+
+    def kill(self):
+        self.calls.append("kill")
+        self.is_over = True
+
+
+def test_a_controller_that_does_not_stop_is_killed():
+    process = Stubborn()
+    stop(process)
+    assert process.calls == ["terminate", "kill"]

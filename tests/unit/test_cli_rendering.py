@@ -1,0 +1,595 @@
+"""What the command line shows, from hand-made views, as text of 100 columns."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from scavenger.cli.curve_plot import MARKS, plot_curve
+from scavenger.cli.curve_table import show_curve
+from scavenger.cli.demo_story import tell_first_job, tell_second_job
+from scavenger.cli.error_report import report_error, report_outcome, show_report
+from scavenger.cli.errors import (
+    AmbiguousJob,
+    ControllerDied,
+    NeedsAnswer,
+    NoSuchJob,
+    UnusableDocument,
+)
+from scavenger.cli.event_table import show_event, show_events
+from scavenger.cli.job_table import ICONS, show_job, show_jobs
+from scavenger.cli.live import landmark, show_change, show_live
+from scavenger.cli.model_table import show_models
+from scavenger.cli.plan_summary import show_plan
+from scavenger.client.errors import NoToken, Unreachable, refusal
+from scavenger.errors import Problem
+from scavenger.job import parse_job
+from scavenger.view import (
+    ConfigView,
+    CostView,
+    CurveView,
+    ErrorDetail,
+    EventView,
+    IndicatorsView,
+    JobView,
+    LawsView,
+    Money,
+    Phase,
+    PointView,
+    ProbeView,
+    ProblemView,
+    ProgressView,
+    ResizeView,
+    StoredModelList,
+    StoredModelView,
+)
+
+NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
+ID = "job_019aa0b4c8e5f3d2a71"
+LAWS = LawsView(
+    compute_fixed=0.002,
+    compute_per_sample=0.00011,
+    sync_fixed=0.0012,
+    sync_per_worker=0.0007,
+    noise_scale=410.0,
+    critical_batch=520.0,
+    mean_relative_error=0.034,
+)
+DOCUMENT = """\
+name: digits
+model: {key: digits/mlp, dataset_size: 1500}
+target: {metric: accuracy, goal: 0.97, max_epochs: 120, at_batch: 32}
+limits: {workers: 1..4, batch: 32..256, max_cost: 0.05 USD, max_time: 3m}
+price: 0.13402 USD/h
+run: {command: [python, train.py], directory: /srv/digits}
+"""
+
+
+def config(workers, global_batch):
+    return ConfigView(workers=workers, global_batch=global_batch)
+
+
+def money(amount):
+    return Money(amount=Decimal(amount))
+
+
+def point(workers, global_batch, **changes):
+    """Return the point the laws predict."""
+    compute = LAWS.compute_fixed + LAWS.compute_per_sample * global_batch / workers
+    sync = LAWS.sync_fixed + LAWS.sync_per_worker * workers if workers > 1 else 0.0
+    epochs = 11.0 * (1 + global_batch / LAWS.critical_batch)
+    time = epochs * 1500 / global_batch * (compute + sync)
+    fields = {
+        "workers": workers,
+        "global_batch": global_batch,
+        "noise": workers * (global_batch / workers + 410) / (global_batch + 410),
+        "epochs": epochs,
+        "compute_time": compute,
+        "sync_time": sync,
+        "step_time": compute + sync,
+        "measured_step_time": None,
+        "time": time,
+        "cost": time * workers * 0.13402 / 3600,
+        "measured": False,
+        "on_front": False,
+        "violations": [],
+    }
+    return PointView(**(fields | changes))
+
+
+def probe(workers, global_batch, **changes):
+    predicted = point(workers, global_batch)
+    fields = {
+        "workers": workers,
+        "global_batch": global_batch,
+        "noise": predicted.noise,
+        "noise_scale": 410.0,
+        "compute_time": predicted.compute_time,
+        "sync_time": predicted.sync_time,
+        "iterations": 40,
+        "seconds": 2.4,
+        "cost": 2.4 * workers * 0.13402 / 3600,
+        "settled_at": NOON,
+    }
+    return ProbeView(**(fields | changes))
+
+
+def resize(generation, before, after, **changes):
+    fields = {
+        "generation": generation,
+        "before": before,
+        "after": after,
+        "pause": 0.021,
+        "iterations_lost": 0,
+        "why": f"probe {generation} of 4",
+        "at": NOON,
+    }
+    return ResizeView(**(fields | changes))
+
+
+CORNERS = ((1, 32), (1, 256), (4, 256), (4, 32))
+
+
+def curve_view(**changes):
+    points = [
+        point(k, b, measured=(k, b) in CORNERS, measured_step_time=None)
+        for k in (1, 2, 3, 4)
+        for b in (32, 64, 128, 256)
+    ]
+    points = [
+        p.model_copy(
+            update={
+                "on_front": not any(
+                    q.time <= p.time and q.cost <= p.cost and q != p for q in points
+                ),
+                "violations": ["takes 3.5 s, more than 3.2 s"] if p.time > 3.2 else [],
+                "measured_step_time": p.step_time * 1.01 if p.measured else None,
+            }
+        )
+        for p in points
+    ]
+    resizes = [
+        resize(1, None, config(1, 32)),
+        *(
+            resize(n + 2, config(*CORNERS[n]), config(*CORNERS[n + 1]))
+            for n in range(len(CORNERS) - 1)
+        ),
+        resize(5, config(4, 32), config(2, 256), why="after 4 probes: K=2 B=256, the knee"),
+    ]
+    fields = {
+        "basis": "total",
+        "objective": "knee",
+        "why": "after 4 probes: K=2 B=256, the knee: 1.5× faster than the cheapest",
+        "source": "fitted to 4 probes of this job",
+        "laws": LAWS,
+        "points": points,
+        "front": [config(p.workers, p.global_batch) for p in points if p.on_front],
+        "knee": config(2, 256),
+        "fastest": config(4, 256),
+        "cheapest": config(1, 256),
+        "start": config(1, 32),
+        "current": config(2, 256),
+        "chosen": config(2, 256),
+        "probes": [probe(*corner) for corner in CORNERS],
+        "resizes": resizes,
+    }
+    return CurveView(**(fields | changes))
+
+
+def job_view(phase=Phase.TRAINING, **changes):
+    is_final = phase.is_final
+    fields = {
+        "id": ID,
+        "name": "digits",
+        "model_key": "digits/mlp",
+        "phase": phase,
+        "reason": "training on K=2 B=256",
+        "worker_exit_code": None,
+        "target": config(2, 256),
+        "applied": config(2, 256),
+        "generation": 5,
+        "workers_alive": 0 if is_final else 2,
+        "search": "searched: 4 probes",
+        "progress": ProgressView(
+            iteration=812,
+            epochs=8.2,
+            expected_epochs=12.5,
+            max_epochs=120,
+            metrics={"accuracy": 0.9534, "loss": 0.211},
+        ),
+        "indicators": IndicatorsView(
+            noise=1.61, noise_scale=410, compute_time=0.0161, sync_time=0.0026, step_time=0.0187
+        ),
+        "cost": CostView(
+            accrued=money("0.001234"),
+            search=money("0.000410"),
+            cap=money("0.05"),
+            forecast=money("0.0031"),
+        ),
+        "elapsed": 21.4,
+        "created_at": NOON,
+        "finished_at": NOON + timedelta(seconds=21) if is_final else None,
+        "spec": {},
+    }
+    return JobView(**(fields | changes))
+
+
+def event(sequence=1, message="K=4 B=256: probe 3 of 4", kind="resize"):
+    at = NOON + timedelta(seconds=sequence)
+    return EventView(sequence=sequence, at=at, kind=kind, message=message, data={})
+
+
+def text(renderable, width=100):
+    """Render to plain text, without the spaces that end lines."""
+    console = Console(
+        file=StringIO(), width=width, markup=False, emoji=False, highlight=False, no_color=True
+    )
+    console.print(renderable)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def unknown_everything():
+    """Return a job and a curve of which as little is known as the views allow."""
+    nothing = {"noise": None, "noise_scale": None}
+    job = job_view(
+        Phase.PENDING,
+        target=None,
+        applied=None,
+        progress=ProgressView(
+            iteration=0, epochs=0, expected_epochs=None, max_epochs=120, metrics={}
+        ),
+        indicators=IndicatorsView(**nothing, compute_time=0, sync_time=0, step_time=0),
+        cost=CostView(accrued=money("0"), search=money("0"), cap=None, forecast=None),
+        search="",
+    )
+    strange = LAWS.model_copy(update={"noise_scale": None, "critical_batch": None})
+    not_a_number = float("nan")
+    curve = curve_view(
+        laws=strange,
+        points=[point(1, 32, noise=None, epochs=not_a_number, step_time=not_a_number)],
+        probes=[probe(1, 32, **nothing)],
+        resizes=[resize(1, None, config(1, 32), pause=None, iterations_lost=None)],
+        knee=None,
+        chosen=None,
+        current=None,
+    )
+    return job, curve
+
+
+def test_a_curve_shows_points_laws_and_the_choice():
+    shown = text(show_curve(curve_view(), width=100))
+    assert shown == CURVE
+
+
+def test_the_live_view_shows_everything_that_matters():
+    shown = text(show_live(job_view(), [event(19), event(20)], width=100))
+    assert shown == LIVE
+
+
+def test_the_demo_tells_its_story():
+    job = job_view(Phase.SUCCEEDED, reason="target accuracy >= 0.97 reached after 12.4 epochs")
+    assert text(tell_first_job(job, curve_view(), width=100)) == FIRST_STORY
+
+
+def test_the_demo_tells_that_the_second_job_needs_no_search():
+    first = job_view(Phase.SUCCEEDED)
+    second = job_view(
+        Phase.SUCCEEDED,
+        elapsed=9.8,
+        reason="target accuracy >= 0.97 reached after 12.1 epochs",
+        search="no search: model of 1 earlier job: K=2 B=256, the knee",
+        cost=CostView(
+            accrued=money("0.000702"), search=money("0"), cap=money("0.05"), forecast=None
+        ),
+    )
+    curves = curve_view(), curve_view(probes=[], resizes=[])
+    assert text(tell_second_job(first, second, *curves)) == SECOND_STORY
+
+
+def test_jobs_fit_a_narrow_terminal():
+    shown = text(show_jobs([job_view(phase) for phase in Phase]), width=100)
+    assert len(shown.splitlines()) == 1 + len(Phase)
+    narrow = text(show_jobs([job_view(name="a-very-long-name-of-a-job")]), width=80)
+    assert all(len(line) <= 80 for line in narrow.splitlines())
+    assert ID in narrow
+
+
+def test_every_phase_has_a_shape_of_its_own():
+    assert set(ICONS) == set(Phase)
+    assert len({shape for shape, _ in ICONS.values()}) == len(Phase)
+    assert len({mark.shape for mark in MARKS}) == len(MARKS)
+
+
+def test_a_job_in_detail_names_its_money():
+    shown = text(show_job(job_view()))
+    assert "$0.00123 spent, $0.000410 of it searching · cap $0.0500 · ≈$0.00310 in the end" in shown
+    assert "γ 1.61 · φ 410 samples" in shown
+
+
+def test_what_is_unknown_is_a_dash_and_never_not_a_number():
+    job, curve = unknown_everything()
+    shown = "\n".join(
+        text(renderable)
+        for renderable in (
+            show_job(job),
+            show_jobs([job]),
+            show_live(job, [], width=100, is_stale=True),
+            show_change(job),
+            show_curve(curve, width=100),
+            show_curve(curve.model_copy(update={"points": []}), width=100),
+            tell_first_job(job, curve, width=100),
+            tell_first_job(job, curve.model_copy(update={"points": [], "probes": []}), width=100),
+            tell_second_job(job, job, curve, curve),
+        )
+    )
+    assert "nan" not in shown.lower()
+    assert "None" not in shown
+
+
+def test_a_relative_curve_shows_no_dollars_and_no_seconds():
+    relative = curve_view(basis="relative")
+    shown = text(plot_curve(relative, width=80))
+    assert "$" not in shown
+    assert "×" in shown
+    assert "epochs to target are not known yet" in text(show_curve(relative, width=80))
+
+
+def test_the_plot_shows_feasible_points_in_full_and_counts_the_others():
+    points = [point(1, 32), point(2, 64), point(1, 64, time=1e6, violations=["too slow"])]
+    shown = text(plot_curve(curve_view(points=points, knee=None), width=80))
+    assert "1 point far over a limit not shown" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_a_plot_of_infeasible_points_only_shows_them():
+    shown = text(plot_curve(curve_view(points=[point(3, 64, violations=["too slow"])]), width=80))
+    assert "✕ over a limit" in shown
+
+
+def test_a_long_curve_hides_what_does_not_matter():
+    many = curve_view(points=[point(1, 32 + b, on_front=b == 0) for b in range(40)])
+    assert "--all shows them" in text(show_curve(many, width=100))
+    assert "--all" not in text(show_curve(many, width=100, is_complete=True))
+
+
+def test_words_of_others_neither_style_nor_steer():
+    shown = text(show_event(event(message="[bold]K[/bold] \x1b[2J :smile:")))
+    assert "[bold]K[/bold] \\x1b[2J :smile:" in shown
+
+
+def test_events_count_from_the_start_or_show_the_time_of_day():
+    assert text(show_events([event(3)])).startswith("12:00:03")
+    assert text(show_events([event(3)], since=NOON)).startswith("   +3.0s")
+
+
+def test_a_line_is_written_for_a_change_only():
+    before = job_view()
+    later = job_view(elapsed=22.0, generation=6)
+    moved = job_view(applied=config(4, 256))
+    assert landmark(before) == landmark(later) != landmark(moved)
+
+
+def test_models_name_their_targets():
+    model = StoredModelView(
+        model_key="digits/mlp",
+        signature="x",
+        laws=LAWS,
+        reference_batch=32,
+        epochs_to_target={"accuracy >= 0.97": 12.4},
+        jobs=2,
+        updated_at=NOON,
+    )
+    shown = text(show_models(StoredModelList(models=[model])))
+    assert "accuracy >= 0.97: 12.4 (at batch 32)" in shown
+
+
+def test_a_plan_names_space_search_and_cap():
+    shown = text(show_plan(parse_job(DOCUMENT)))
+    assert "16 configurations: K 1–4, B 32–256" in shown
+    assert "auto: a stored model if one fits, or else probes of 4 corners" in shown
+    assert "0.05 USD · 3m00s · one worker costs 0.13402 USD/h" in shown
+
+
+def problem(status, **changes):
+    fields = {
+        "type": "about:blank",
+        "title": "The document cannot be used",
+        "status": status,
+        "detail": "",
+        "code": "validation",
+    }
+    return ProblemView(**(fields | changes))
+
+
+DETAIL = ErrorDetail(pointer="/limits/workers", message="write e.g. 1..4", line=3, column=9)
+
+REPORTS = [
+    (
+        Unreachable("http://127.0.0.1:8321", "Connection refused"),
+        ["✗ No controller answers at http://127.0.0.1:8321", "start it with: scavenger serve"],
+    ),
+    (NoToken("no token is known for http://x"), ["set SCAVENGER_TOKEN, or pass --token"]),
+    (
+        UnusableDocument("job.yaml", [Problem("limits", "is missing", 3, 9), Problem("", "bad")]),
+        [
+            "✗ job.yaml cannot be used: 2 problems",
+            "  job.yaml:3:9: limits: is missing",
+            "  job.yaml: bad",
+        ],
+    ),
+    (
+        refusal(problem(422, errors=[DETAIL], request_id="req_1")),
+        ["✗ The document cannot be used", "line 3, column 9: /limits/workers: write", "req_1"],
+    ),
+    (refusal(problem(401)), ["connection.json"]),
+    (refusal(problem(404)), ["scavenger list"]),
+    (refusal(problem(409, detail="it has ended")), ["it has ended", "scavenger show JOB"]),
+    (refusal(problem(500)), ["read what the controller logged"]),
+    (NoSuchJob("x"), ["✗ No job goes by x", "scavenger list"]),
+    (AmbiguousJob("01", ["job_01A", "job_01B"]), ["2 jobs go by 01", "job_01A", "write more"]),
+    (NeedsAnswer("End it?", "--yes"), ["End it?", "pass --yes"]),
+    (ControllerDied("it ended", "cannot listen"), ["✗ it ended", "cannot listen"]),
+]
+
+
+@pytest.mark.parametrize(("error", "expected"), REPORTS)
+def test_a_report_says_what_happened_and_what_to_do(error, expected):
+    shown = text(show_report(report_error(error)))
+    assert [part for part in expected if part not in shown] == []
+    assert "You can" in shown
+
+
+def test_a_failed_job_is_reported_with_its_place_and_its_last_lines():
+    why = "worker-2 exited with code 1; its last lines:\nTraceback\nValueError: [x]"
+    job = job_view(Phase.FAILED, reason=why, worker_exit_code=1)
+    shown = text(show_report(report_outcome(job)))
+    assert shown.splitlines()[0] == f"✗ Job digits ({ID}) failed"
+    assert "ValueError: [x]" in shown
+    assert "K=2 B=256 · iteration 812 · worker's exit code 1 · $0.00123 spent" in shown
+
+
+# SNAPSHOTS
+CURVE = """\
+cost to target
+ $0.000396 ┤                                                                                       ✕
+           ┤
+           ┤
+           ┤                                      ◇
+           ┤
+           ┤
+           ┤                                    ◇                                                ✕
+           ┤          ◇
+           ┤
+           ┤●            ◇
+           ┤      ◆                                   ◇
+           ┤                     ★ ◇
+           ┤                                                               ●   ●
+$0.0000962 ┤                                                   ◆◇
+           └────────────────────────────────────────────────────────────────────────────────────────
+            1.3s                                 time to target                                 3.5s
+            ✕ over a limit  ◇ predicted  ◆ predicted, on the front  ● measured  ★ knee
+            1 point far over a limit not shown
+
+K    B  SOURCE             τ     γ  e(B)  TIME        COST  NOTE
+4  256  ● measured   13.2 ms  2.85  16.4  1.3s   $0.000187  fastest · front
+3  256  ◆ predicted  14.7 ms  2.23  16.4  1.4s   $0.000158  front
+4  128  ◇ predicted  9.52 ms  3.29  13.7  1.5s   $0.000228
+3  128  ◇ predicted  9.99 ms  2.52  13.7  1.6s   $0.000179
+2  256  ◆ predicted  18.7 ms  1.62  16.4  1.8s   $0.000134  ★ knee · ✔ chosen · ▣ current · front
+2  128  ◇ predicted  11.6 ms  1.76  13.7  1.9s   $0.000139
+3   64  ◇ predicted  7.65 ms  2.73  12.4  2.2s   $0.000247
+4   64  ◇ predicted  7.76 ms  3.59  12.4  2.2s   $0.000335
+2   64  ◇ predicted  8.12 ms  1.86  12.4  2.4s   $0.000175
+1  128  ◆ predicted  16.1 ms     1  13.7  2.6s  $0.0000962  front
+1   64  ◇ predicted  9.04 ms     1  12.4  2.6s  $0.0000974
+1  256  ● measured   30.5 ms     1  16.4  2.9s   $0.000108  cheapest
+1   32  ● measured   5.58 ms     1  11.7  3.0s   $0.000112  start
+2   32  ◇ predicted  6.36 ms  1.93  11.7  3.5s   $0.000259  ✕ takes 3.5 s, more than 3.2 s
+3   32  ◇ predicted  6.47 ms  2.86  11.7  3.5s   $0.000396  ✕ takes 3.5 s, more than 3.2 s
+4   32  ● measured   6.95 ms  3.78  11.7  3.8s   $0.000561  ✕ takes 3.5 s, more than 3.2 s
+
+  compute    2 ms + 0.11 ms × b, with b = B / K samples per worker
+  sync       1.2 ms + 0.7 ms × K, for K above 1
+  epochs     e(B) = 11 × (1 + B / 520)
+  noise      γ = K × (b + φ) / (B + φ), with φ = 410 samples
+  error      iteration times ±3.4 %
+  source     fitted to 4 probes of this job
+  objective  knee
+  chosen     K=2 B=256
+  why        after 4 probes: K=2 B=256, the knee: 1.5× faster than the cheapest"""
+LIVE = """\
+job_019aa0b4c8e5f3d2a71  digits  ▶ training  21.4s
+  search     searched: 4 probes
+  runs       K=2 B=256 · generation 5 · 2 alive
+  progress   ████████████████████░░░░░░░░░░ 66 %  8.2 of ≈12.5 epochs (at most 120) · iteration 812
+  metrics    accuracy 0.953 · loss 0.211
+  noise      γ 1.61 · φ 410 samples
+  iteration  █████████▒ τ 18.7 ms = compute 16.1 ms + sync 2.6 ms
+  cost       $0.00123 spent, $0.000410 of it searching · cap $0.0500 · ≈$0.00310 in the end
+
+  +19.0s  resize     K=4 B=256: probe 3 of 4
+  +20.0s  resize     K=4 B=256: probe 3 of 4"""
+FIRST_STORY = """\
+
+1  While it trained, 4 probes of 16 choices took 9.6s and $0.000893
+K    B     γ    φ  COMPUTE  SYNC  ITERATIONS  TIME        COST
+1   32     1  410  5.52 ms  0 ms          40  2.4s  $0.0000893
+1  256     1  410  30.2 ms  0 ms          40  2.4s  $0.0000893
+4  256  2.85  410  9.04 ms  4 ms          40  2.4s   $0.000357
+4   32  3.78  410  2.88 ms  4 ms          40  2.4s   $0.000357
+
+2  What was measured gives laws, and the laws a curve of cost and time
+  compute  2 ms + 0.11 ms × b, with b = B / K samples per worker
+  sync     1.2 ms + 0.7 ms × K, for K above 1
+  epochs   e(B) = 11 × (1 + B / 520)
+  noise    γ = K × (b + φ) / (B + φ), with φ = 410 samples
+  error    iteration times ±3.4 %
+
+cost to target
+ $0.000396 ┤                                                                                       ✕
+           ┤
+           ┤
+           ┤                                      ◇
+           ┤
+           ┤
+           ┤                                    ◇                                                ✕
+           ┤          ◇
+           ┤
+           ┤●            ◇
+           ┤      ◆                                   ◇
+           ┤                     ★ ◇
+           ┤                                                               ●   ●
+$0.0000962 ┤                                                   ◆◇
+           └────────────────────────────────────────────────────────────────────────────────────────
+            1.3s                                 time to target                                 3.5s
+            ✕ over a limit  ◇ predicted  ◆ predicted, on the front  ● measured  ★ knee
+            1 point far over a limit not shown
+
+K    B  SOURCE             τ     γ  e(B)  TIME        COST  NOTE
+4  256  ● measured   13.2 ms  2.85  16.4  1.3s   $0.000187  fastest · front
+3  256  ◆ predicted  14.7 ms  2.23  16.4  1.4s   $0.000158  front
+4  128  ◇ predicted  9.52 ms  3.29  13.7  1.5s   $0.000228
+3  128  ◇ predicted  9.99 ms  2.52  13.7  1.6s   $0.000179
+2  256  ◆ predicted  18.7 ms  1.62  16.4  1.8s   $0.000134  ★ knee · ✔ chosen · ▣ current · front
+2  128  ◇ predicted  11.6 ms  1.76  13.7  1.9s   $0.000139
+3   64  ◇ predicted  7.65 ms  2.73  12.4  2.2s   $0.000247
+4   64  ◇ predicted  7.76 ms  3.59  12.4  2.2s   $0.000335
+2   64  ◇ predicted  8.12 ms  1.86  12.4  2.4s   $0.000175
+1  128  ◆ predicted  16.1 ms     1  13.7  2.6s  $0.0000962  front
+1   64  ◇ predicted  9.04 ms     1  12.4  2.6s  $0.0000974
+1  256  ● measured   30.5 ms     1  16.4  2.9s   $0.000108  cheapest
+1   32  ● measured   5.58 ms     1  11.7  3.0s   $0.000112  start
+2   32  ◇ predicted  6.36 ms  1.93  11.7  3.5s   $0.000259  ✕ takes 3.5 s, more than 3.2 s
+3   32  ◇ predicted  6.47 ms  2.86  11.7  3.5s   $0.000396  ✕ takes 3.5 s, more than 3.2 s
+4   32  ● measured   6.95 ms  3.78  11.7  3.8s   $0.000561  ✕ takes 3.5 s, more than 3.2 s
+
+3  Chosen: K=2 B=256
+  after 4 probes: K=2 B=256, the knee: 1.5× faster than the cheapest
+
+4  4 resizes while it ran, 84ms of pause, 0 iterations lost
+FROM       TO           PAUSE  LOST  WHY
+K=1 B=32   → K=1 B=256   21ms     0  probe 2 of 4
+K=1 B=256  → K=4 B=256   21ms     0  probe 3 of 4
+K=4 B=256  → K=4 B=32    21ms     0  probe 4 of 4
+K=4 B=32   → K=2 B=256   21ms     0  after 4 probes: K=2 B=256, the knee
+
+5  Outcome: ✔ succeeded  accuracy 0.953 · loss 0.211
+  reason  target accuracy >= 0.97 reached after 12.4 epochs
+  took    21.4s and $0.00123 in all, $0.000410 of it searching (33 %)
+
+WHOLE TRAINING ON  CONFIG            TIME         COST
+start              K=1 B=32          3.0s    $0.000112
+chosen             K=2 B=256         1.8s    $0.000134
+                              1.7× faster  19 % dearer"""
+SECOND_STORY = """\
+
+6  The same job again: 0 probes
+  no search: model of 1 earlier job: K=2 B=256, the knee
+✔ succeeded  target accuracy >= 0.97 reached after 12.1 epochs
+
+JOB     SEARCH       CONFIG         TIME          COST  SEARCHING
+first   4 probes  K=2 B=256        21.4s      $0.00123  $0.000410
+second  0 probes  K=2 B=256         9.8s     $0.000702      $0.00
+                             2.2× faster  43 % cheaper"""

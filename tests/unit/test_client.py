@@ -1,0 +1,140 @@
+"""The REST client against a transport that answers as the controller would."""
+
+import json
+
+import httpx
+import pytest
+
+from scavenger.client.client import Client
+from scavenger.client.errors import (
+    Conflict,
+    Invalid,
+    NotFound,
+    Refused,
+    ServerFault,
+    Unauthenticated,
+    Unreachable,
+)
+from tests.unit.test_cli_rendering import ID, curve_view, event, job_view, problem
+
+
+def client(answer, url="http://127.0.0.1:8321"):
+    """Return a client whose requests a function answers."""
+    return Client(url, "secret", transport=httpx.MockTransport(answer))
+
+
+def answering(view, status=200):
+    return lambda request: httpx.Response(status, text=view.model_dump_json())
+
+
+def test_a_job_document_is_sent_as_it_is_with_token_and_media():
+    def answer(request):
+        assert request.method == "POST"
+        assert request.url.path == "/v1/jobs"
+        assert request.headers["authorization"] == "Bearer secret"
+        assert request.headers["content-type"] == "application/yaml"
+        assert request.content == b"name: x"
+        return httpx.Response(201, text=job_view().model_dump_json())
+
+    assert client(answer).submit("name: x", "yaml") == job_view()
+
+
+def test_jobs_are_read_page_after_page():
+    pages = {None: (["a", "b"], "2"), "2": (["c"], None)}
+
+    def answer(request):
+        names, cursor = pages[request.url.params.get("cursor")]
+        jobs = [json.loads(job_view(name=name).model_dump_json()) for name in names]
+        return httpx.Response(200, json={"jobs": jobs, "next_cursor": cursor})
+
+    assert [job.name for job in client(answer).jobs()] == ["a", "b", "c"]
+
+
+def test_events_are_read_until_a_page_is_empty():
+    def answer(request):
+        after = int(request.url.params["after"])
+        page = [event(after + 1), event(after + 2)] if after < 4 else []
+        found = [json.loads(each.model_dump_json()) for each in page]
+        return httpx.Response(200, json={"events": found, "next_after": after + len(page)})
+
+    assert [each.sequence for each in client(answer).events(ID)] == [1, 2, 3, 4]
+    assert [each.sequence for each in client(answer).events(ID, after=2)] == [3, 4]
+
+
+def test_every_other_answer_becomes_a_view():
+    assert client(answering(curve_view())).curve(ID) == curve_view()
+    assert client(answering(job_view())).job(ID) == job_view()
+    assert client(answering(job_view(), 202)).cancel(ID) == job_view()
+    assert client(lambda _: httpx.Response(200, json={"models": []})).models().models == []
+    assert client(lambda _: httpx.Response(200, json={"status": "ok"})).health().status == "ok"
+
+
+def test_fields_of_a_newer_controller_are_tolerated():
+    document = json.loads(job_view().model_dump_json()) | {"unheard_of": 1}
+    assert client(lambda _: httpx.Response(200, json=document)).job(ID) == job_view()
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, Invalid),
+        (401, Unauthenticated),
+        (403, Unauthenticated),
+        (404, NotFound),
+        (405, Invalid),
+        (409, Conflict),
+        (413, Invalid),
+        (422, Invalid),
+        (429, Invalid),
+        (500, ServerFault),
+        (503, ServerFault),
+    ],
+)
+def test_a_problem_becomes_the_error_of_its_status(status, error):
+    with pytest.raises(Refused) as caught:
+        client(answering(problem(status, detail="because"), status)).job(ID)
+    assert type(caught.value) is error
+    assert caught.value.problem.detail == "because"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (httpx.Response(502, text="<html>bad gateway"), ServerFault),
+        (httpx.Response(404, text="nginx"), NotFound),
+        (httpx.Response(302, headers={"location": "http://elsewhere/"}), ServerFault),
+        (httpx.Response(200, text="hello"), ServerFault),
+        (httpx.Response(200, json={"id": "job_1"}), ServerFault),
+    ],
+)
+def test_an_answer_of_something_else_is_an_error_too(answer, error):
+    with pytest.raises(error):
+        client(lambda _: answer).job(ID)
+
+
+@pytest.mark.parametrize("failure", [httpx.ConnectError, httpx.ReadTimeout, httpx.ReadError])
+def test_silence_is_unreachable(failure):
+    def answer(request):
+        raise failure("nobody there")
+
+    with pytest.raises(Unreachable, match="nobody there") as caught:
+        client(answer).job(ID)
+    assert caught.value.url == "http://127.0.0.1:8321"
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://[::1", ""])
+def test_what_is_no_address_is_unreachable(url):
+    with pytest.raises(Unreachable):
+        Client(url, "secret").job(ID)
+
+
+def test_a_strange_id_stays_one_part_of_the_path():
+    paths = []
+
+    def answer(request):
+        paths.append(request.url.raw_path)
+        return httpx.Response(404)
+
+    with pytest.raises(NotFound):
+        client(answer).job("a/../../x?y#z")
+    assert paths == [b"/v1/jobs/a%2F..%2F..%2Fx%3Fy%23z"]
