@@ -35,10 +35,12 @@ from scavenger.view import CurveView, JobView
 FAREWELL = 15.0
 INTERVAL = 0.25
 
-PROLOGUE = """\
-Scavenger chooses how many workers (K) and which global batch (B) a training job should use.
-This job starts on the smallest configuration. While it trains, a few others are tried; what they
-show gives the cost and time of every one, and the job is resized live to the one that pays best."""
+PROLOGUE = (
+    "Scavenger chooses how many workers (K) and which global batch (B) a training job should use. "
+    "This job starts on the smallest configuration. While it trains, a few others are tried; what "
+    "they show gives the cost and time of every one, and the job is resized live to the one that "
+    "pays best."
+)
 
 
 def demo(context: typer.Context, home: HomeOption = None) -> None:
@@ -111,6 +113,7 @@ def leave(terminal: Terminal, client: Client, jobs: Sequence[str]) -> None:
     with suppress(ClientError):
         for job in jobs:
             if not client.job(job).phase.is_final:
+                terminal.say(words(f"Ending {job}, which still runs"))
                 client.cancel(job)
         for _ in range(round(FAREWELL / INTERVAL)):
             if not any(client.job(job).workers_alive for job in jobs):

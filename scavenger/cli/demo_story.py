@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -48,7 +49,8 @@ def heading(number_of: int, title: str) -> RenderableType:
 def tell_probes(curve: CurveView) -> list[RenderableType]:
     """Tell what was measured."""
     if not curve.probes:
-        return [heading(1, "Nothing was probed: a stored model was reused"), words(curve.source)]
+        title = "Nothing was probed: a stored model was reused"
+        return [heading(1, title), indented(words(curve.source))]
     seconds = sum(probe.seconds for probe in curve.probes)
     cost = sum(probe.cost for probe in curve.probes)
     probes = f"{counted(len(curve.probes), 'probe')} of {counted(len(curve.points), 'choice')}"
@@ -73,7 +75,12 @@ def tell_curve(curve: CurveView, width: int) -> list[RenderableType]:
 
 def tell_choice(curve: CurveView) -> list[RenderableType]:
     """Tell the configuration that was chosen, and why."""
-    return [heading(3, f"Chosen: {configuration(curve.chosen)}"), words(f"  {curve.why}")]
+    return [heading(3, f"Chosen: {configuration(curve.chosen)}"), indented(words(curve.why))]
+
+
+def indented(text: Text) -> RenderableType:
+    """Indent a text, every line of it."""
+    return Padding(text, (0, 0, 0, 2))
 
 
 def tell_resizes(curve: CurveView) -> list[RenderableType]:
@@ -115,10 +122,15 @@ def tell_saving(curve: CurveView) -> list[RenderableType]:
     start, chosen = point_at(curve, curve.start), point_at(curve, curve.chosen)
     if start is None or chosen is None:
         return []
-    rows = [prediction_row("start", start, curve.basis)]
-    rows.append(prediction_row("chosen", chosen, curve.basis))
+    basis, titles = curve.basis, ("WHOLE TRAINING ON", "CONFIG", "TIME", "COST")
+    rows = [prediction_row("start", start, basis), prediction_row("chosen", chosen, basis)]
     rows.append(("", "", faster(start.time, chosen.time), cheaper(start.cost, chosen.cost)))
-    titles = ("WHOLE TRAINING ON", "CONFIG", "TIME", "COST")
+    if start == chosen:
+        dearest = max(curve.points, key=lambda point: point.cost)
+        rows = [
+            prediction_row("start, and chosen", chosen, basis),
+            prediction_row("dearest", dearest, basis),
+        ]
     return [Text(), show_comparison(titles, rows)]
 
 
@@ -197,15 +209,8 @@ def tell_second_job(
             "",
         ),
     ]
-    reached = phase_of(second)
-    reached.append(f"  {second.reason}", "not bold")
-    return Group(
-        heading(6, title),
-        words(f"  {second.search}"),
-        reached,
-        Text(),
-        show_comparison(titles, rows),
-    )
+    facts = [("search", second.search), ("outcome", f"{second.phase.value}: {second.reason}")]
+    return Group(heading(6, title), show_facts(facts), Text(), show_comparison(titles, rows))
 
 
 def job_row(name: str, job: JobView, curve: CurveView) -> Cells:

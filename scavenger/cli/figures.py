@@ -94,10 +94,10 @@ def cost_to_target(amount: float, basis: str) -> str:
 def percent(share: float) -> str:
     """Write a share.
 
-    >>> percent(0.643)
-    '64 %'
+    >>> percent(0.643), percent(0.02453)
+    ('64 %', '2.5 %')
     """
-    return f"{number(100 * share) if abs(share) < 0.1 else f'{100 * share:.0f}'} %"
+    return f"{100 * share:.0f} %" if abs(share) >= 0.1 else f"{100 * share:.2g} %"
 
 
 def counted(count: int, thing: str) -> str:

@@ -59,7 +59,7 @@ def show_change(job: JobView) -> RenderableType:
     parts = [
         f"{span(job.elapsed)}",
         job.phase.value,
-        configuration(job.applied),
+        heading_for(job),
         percent(share_done(job)),
         metrics_line(job.progress),
         money(job.cost.accrued),
@@ -67,6 +67,12 @@ def show_change(job: JobView) -> RenderableType:
     return words(" · ".join(part for part in parts if part))
 
 
+def heading_for(job: JobView) -> str:
+    """Say the configuration that runs, or with an arrow the one it is being resized to."""
+    is_there = job.phase.is_final or job.applied == job.target
+    return configuration(job.applied) if is_there else f"→ {configuration(job.target)}"
+
+
 def landmark(job: JobView) -> tuple[object, ...]:
     """Return what has to change for another line; progress counts in tenths."""
-    return (job.phase, job.applied, int(10 * share_done(job)))
+    return (job.phase, job.target, int(10 * share_done(job)))

@@ -288,6 +288,13 @@ def test_the_demo_tells_that_the_second_job_needs_no_search():
     assert text(tell_second_job(first, second, *curves)) == SECOND_STORY
 
 
+def test_a_start_that_is_chosen_is_compared_with_the_dearest():
+    curve = curve_view(chosen=config(1, 32))
+    shown = text(tell_first_job(job_view(Phase.SUCCEEDED), curve, width=100))
+    assert "start, and chosen  K=1 B=32  3.0s  $0.000112" in shown
+    assert "dearest            K=4 B=32  3.8s  $0.000561" in shown
+
+
 def test_jobs_fit_a_narrow_terminal():
     shown = text(show_jobs([job_view(phase) for phase in Phase]), width=100)
     assert len(shown.splitlines()) == 1 + len(Phase)
@@ -367,8 +374,9 @@ def test_events_count_from_the_start_or_show_the_time_of_day():
 def test_a_line_is_written_for_a_change_only():
     before = job_view()
     later = job_view(elapsed=22.0, generation=6)
-    moved = job_view(applied=config(4, 256))
-    assert landmark(before) == landmark(later) != landmark(moved)
+    moving = job_view(target=config(4, 256))
+    assert landmark(before) == landmark(later) != landmark(moving)
+    assert "→ K=4 B=256" in text(show_change(moving))
 
 
 def test_models_name_their_targets():
@@ -586,8 +594,8 @@ chosen             K=2 B=256         1.8s    $0.000134
 SECOND_STORY = """\
 
 6  The same job again: 0 probes
-  no search: model of 1 earlier job: K=2 B=256, the knee
-✔ succeeded  target accuracy >= 0.97 reached after 12.1 epochs
+  search   no search: model of 1 earlier job: K=2 B=256, the knee
+  outcome  succeeded: target accuracy >= 0.97 reached after 12.1 epochs
 
 JOB     SEARCH       CONFIG         TIME          COST  SEARCHING
 first   4 probes  K=2 B=256        21.4s      $0.00123  $0.000410
