@@ -37,6 +37,7 @@ class Situation:
         epochs_at_reference: Epochs to target at ``reference_batch``; None while unknown.
         price: What workers cost.
         target: The target in words, the key of ``StoredModel.epochs_by_target``.
+        kappa: Prior of κ in B_crit = κ φ.
     """
 
     space: ConfigSpace
@@ -49,6 +50,7 @@ class Situation:
     epochs_at_reference: float | None
     price: PriceModel
     target: str | None = None
+    kappa: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,7 @@ def run_searched(situation: Situation) -> Run:
         situation.dataset_size,
         situation.reference_batch,
         known_epochs(situation),
+        situation.kappa,
     )
     count = len({observation.config for observation in observations})
     source = f"after {count} probe{'' if count == 1 else 's'}"

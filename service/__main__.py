@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -40,6 +41,9 @@ def main() -> int:
         problems = [f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors()]
         print("\n".join(["these settings cannot be used:", *problems]), file=sys.stderr)
         return 2
+    # uvicorn hands the signal on when it has shut down; the database must still be stopped then.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
     try:
         with database(settings) as url:
             serve(settings, url)

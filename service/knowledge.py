@@ -12,7 +12,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.decision import Probe, Run, Situation, adapt, decide, known_epochs
 from scavenger.indicators import Observation
 from scavenger.job import JobSpec
-from scavenger.lr_scaling import learning_rate_factor
+from scavenger.lr_scaling import learning_rate_factor, prior_kappa
 from scavenger.models.fitting import fit_performance, fit_statistical
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import StatisticalModel
@@ -68,6 +68,7 @@ class Knowledge:
             epochs_at_reference=known,
             price=PriceModel(float(self.spec.price)),
             target=self.spec.target_in_words,
+            kappa=prior_kappa(self.spec.lr_scaling),
         )
 
     def decide(self) -> Probe | Run:
@@ -80,7 +81,11 @@ class Knowledge:
         own = self.observations
         if own:
             model = fit_performance(
-                own, situation.dataset_size, situation.reference_batch, self.expected_epochs()
+                own,
+                situation.dataset_size,
+                situation.reference_batch,
+                self.expected_epochs(),
+                situation.kappa,
             )
             source, observations = f"{len(own)} probes of this job", own
         elif self.stored is not None:
@@ -108,7 +113,7 @@ class Knowledge:
 
     def _statistical(self) -> StatisticalModel:
         """Own φ before the stored one; before either, epochs do not depend on the batch."""
-        fitted = fit_statistical(self.observations)
+        fitted = fit_statistical(self.observations, prior_kappa(self.spec.lr_scaling))
         if fitted.noise_scale is None and self.stored is not None:
             return self.stored.model.statistical
         return fitted

@@ -7,6 +7,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from scavenger.client.profile import data_directory
+
 
 class Settings(BaseSettings):
     """Options of the controller, from its command line or ``SCAVENGER_*`` variables.
@@ -27,7 +29,7 @@ class Settings(BaseSettings):
         extra="ignore",
     )
 
-    home: Path = Field(default_factory=lambda: Path.home() / ".scavenger")
+    home: Path = Field(default_factory=data_directory)
     host: str = "127.0.0.1"
     port: int = Field(default=8321, ge=0, le=65535)
     database_url: str | None = None

@@ -112,7 +112,7 @@ def directive(workers: int, global_batch: int, **changes: Any) -> Directive:
 
 
 def observation(workers: int, global_batch: int, **changes: Any) -> Observation:
-    """A measurement of a job with compute 1 ms + 1 ms per sample and sync 2 ms + 1 ms per worker."""
+    """A job with compute 1 ms + 1 ms per sample and sync 2 ms + 1 ms per worker."""
     config = ClusterConfig(workers, global_batch)
     indicators = ScalingIndicators(
         noise=1.5,

@@ -39,7 +39,7 @@ class Controller:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        (self.home.parent / "controller.log").touch()
+        self.home.parent.mkdir(parents=True, exist_ok=True)
         with open(self.home.parent / "controller.log", "ab") as log:
             self.process = subprocess.Popen(
                 [
@@ -115,7 +115,7 @@ class Controller:
 
         return self.wait(final, timeout)
 
-    def wait(self, condition: Callable[[], T | None | bool], timeout: float = 60) -> T:
+    def wait(self, condition: Callable[[], T | bool | None], timeout: float = 60) -> T:
         deadline = time.monotonic() + timeout
         while not (value := condition()):
             assert time.monotonic() < deadline, f"waited in vain\n{self.log()}\n{self.machines()}"

@@ -53,10 +53,12 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
     Attributes:
         iteration: Iterations applied so far.
+        samples: Samples consumed so far.
         is_leader: Whether this process should evaluate, print and save.
     """
 
     iteration: int = 0
+    samples: int = 0
     is_leader: bool = True
 
     def prepare(self, model: Any, optimizer: Any, *, micro_batches: int = 1) -> None:
@@ -122,10 +124,9 @@ class Solo(Session):
         import torch
 
         order = SampleOrder(dataset_size, seed)
-        position = 0
-        while position < epochs * dataset_size and not until():
-            yield torch.from_numpy(order.indices(Share(position, global_batch)))
-            position += global_batch
+        while self.samples < epochs * dataset_size and not until():
+            yield torch.from_numpy(order.indices(Share(self.samples, global_batch)))
+            self.samples += global_batch
             self.iteration += 1
 
     def log(self, **metrics: Loggable) -> None:
@@ -165,6 +166,11 @@ class Elastic(Session):
     def iteration(self) -> int:  # type: ignore[override]
         """Iterations applied so far, over the whole job."""
         return self.clock.iteration
+
+    @property
+    def samples(self) -> int:  # type: ignore[override]
+        """Samples consumed so far, over the whole job."""
+        return self.clock.samples
 
     def prepare(self, model: Any, optimizer: Any, *, micro_batches: int = 1) -> None:
         """Hook into the model and its optimizer."""
@@ -207,7 +213,7 @@ class Elastic(Session):
                 yield from self._iteration(self.strategy, order)
                 self._boundary(self.strategy, until)
         except GeneratorExit:
-            self.finished = self.finished or self._verdict()
+            self.finished = self.finished or self._verdict(is_over=False)
 
     def __exit__(
         self,
@@ -251,11 +257,9 @@ class Elastic(Session):
         tally = strategy.tally()
         self._advance()
         self._record(tally)
-        self._judge(until)
-        if (
-            tally is not None and tally.is_over
-        ) or self.clock.epochs >= self._now.stop.max_progress:
-            self.finished = self._verdict()
+        is_over = self._judge(until) or (tally is not None and tally.is_over)
+        if is_over or self.clock.epochs >= self._now.stop.max_progress:
+            self.finished = self._verdict(is_over)
         elif tally is not None and tally.announced > self._now.generation:
             self._change(strategy, tally.announced)
 
@@ -268,19 +272,20 @@ class Elastic(Session):
             epochs=clock.epochs + now.progress_per_iteration,
         )
 
-    def _judge(self, until: Callable[[], bool]) -> None:
-        """As leader, decide whether the target is reached; it travels with the next iteration."""
-        if self.rank != 0:
-            return
-        self.is_over = self.is_over or self._has_reached_goal() or until()
-        if self.is_over and self._now.config.workers == 1:
-            self.finished = self._verdict()
+    def _judge(self, until: Callable[[], bool]) -> bool:
+        """As leader, see whether the target is reached; True when nobody else need be told."""
+        if self.rank == 0:
+            self.is_over = self.is_over or self._has_reached_goal() or until()
+        return self.is_over and self._now.config.workers == 1
 
-    def _verdict(self) -> Finished:
+    def _verdict(self, is_over: bool) -> Finished:
+        """Say how training ended; a follower believes the leader that it is over."""
         stop = self._now.stop
         if isinstance(stop, StopAtMetric):
-            return "target" if self._has_reached_goal() or self.rank != 0 else "exhausted"
-        return "target" if self.clock.epochs >= stop.max_progress else "exhausted"
+            is_good = self._has_reached_goal() if self.rank == 0 else is_over
+        else:
+            is_good = self.clock.epochs >= stop.max_progress
+        return "target" if is_good else "exhausted"
 
     def _has_reached_goal(self) -> bool:
         stop = self._now.stop

@@ -76,10 +76,15 @@ def find_profile(
 
 
 def data_directory(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the directory a controller of this user keeps its data in."""
+    """Return the directory a controller of this user keeps its data in.
+
+    Root's home is closed to the user the database of root runs as, so root has another place.
+    """
     variables = os.environ if environment is None else environment
     home = variables.get("SCAVENGER_HOME")
-    return Path(home).expanduser() if home else Path.home() / ".scavenger"
+    if home:
+        return Path(home).expanduser()
+    return Path("/var/lib/scavenger") if os.geteuid() == 0 else Path.home() / ".scavenger"
 
 
 def read_connection(path: Path) -> Profile | None:

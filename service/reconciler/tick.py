@@ -13,7 +13,6 @@ from typing import assert_never
 
 from sqlalchemy import Connection, Engine
 
-from scavenger.decision import Run
 from scavenger.indicators import Observation
 from scavenger.prior import StoredModel
 from scavenger.protocol import StepColumns
@@ -223,7 +222,7 @@ def record(
                 choice=why,
             )
             if run.searched:
-                remember(connection, machine, snapshot, run, None, new_jobs=1)
+                remember(connection, machine, snapshot, epochs=None)
             say(connection, job, now, "choice", why, config_of(action))
         case Finish():
             finish(connection, machine, snapshot, action)
@@ -243,32 +242,31 @@ def finish(connection: Connection, machine: str, snapshot: Snapshot, action: Fin
         epochs_to_target=action.epochs,
         finished_at=now,
     )
-    if action.phase is Phase.SUCCEEDED and snapshot.job.chosen is not None:
-        decision = snapshot.knowledge.decide()
-        if isinstance(decision, Run):
-            new_jobs = 0 if decision.searched else 1
-            remember(connection, machine, snapshot, decision, action.epochs, new_jobs)
+    if action.phase is Phase.SUCCEEDED:
+        remember(connection, machine, snapshot, action.epochs)
     say(connection, job, now, str(action.phase), action.why)
 
 
 def remember(
-    connection: Connection,
-    machine: str,
-    snapshot: Snapshot,
-    run: Run,
-    epochs: float | None,
-    new_jobs: int,
+    connection: Connection, machine: str, snapshot: Snapshot, epochs: float | None
 ) -> None:
-    """Store the laws for the next job of this signature; a job counts once."""
-    spec, stored = snapshot.job.spec, snapshot.knowledge.stored
-    own = snapshot.knowledge.observations
+    """Store what a job taught, for the next of its signature.
+
+    It is called when a search has ended and when a target is reached; a job counts once.
+    """
+    spec, sketch = snapshot.job.spec, snapshot.knowledge.sketch()
+    if sketch is None:
+        return
+    signature = signature_of(spec, machine)
+    has_counted = snapshot.job.chosen is not None and bool(snapshot.probes)
     fresh = StoredModel(
-        signature=signature_of(spec, machine),
-        model=run.model,
-        observations=own if run.searched or stored is None else stored.observations,
+        signature=signature,
+        model=sketch.model,
+        observations=sketch.observations,
         epochs_by_target={} if epochs is None else {spec.target_in_words: epochs},
-        jobs=new_jobs,
+        jobs=0 if has_counted else 1,
     )
+    stored = models.find(connection, signature)
     models.store(connection, spec.model.key, models.learned(stored, fresh), snapshot.now)
 
 

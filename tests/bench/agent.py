@@ -19,9 +19,6 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from statistics import median, quantiles
 
-from rich.console import Console
-from rich.table import Table
-
 from tests.bench.gpt import GLOBAL_BATCH, WINDOWS, WORKERS
 from tests.conductor import Conductor
 

@@ -40,15 +40,13 @@ class Gap:
     """No iteration ran while the number of workers changed.
 
     Attributes:
-        before: Workers of the last iteration.
-        after: Workers of the next one.
-        duration: Seconds between the end of the one and the beginning of the other.
+        change: Workers of the last iteration and of the next.
+        began: When the last iteration ended.
+        duration: Seconds until the next began.
         boots: The processes that came up meanwhile.
-        began: When it began.
     """
 
-    before: int
-    after: int
+    change: tuple[int, int]
     began: float
     duration: float
     boots: tuple[Boot, ...]
@@ -81,7 +79,7 @@ def gaps(entries: list[Boot | Iteration]) -> list[Gap]:
             boots.append(entry)
             continue
         if last is not None and last.workers != entry.workers:
-            duration = entry.began - last.ended
-            found.append(Gap(last.workers, entry.workers, last.ended, duration, tuple(boots)))
+            change, duration = (last.workers, entry.workers), entry.began - last.ended
+            found.append(Gap(change, last.ended, duration, tuple(boots)))
         last, boots = entry, []
     return found

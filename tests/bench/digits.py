@@ -2,7 +2,8 @@
 
 Under torchrun one process, the keeper, is part of every generation. It saves on its way out,
 between two iterations, and everybody loads: no iteration is lost and nothing is saved in vain,
-which is the best a restart allows.
+which is the best a restart allows. Iterations are mostly rest, so that workers and processes that
+come up do not fight for the computer's cores.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ from worker_agent.sampler import SampleOrder, Share
 
 script = example.load("digits")
 
-BATCH, SEED = script.BATCH, script.SEED
+SEED = script.SEED
+BATCH = 32
+LEARNING_RATE = 0.001
 CHECKPOINT = Path("checkpoint.pt")
+REST = 0.08
 
 
 def be_resized() -> None:
@@ -40,7 +44,7 @@ def be_resized() -> None:
         for indices in job.batches(training.size, BATCH, epochs=1, seed=SEED):
             began = time.monotonic()
             job.log(loss=training.iterate(training.model, indices))
-            diary.note(Iteration(BATCH // len(indices), began, time.monotonic()))
+            diary.note(Iteration(round(BATCH / len(indices)), began, time.monotonic()))
 
 
 def be_restarted(boot: Boot) -> None:
@@ -75,9 +79,8 @@ class Training:
         torch.manual_seed(SEED)
         self.dataset, _ = script.load_data()
         self.model: nn.Module = script.build_model()
-        self.optimizer = torch.optim.SGD(
-            self.model.parameters(), lr=script.LEARNING_RATE, momentum=0.9
-        )
+        parameters = self.model.parameters()
+        self.optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=0.9)
         self.size = len(self.dataset)
         self.position = 0
 
@@ -88,6 +91,7 @@ class Training:
         loss = cross_entropy(network(images), labels)
         loss.backward()
         self.optimizer.step()
+        time.sleep(REST)
         return loss
 
     def batches(self, rank: int, workers: int) -> Iterator[Tensor]:

@@ -50,7 +50,9 @@ def with_agent(model: nn.Module, turn: Turn) -> None:
 def with_ddp(model: nn.Module, turn: Turn) -> None:
     """Train with DistributedDataParallel, which neither measures nor reports."""
     rank = int(os.environ["RANK"])
-    init_process_group("gloo", init_method=os.environ["BENCH_MEETING"], rank=rank, world_size=WORKERS)
+    init_process_group(
+        "gloo", init_method=os.environ["BENCH_MEETING"], rank=rank, world_size=WORKERS
+    )
     network = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(network.parameters(), lr=script.LEARNING_RATE)
     train(network, optimizer, batches(rank), turn, lambda _: None)

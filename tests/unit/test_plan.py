@@ -165,7 +165,7 @@ CASES = {
     ),
     "a worker that keeps dying does not empty the purse": (
         snapshot(
-            vms=tuple(vm(n, **DEAD) for n in range(3, 20)) + (vm(1), vm(2)),
+            vms=(*(vm(n, **DEAD) for n in range(3, 20)), vm(1), vm(2)),
         ),
         Finish,
         "workers keep dying",

@@ -20,12 +20,13 @@ from torch.utils.data import TensorDataset
 import worker_agent
 
 SEED = 0
-BATCH = 32
-EPOCHS = 60
-LEARNING_RATE = 0.0007  # at batch 32; a job scales it with its batch
+BATCH = 8
+EPOCHS = 120
+LEARNING_RATE = 0.0001  # at batch 8; a job scales it with its batch
 GOAL = 0.97
-EVALUATE_EVERY = 10  # iterations
-CHANNELS = 96
+EVALUATE_EVERY = 2000  # samples
+CHANNELS = 24
+BLOCKS = 6
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def main() -> None:
     dataset, validation = load_data()
     model = build_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
-    accuracy = 0.0
+    accuracy, evaluated = 0.0, 0
 
     with worker_agent.session() as job:
         job.prepare(model, optimizer)
@@ -51,11 +52,12 @@ def main() -> None:
             loss.backward()
             optimizer.step()
             job.log(loss=loss)
-            if job.is_leader and job.iteration % EVALUATE_EVERY == 0:
-                accuracy = evaluate(model, validation)
+            if job.is_leader and job.samples - evaluated >= EVALUATE_EVERY:
+                accuracy, evaluated = evaluate(model, validation), job.samples
                 job.log(accuracy=accuracy)
         if job.is_leader:
-            print(f"validation accuracy {accuracy:.3f} after {job.iteration} iterations")
+            epochs = job.samples / len(dataset)
+            print(f"validation accuracy {accuracy:.3f} after {epochs:.1f} epochs")
 
 
 def load_data() -> tuple[TensorDataset, TensorDataset]:
@@ -76,8 +78,7 @@ def build_model() -> nn.Sequential:
     """Return a stack of convolutions: much to compute, little to synchronise."""
     return nn.Sequential(
         *convolution(1),
-        *convolution(CHANNELS),
-        *convolution(CHANNELS),
+        *(layer for _ in range(BLOCKS - 1) for layer in convolution(CHANNELS)),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
         nn.Linear(CHANNELS, 10),

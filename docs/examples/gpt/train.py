@@ -26,7 +26,7 @@ BATCH = 32
 EPOCHS = 10
 LEARNING_RATE = 1e-3  # at batch 32; a job scales it with its batch
 GOAL = 1.7  # nats per character
-EVALUATE_EVERY = 20  # iterations
+EVALUATE_EVERY = 1000  # samples
 
 CHARACTERS = 2_000_000
 VALIDATION_WINDOWS = 128
@@ -41,12 +41,11 @@ def main() -> None:
     """Train until the validation loss reaches the goal."""
     torch.manual_seed(SEED)
     text, held_out = load_text()
-    windows = spread(held_out, VALIDATION_WINDOWS)
-    validation = cut(held_out, windows)
+    validation = cut(held_out, spread(held_out, VALIDATION_WINDOWS))
     starts = spread(text, WINDOWS)
     model = GPT()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
-    validation_loss = float("inf")
+    validation_loss, evaluated = float("inf"), 0
 
     with worker_agent.session() as job:
         job.prepare(model, optimizer)
@@ -62,11 +61,12 @@ def main() -> None:
             loss.backward()
             optimizer.step()
             job.log(loss=loss)
-            if job.is_leader and job.iteration % EVALUATE_EVERY == 0:
-                validation_loss = evaluate(model, validation)
+            if job.is_leader and job.samples - evaluated >= EVALUATE_EVERY:
+                validation_loss, evaluated = evaluate(model, validation), job.samples
                 job.log(validation_loss=validation_loss)
         if job.is_leader:
-            print(f"validation loss {validation_loss:.3f} after {job.iteration} iterations")
+            epochs = job.samples / WINDOWS
+            print(f"validation loss {validation_loss:.3f} after {epochs:.2f} epochs")
 
 
 def load_text() -> tuple[Tensor, Tensor]:

@@ -1,0 +1,37 @@
+"""kill -9 of the controller in the middle of the search: training never notices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scavenger.view import Phase
+from tests.acceptance.test_digits_job import digits
+from tests.controller import Controller
+
+
+def test_training_goes_on_and_the_job_ends_right(open_directory: Path) -> None:
+    with Controller(open_directory / "killed" / "home") as controller:
+        target = {"metric": "accuracy", "goal": 0.9, "max_epochs": 120, "at_batch": 8}
+        job = controller.submit(digits(target=target))
+        controller.wait(lambda: len(controller.curve(job).probes) >= 1)
+        before = controller.job(job)
+        trainers = [process.pid for process in controller.trainers()]
+        controller.kill()
+        assert [process.pid for process in controller.trainers()][: len(trainers)] == trainers
+        controller.start()
+        after = controller.wait(
+            lambda: (
+                view
+                if (view := controller.job(job)).progress.iteration > before.progress.iteration
+                else None
+            )
+        )
+        assert [process.pid for process in controller.trainers()][: len(trainers)] == trainers
+        assert not after.phase.is_final
+        view = controller.finished(job)
+        assert view.phase is Phase.SUCCEEDED, view.reason
+        curve = controller.curve(job)
+        assert len(curve.probes) == 4
+        assert all(resize.iterations_lost in (0, None) for resize in curve.resizes)
+        launches = [e for e in controller.events(job) if e.kind == "hello"]
+        assert len(launches) == 2

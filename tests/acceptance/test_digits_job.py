@@ -1,0 +1,106 @@
+"""The main job, as its users see it: over HTTP, with real processes, gradients and data."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scavenger.view import JobView, Phase
+from tests.controller import Controller
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "digits"
+
+
+def digits(**changes: Any) -> dict[str, Any]:
+    """The example's job, run by this Python in the example's directory."""
+    document: dict[str, Any] = yaml.safe_load((EXAMPLE / "job.yaml").read_text())
+    document["run"] = {"command": [sys.executable, "train.py"], "directory": str(EXAMPLE)}
+    return {**document, **changes}
+
+
+@pytest.fixture(scope="module")
+def controller(open_directory: Path) -> Iterator[Controller]:
+    with Controller(open_directory / "acceptance" / "home") as controller:
+        yield controller
+
+
+@pytest.fixture(scope="module")
+def first(controller: Controller) -> JobView:
+    return controller.finished(controller.submit(digits()))
+
+
+def test_the_digits_job_is_searched_resized_and_reaches_its_target(
+    controller: Controller, first: JobView
+) -> None:
+    assert first.phase is Phase.SUCCEEDED, first.reason
+    assert first.progress.metrics["accuracy"] >= 0.97
+    curve = controller.curve(first.id)
+    probed = [(probe.workers, probe.global_batch) for probe in curve.probes]
+    assert probed == [(1, 8), (1, 128), (2, 128), (2, 8)]
+    assert all(p.noise and p.compute_time > 0 for p in curve.probes)
+    assert [p.sync_time > 0.0002 for p in curve.probes] == [False, False, True, True]
+    assert curve.basis == "total"
+    assert curve.chosen in curve.front
+    assert curve.chosen == curve.knee
+    assert len(curve.points) == 10
+    measured = [resize for resize in curve.resizes if resize.pause is not None]
+    assert len(measured) >= 4
+    assert all(resize.iterations_lost == 0 for resize in measured)
+    assert first.cost.cap is not None
+    assert 0 < first.cost.search.amount < first.cost.accrued.amount <= first.cost.cap.amount
+
+
+def test_the_same_job_again_needs_no_search_and_says_so(
+    controller: Controller, first: JobView
+) -> None:
+    second = controller.finished(controller.submit(digits()))
+    assert second.phase is Phase.SUCCEEDED, second.reason
+    assert second.search.startswith("no search: model of 1 earlier job")
+    curve = controller.curve(second.id)
+    assert curve.probes == []
+    assert curve.chosen == controller.curve(first.id).chosen
+    models = controller.ask("GET", "/v1/models").json()["models"]
+    assert [model["jobs"] for model in models] == [2]
+
+
+def test_survivors_of_a_killed_worker_finish_the_job(controller: Controller) -> None:
+    document = digits(
+        model={"key": "examples/digits-killed", "dataset_size": 1437},
+        target={"metric": "accuracy", "goal": 0.8, "max_epochs": 120, "at_batch": 8},
+        limits={"workers": 2, "batch": [64], "max_cost": "0.50 USD"},
+    )
+    job = controller.submit(document)
+    controller.wait(lambda: controller.job(job).progress.iteration > 20)
+    victim = controller.trainers()[0]
+    victim.send_signal(signal.SIGKILL)
+    view = controller.finished(job)
+    assert view.phase is Phase.SUCCEEDED, view.reason
+    kinds = [(event.kind, event.message) for event in controller.events(job)]
+    assert any(kind == "exit" and "killed by signal 9" in text for kind, text in kinds)
+    assert any(kind == "resize" and "the survivors go on" in text for kind, text in kinds)
+    curve = controller.curve(job)
+    assert [r.after.workers for r in curve.resizes][:3] == [2, 1, 2]
+    assert all(resize.iterations_lost in (0, None) for resize in curve.resizes)
+
+
+def test_a_script_that_fails_fails_the_job_with_its_own_words(controller: Controller) -> None:
+    command = [sys.executable, "-c", "raise SystemExit('the data is missing')"]
+    view = controller.finished(controller.submit(digits(run={"command": command})))
+    assert (view.phase, view.worker_exit_code) == (Phase.FAILED, 1)
+    assert "the data is missing" in view.reason
+
+
+def test_a_cancelled_job_leaves_no_machine(controller: Controller) -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    job = controller.submit(digits(run={"command": command}))
+    controller.wait(lambda: controller.job(job).workers_alive == 1)
+    controller.ask("POST", f"/v1/jobs/{job}/actions/cancel")
+    view = controller.finished(job)
+    assert view.phase is Phase.CANCELLED
+    assert controller.trainers() == []
