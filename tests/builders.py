@@ -9,8 +9,9 @@ from typing import Any
 
 from scavenger.cluster import ClusterConfig
 from scavenger.indicators import Observation, ScalingIndicators
-from scavenger.job import JobSpec, validate_job
+from scavenger.job import JobSpec
 from scavenger.protocol import Directive, Member, StepColumns, StopAtMetric
+from scavenger.submission import validate_job
 from scavenger.view import Phase
 from service.db.jobs import Job
 from service.db.observations import Probe

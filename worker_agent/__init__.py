@@ -10,6 +10,17 @@ Three lines in a training script::
 Without the environment of a Scavenger job the session does nothing and the script runs alone.
 """
 
-from worker_agent.session import Session, session
+from worker_agent.session import Session, Solo
+from worker_agent.settings import read_settings
 
 __all__ = ["Session", "session"]
+
+
+def session() -> Session:
+    """Open the session of this training process; without a job's environment it does nothing."""
+    settings = read_settings()
+    if settings is None:
+        return Solo()
+    from worker_agent.elastic import Elastic
+
+    return Elastic(settings)

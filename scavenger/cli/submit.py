@@ -16,7 +16,8 @@ from scavenger.cli.plan_summary import show_plan
 from scavenger.cli.terminal import Form, terminal_of
 from scavenger.cli.watch import accompany, wait
 from scavenger.errors import InvalidDocument, Problem
-from scavenger.job import JobSpec, parse_job, validate_job
+from scavenger.job import JobSpec
+from scavenger.submission import parse_job, validate_job
 
 File = Annotated[Path, typer.Argument(help="Job document, YAML or JSON (docs/job-spec.md).")]
 Watch = Annotated[

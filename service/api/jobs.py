@@ -13,7 +13,8 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import Connection
 
 from scavenger.errors import InvalidDocument
-from scavenger.job import JobSpec, parse_job
+from scavenger.job import JobSpec
+from scavenger.submission import parse_job
 from scavenger.view import CurveView, EventList, JobList, JobView
 from service.api.refusal import Refusal
 from service.api.show import show_curve, show_job

@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, insert, select, tuple_, update
 
 from scavenger.cluster import ClusterConfig
-from scavenger.job import JobSpec, validate_job
+from scavenger.job import JobSpec
+from scavenger.submission import validate_job
 from scavenger.view import Phase
 from service.db.schema import jobs, outcomes, vms
 

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import psutil
 
-# With the defaults, growing hangs in torch 2.13; the others are as short as torchrun takes them.
 ENVIRONMENT = {
+    # Without it, agents that share a computer never finish growing (torch 2.13).
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     "GLOO_SOCKET_IFNAME": "lo",
     "OMP_NUM_THREADS": "1",
 }
+# All shorter than the defaults, which wait 30 s for more agents and 15 s for one that is gone.
 RENDEZVOUS = "last_call_timeout=1,join_timeout=60,keep_alive_interval=1,keep_alive_max_attempt=3"
 FAREWELL = 10.0
 

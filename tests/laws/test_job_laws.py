@@ -8,16 +8,7 @@ from hypothesis import strategies as st
 
 from scavenger.document import read_json, read_yaml
 from scavenger.errors import InvalidDocument
-from scavenger.job import (
-    EpochsTarget,
-    JobSpec,
-    Limits,
-    MetricTarget,
-    ModelSpec,
-    RunSpec,
-    parse_job,
-    validate_job,
-)
+from scavenger.job import EpochsTarget, JobSpec, Limits, MetricTarget, ModelSpec, RunSpec
 from scavenger.quantity import (
     exact_duration,
     format_duration,
@@ -27,6 +18,7 @@ from scavenger.quantity import (
     read_money,
     read_price,
 )
+from scavenger.submission import parse_job, validate_job
 
 SECTIONS = (JobSpec, ModelSpec, EpochsTarget, MetricTarget, Limits, RunSpec)
 KEYS = sorted({key for section in SECTIONS for key in section.model_fields})

@@ -30,7 +30,7 @@ from scavenger.cli.submit import media_of, read_spec
 from scavenger.cli.terminal import Terminal
 from scavenger.client.client import Client
 from scavenger.client.errors import ClientError, NoToken, Unreachable, refusal
-from scavenger.job import parse_job
+from scavenger.submission import parse_job
 from scavenger.view import Phase
 from tests.unit.test_cli_rendering import DOCUMENT, ID, curve_view, event, job_view, problem
 

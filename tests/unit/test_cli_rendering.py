@@ -25,7 +25,7 @@ from scavenger.cli.model_table import show_models
 from scavenger.cli.plan_summary import show_plan
 from scavenger.client.errors import NoToken, Unreachable, refusal
 from scavenger.errors import Problem
-from scavenger.job import parse_job
+from scavenger.submission import parse_job
 from scavenger.view import (
     ConfigView,
     CostView,

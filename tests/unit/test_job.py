@@ -8,18 +8,10 @@ import yaml
 from scavenger.cluster import ConfigSpace
 from scavenger.document import read_json, read_yaml
 from scavenger.errors import InvalidDocument, Problem
-from scavenger.job import (
-    EpochsTarget,
-    JobSpec,
-    Limits,
-    MetricTarget,
-    ModelSpec,
-    RunSpec,
-    parse_job,
-    validate_job,
-)
+from scavenger.job import EpochsTarget, JobSpec, Limits, MetricTarget, ModelSpec, RunSpec
 from scavenger.protocol import StopAtMetric, StopAtProgress
 from scavenger.quantity import Bounds
+from scavenger.submission import parse_job, validate_job
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "job-spec.md"
 

@@ -1,0 +1,130 @@
+"""How a job ends: by wish, by a limit, by itself or by failure, and that no machine stays."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from scavenger.protocol import StopAtMetric
+from scavenger.view import Phase
+from service import ledger
+from service.db.vms import Vm
+from service.db.workers import Worker
+from service.reconciler.action import Action, Finish, Rest, Terminate
+from service.reconciler.snapshot import Snapshot
+
+TAIL_LINES = 5
+
+
+def clean_up(snapshot: Snapshot) -> Action:
+    """After the end: no machine stays."""
+    alive = tuple(vm.id for vm in snapshot.vms if vm.is_alive)
+    if alive:
+        return Terminate(alive, f"job {snapshot.job.phase}: {count(len(alive), 'machine')} left")
+    return Rest(f"job {snapshot.job.phase}")
+
+
+def end_by_wish(snapshot: Snapshot) -> Action | None:
+    """The user asked for the end."""
+    if snapshot.job.cancel_requested_at is None:
+        return None
+    return Finish(Phase.CANCELLED, "cancelled on request")
+
+
+def end_by_limit(snapshot: Snapshot) -> Action | None:
+    """The cap leaves no time, or the time is over."""
+    limits = snapshot.job.spec.limits
+    if limits.max_time is not None and snapshot.elapsed >= limits.max_time:
+        took = f"max_time reached after {snapshot.elapsed:.0f} s"
+        return Finish(Phase.CAPPED, f"{took}; raise limits.max_time and submit again")
+    cap = limits.max_cost
+    if cap is None or not is_spent(snapshot, cap):
+        return None
+    return Finish(
+        Phase.CAPPED,
+        f"max_cost reached: ${snapshot.accrued:.4f} of ${cap:.4f} spent, and the rest pays for no "
+        "further second; raise limits.max_cost and submit again",
+    )
+
+
+def is_spent(snapshot: Snapshot, cap: Decimal) -> bool:
+    """Whether the money left would not pay the machines until they could be stopped."""
+    rate = sum((vm.price_per_hour for vm in snapshot.vms if vm.is_alive), Decimal(0))
+    if rate == 0 and not any(vm.is_alive for vm in snapshot.vms):
+        price = snapshot.job.spec.price
+        return ledger.affordable(snapshot.vms, cap, price, 1) is None
+    reserve = rate * Decimal(ledger.GRACE.total_seconds()) / 3600
+    return snapshot.accrued + reserve >= cap
+
+
+def end_by_itself(snapshot: Snapshot) -> Action | None:
+    """The leader's command has ended well, or its machine went after training was done."""
+    leader = snapshot.leader
+    if leader is None:
+        return None
+    vm = machine(snapshot, leader.worker)
+    is_running = vm.is_alive and vm.exit_code is None
+    has_failed = vm.exit_code is not None and vm.exit_code > 0
+    if is_running or has_failed or (leader.finished is None and vm.exit_code != 0):
+        return None
+    return verdict(snapshot, leader)
+
+
+def verdict(snapshot: Snapshot, leader: Worker) -> Finish:
+    """Judge a command that ended well by what its session said, or by what it logged last."""
+    stop, words = snapshot.job.spec.stop_rule, snapshot.job.spec.target_in_words
+    value = leader.metrics.get(stop.metric) if isinstance(stop, StopAtMetric) else None
+    achieved = "" if value is None else f"; the last value was {value:.4g}"
+    done = f"{leader.epochs:.2f} reference epochs and {leader.iteration} iterations{achieved}"
+    is_good = isinstance(stop, StopAtMetric) and value is not None and stop.reached(value)
+    if leader.finished == "target" or is_good:
+        return Finish(Phase.SUCCEEDED, f"target {words} reached after {done}", 0, leader.epochs)
+    return Finish(
+        Phase.FAILED,
+        f"the command ended without reaching {words} after {done}; "
+        "raise target.max_epochs or lower the goal",
+        0,
+    )
+
+
+def end_by_failure(snapshot: Snapshot) -> Action | None:
+    """A member's command failed by itself; a signal is the machine's loss, not the script's."""
+    for vm in snapshot.vms:
+        worker = snapshot.worker(vm.id)
+        is_over = worker is not None and worker.finished is not None
+        if vm.exit_code is None or vm.exit_code <= 0 or (is_over and worker != snapshot.leader):
+            continue
+        tail = "\n".join(vm.tail.splitlines()[-TAIL_LINES:])
+        why = f"{vm.id} exited with code {vm.exit_code}; its last lines:\n{tail}"
+        return Finish(Phase.FAILED, why, vm.exit_code)
+    limit = most_launches(snapshot)
+    if len(snapshot.vms) > limit:
+        return Finish(
+            Phase.FAILED,
+            f"{len(snapshot.vms)} machines were needed where {limit} are allowed: workers keep "
+            "dying; read the events for how each ended",
+        )
+    return None
+
+
+def most_launches(snapshot: Snapshot) -> int:
+    """Launches a job may use: an adversary that kills every machine must not empty a purse."""
+    return 4 * snapshot.job.spec.space.workers[-1] + 8
+
+
+def is_done(snapshot: Snapshot) -> bool:
+    """Whether the leader has said that training ended."""
+    return snapshot.leader is not None and snapshot.leader.finished is not None
+
+
+def machine(snapshot: Snapshot, worker: str) -> Vm:
+    """Return the machine a worker runs on."""
+    return next(vm for vm in snapshot.vms if vm.id == worker)
+
+
+def count(number: int, thing: str) -> str:
+    """Write a number of things.
+
+    >>> count(2, "machine")
+    '2 machines'
+    """
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

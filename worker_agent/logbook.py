@@ -1,0 +1,90 @@
+"""Logbook: what the leader notes about each iteration, without ever waiting for the device.
+
+A tensor that was logged is read one iteration later. What the workers agreed on an iteration is
+read one iteration later too, and its synchronisation time is told with the next iteration's
+gradients; so a row is complete two iterations after its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from worker_agent.strategies.strategy import Tally
+from worker_agent.telemetry import Row
+
+
+class Logbook:
+    """Collects metrics and completes rows.
+
+    Attributes:
+        metrics: Last value of everything logged; tensors appear one iteration late.
+        rows: Rows completed in this generation.
+    """
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, float] = {}
+        self.tensors: dict[str, Any] = {}
+        self.old_tensors: dict[str, Any] = {}
+        self.turn()
+
+    def turn(self) -> None:
+        """Start a generation; rows that are not complete yet are dropped."""
+        self.untold: Row | None = None
+        self.unsynced: Row | None = None
+        self.rows = 0
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Note named values."""
+        for name, value in metrics.items():
+            if hasattr(value, "detach"):
+                self.tensors[name] = value.detach()
+            else:
+                self.metrics[name] = float(value)
+
+    def read_tensors(self) -> None:
+        """Read the tensors logged one iteration ago; this iteration's are kept for the next."""
+        self.metrics.update({name: float(value) for name, value in self.old_tensors.items()})
+        self.old_tensors, self.tensors = self.tensors, {}
+
+    def finite_metrics(self) -> dict[str, float]:
+        """Return the metrics that can be written in JSON."""
+        return {name: value for name, value in self.metrics.items() if math.isfinite(value)}
+
+    def record(
+        self, generation: int, iteration: int, step_time: float, tally: Tally | None
+    ) -> Row | None:
+        """Open an iteration's row; returns the row that became complete, if one did."""
+        complete = None
+        if tally is not None and self.untold is not None:
+            complete = self._tell(self.untold, tally)
+        self.untold = Row(
+            generation=generation,
+            iteration=iteration,
+            shards=1,
+            local_norm_sq=None,
+            mean_norm_sq=None,
+            compute_time=0.0,
+            sync_time=0.0,
+            step_time=step_time,
+            loss=None,
+        )
+        return complete
+
+    def _tell(self, row: Row, tally: Tally) -> Row | None:
+        """Join a row with what was agreed on it, and the one before with its synchronisation."""
+        complete = None
+        if self.unsynced is not None:
+            complete = replace(self.unsynced, sync_time=tally.previous_sync_time)
+            self.rows += 1
+        self.unsynced = replace(
+            row,
+            shards=tally.shards,
+            local_norm_sq=tally.local_norm_sq,
+            mean_norm_sq=tally.mean_norm_sq,
+            compute_time=tally.compute_time,
+            loss=self.metrics.get("loss"),
+        )
+        return complete
