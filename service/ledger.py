@@ -7,6 +7,7 @@ when the controller is dead.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -43,9 +44,13 @@ def affordable(
     """Return the time that can be prepaid for so many new machines; None when it is too short."""
     if cap is None or price == 0:
         return SLICE
-    seconds = (cap - committed(machines)) * 3600 / (price * count)
-    span = min(timedelta(seconds=float(seconds)) - GRACE, SLICE)
+    span = min(bought(cap - committed(machines), price * count) - GRACE, SLICE)
     return span if span >= SHORTEST else None
+
+
+def bought(dollars: Decimal, price_per_hour: Decimal) -> timedelta:
+    """Return the whole milliseconds that so many dollars buy; rounding up would pass the cap."""
+    return timedelta(milliseconds=math.floor(max(dollars, 0) * 3_600_000 / price_per_hour))
 
 
 def renew(
@@ -57,8 +62,8 @@ def renew(
     vm = next(machine for machine in machines if machine.id == vm_id)
     wanted = now + SLICE
     if cap is not None and vm.price_per_hour > 0:
-        free = (cap - committed(machines)) * 3600 / vm.price_per_hour
-        wanted = min(wanted, vm.prepaid_until + timedelta(seconds=max(float(free), 0.0)))
+        free = bought(cap - committed(machines), vm.price_per_hour)
+        wanted = min(wanted, vm.prepaid_until + free)
     until = max(wanted, vm.prepaid_until)
     vms.extend(connection, vm_id, until)
     return until - now
