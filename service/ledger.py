@@ -50,7 +50,7 @@ def affordable(
 
 def bought(dollars: Decimal, price_per_hour: Decimal) -> timedelta:
     """Return the whole milliseconds that so many dollars buy; rounding up would pass the cap."""
-    return timedelta(milliseconds=math.floor(max(dollars, 0) * 3_600_000 / price_per_hour))
+    return timedelta(milliseconds=math.floor(max(dollars, Decimal(0)) * 3_600_000 / price_per_hour))
 
 
 def renew(

@@ -104,3 +104,16 @@ def test_a_cancelled_job_leaves_no_machine(controller: Controller) -> None:
     view = controller.finished(job)
     assert view.phase is Phase.CANCELLED
     assert controller.trainers() == []
+
+
+def test_the_gpt_example_trains_on_two_workers_for_some_iterations(controller: Controller) -> None:
+    directory = EXAMPLE.parent / "gpt"
+    document: dict[str, Any] = yaml.safe_load((directory / "job.yaml").read_text())
+    document |= {
+        "target": {"epochs": 0.02, "at_batch": 32},
+        "limits": {"workers": 2, "batch": 32, "max_cost": "0.10 USD"},
+        "run": {"command": [sys.executable, "train.py"], "directory": str(directory)},
+    }
+    view = controller.finished(controller.submit(document))
+    assert view.phase is Phase.SUCCEEDED, view.reason
+    assert view.progress.epochs >= 0.02
