@@ -65,7 +65,6 @@ def resize(directory: Path, cycles: int) -> list[Resize]:
     names = (f"w{number}" for number in count())
     with Conductor(directory, ["-m", "tests.bench.digits"]) as conductor:
         # A worker that is killed in the end breaks its connection, which is no news.
-        conductor.server.handle_error = lambda *_: None  # type: ignore[method-assign]
         members: list[str] = []
         for workers in (2, *(after for _, after in CHANGES * cycles)):
             newcomers = [next(names) for _ in range(workers - len(members))]

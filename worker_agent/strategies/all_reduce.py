@@ -92,7 +92,6 @@ class AllReduce:
     def join(self, directive: Directive, rank: int, clock: Clock, *, is_new: bool) -> Clock:
         """Form the generation, agree on the most advanced member, and take its state."""
         self._leave()
-        self.last = self.agreed = None
         workers = directive.config.workers
         if workers > 1:
             try:
@@ -131,15 +130,19 @@ class AllReduce:
         return torch.from_numpy(indices)
 
     def _leave(self) -> None:
-        """Drop the group beside training: it joins its threads, for long if a member hangs."""
-        parked, self.group = [self.group], None
+        """Drop the group beside training: it joins its threads, for long if a member hangs.
+
+        Works that were never waited for keep the group alive, so they go with it.
+        """
+        parked: list[object] = [self.group, self.reducer.measured, self.last]
+        self.group = self.last = self.agreed = None
+        self.reducer.measured = Pass()
         self.reducer.regroup(None, 0, 1)
         threading.Thread(target=parked.clear, daemon=True).start()
 
     def close(self) -> None:
         """Leave the group."""
-        self.reducer.regroup(None, 0, 1)
-        self.group = None
+        self._leave()
 
     def _forward_starts(self, *_: Any) -> None:
         if torch.is_grad_enabled():

@@ -77,7 +77,7 @@ class Strategy(Protocol):
         """Return the newest Directive a leader pushed to this worker."""
 
     def push(self, directive: Directive, members: tuple[str, ...]) -> None:
-        """As leader, hand the Directive to these addresses; raises Unreachable."""
+        """As leader, hand the Directive to these addresses; raises Broken."""
 
     def told(self, generation: int) -> Directive:
         """Return the Directive the leader announced for this generation."""
