@@ -1,0 +1,253 @@
+"""The documentation is true: its commands run, its names exist, its examples parse."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from scavenger.submission import parse_job
+from tests.controller import supervisor_of
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("*/*.md")])
+PACKAGES = ("scavenger", "service", "worker_agent")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"^`([\w.-]+)`:\n+```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"`([^`\n]+)`")
+DOTTED = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.[A-Za-z_]\w*)+")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FILE = re.compile(r"[\w./-]+\.(?:py|md|yaml|svg|toml|lock)|[\w.-]+/(?:[\w.-]+/)*|\.ci/run|Makefile")
+# Written by the reader, or by a program while it runs.
+NOT_OURS = {"train.py", "job.yaml"}
+EQUATION = re.compile(r"Eqs?\. ([^)\n]*)")
+# Written in two pieces, so that this file does not contain what it forbids.
+REGISTRIES = [f"{name}.{end}" for name, end in (("pypi", "org"), ("pythonhosted", "org"))]
+INDEXES = [f"{name}.{end}" for name, end in (("npmjs", "org"), ("download.pytorch", "org"))]
+WORKPLACE = [f"/{first}/{second}" for first, second in (("work", "main"), ("work", "shared"))]
+
+
+def prose(page: Path) -> str:
+    """A page without its code blocks."""
+    return FENCE.sub("", page.read_text())
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [code for name, code in FENCE.findall(page.read_text()) if name == language]
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def workplace(open_directory: Path) -> Iterator[Path]:
+    """A directory with a private controller's home beside it; nothing survives it."""
+    directory = open_directory / "quickstart"
+    directory.mkdir(mode=0o755)
+    yield directory
+    for file in (directory / "home" / "machines").glob("*.pid"):
+        for process in supervisor_of(file):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_the_quickstart_runs_as_written(workplace: Path) -> None:
+    page = DOCS / "quickstart.md"
+    for name, content in NAMED.findall(page.read_text()):
+        (workplace / name).write_text(content)
+    (workplace / "steps.sh").write_text("set -eu\n" + "".join(blocks(page, "sh")))
+    said = run(workplace, 240)
+    assert re.search(r"^error 0\.\d+ after 60 epochs", said, re.MULTILINE), said
+    assert "probe 4 settled" in said, said
+    assert re.search(r"● measured.*(?:\n.*)*✔ chosen", said), said
+    assert re.search(r"^surface/mlp +1 ", said, re.MULTILINE), said
+    assert "no search: model of 1 earlier job" in said, said
+    assert said.count("✔ target error <= 0.05 reached") == 2, said
+
+
+def run(workplace: Path, patience: float) -> str:
+    """Run the steps as one shell, and end everything they started."""
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.defpath}",
+        "HOME": str(workplace),
+        "SCAVENGER_HOME": str(workplace / "home"),
+        "SCAVENGER_PORT": "0",
+        "COLUMNS": "120",
+        "LC_ALL": "C.UTF-8",
+    }
+    with subprocess.Popen(
+        ["bash", "steps.sh"],
+        cwd=workplace,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as shell:
+        try:
+            said = shell.communicate(timeout=patience)[0].decode()
+        finally:
+            # The controller stops its own database when it is asked to end.
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGTERM)
+    assert shell.returncode == 0, said
+    return said
+
+
+def dotted_names() -> list[tuple[str, str]]:
+    return [
+        (named(page), name.rstrip("()"))
+        for page in PAGES
+        for name in sorted(set(SPAN.findall(prose(page))))
+        if DOTTED.fullmatch(name.rstrip("()"))
+    ]
+
+
+@pytest.mark.parametrize(("page", "name"), dotted_names())
+def test_a_dotted_name_resolves(page: str, name: str) -> None:
+    assert resolves(name), f"{page}: {name}"
+
+
+def resolves(name: str) -> bool:
+    """Whether a name is a module, or something in one; fields of dataclasses count."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[end:]:
+            if part in getattr(found, "__annotations__", {}):
+                return True
+            if not hasattr(found, part):
+                return False
+            found = getattr(found, part)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("number", range(2, 11))
+def test_an_equation_is_cited_by_a_docstring_and_has_a_row(number: int) -> None:
+    assert number in cited_in(docstrings()), f"no docstring in scavenger/ cites Eq. {number}"
+    rows = (DOCS / "equations.md").read_text()
+    assert re.search(rf"^\| Eq\. {number} \|.*`scavenger\.", rows, re.MULTILINE), number
+
+
+def test_equations_are_read_as_people_write_them() -> None:
+    assert cited_in("(Eqs. 8-10), (Eq. 2) and Eqs. 3 and 4") == {2, 3, 4, 8, 9, 10}
+
+
+def docstrings() -> str:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    texts = []
+    for file in (ROOT / "scavenger").rglob("*.py"):
+        nodes = ast.walk(ast.parse(file.read_text()))
+        texts += [ast.get_docstring(node) or "" for node in nodes if isinstance(node, kinds)]
+    return "\n".join(texts)
+
+
+def cited_in(text: str) -> set[int]:
+    numbers: set[int] = set()
+    for citation in EQUATION.findall(text):
+        for low, high in re.findall(r"\b(\d+)(?:-(\d+))?", citation.partition("SCIENCE")[0]):
+            numbers |= set(range(int(low), int(high or low) + 1))
+    return numbers
+
+
+def job_documents() -> list[tuple[str, str]]:
+    found = [(named(page), text) for page in PAGES for text in blocks(page, "yaml")]
+    files = sorted(DOCS.rglob("job*.yaml"))
+    return found + [(named(file), file.read_text()) for file in files]
+
+
+@pytest.mark.parametrize(("where", "document"), job_documents())
+def test_a_job_document_parses(where: str, document: str) -> None:
+    assert parse_job(document).space
+
+
+def test_there_are_job_documents_to_parse() -> None:
+    pages = {where for where, _ in job_documents()}
+    assert {"README.md", "docs/quickstart.md", "docs/job-spec.md"} <= pages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_and_files_exist(page: Path) -> None:
+    text = prose(page)
+    links = [link.partition("#")[0] for link in LINK.findall(text) if "://" not in link]
+    missing = [link for link in links if link and not (page.parent / link).exists()]
+    spans = {span for span in SPAN.findall(text) if FILE.fullmatch(span)} - NOT_OURS
+    missing += [span for span in sorted(spans) if not is_there(span, page)]
+    assert missing == []
+
+
+def is_there(path: str, page: Path) -> bool:
+    return any((start / path).exists() for start in (ROOT, page.parent))
+
+
+def glossary_words() -> list[str]:
+    rows = re.findall(r"^\| (?!Word|---)([^|]+) \|", (DOCS / "glossary.md").read_text(), re.M)
+    return sorted({word for row in rows for word in SPAN.findall(row)})
+
+
+def test_every_code_word_of_the_glossary_occurs_in_the_code() -> None:
+    code = "\n".join(f.read_text() for name in PACKAGES for f in (ROOT / name).rglob("*.py"))
+    assert len(glossary_words()) > 30
+    assert [w for w in glossary_words() if not re.search(rf"\b{re.escape(w)}\b", code)] == []
+
+
+def test_meanings_in_the_glossary_are_short() -> None:
+    rows = (DOCS / "glossary.md").read_text()
+    meanings = re.findall(r"^\| (?!Word|---)[^|]+ \| ([^|]+) \|", rows, re.MULTILINE)
+    assert [meaning for meaning in meanings if len(meaning.split()) > 15] == []
+
+
+def test_the_first_commands_of_the_readme_are_make_targets() -> None:
+    commands = "\n".join(blocks(ROOT / "README.md", "sh")).splitlines()
+    first = [command.partition("#")[0].strip() for command in commands][:2]
+    assert first == ["make demo", "make test"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(re.search(rf"^{c.removeprefix('make ')}:", makefile, re.M) for c in first)
+    assert re.search(r"^make test$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+
+
+def test_commands_of_the_pages_exist() -> None:
+    help_text = subprocess.run(
+        [Path(sys.executable).parent / "scavenger", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    used = {
+        command
+        for page in PAGES
+        for command in re.findall(r"\bscavenger ([a-z]+)(?=[ `\n])", "\n".join(code_of(page)))
+    }
+    assert {command for command in used if not re.search(rf"\b{command}\b", help_text)} == set()
+
+
+def code_of(page: Path) -> list[str]:
+    return [*blocks(page, "sh"), *(s for s in SPAN.findall(prose(page)) if "scavenger " in s)]
+
+
+def test_no_tracked_file_names_a_registry_or_this_workplace() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("no git checkout")
+    tracked = {ROOT / name for name in listed.stdout.decode().splitlines()} | set(PAGES)
+    found = [
+        (named(file), word)
+        for file in sorted(tracked)
+        if file.is_file()
+        for word in REGISTRIES + INDEXES + WORKPLACE
+        if word.encode() in file.read_bytes()
+    ]
+    assert found == []
