@@ -113,7 +113,8 @@ def select_strategy(situation: Situation) -> SearchStrategy:
             return PartialSearch() if stored is None else NoSearch()
         case "auto":
             covered = stored is not None and stored.covers(situation.space)
-            return NoSearch() if covered else PartialSearch()
+            is_searching = bool(situation.observations)
+            return NoSearch() if covered and not is_searching else PartialSearch()
         case _:
             assert_never(situation.strategy_name)
 

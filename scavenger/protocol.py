@@ -10,12 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, Predicate
 
 from scavenger.cluster import ClusterConfig
 
 FINITE = {"allow_inf_nan": False}
 Count = Annotated[int, Ge(0), Le(2**53)]
+Code = Annotated[int, Ge(-255), Le(255)]
+Text = Annotated[str, Predicate(lambda text: len(text) <= 256 and text.isprintable())]
 
 Finished = Literal["target", "exhausted", "released"]
 
@@ -82,7 +84,7 @@ class Directive:
             noise can be measured; 0 never splits.
         report_after: Iterations after which the leader sends its first report of this generation
             at once, so that a probe does not wait for the reporting interval.
-        lost: Workers known to be dead; who waits for one of them in a collective may give up.
+        repairs: The generation before cannot go on; who waits in one of its collectives gives up.
         why: One sentence for people.
     """
 
@@ -96,7 +98,7 @@ class Directive:
     split_every: int
     report_after: int
     why: str
-    lost: tuple[str, ...] = ()
+    repairs: bool = False
 
     def __post_init__(self) -> None:
         if len(self.members) != self.config.workers:
@@ -114,8 +116,8 @@ class Directive:
 class Hello:
     """A worker is up and ready to join a generation."""
 
-    worker: str
-    address: str
+    worker: Text
+    address: Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,7 @@ class Progress:
     iteration: Count
     samples: Count
     epochs: float
-    metrics: dict[str, float]
+    metrics: dict[Text, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +256,6 @@ class Exit:
         tail: Last lines of its output.
     """
 
-    worker: str
-    code: int
+    worker: Text
+    code: Code
     tail: str

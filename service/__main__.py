@@ -123,9 +123,9 @@ def last_port(home: Path) -> int:
     """Return the port announced last, or 0."""
     try:
         url = json.loads((home / "connection.json").read_text())["url"]
-    except FileNotFoundError:
+        return urlsplit(str(url)).port or 0
+    except (OSError, ValueError, KeyError, TypeError):
         return 0
-    return urlsplit(str(url)).port or 0
 
 
 def reconciler(settings: Settings, engine: Engine, keys: Keys, address: str) -> Reconciler:

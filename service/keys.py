@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,7 +52,9 @@ class Keys:
 
     def recognise(self, token: str) -> Caller | None:
         """Tell who holds a token; None if nobody does."""
-        if hmac.compare_digest(token.encode(), self.token.encode()):
+        if not token or not token.isascii():
+            return None
+        if hmac.compare_digest(token, self.token):
             return Person()
         try:
             claims = jwt.decode(token, self.secret, algorithms=["HS256"], audience=AUDIENCE)
@@ -61,11 +64,19 @@ class Keys:
 
 
 def read_or_make(path: Path, fresh: str) -> str:
-    """Return a file's content; write it first, for its owner only, when it does not exist."""
-    try:
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
-        return path.read_text().strip()
+    """Return a file's content; write it first, for its owner only, when there is none.
+
+    The file appears whole or not at all: an empty key would let everybody in.
+    """
+    with suppress(FileNotFoundError):
+        kept = path.read_text().strip()
+        if kept:
+            return kept
+    unfinished = path.with_suffix(".new")
+    handle = os.open(unfinished, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
     with os.fdopen(handle, "w") as file:
         file.write(fresh)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
     return fresh

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scavenger.cluster import ClusterConfig
-from scavenger.decision import Probe, Run, Situation, adapt, decide, known_epochs
+from scavenger.decision import Probe, Run, Situation, adapt, decide, known_epochs, run_searched
 from scavenger.indicators import Observation
 from scavenger.job import JobSpec
 from scavenger.lr_scaling import learning_rate_factor, prior_kappa
@@ -74,6 +74,10 @@ class Knowledge:
     def decide(self) -> Probe | Run:
         """Return the next probe, or the configuration to train on; raises NothingFeasible."""
         return decide(self.situation())
+
+    def choose_now(self) -> Run:
+        """Return the configuration to train on by the probes there are; raises NothingFeasible."""
+        return run_searched(self.situation())
 
     def sketch(self) -> Sketch | None:
         """Draw the curve from own probes, or else from earlier jobs; None without either."""

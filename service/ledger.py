@@ -54,13 +54,22 @@ def bought(dollars: Decimal, price_per_hour: Decimal) -> timedelta:
 
 
 def renew(
-    connection: Connection, job: str, vm_id: str, cap: Decimal | None, now: datetime
+    connection: Connection,
+    job: str,
+    vm_id: str,
+    cap: Decimal | None,
+    now: datetime,
+    *,
+    is_over: bool = False,
 ) -> timedelta:
-    """Reserve more time for a machine as far as the cap allows; returns the time it has left."""
+    """Reserve more time for a machine as far as the cap allows; returns the time it has left.
+
+    A job that is over gets no more time: its machines are about to end.
+    """
     vms.lock_job(connection, job)
     machines = vms.of_job(connection, job)
     vm = next(machine for machine in machines if machine.id == vm_id)
-    wanted = now + SLICE
+    wanted = vm.prepaid_until if is_over else now + SLICE
     if cap is not None and vm.price_per_hour > 0:
         free = bought(cap - committed(machines), vm.price_per_hour)
         wanted = min(wanted, vm.prepaid_until + free)

@@ -53,6 +53,7 @@ class Conductor:
         self.directive: Directive | None = None
         self.hellos: dict[str, Hello] = {}
         self.reports: list[StepReport] = []
+        self.heard_at: dict[str, float] = {}
         self.sequences: dict[str, int] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.news = threading.Condition()
@@ -105,6 +106,7 @@ class Conductor:
             return hello.worker
         report = REPORT.validate_json(body)
         self.reports.append(report)
+        self.heard_at[report.worker] = time.monotonic()
         expected = self.sequences.get(report.worker, 0)
         assert report.sequence <= expected, "a gap in the stream"
         self.sequences[report.worker] = max(expected, report.sequence + len(report.steps))
@@ -174,6 +176,9 @@ class Conductor:
 
     def has_failed(self) -> bool:
         return any((p.poll() or 0) > 0 for p in self.processes.values())
+
+    def has_been_silent(self, worker: str, seconds: float) -> bool:
+        return time.monotonic() - self.heard_at[worker] > seconds
 
     def logs(self) -> str:
         return "\n".join(

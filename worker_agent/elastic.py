@@ -21,7 +21,7 @@ from scavenger.protocol import (
     Regrouped,
     StopAtMetric,
 )
-from worker_agent.client import ControllerClient
+from worker_agent.client import REPORT, ControllerClient
 from worker_agent.errors import Broken
 from worker_agent.logbook import Logbook
 from worker_agent.sampler import SampleOrder, Share
@@ -79,7 +79,8 @@ class Elastic(Session):
             optimizer,
             host=self.settings.host,
             micro_batches=micro_batches,
-            is_abandoned=self._is_waiting_for_the_dead,
+            is_abandoned=self._is_abandoned,
+            is_superseded=self._is_superseded,
         )
 
     def log(self, **metrics: Loggable) -> None:
@@ -118,7 +119,9 @@ class Elastic(Session):
         """Tell the controller how training ended; a failing script is told by its exit code."""
         if kind is None and self.strategy is not None:
             finished = self.finished or "exhausted"
-            self.reporter.close(self._progress(), finished, LAST_WORD)
+            undelivered = self.reporter.close(self._progress(), finished, LAST_WORD)
+            if undelivered is not None:
+                self.settings.leave_last_report(REPORT.dump_json(undelivered))
             self.strategy.close()
 
     # One iteration.
@@ -234,15 +237,28 @@ class Elastic(Session):
 
     def _await_directive(self, newer_than: int) -> Directive:
         """Wait until the controller or a leader names this worker in a newer generation."""
-        assert self.strategy is not None
         self.reporter.pace(AWAITING)
         while True:
-            for directive in (self.reporter.newest, self.strategy.called()):
-                if directive is None or directive.generation <= newer_than:
-                    continue
-                if newer_than > 0 or directive.rank_of(self.settings.worker) is not None:
-                    return directive
+            directive = self._newest()
+            if directive is not None and self._concerns_me(directive, newer_than):
+                return directive
             time.sleep(POLL)
+
+    def _concerns_me(self, directive: Directive, newer_than: int) -> bool:
+        """Whether a Directive is new and names this worker, or leaves a former member out."""
+        is_named = directive.rank_of(self.settings.worker) is not None
+        return directive.generation > newer_than and (is_named or newer_than > 0)
+
+    def _newest(self) -> Directive | None:
+        """Return the newest Directive the controller sent or a leader pushed."""
+        assert self.strategy is not None
+        told = [d for d in (self.reporter.newest, self.strategy.called()) if d is not None]
+        return max(told, key=lambda directive: directive.generation, default=None)
+
+    def _is_superseded(self, generation: int) -> bool:
+        """Whether a generation that is waited for will not come."""
+        newest = self._newest()
+        return newest is not None and newest.generation > generation
 
     def _change(self, strategy: Strategy, generation: int) -> None:
         """Leave this generation for the announced one."""
@@ -302,8 +318,9 @@ class Elastic(Session):
         news = replace(regrouped, pause=pause) if self.rank == 0 else None
         self.reporter.tell(self._progress(), regrouped=news)
 
-    def _is_waiting_for_the_dead(self) -> bool:
+    def _is_abandoned(self) -> bool:
+        """Whether the collective that is waited for will never end."""
         newest, current = self.reporter.newest, self.directive
-        if newest is None or current is None or newest.generation <= current.generation:
+        if newest is None or current is None:
             return False
-        return any(member.worker in newest.lost for member in current.members)
+        return newest.repairs and newest.generation > current.generation

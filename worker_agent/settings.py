@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,7 @@ class AgentSettings:
         host: Address at which the other workers reach this one.
         boot_delay: Seconds the machine pretends to boot.
         prepaid: Seconds the machine may run before its first lease.
+        last_report: Where to leave a last report that the controller did not hear.
     """
 
     controller: str
@@ -28,6 +30,15 @@ class AgentSettings:
     host: str = "127.0.0.1"
     boot_delay: float = 0.0
     prepaid: float
+    last_report: str | None = None
+
+    def leave_last_report(self, content: bytes) -> None:
+        """Leave a report for the supervisor to deliver after this process has ended."""
+        if self.last_report is None:
+            return
+        fresh = Path(f"{self.last_report}.new")
+        fresh.write_bytes(content)
+        fresh.replace(self.last_report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,7 @@ def read_settings() -> AgentSettings | None:
         host=os.environ.get("SCAVENGER_HOST", "127.0.0.1"),
         boot_delay=float(os.environ.get("SCAVENGER_BOOT_DELAY", "0")),
         prepaid=float(_required("SCAVENGER_PREPAID")),
+        last_report=os.environ.get("SCAVENGER_LAST_REPORT"),
     )
 
 
@@ -75,13 +87,14 @@ def read_command() -> Command:
     return Command(tuple(map(str, words)), os.environ.get("SCAVENGER_DIRECTORY"))
 
 
-def training_environment() -> dict[str, str]:
+def training_environment(last_report: Path) -> dict[str, str]:
     """Return what the training command gets: all of ours, and one thread unless it asks for more.
 
     Several workers share one computer, each with as many threads as there are cores, would spend
     their time waiting for one another.
     """
-    return {"OMP_NUM_THREADS": "1"} | dict(os.environ)
+    ours = {"SCAVENGER_LAST_REPORT": str(last_report)}
+    return {"OMP_NUM_THREADS": "1"} | dict(os.environ) | ours
 
 
 def _required(name: str) -> str:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, NoReturn
@@ -33,7 +33,6 @@ from worker_agent.settings import (
 RENEW_EVERY = 5.0
 LOOK_EVERY = 0.5  # a lease that was shortened is noticed this late
 FAREWELL = 5.0  # between asking the command to end and ending the machine
-REPORT_FOR = 30.0
 TAIL_LINES = 50
 TAIL_BYTES = 16 * 1024
 NOT_STARTED = 127  # what a shell answers for a command it cannot run
@@ -48,10 +47,10 @@ def main(arguments: Sequence[str]) -> None:
     settings = read_settings()
     if settings is None:
         raise ValueError("SCAVENGER_JOB is not set")
-    supervise(settings, read_command())
+    supervise(settings, read_command(), Path(machine).with_suffix(".report"))
 
 
-def supervise(settings: AgentSettings, command: Command) -> None:
+def supervise(settings: AgentSettings, command: Command, last_report: Path) -> None:
     """Boot, run the command, and report how it ended unless the prepaid time ended first."""
     controller = ControllerClient(settings)
     prepaid = Prepaid(controller, settings)
@@ -59,9 +58,13 @@ def supervise(settings: AgentSettings, command: Command) -> None:
     if not prepaid.left():
         return
     threading.Thread(target=prepaid.keep_renewing, daemon=True).start()
-    ending = _run(command, settings.worker, prepaid)
-    if ending is not None:
-        _report(controller, ending, time.monotonic() + min(REPORT_FOR, prepaid.left()))
+    ending = _run(command, training_environment(last_report), settings.worker, prepaid)
+    if ending is None:
+        return
+    if last_report.exists():
+        content = last_report.read_bytes()
+        _insist(lambda: controller.report_as_written(content), prepaid)
+    _insist(lambda: controller.exit(ending), prepaid)
 
 
 def power_off() -> None:
@@ -134,10 +137,12 @@ def _write_pid(path: Path) -> None:
     fresh.replace(path)
 
 
-def _run(command: Command, worker: str, prepaid: Prepaid) -> Exit | None:
+def _run(
+    command: Command, environment: dict[str, str], worker: str, prepaid: Prepaid
+) -> Exit | None:
     """Run the command; return None if the prepaid time ended before it did."""
     try:
-        child = _start(command)
+        child = _start(command, environment)
     except OSError as error:
         return Exit(worker, NOT_STARTED, f"cannot start {command.words[0]}: {error}")
     if child.stdout is None:
@@ -147,7 +152,7 @@ def _run(command: Command, worker: str, prepaid: Prepaid) -> Exit | None:
     return None if code is None else Exit(worker, code, output.tail())
 
 
-def _start(command: Command) -> subprocess.Popen[bytes]:
+def _start(command: Command, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command.words,
         bufsize=0,
@@ -155,7 +160,7 @@ def _start(command: Command) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         cwd=command.directory,
-        env=training_environment(),
+        env=environment,
         # The only inheritable descriptor is the machine's lock, which lives as long as the command.
         close_fds=False,
     )
@@ -172,15 +177,18 @@ def _wait(child: subprocess.Popen[bytes], prepaid: Prepaid) -> int | None:
     return None
 
 
-def _report(controller: ControllerClient, ending: Exit, until: float) -> None:
+def _insist(tell: Callable[[], object], prepaid: Prepaid) -> None:
+    """Tell the controller something; while it is away, again, as long as the machine may run."""
     while True:
         try:
-            return controller.exit(ending)
+            tell()
         except ControllerRefused as error:
             return log.warning("the end of the command is not wanted: %s", error)
         except ControllerUnreachable as error:
-            if time.monotonic() >= until:
+            if not prepaid.left():
                 return log.warning("nobody heard that the command ended: %s", error)
+        else:
+            return None
         time.sleep(0.5)
 
 

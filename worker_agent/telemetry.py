@@ -135,14 +135,17 @@ class Reporter:
         with self.state:
             self.state.notify()
 
-    def close(self, progress: Progress, finished: Finished, timeout: float) -> None:
-        """Send the last report, for at most this many seconds."""
+    def close(self, progress: Progress, finished: Finished, timeout: float) -> StepReport | None:
+        """Send the last report, for at most this many seconds; returns it if nobody heard it."""
         with self.state:
             self.progress = progress
             self.note = replace(self.note, finished=finished, broken=None)
             self.is_closing = True
             self.state.notify()
-        self.thread.join(timeout)
+        if self.thread.ident is not None:
+            self.thread.join(timeout)
+        is_told = self.thread.ident is not None and not self.thread.is_alive()
+        return None if is_told else replace(self.note, progress=progress, sequence=self.sequence)
 
     def _run(self) -> None:
         try:
@@ -205,13 +208,13 @@ class Reporter:
             self.sequence = max(self.sequence, next_sequence)
             if self.note.regrouped is report.regrouped:
                 self.note = replace(self.note, regrouped=None)
-            if self.note.refused == report.refused:
-                self.note = replace(self.note, refused=None)
 
     def _receive(self, directive: Directive | None) -> None:
         if directive is None:
             return
         if self.newest is None or directive.generation > self.newest.generation:
+            with self.state:
+                self.note = replace(self.note, refused=None)
             self.newest = directive
             self.on_directive(directive)
 

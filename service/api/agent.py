@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TypeVar
 
 from fastapi import APIRouter, Response
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
-from scavenger.protocol import Exit, Hello, Lease, Reply, StepColumns, StepReport
+from scavenger.profiling import rows_from
+from scavenger.protocol import Exit, Hello, Lease, Reply, StepReport
 from service import ledger
 from service.api.refusal import Refusal
 from service.api.world import Body, Here, Speaker
@@ -49,12 +49,14 @@ def report(world: Here, body: Body, speaker: Speaker) -> Response:
         expected = workers.expected(connection, speaker)
         if expected is None:
             raise Refusal("sequence_gap", f"{speaker} reports before its hello")
-        if message.sequence > expected:
-            raise Refusal("sequence_gap", f"expected row {expected}, got {message.sequence}")
-        fresh = drop_known(message.steps, expected - message.sequence)
-        following = max(expected, message.sequence + len(message.steps))
+        first = max(expected, message.sequence)
+        if first > expected:
+            lost = f"{first - expected} measured iterations of {speaker} never arrived"
+            say(connection, job, now, "rows_lost", lost)
+        fresh = rows_from(message.steps, first - message.sequence)
+        following = first + len(fresh)
         if len(fresh):
-            workers.store_steps(connection, job, expected, message, fresh)
+            workers.store_steps(connection, job, first, message, fresh)
         workers.note(connection, message, following, now)
         tell(connection, job, message, world)
         reply = compose(connection, job, following)
@@ -69,8 +71,9 @@ def lease(world: Here, speaker: Speaker) -> Response:
     with world.engine.begin() as connection:
         job = jobs.find(connection, job_of(connection, speaker))
         assert job is not None
+        is_over = job.phase.is_final or job.cancel_requested_at is not None
         cap = job.spec.limits.max_cost
-        left = ledger.renew(connection, job.id, speaker, cap, world.now())
+        left = ledger.renew(connection, job.id, speaker, cap, world.now(), is_over=is_over)
     return json(LEASE.dump_json(Lease(max(left.total_seconds(), 0.0))))
 
 
@@ -111,11 +114,6 @@ def job_of(connection: Connection, worker: str) -> str:
     if job is None:
         raise Refusal("forbidden", f"{worker} is no machine of a running job")
     return job
-
-
-def drop_known(columns: StepColumns, known: int) -> StepColumns:
-    """Return the rows after those that are stored already."""
-    return StepColumns(*(getattr(columns, field.name)[known:] for field in fields(columns)))
 
 
 def tell(connection: Connection, job: str, message: StepReport, world: Here) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import secrets
 from datetime import datetime
 from typing import Annotated, Literal
@@ -32,6 +33,7 @@ MEDIA: dict[str, Literal["json", "yaml"]] = {
     "text/yaml": "yaml",
 }
 RECENT_REPORTS = 10
+JOB_ID = re.compile(r"job_[0-9a-z]{1,40}")
 
 Limit = Annotated[int, Query(ge=1, le=200)]
 
@@ -117,7 +119,7 @@ def read_spec(content_type: str, body: bytes) -> JobSpec:
 
 def find(connection: Connection, job: str) -> jobs.Job:
     """Return a job, or refuse."""
-    found = None if "\x00" in job else jobs.find(connection, job)
+    found = jobs.find(connection, job) if JOB_ID.fullmatch(job) else None
     if found is None:
         raise Refusal("not_found", "there is no job of that id; GET /v1/jobs lists them")
     return found
@@ -147,7 +149,9 @@ def write_cursor(last: JobView) -> str:
 def read_cursor(cursor: str) -> tuple[datetime, str]:
     """Read a position that ``write_cursor`` wrote."""
     try:
-        moment, job = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        return datetime.fromisoformat(moment), str(job)
+        moment, job = json.loads(base64.urlsafe_b64decode(cursor[:300].encode()))
+        if not JOB_ID.fullmatch(job):
+            raise ValueError
+        return datetime.fromisoformat(moment), job
     except (ValueError, TypeError, binascii.Error):
         raise Refusal("validation", "cursor: use next_cursor of the page before") from None

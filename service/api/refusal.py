@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
 from scavenger.errors import Problem
@@ -77,6 +78,12 @@ def answer_in_problems(app: FastAPI) -> None:
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
         code = BY_STATUS.get(error.status_code, "internal")
         return refuse(code, f"{request.method} {request.url.path}: {error.detail}")
+
+    @app.exception_handler(OperationalError)
+    async def away(_: Request, __: Exception) -> JSONResponse:
+        answer = refuse("database_unavailable", "nothing was stored; send it again in a moment")
+        answer.headers["Retry-After"] = "2"
+        return answer
 
     @app.exception_handler(Exception)
     async def mistake(request: Request, error: Exception) -> JSONResponse:

@@ -50,6 +50,13 @@ def learned(earlier: StoredModel | None, fresh: StoredModel) -> StoredModel:
         return fresh
     return replace(
         fresh,
-        epochs_by_target={**earlier.epochs_by_target, **fresh.epochs_by_target},
+        epochs_by_target={**translated(earlier, fresh), **fresh.epochs_by_target},
         jobs=earlier.jobs + fresh.jobs,
     )
+
+
+def translated(earlier: StoredModel, fresh: StoredModel) -> dict[str, float]:
+    """Return the earlier epochs to each target, counted at the fresh reference batch."""
+    reference = fresh.model.reference_batch
+    epochs = {t: earlier.epochs_to(t, reference) for t in earlier.epochs_by_target}
+    return {target: value for target, value in epochs.items() if value is not None}

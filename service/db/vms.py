@@ -9,6 +9,7 @@ from typing import Literal
 from uuid import UUID, uuid5
 
 from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
 
 from service.db.schema import exits, jobs, vms
 
@@ -101,7 +102,7 @@ def job_of(connection: Connection, vm: str) -> str | None:
 
 def lock_job(connection: Connection, job: str) -> None:
     """Let one transaction at a time change what a job's machines may spend."""
-    connection.execute(select(jobs.c.id).where(jobs.c.id == job).with_for_update())
+    connection.execute(select(jobs.c.id).where(jobs.c.id == job).with_for_update(key_share=True))
 
 
 def extend(connection: Connection, vm: str, prepaid_until: datetime) -> None:
@@ -112,7 +113,5 @@ def extend(connection: Connection, vm: str, prepaid_until: datetime) -> None:
 
 def note_exit(connection: Connection, vm: str, code: int, tail: str, now: datetime) -> None:
     """Write down how a machine's training command ended; the first word counts."""
-    from sqlalchemy.dialects.postgresql import insert as upsert
-
     row = {"worker": vm, "code": code, "tail": tail, "at": now}
     connection.execute(upsert(exits).values(row).on_conflict_do_nothing())

@@ -106,7 +106,9 @@ def store_steps(
     connection.execute(insert(steps).values(row).on_conflict_do_nothing())
 
 
-def steps_of(connection: Connection, job: str, generation: int, batches: int = 200) -> StepColumns:
+def steps_of(
+    connection: Connection, job: str, generation: int, batches: int = 100_000
+) -> StepColumns:
     """Return the newest measured iterations of a generation, in order."""
     query = (
         select(steps.c.columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 
 from scavenger.protocol import StopAtMetric
@@ -13,6 +14,7 @@ from service.reconciler.action import Action, Finish, Rest, Terminate
 from service.reconciler.snapshot import Snapshot
 
 TAIL_LINES = 5
+LONGEST_ENDING = timedelta(hours=1)
 
 
 def clean_up(snapshot: Snapshot) -> Action:
@@ -49,7 +51,7 @@ def end_by_limit(snapshot: Snapshot) -> Action | None:
 def is_spent(snapshot: Snapshot, cap: Decimal) -> bool:
     """Whether the money left would not pay the machines until they could be stopped."""
     rate = sum((vm.price_per_hour for vm in snapshot.vms if vm.is_alive), Decimal(0))
-    if rate == 0 and not any(vm.is_alive for vm in snapshot.vms):
+    if rate == 0:
         price = snapshot.job.spec.price
         return ledger.affordable(snapshot.vms, cap, price, 1) is None
     reserve = rate * Decimal(ledger.GRACE.total_seconds()) / 3600
@@ -57,12 +59,13 @@ def is_spent(snapshot: Snapshot, cap: Decimal) -> bool:
 
 
 def end_by_itself(snapshot: Snapshot) -> Action | None:
-    """The leader's command has ended well, or its machine went after training was done."""
+    """The leader's command has ended well, or does not end although training is done."""
     leader = snapshot.leader
     if leader is None:
         return None
     vm = machine(snapshot, leader.worker)
-    is_running = vm.is_alive and vm.exit_code is None
+    is_overdue = leader.finished is not None and snapshot.now - leader.seen_at > LONGEST_ENDING
+    is_running = vm.is_alive and vm.exit_code is None and not is_overdue
     has_failed = vm.exit_code is not None and vm.exit_code > 0
     if is_running or has_failed or (leader.finished is None and vm.exit_code != 0):
         return None
@@ -90,6 +93,13 @@ def end_by_failure(snapshot: Snapshot) -> Action | None:
     """A member's command failed by itself; a signal is the machine's loss, not the script's."""
     for vm in snapshot.vms:
         worker = snapshot.worker(vm.id)
+        if vm.exit_code == 0 and worker is None:
+            return Finish(
+                Phase.FAILED,
+                f"the command on {vm.id} ended without taking part; does the script open "
+                "worker_agent.session() and go through job.batches()?",
+                0,
+            )
         is_over = worker is not None and worker.finished is not None
         if vm.exit_code is None or vm.exit_code <= 0 or (is_over and worker != snapshot.leader):
             continue

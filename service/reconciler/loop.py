@@ -12,7 +12,7 @@ import time
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
 from service.db import jobs
 from service.reconciler.tick import Reconciler
@@ -54,25 +54,27 @@ class Loop:
     def _run(self) -> None:
         while not self.is_stopping:
             try:
+                # A connection of its own: the lock goes when it does, never back into the pool.
                 with self.engine.connect() as connection:
+                    connection.detach()
                     self._reconcile_while_held(connection)
-            except DBAPIError as error:
-                log.warning("the database does not answer, looking again soon: %s", error.orig)
-                self.news.wait(INTERVAL)
-                self.news.clear()
+            except SQLAlchemyError as error:
+                log.warning("the database does not answer, looking again soon: %s", error)
+                self._wait()
+
+    def _wait(self) -> None:
+        self.news.wait(INTERVAL)
+        self.news.clear()
 
     def _reconcile_while_held(self, connection: Connection) -> None:
         """Make passes as long as this controller holds the lock."""
         held = text("SELECT pg_try_advisory_lock(:lock)")
         is_held = connection.execute(held, {"lock": LOCK}).scalar()
         connection.commit()
-        while not self.is_stopping:
-            if is_held:
-                self._pass(connection)
-            self.news.wait(INTERVAL)
-            self.news.clear()
-            if not is_held:
-                return
+        while is_held and not self.is_stopping:
+            self._pass(connection)
+            self._wait()
+        self._wait()
 
     def _pass(self, connection: Connection) -> None:
         waiting = jobs.needing_attention(connection)
@@ -82,7 +84,7 @@ class Loop:
                 self._attend(job)
 
     def _attend(self, job: str) -> None:
-        """Tick until there is nothing to do; a failing job rests."""
+        """Tick until there is nothing to do; a failing job rests, the others go on."""
         try:
             for _ in range(MOST_TICKS):
                 said = self.reconciler.tick(job, datetime.now(UTC))
@@ -90,7 +92,7 @@ class Loop:
                     return
                 self.said[job] = said
                 log.info("%s: %s", job, said)
-        except DBAPIError:
+        except (OperationalError, InterfaceError):
             raise
         except Exception:
             self.resting[job] = time.monotonic() + REST

@@ -19,6 +19,7 @@ from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, NotYet, settle
 from scavenger.protocol import Directive, Member
 from scavenger.view import Phase
 from service import ledger
+from service.db.vms import Vm
 from service.reconciler.action import (
     Action,
     Choose,
@@ -43,7 +44,10 @@ from service.reconciler.snapshot import Snapshot
 SPLIT_FIRST = 2
 SPLIT_PROBE = 5
 SPLIT_TRAIN = 25
+PROBE_ROWS = (PROBE_ITERATIONS + WARM_UP) * (SPLIT_PROBE + 1) // SPLIT_PROBE + 1
 FAREWELL = timedelta(seconds=10)
+BOOT = timedelta(minutes=15)
+BREATH = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ def plan(snapshot: Snapshot) -> Action:
     """Return the one thing to do for this job now."""
     if snapshot.job.phase.is_final:
         return clean_up(snapshot)
-    for concern in (end_by_wish, end_by_limit, end_by_itself, end_by_failure, leave_lost_behind):
+    for concern in (end_by_wish, end_by_limit, end_by_itself, end_by_failure, repair):
         action = concern(snapshot)
         if action is not None:
             return action
@@ -97,35 +101,46 @@ def advance(snapshot: Snapshot) -> Action:
     return Rest(f"running {wanted.config}")
 
 
-def leave_lost_behind(snapshot: Snapshot) -> Action | None:
-    """Members died: the survivors go on without them, from where the most advanced one is."""
+def repair(snapshot: Snapshot) -> Action | None:
+    """The generation cannot go on: those who can form the next one, from the most advanced."""
     directive = snapshot.directive
     if directive is None or is_done(snapshot):
         return None
-    hung = silent_members(snapshot)
+    hung = hung_members(snapshot)
     if hung:
         return Terminate(hung, f"{', '.join(hung)} silent while the others wait")
-    if not snapshot.lost:
-        return None
+    if snapshot.lost:
+        return leave_lost_behind(snapshot, directive)
+    if is_broken(snapshot, directive):
+        why = f"the workers lost touch: forming {directive.config} anew"
+        again = follow(snapshot, directive.config, directive.members, why, repairs=True)
+        return Publish(again, why)
+    return None
+
+
+def leave_lost_behind(snapshot: Snapshot, directive: Directive) -> Action | None:
+    """Members died: the survivors go on without them."""
     survivors = tuple(m for m in directive.members if m.worker not in snapshot.lost)
-    lost = ", ".join(snapshot.lost)
     if not survivors:
         return None
     config = ClusterConfig(len(survivors), max(directive.config.global_batch, len(survivors)))
-    why = f"lost {lost}: the survivors go on with {config}"
-    return Publish(follow(snapshot, config, survivors, directive.purpose, why), why)
+    why = f"lost {', '.join(snapshot.lost)}: the survivors go on with {config}"
+    return Publish(follow(snapshot, config, survivors, why, repairs=True), why)
 
 
-def silent_members(snapshot: Snapshot) -> tuple[str, ...]:
-    """Members that say nothing while another waits in a broken generation."""
-    directive = snapshot.directive
-    assert directive is not None
+def is_broken(snapshot: Snapshot, directive: Directive) -> bool:
+    """Whether a member waits for a new generation, for long enough that it is no accident."""
+    age = snapshot.now - (snapshot.published_at or snapshot.now)
     members = [snapshot.worker(member) for member in snapshot.members]
     waits = any(w is not None and w.broken == directive.generation for w in members)
-    alive = {vm.id for vm in snapshot.alive}
-    if not waits:
-        return ()
-    return tuple(m for m in snapshot.members if m in alive and snapshot.is_silent(m))
+    return waits and age > BREATH
+
+
+def hung_members(snapshot: Snapshot) -> tuple[str, ...]:
+    """Members that have said nothing for long while another still speaks."""
+    alive = [vm.id for vm in snapshot.alive if vm.id in snapshot.members]
+    silent = tuple(worker for worker in alive if snapshot.is_silent(worker))
+    return silent if len(silent) < len(alive) else ()
 
 
 def learn(snapshot: Snapshot) -> Action | None:
@@ -168,18 +183,37 @@ def back_off(snapshot: Snapshot, wanted: Wanted) -> Action | None:
         return Terminate(alive, f"{', '.join(alive)} cannot be reached by the leader")
     config = replace(directive.config, workers=len(members))
     why = f"newcomers cannot be reached: going on with {config}"
-    return Publish(follow(snapshot, config, members, directive.purpose, why), why)
+    return Publish(follow(snapshot, config, members, why, repairs=True), why)
 
 
 def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     """Launch what is missing; training goes on meanwhile."""
+    late = tuple(vm.id for vm in snapshot.available if is_late(snapshot, vm))
+    if late:
+        return Terminate(late, f"{', '.join(late)} did not say hello in {BOOT}")
     missing = wanted.config.workers - len(snapshot.available)
     if missing <= 0:
         return None
     spec = snapshot.job.spec
-    if ledger.affordable(snapshot.vms, spec.limits.max_cost, spec.price, missing) is None:
-        return Rest(f"max_cost leaves no room for {count(missing, 'more machine')}")
-    return Launch(missing, f"{count(missing, 'machine')} for {wanted.config}: {wanted.why}")
+    if ledger.affordable(snapshot.vms, spec.limits.max_cost, spec.price, missing) is not None:
+        return Launch(missing, f"{count(missing, 'machine')} for {wanted.config}: {wanted.why}")
+    return do_without(snapshot, wanted, missing)
+
+
+def is_late(snapshot: Snapshot, vm: Vm) -> bool:
+    """Whether a machine has existed for longer than any boot takes and never said hello."""
+    return snapshot.worker(vm.id) is None and snapshot.now - vm.intended_at > BOOT
+
+
+def do_without(snapshot: Snapshot, wanted: Wanted, missing: int) -> Action:
+    """The cap does not pay for more machines: end, choose from what is known, or go on."""
+    why = f"max_cost leaves no room for {count(missing, 'more machine')}"
+    if not snapshot.alive:
+        return Finish(Phase.CAPPED, f"{why}; raise limits.max_cost and submit again")
+    if wanted.purpose == "probe" and snapshot.probes:
+        run = snapshot.knowledge.choose_now()
+        return Choose(run, f"{why}, so the search ends {run.why}")
+    return Rest(why)
 
 
 def resize(snapshot: Snapshot, wanted: Wanted) -> Action | None:
@@ -197,10 +231,11 @@ def resize(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     )
     if is_same:
         return None
-    return Publish(
-        follow(snapshot, wanted.config, members, wanted.purpose, wanted.why, wanted.is_first),
-        wanted.why,
-    )
+    told = follow(snapshot, wanted.config, members, wanted.why)
+    split = SPLIT_FIRST if wanted.is_first else SPLIT_PROBE
+    if wanted.purpose == "probe":
+        told = replace(told, purpose="probe", split_every=split, report_after=PROBE_ROWS)
+    return Publish(told, wanted.why)
 
 
 def trim(snapshot: Snapshot, wanted: Wanted) -> Action | None:
@@ -226,25 +261,22 @@ def follow(
     snapshot: Snapshot,
     config: ClusterConfig,
     members: tuple[Member, ...],
-    purpose: Literal["probe", "train"],
     why: str,
-    is_first: bool = False,
+    *,
+    repairs: bool = False,
 ) -> Directive:
-    """Compose the Directive that comes after the newest one."""
+    """Compose the Directive that comes after the newest one, for training."""
     knowledge, directive = snapshot.knowledge, snapshot.directive
-    is_probe = purpose == "probe"
-    split = SPLIT_FIRST if is_first else SPLIT_PROBE if is_probe else SPLIT_TRAIN
-    rows = PROBE_ITERATIONS + WARM_UP
     return Directive(
         generation=1 if directive is None else directive.generation + 1,
         config=config,
         members=members,
-        purpose=purpose,
+        purpose="train",
         progress_per_iteration=knowledge.progress_per_iteration(config),
         learning_rate_factor=knowledge.learning_rate_factor(config),
         stop=snapshot.job.spec.stop_rule,
-        split_every=split,
-        report_after=rows + rows // SPLIT_PROBE + 1 if is_probe else 0,
+        split_every=SPLIT_TRAIN,
+        report_after=0,
         why=why,
-        lost=snapshot.lost,
+        repairs=repairs,
     )

@@ -14,7 +14,7 @@ from service.db.vms import Vm
 from service.db.workers import Worker
 from service.knowledge import Knowledge
 
-SILENCE = timedelta(seconds=10)
+SILENCE = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)

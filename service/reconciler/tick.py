@@ -86,8 +86,10 @@ class Reconciler:
         if instance is None and vm.state == "intended" and not job.phase.is_final:
             self._start(job, vm, now)
         elif instance is None or is_gone:
+            # Machines end themselves when their prepaid time does, whoever is looking.
+            ended_at = min(now, vm.prepaid_until + ledger.GRACE)
             with self.engine.begin() as connection:
-                vms.gone(connection, vm.id, now)
+                vms.gone(connection, vm.id, ended_at)
                 say(connection, vm.job, now, "vm_gone", f"{vm.id} is gone", {"vm": vm.id})
         elif vm.state == "intended":
             with self.engine.begin() as connection:
@@ -149,13 +151,16 @@ class Reconciler:
 
     def _terminate(self, snapshot: Snapshot, action: Terminate) -> None:
         """End machines; they count as gone only when the provider shows them gone."""
-        by_id = {vm.id: vm for vm in snapshot.vms}
-        for vm in action.vms:
-            provider_id = by_id[vm].provider_id
-            if provider_id is not None:
-                self.provider.terminate(provider_id)
+        job, now = snapshot.job.id, snapshot.now
+        said = [f"ending {action.why}"]
+        for vm in snapshot.vms:
+            if vm.id in action.vms and vm.provider_id is not None:
+                try:
+                    self.provider.terminate(vm.provider_id)
+                except CloudError as error:
+                    said.append(f"{vm.id}: {error}; trying again")
         with self.engine.begin() as connection:
-            say(connection, snapshot.job.id, snapshot.now, "terminate", f"ending {action.why}")
+            say(connection, job, now, "terminate", "; ".join(said))
 
 
 def read(connection: Connection, machine: str, job_id: str, now: datetime) -> Snapshot:

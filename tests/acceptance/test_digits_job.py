@@ -98,7 +98,8 @@ def test_a_script_that_fails_fails_the_job_with_its_own_words(controller: Contro
 
 def test_a_cancelled_job_leaves_no_machine(controller: Controller) -> None:
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
-    job = controller.submit(digits(run={"command": command}))
+    limits = {"workers": 1, "batch": 64, "max_cost": "0.50 USD"}
+    job = controller.submit(digits(run={"command": command}, limits=limits))
     controller.wait(lambda: controller.job(job).workers_alive == 1)
     controller.ask("POST", f"/v1/jobs/{job}/actions/cancel")
     view = controller.finished(job)

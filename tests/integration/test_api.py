@@ -245,13 +245,51 @@ def test_each_row_is_stored_once_whatever_is_sent_again(agent: Agent, engine: En
     assert agent.report(0, 5).json()["next_sequence"] == 5
     assert agent.report(0, 5).json()["next_sequence"] == 5
     assert agent.report(3, 5).json()["next_sequence"] == 8
-    gap = agent.report(20, 1)
-    assert (gap.status_code, gap.json()["detail"]) == (409, "expected row 8, got 20")
     from service.db import workers
 
     with engine.connect() as connection:
         columns = workers.steps_of(connection, agent.job, 1)
     assert columns.iteration == tuple(range(8))
+
+
+def test_rows_that_never_arrive_are_counted_and_do_not_stop_the_rest(
+    client: TestClient, agent: Agent
+) -> None:
+    agent.hello()
+    assert agent.report(0, 5).json()["next_sequence"] == 5
+    assert agent.report(9, 3).json()["next_sequence"] == 12
+    events = EventList.model_validate_json(client.get(f"/v1/jobs/{agent.job}/events").text)
+    lost = [event.message for event in events.events if event.kind == "rows_lost"]
+    assert lost == [f"4 measured iterations of {agent.worker} never arrived"]
+
+
+def test_a_job_that_is_over_gets_no_more_time(agent: Agent, engine: Engine) -> None:
+    agent.hello()
+    with engine.begin() as connection:
+        jobs.change_outcome(connection, agent.job, phase=Phase.CANCELLED, reason="over")
+    assert agent.say("lease", "{}").json()["remaining"] <= 60
+
+
+WRONG = {
+    "address": ("hello", '{"worker": "%s", "address": "a\\u0000b"}'),
+    "metric": (
+        "report",
+        '{"worker": "%s", "progress": {"generation": 1, "iteration": 1, "samples": 1,'
+        ' "epochs": 1, "metrics": {"a\\u0000": 1}}}',
+    ),
+    "exit code": ("exit", '{"worker": "%s", "code": 99999999999, "tail": ""}'),
+}
+
+
+@pytest.mark.parametrize(("what", "body"), WRONG.values(), ids=WRONG)
+def test_what_the_database_could_not_hold_is_refused(agent: Agent, what: str, body: str) -> None:
+    agent.hello()
+    assert agent.say(what, body.replace("%s", agent.worker)).status_code == 422
+
+
+@pytest.mark.parametrize("cursor", ["x", "%00", "W10=", "[" * 3_000, "é"])
+def test_a_cursor_nobody_was_given_is_refused(client: TestClient, cursor: str) -> None:
+    assert client.get("/v1/jobs", params={"cursor": cursor}).status_code == 422
 
 
 def test_the_answer_carries_the_newest_directive(agent: Agent, engine: Engine) -> None:

@@ -101,16 +101,53 @@ def test_survivors_of_a_killed_worker_redo_the_iteration_and_go_on(
         conductor.wait(
             lambda: {r.worker for r in conductor.reports if r.broken == 1} >= set(survivors)
         )
-        conductor.wait_applied(conductor.order(survivors, 24, lost=(victim,)), iterations=20)
-    order, losses = trajectory_of(conductor, survivors, until_generation=2)
+        conductor.wait_applied(conductor.order(survivors, 24, repairs=True), iterations=20)
+    order, losses = trajectory(conductor)
     assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
 
 
-def trajectory_of(
-    conductor: Conductor, survivors: list[str], until_generation: int
-) -> tuple[list[list[int]], list[float]]:
-    """As trajectory; in generation 1 the victim's rows count too."""
-    return trajectory(conductor)
+def test_a_leader_that_naps_in_the_middle_of_a_change_harms_nobody(tmp_path: Path) -> None:
+    with conduct(tmp_path) as conductor:
+        for name in ("w0", "w1", "w2"):
+            conductor.start(name)
+        conductor.wait_applied(conductor.order(["w0", "w1"], 24), iterations=10)
+        generation = conductor.order(["w0", "w1", "w2"], 24)
+        conductor.processes["w0"].send_signal(signal.SIGSTOP)
+        conductor.wait(lambda: conductor.has_been_silent("w0", seconds=3))
+        conductor.processes["w0"].send_signal(signal.SIGCONT)
+        conductor.wait_applied(generation, iterations=10)
+    order, losses = trajectory(conductor)
+    assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
+
+
+def test_a_newcomer_that_dies_leaves_the_others_training(tmp_path: Path) -> None:
+    with conduct(tmp_path) as conductor:
+        for name in ("w0", "w1", "w2"):
+            conductor.start(name)
+        conductor.wait_applied(conductor.order(["w0"], 24), iterations=10)
+        conductor.wait(lambda: {"w1", "w2"} <= set(conductor.hellos))
+        conductor.processes["w1"].kill()
+        conductor.processes["w1"].wait()
+        refused = conductor.order(["w0", "w1", "w2"], 24)
+        conductor.wait(lambda: any(r.refused == refused for r in conductor.reports))
+        generation = conductor.order(["w0", "w2"], 24)
+        conductor.wait_applied(generation, iterations=20)
+    order, losses = trajectory(conductor)
+    assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
+
+
+def test_survivors_of_a_hung_worker_go_on_once_they_are_told(tmp_path: Path) -> None:
+    names = ["w0", "w1", "w2"]
+    with conduct(tmp_path) as conductor:
+        for name in names:
+            conductor.start(name)
+        conductor.wait_applied(conductor.order(names, 24), iterations=10)
+        conductor.processes["w2"].send_signal(signal.SIGSTOP)
+        conductor.wait(lambda: conductor.has_been_silent("w2", seconds=2))
+        generation = conductor.order(["w0", "w1"], 24, repairs=True)
+        conductor.wait_applied(generation, iterations=20)
+    order, losses = trajectory(conductor)
+    assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("micro_batches", [1, 3], ids=["plain", "accumulated"])

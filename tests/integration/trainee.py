@@ -28,6 +28,17 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).double()
 
 
+def describe(job, indices, total, gradients) -> dict:
+    """Return what a test wants to know of an iteration."""
+    return {
+        "iteration": job.iteration + 1,
+        "generation": getattr(getattr(job, "directive", None), "generation", 0),
+        "indices": indices.tolist(),
+        "loss": total,
+        "gradients": gradients,
+    }
+
+
 def main() -> None:
     """Train until told to stop."""
     torch.set_num_threads(1)
@@ -44,24 +55,20 @@ def main() -> None:
         job.prepare(model, optimizer, micro_batches=micro_batches)
         for indices in job.batches(SAMPLES, 24, epochs=1, seed=9):
             optimizer.zero_grad()
-            total, parts = 0.0, []
-            for part in indices.chunk(micro_batches):
+            total, gradients = 0.0, []
+            pieces = indices.chunk(micro_batches)
+            for part in pieces:
                 loss = nn.functional.cross_entropy(model(inputs[part]), labels[part])
                 if os.environ.get("GRADIENTS"):
                     grads = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
-                    parts.append(torch.cat([g.flatten() for g in grads]).tolist())
-                (loss / micro_batches).backward()
+                    gradients.append(torch.cat([g.flatten() for g in grads]).tolist())
                 total += loss.item() * len(part)
+                if part is pieces[-1]:
+                    # Before the last gradient is sent: what others apply has been written down.
+                    out.write(json.dumps(describe(job, indices, total, gradients)) + "\n")
+                (loss / micro_batches).backward()
             optimizer.step()
             job.log(loss=total / len(indices))
-            row = {
-                "iteration": job.iteration + 1,
-                "generation": getattr(getattr(job, "directive", None), "generation", 0),
-                "indices": indices.tolist(),
-                "loss": total,
-                "gradients": parts,
-            }
-            out.write(json.dumps(row) + "\n")
             time.sleep(pace)
     final = torch.cat([p.detach().flatten() for p in model.parameters()])
     print(f"{worker} ends with weights {final.sum().item():.12f}", file=sys.stderr)

@@ -140,9 +140,14 @@ def test_epochs_come_from_the_user_or_else_from_earlier_jobs(
         assert decision.model.reference_batch == reference_batch
 
 
+def test_a_search_that_has_begun_goes_on_when_another_job_stores_a_model():
+    decision = decide(replace(FRESH, stored=STORED, observations=OBSERVED[:1]))
+    assert isinstance(decision, Probe)
+
+
 def test_own_measurements_replace_stored_ones():
     slow = Observation(CORNERS[0], ScalingIndicators(None, None, 7.0, 1.0), 20)
-    run = decide(replace(FRESH, stored=STORED, observations=(slow,)))
+    run = decide(replace(FRESH, strategy_name="none", stored=STORED, observations=(slow,)))
     assert run.curve.points[0].measured_step_time == 8.0
 
 

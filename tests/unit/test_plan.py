@@ -21,7 +21,7 @@ DEAD = {"state": "gone", "ended_at": NOW}
 
 
 def chosen(**changes: object) -> object:
-    return job(chosen=CHOSEN, choice="the knee", **changes)
+    return job(**{"chosen": CHOSEN, "choice": "the knee", **changes})
 
 
 CASES = {
@@ -144,10 +144,73 @@ CASES = {
     ),
     "a member that hangs while another waits is ended": (
         snapshot(
-            workers=(worker(1, broken=1), worker(2, seen_at=NOW - timedelta(seconds=11))),
+            workers=(worker(1, broken=1), worker(2, seen_at=NOW - timedelta(seconds=61))),
         ),
         Terminate,
         "w2 silent while the others wait",
+    ),
+    "workers that lost touch but live form the generation anew": (
+        snapshot(workers=(worker(1, broken=1), worker(2, broken=1))),
+        Publish,
+        "the workers lost touch: forming K=2 B=128 anew",
+    ),
+    "but not before they have had time to form it at all": (
+        snapshot(
+            workers=(worker(1, broken=1), worker(2, generation=0)),
+            published_at=NOW - timedelta(seconds=1),
+        ),
+        Rest,
+        "waiting for the workers to regroup",
+    ),
+    "newcomers the leader cannot reach are ended": (
+        snapshot(
+            workers=(worker(1, generation=1, refused=2), worker(2, generation=0)),
+            directive=directive(2, 128, generation=2),
+        ),
+        Terminate,
+        "w2 cannot be reached by the leader",
+    ),
+    "a machine that never says hello is ended": (
+        snapshot(
+            vms=(vm(1), vm(2), vm(3, intended_at=NOW - timedelta(minutes=16))),
+            job=chosen(chosen=ClusterConfig(3, 128)),
+        ),
+        Terminate,
+        "w3 did not say hello in 0:15:00",
+    ),
+    "a command that ends well without taking part fails the job": (
+        snapshot(job=job(), vms=(vm(1, exit_code=0),), workers=(), directive=None),
+        Finish,
+        "w1 ended without taking part; does the script open worker_agent.session()",
+    ),
+    "a command that never ends after training is not waited for": (
+        snapshot(
+            workers=(
+                worker(1, finished="target", seen_at=NOW - timedelta(hours=2)),
+                worker(2),
+            ),
+        ),
+        Finish,
+        "target accuracy >= 0.97 reached",
+    ),
+    "no machine at all and no money for those needed ends the job": (
+        snapshot(
+            job=chosen(spec=spec(limits={**document()["limits"], "max_cost": "0.003 USD"})),
+            **FRESH,
+        ),
+        Finish,
+        "max_cost leaves no room for 2 more machines",
+    ),
+    "a probe the cap cannot pay ends the search": (
+        snapshot(
+            job=job(spec=spec(limits={**document()["limits"], "max_cost": "0.038 USD"})),
+            vms=(vm(1),),
+            workers=(worker(1),),
+            directive=directive(1, 128, purpose="probe"),
+            probes=(probe(1, 32), probe(1, 128)),
+        ),
+        Choose,
+        "max_cost leaves no room for 1 more machine, so the search ends after 2 probes",
     ),
     "all are lost: machines are launched anew": (
         snapshot(vms=(vm(1, **DEAD), vm(2, **DEAD))),
@@ -238,9 +301,9 @@ def test_shrinking_leaves_workers_out_before_machines_are_ended() -> None:
     assert [member.worker for member in published(now).members] == ["w1"]
 
 
-def test_survivors_are_told_who_is_dead() -> None:
+def test_survivors_are_told_to_give_up_what_they_wait_for() -> None:
     told = published(snapshot(vms=(vm(1, **DEAD), vm(2))))
-    assert told.lost == ("w1",)
+    assert told.repairs
     assert told.generation == 2
 
 

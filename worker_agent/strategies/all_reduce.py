@@ -7,6 +7,7 @@ serves a small store; a generation meets at its leader's.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -25,10 +26,11 @@ from worker_agent.strategies.reducer import Pass, Reducer
 from worker_agent.strategies.state import TrainingState
 from worker_agent.strategies.strategy import Clock, Slice, Tally
 
-MEET = timedelta(seconds=20)
-PATIENCE = timedelta(seconds=300)
-COLLECTIVE = timedelta(seconds=60)
+MEET = timedelta(seconds=20)  # all members are there; one may still die in this moment
+NEVER = timedelta(days=1)  # collectives are waited for in slices, and given up by decision
 PUSH = timedelta(seconds=2)
+POLL = 0.005
+ENDING = 5.0
 
 DIRECTIVE = TypeAdapter(Directive)
 
@@ -44,7 +46,10 @@ class AllReduce:
         host: str,
         micro_batches: int,
         is_abandoned: Callable[[], bool],
+        is_superseded: Callable[[int], bool],
     ) -> None:
+        self.is_superseded = is_superseded
+        self.leaving: list[threading.Thread] = []
         self.optimizer = optimizer
         self.state = TrainingState(model, optimizer)
         self.reducer = Reducer(
@@ -93,9 +98,10 @@ class AllReduce:
         """Form the generation, agree on the most advanced member, and take its state."""
         self._leave()
         workers = directive.config.workers
+        self.leader_store = self.own_store
         if workers > 1:
             try:
-                self.group = self._meet(directive, rank, PATIENCE if is_new else MEET)
+                self.group = self._meet(directive, rank)
                 clock = self._adopt(self.group, rank, clock, is_new=is_new)
             except (RuntimeError, OSError) as error:
                 raise Broken(f"generation {directive.generation}: {error}") from error
@@ -111,6 +117,7 @@ class AllReduce:
         """Close the iteration and keep what it said until the next one has ended."""
         measured = self.reducer.end()
         if measured.failure is not None:
+            self._leave()  # closes the connections, so that the others fail at once too
             return False
         self.agreed = self._read()
         self.last = (measured, self.reducer.message())
@@ -138,11 +145,15 @@ class AllReduce:
         self.group = self.last = self.agreed = None
         self.reducer.measured = Pass()
         self.reducer.regroup(None, 0, 1)
-        threading.Thread(target=parked.clear, daemon=True).start()
+        self.leaving = [thread for thread in self.leaving if thread.is_alive()]
+        self.leaving.append(threading.Thread(target=parked.clear, daemon=True))
+        self.leaving[-1].start()
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group, and give its threads time to end before the process does."""
         self._leave()
+        for thread in self.leaving:
+            thread.join(ENDING)
 
     def _forward_starts(self, *_: Any) -> None:
         if torch.is_grad_enabled():
@@ -150,22 +161,48 @@ class AllReduce:
 
     def _guard_step(self, optimizer: Optimizer, *_: Any) -> None:
         """Make the step of an incomplete or failed iteration do nothing: no gradient, no step."""
+        self.reducer.complete()
         if self.is_void or self.reducer.measured.failure is not None:
             optimizer.zero_grad(set_to_none=True)
 
-    def _meet(self, directive: Directive, rank: int, patience: timedelta) -> ProcessGroup:
-        """Build the group at the leader's store; a newcomer waits for the others' iteration."""
-        address = directive.members[0].address
-        self.leader_store = self.own_store if rank == 0 else store_at(address, patience)
+    def _meet(self, directive: Directive, rank: int) -> ProcessGroup:
+        """Wait at the leader's store until all members are there, then build the group.
+
+        Raises:
+            Broken: A newer generation was announced meanwhile.
+        """
+        generation, workers = directive.generation, directive.config.workers
+        self.leader_store = self._reach(directive, rank)
+        store = PrefixStore(f"generation/{generation}", self.leader_store)
+        store.set(f"here/{rank}", "")
+        everyone = [f"here/{place}" for place in range(workers)]
+        while not store.check(everyone):
+            self._give_up_if_superseded(generation)
         gloo: Any = ProcessGroupGloo
         options = gloo._Options()
         options._devices = [gloo.create_device(hostname=self.host)]
-        options._timeout = patience
-        store = PrefixStore(f"generation/{directive.generation}", self.leader_store)
-        group = gloo(store, rank, directive.config.workers, options)
-        group._set_default_timeout(COLLECTIVE)
+        options._timeout = MEET
+        group = gloo(store, rank, workers, options)
+        group._set_default_timeout(NEVER)
         met: ProcessGroup = group
         return met
+
+    def _reach(self, directive: Directive, rank: int) -> TCPStore:
+        """Connect to the leader's store, however long the leader takes to serve it."""
+        while rank != 0:
+            try:
+                store = store_at(directive.members[0].address, PUSH)
+            except (RuntimeError, OSError):
+                self._give_up_if_superseded(directive.generation)
+            else:
+                store.set_timeout(MEET)
+                return store
+        return self.own_store
+
+    def _give_up_if_superseded(self, generation: int) -> None:
+        if self.is_superseded(generation):
+            raise Broken(f"generation {generation} is superseded")
+        time.sleep(POLL)
 
     def _adopt(self, group: ProcessGroup, rank: int, clock: Clock, *, is_new: bool) -> Clock:
         """Take the state of the most advanced member; nothing travels when all are equal."""

@@ -22,6 +22,7 @@ from torch.distributed import ProcessGroup
 from worker_agent.strategies.strategy import Slice
 
 WAIT_SLICE = timedelta(seconds=1)
+SLICE_IS_OVER = "Operation timed out!"
 COLUMNS = ("announced", "is_over", "local_norm_sq", "compute_time", "previous_sync_time")
 
 
@@ -35,6 +36,7 @@ class Bucket:
         self.parameters, self.dtype, self.device = parameters, dtype, device
         self.size = sum(parameter.numel() for parameter in parameters)
         self.missing = len(parameters)
+        self.used = [False] * len(parameters)
         self.allocate(tail=0)
 
     def allocate(self, tail: int) -> None:
@@ -53,6 +55,7 @@ class Bucket:
         """Move a parameter's fresh gradient into the flat tensor and let it be a view of it."""
         parameter, view = self.parameters[place], self.views[place]
         gradient = parameter.grad
+        self.used[place] = self.used[place] or gradient is not None
         if gradient is None:
             view.zero_()
         elif gradient.data_ptr() != view.data_ptr():
@@ -126,10 +129,18 @@ class Reducer:
         """Start a slice of an iteration; the first one starts the iteration."""
         if self.part.is_last:
             self.measured = Pass()
+            for bucket in self.buckets:
+                bucket.used = [False] * len(bucket.parameters)
         self.part, self.words = part, (float(announced), float(is_over))
         self.passes_left = self.micro_batches
         self.is_active = True
         self._rewind()
+
+    def complete(self) -> None:
+        """Send what there is when the script steps after fewer backward passes than it said."""
+        if self.is_active and self.part.is_last and not self.measured.done_at:
+            self.passes_left = 1
+            self._backward_ends()
 
     def forward_starts(self) -> None:
         """Note the moment of the iteration's first forward pass."""
@@ -245,9 +256,20 @@ class Reducer:
         measured = self.measured
         measured.done_at = time.perf_counter()
         measured.shards = self._shards
+        self._leave_unused_alone()
         if self.rank == 0 and measured.shards > 1:
             measured.mean_norm_sq = torch.stack([b.norm_sq() for b in self.buckets]).sum()
         self._rewind()
+
+    def _leave_unused_alone(self) -> None:
+        """Give no gradient to what the script froze, nor alone to what it did not use.
+
+        With several workers an unused parameter has the gradient zero: another may have used it.
+        """
+        for bucket in self.buckets:
+            for parameter, is_used in zip(bucket.parameters, bucket.used, strict=True):
+                if not parameter.requires_grad or (self.workers == 1 and not is_used):
+                    parameter.grad = None
 
     def _clear_gradients(self) -> None:
         for bucket in self.buckets:
@@ -255,15 +277,18 @@ class Reducer:
                 parameter.grad = None
 
     def _wait(self) -> None:
+        """Wait for all buckets in slices, so that a dead generation can be given up."""
         for work in self.measured.works:
             while self.measured.failure is None:
                 try:
                     work.wait(WAIT_SLICE)
                     break
                 except RuntimeError as error:
-                    is_slow = "timed out" in str(error).lower()
+                    is_slow = SLICE_IS_OVER in str(error) and not work.is_completed()
                     if not is_slow or self.is_abandoned():
                         self.measured.failure = str(error)
+        if self.measured.failure is None:
+            self.measured.works.clear()
 
 
 def fill_buckets(parameters: Iterable[Tensor], bucket_bytes: int) -> list[Bucket]:

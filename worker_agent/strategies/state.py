@@ -95,10 +95,10 @@ def broadcast_bytes(group: ProcessGroup, content: bytes, source: int) -> bytes:
 
 
 def broadcast_flat(group: ProcessGroup, tensors: Iterable[Tensor], source: int) -> None:
-    """Copy the source's tensors into everybody's, one collective per data type."""
-    kinds: dict[torch.dtype, list[Tensor]] = {}
+    """Copy the source's tensors into everybody's, one collective per data type and device."""
+    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     for tensor in tensors:
-        kinds.setdefault(tensor.dtype, []).append(tensor)
+        kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
     for same in kinds.values():
         flat = torch.cat([tensor.reshape(-1) for tensor in same])
         broadcast(group, flat, source)

@@ -1,0 +1,30 @@
+"""Keys open what they should, and an unfinished file opens nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from service.keys import Keys, Machine, Person
+
+
+def test_keys_are_made_once_and_for_their_owner_only(tmp_path: Path) -> None:
+    keys = Keys.at(tmp_path)
+    assert Keys.at(tmp_path) == keys
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("token", "secret")} == {0o600}
+
+
+def test_an_empty_file_is_no_key(tmp_path: Path) -> None:
+    for name in ("token", "secret"):
+        (tmp_path / name).write_text("")
+    keys = Keys.at(tmp_path)
+    assert keys.token
+    assert keys.secret
+    assert keys.recognise("") is None
+
+
+def test_tokens_say_who_holds_them(tmp_path: Path) -> None:
+    keys = Keys.at(tmp_path)
+    assert keys.recognise(keys.token) == Person()
+    assert keys.recognise(keys.issue("w1")) == Machine("w1")
+    assert keys.recognise(Keys("t", "another secret that is long enough!").issue("w1")) is None
+    assert keys.recognise("\udcff") is None
