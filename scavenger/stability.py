@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scavenger.noise import NoiseEstimate, ShardNorms, mean_of, pooled_noise, shard_norms
 from scavenger.protocol import StepColumns
@@ -21,6 +21,8 @@ SHORTEST_WINDOW = 40
 # Without losses a plateau cannot be told from training, so only patience helps.
 SHORTEST_WINDOW_WITHOUT_LOSS = 160
 WINDOW_SHARE = 2 / 3
+# A small batch may never know φ better: its probe then ends, and larger batches know it sooner.
+PATIENT_ROWS = 400
 TOLERATED_DRIFT = 0.25
 # Half-widths seen on recorded runs: 0.3 to 1.5. A tighter bound is hardly ever met by small runs.
 WIDEST_INTERVAL = 1.0
@@ -56,7 +58,8 @@ def judge_stability(columns: StepColumns, global_batch: int) -> Stability:
     The window is the newer two thirds of the noise rows since the loss fell by a fifth, at least
     40. Its two halves must give the same φ, within 25 % or one standard error of their difference,
     and that difference must be known to within 100 %. Where the script logs no loss, the window
-    has at least 160 rows and the sentence says what cannot be known.
+    has at least 160 rows and the sentence says what cannot be known. After 400 noise rows since
+    the loss fell φ is taken as it is: waiting longer costs more than larger batches will.
 
     Args:
         columns: Every row of the job's first generation, from its first iteration.
@@ -73,11 +76,17 @@ def judge_stability(columns: StepColumns, global_batch: int) -> Stability:
     began = takeoff(columns.loss)
     if began is None:
         return waiting(plateau_sentence(drop), drop)
-    window = newest(shard_norms(columns, start=began), SHORTEST_WINDOW)
+    since = shard_norms(columns, start=began)
+    window = newest(since, SHORTEST_WINDOW)
     missing = SHORTEST_WINDOW - len(window)
     if missing > 0:
         return waiting(f"the loss falls; {missing} more noise rows are needed", drop)
-    return compare_halves(window, global_batch, drop, "")
+    stability = compare_halves(window, global_batch, drop, "")
+    if stability.is_stable or len(since) < PATIENT_ROWS:
+        return stability
+    why = f"{stability.why}, which is as well as a batch of {global_batch} can tell"
+    noise = pooled_noise(window, global_batch)
+    return replace(stability, is_stable=True, noise=noise, why=why)
 
 
 def loss_drop(losses: Sequence[float | None]) -> float | None:

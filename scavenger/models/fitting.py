@@ -87,14 +87,14 @@ def fit_line(measured: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def fit_statistical(observations: Sequence[Observation], kappa: float = 1.0) -> StatisticalModel:
     """Take φ from the probes and B_crit = κ φ from it (SCIENCE §2).
 
-    φ is the median of the probes, weighted by their iterations: a probe of twenty iterations is
-    too short for it to outvote the one that was watched until it settled. When no observation
+    φ is the median of the probes, weighted by what they know of it: their iterations, times the
+    square of the gradient's share B / (B + φ) in what was measured. When no observation
     has a noise scale, there is no B_crit: epochs then do not depend on the batch.
     """
     scales = [
-        (o.indicators.noise_scale, o.iterations)
+        (scale, o.iterations * (o.config.global_batch / (o.config.global_batch + scale)) ** 2)
         for o in observations
-        if o.indicators.noise_scale is not None
+        if (scale := o.indicators.noise_scale) is not None
     ]
     if not scales:
         return StatisticalModel(critical_batch=None, noise_scale=None)
@@ -102,11 +102,11 @@ def fit_statistical(observations: Sequence[Observation], kappa: float = 1.0) -> 
     return StatisticalModel(critical_batch=kappa * scale, noise_scale=scale)
 
 
-def weighted_median(weighted: Sequence[tuple[float, int]]) -> float:
+def weighted_median(weighted: Sequence[tuple[float, float]]) -> float:
     """Return the smallest value with at least half of the weight at or below it."""
     ordered = sorted(weighted)
     half = sum(weight for _, weight in ordered) / 2
-    below = 0
+    below = 0.0
     for value, weight in ordered:
         below += weight
         if below >= half:

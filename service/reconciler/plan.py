@@ -160,7 +160,8 @@ def want(snapshot: Snapshot) -> Wanted | Choose:
     """Return the configuration the job should be in now."""
     job = snapshot.job
     if job.chosen is not None:
-        return Wanted(job.chosen, "train", job.choice or "", is_first=False)
+        why = f"training on {job.chosen}, the {job.spec.objective}"
+        return Wanted(job.chosen, "train", why, is_first=False)
     decision = snapshot.knowledge.decide()
     match decision:
         case Probe(config, why):
@@ -196,7 +197,7 @@ def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
         return None
     spec = snapshot.job.spec
     if ledger.affordable(snapshot.vms, spec.limits.max_cost, spec.price, missing) is not None:
-        return Launch(missing, f"{count(missing, 'machine')} for {wanted.config}: {wanted.why}")
+        return Launch(missing, f"{count(missing, 'machine')} for {wanted.config}")
     return do_without(snapshot, wanted, missing)
 
 

@@ -28,7 +28,7 @@ CASES = {
     "a new job starts with one machine for the first probe": (
         snapshot(job=job(phase=Phase.PENDING), **FRESH),
         Launch,
-        "1 machine for K=1 B=32: probe 1 of 4",
+        "1 machine for K=1 B=32",
     ),
     "it waits for the machine to boot": (
         snapshot(job=job(), **{**FRESH, "vms": (vm(1),)}),
