@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from scavenger.cluster import ClusterConfig
 from scavenger.protocol import StepColumns
@@ -181,73 +181,3 @@ def scale_of(variance: float, norm_sq: float) -> float | None:
         return None
     # Rounding can leave a variance just below zero where all shards agree.
     return max(variance / norm_sq, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class SmoothedNoise:
-    """Exponential moving averages of the pieces, debiased as in Adam (SCIENCE §1).
-
-    Start with ``SmoothedNoise()`` and keep what ``update`` returns. φ may be carried across a
-    change of configuration; γ belongs to one number of shards.
-
-    Attributes:
-        decay: Weight of the past in every update, below 1.
-        weight: Share of the averages that is data, 1 - decay^updates.
-        local_sum: Undebiased average of mean_k ||g_k||².
-        mean_sum: Undebiased average of ||ḡ||².
-        norm_sq_sum: Undebiased average of |G|².
-        variance_sum: Undebiased average of tr Σ.
-    """
-
-    decay: float = 0.95
-    weight: float = 0.0
-    local_sum: float = 0.0
-    mean_sum: float = 0.0
-    norm_sq_sum: float = 0.0
-    variance_sum: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.decay < 1:
-            raise ValueError(f"decay must be at least 0 and below 1, got {self.decay}")
-
-    def update(
-        self, local_norm_sq: float, mean_norm_sq: float, shards: int, global_batch: int
-    ) -> SmoothedNoise:
-        """Return the averages with one more iteration; unchanged when it carries no noise."""
-        if shards < 2 or not (math.isfinite(local_norm_sq) and math.isfinite(mean_norm_sq)):
-            return self
-        row = ShardNorms(shards, local_norm_sq, mean_norm_sq)
-        return replace(
-            self,
-            weight=self._blend(self.weight, 1.0),
-            local_sum=self._blend(self.local_sum, local_norm_sq),
-            mean_sum=self._blend(self.mean_sum, mean_norm_sq),
-            norm_sq_sum=self._blend(self.norm_sq_sum, row.gradient_norm_sq),
-            variance_sum=self._blend(self.variance_sum, row.gradient_variance(global_batch)),
-        )
-
-    def _blend(self, average: float, value: float) -> float:
-        return self.decay * average + (1 - self.decay) * value
-
-    @property
-    def noise(self) -> float | None:
-        """Smoothed γ (Eq. 2); None before the first update."""
-        if self.mean_sum <= 0 or not math.isfinite(self.local_sum / self.mean_sum):
-            return None
-        return self.local_sum / self.mean_sum
-
-    @property
-    def noise_scale(self) -> float | None:
-        """Smoothed φ in samples; None before data and while |G|² is not positive."""
-        # Both averages carry the same start-up bias, so it cancels in the ratio.
-        return scale_of(self.variance_sum, self.norm_sq_sum)
-
-    @property
-    def gradient_norm_sq(self) -> float | None:
-        """Smoothed |G|², debiased; None before the first update."""
-        return self.norm_sq_sum / self.weight if self.weight else None
-
-    @property
-    def gradient_variance(self) -> float | None:
-        """Smoothed tr Σ, debiased; None before the first update."""
-        return self.variance_sum / self.weight if self.weight else None

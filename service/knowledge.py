@@ -103,8 +103,9 @@ class Knowledge:
     def progress_per_iteration(self, config: ClusterConfig) -> float:
         """Reference epochs one iteration is worth, by the best law known so far (SCIENCE §2)."""
         spec = self.spec
-        relative = self._statistical().relative_epochs(config.global_batch, spec.reference_batch)
-        return config.global_batch / spec.model.dataset_size / relative
+        return self._statistical().progress(
+            config.global_batch, spec.reference_batch, spec.model.dataset_size
+        )
 
     def learning_rate_factor(self, config: ClusterConfig) -> float:
         """What the script's learning rate is multiplied with at this batch."""

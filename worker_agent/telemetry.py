@@ -75,7 +75,6 @@ class Reporter:
     ) -> None:
         self.controller, self.worker, self.on_directive = controller, worker, on_directive
         self.rows: deque[Row] = deque()
-        self.dropped = 0
         self.sequence = 0
         self.progress = Progress(0, 0, 0, 0.0, {})
         self.note = StepReport(worker, self.progress)
@@ -91,11 +90,10 @@ class Reporter:
         self.thread.start()
 
     def record(self, row: Row) -> None:
-        """Queue one iteration; the oldest is dropped, and counted, when the queue is full."""
+        """Queue one iteration; a full queue drops the oldest, a gap that the controller counts."""
         with self.state:
             if len(self.rows) >= QUEUE_ROWS:
                 self.rows.popleft()
-                self.dropped += 1
                 self.sequence += 1
             self.rows.append(row)
 

@@ -51,12 +51,8 @@ class PerformanceModel:
         return self.iterations_needed(config.global_batch) * self.parallel.step_time(config)
 
     def progress_per_iteration(self, global_batch: int) -> float:
-        """Reference epochs one iteration is worth, B / D · e(B0) / e(B) (SCIENCE §2).
-
-        Work done at any configuration counts in this unit, so a target known in reference epochs
-        is reached when the progress of all iterations adds up to it.
-        """
-        return global_batch / self.dataset_size / self._relative_epochs(global_batch)
+        """Reference epochs one iteration is worth, B / D · e(B0) / e(B) (SCIENCE §2)."""
+        return self.statistical.progress(global_batch, self.reference_batch, self.dataset_size)
 
     def _relative_epochs(self, global_batch: int) -> float:
         return self.statistical.relative_epochs(global_batch, self.reference_batch)

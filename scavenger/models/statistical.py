@@ -45,6 +45,15 @@ class StatisticalModel:
             return 1.0
         return (self.critical_batch + global_batch) / (self.critical_batch + reference_batch)
 
+    def progress(self, global_batch: int, reference_batch: int, dataset_size: int) -> float:
+        """Reference epochs one iteration is worth, B / D · e(B0) / e(B) (SCIENCE §2).
+
+        Work done at any configuration counts in this unit, so a target known in reference epochs
+        is reached when the progress of all iterations adds up to it.
+        """
+        relative = self.relative_epochs(global_batch, reference_batch)
+        return global_batch / dataset_size / relative
+
     def noise(self, config: ClusterConfig) -> float | None:
         """Predicted noise γ of a configuration (Eqs. 2 and 7); None without a noise scale."""
         if self.noise_scale is None:

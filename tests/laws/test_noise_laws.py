@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
 from scavenger.noise import (
-    SmoothedNoise,
     corrected_noise,
     estimate_noise,
     noise,
@@ -143,24 +142,3 @@ def test_the_pieces_are_unbiased(shards, local_batch):
     assert estimate.gradient_norm_sq == pytest.approx(0.39, rel=0.05)
     assert estimate.gradient_variance == pytest.approx(5.0, rel=0.05)
     assert estimate.noise_scale == pytest.approx(5 / 0.39, rel=0.08)
-
-
-@given(configs, scales, st.integers(1, 40))
-def test_smoothing_a_constant_returns_it_from_the_first_update_on(config, scale, updates):
-    gamma = noise_at(scale, config)
-    smoothed = SmoothedNoise()
-    for _ in range(updates):
-        smoothed = smoothed.update(gamma, 1.0, config.workers, config.global_batch)
-    assert smoothed.noise == pytest.approx(gamma)
-    assert smoothed.noise_scale == pytest.approx(scale, rel=1e-6, abs=1e-6 * config.global_batch)
-    assert smoothed.gradient_variance == pytest.approx(
-        (gamma - 1) / (config.workers - 1) * config.global_batch, abs=1e-6
-    )
-
-
-def test_smoothing_passes_over_rows_without_noise():
-    smoothed = SmoothedNoise().update(6.0, 3.0, 4, 64)
-    assert smoothed.update(9.0, 9.0, 1, 64) == smoothed
-    assert smoothed.update(math.nan, 3.0, 4, 64) == smoothed
-    assert SmoothedNoise().noise is None
-    assert SmoothedNoise().noise_scale is None

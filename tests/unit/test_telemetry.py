@@ -101,12 +101,12 @@ def test_only_newer_directives_are_passed_on() -> None:
     reporter.close(PROGRESS, "target", timeout=5)
 
 
-def test_a_full_queue_drops_the_oldest_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_drops_the_oldest_and_leaves_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry, "QUEUE_ROWS", 10)
     reporter = Reporter(Flaky(1.0), "w1", lambda _: None)
     for iteration in range(25):
         reporter.record(row(iteration))
-    assert reporter.dropped == 15
+    assert reporter.sequence == 15
     assert [kept.iteration for kept in reporter.rows] == list(range(15, 25))
 
 

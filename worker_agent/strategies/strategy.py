@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -102,6 +101,3 @@ class Strategy(Protocol):
 
     def close(self) -> None:
         """Leave the group and release its resources."""
-
-
-StrategyFactory = Callable[[], Strategy]
