@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -47,6 +47,7 @@ class Conductor:
     stop: StopRule = FOREVER
     dataset_size: int = 1000
     split_every: int = 0
+    purpose: Literal["probe", "train"] = "train"
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -147,7 +148,7 @@ class Conductor:
                 generation=generation,
                 config=ClusterConfig(len(workers), global_batch),
                 members=tuple(Member(w, self.hellos[w].address) for w in workers),
-                purpose="train",
+                purpose=self.purpose,
                 stop=self.stop,
                 why="ordered",
                 **facts,

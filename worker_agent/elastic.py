@@ -106,7 +106,7 @@ class Elastic(Session):
         try:
             while self.finished is None:
                 yield from self._iteration(self.strategy, order)
-                self._boundary(self.strategy, until)
+                self._boundary(self.strategy)
         except GeneratorExit:
             self.finished = self.finished or self._verdict(is_over=False)
 
@@ -146,7 +146,7 @@ class Elastic(Session):
         is_alone = self._now.config.workers == 1 and mine.count > 1
         return is_alone and every > 0 and self.clock.iteration % every == 0
 
-    def _boundary(self, strategy: Strategy, until: Callable[[], bool]) -> None:
+    def _boundary(self, strategy: Strategy) -> None:
         """Count the iteration, tell what it measured, and change generation if agreed."""
         if not strategy.end():
             self._recover()
@@ -154,7 +154,7 @@ class Elastic(Session):
         tally = strategy.tally()
         self._advance()
         self._record(tally)
-        is_over = self._judge(until) or (tally is not None and tally.is_over)
+        is_over = self._judge() or (tally is not None and tally.is_over)
         if is_over or self.clock.epochs >= self._now.stop.max_progress:
             self.finished = self._verdict(is_over)
         elif tally is not None and tally.announced > self._now.generation:
@@ -169,10 +169,10 @@ class Elastic(Session):
             epochs=clock.epochs + now.progress_per_iteration,
         )
 
-    def _judge(self, until: Callable[[], bool]) -> bool:
+    def _judge(self) -> bool:
         """As leader, see whether the target is reached; True when nobody else need be told."""
         if self.rank == 0:
-            self.is_over = self.is_over or self._has_reached_goal() or until()
+            self.is_over = self.is_over or self._has_reached_goal()
         return self.is_over and self._now.config.workers == 1
 
     def _verdict(self, is_over: bool) -> Finished:

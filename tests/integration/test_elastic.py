@@ -24,6 +24,7 @@ def conduct(directory: Path, **environment: str) -> Conductor:
         directory,
         [TRAINEE],
         dataset_size=trainee.SAMPLES,
+        purpose="probe",
         environment={"PACE": "0.002", **environment},
     )
 
