@@ -97,16 +97,28 @@ def show_indicators(recent: StepColumns, config: ClusterConfig) -> IndicatorsVie
 def show_cost(snapshot: Snapshot, sketch: Sketch | None, target: ClusterConfig | None) -> CostView:
     """Show the four numbers of money, never mixed."""
     cap = snapshot.job.spec.limits.max_cost
-    forecast = None
-    if sketch is not None and target is not None and sketch.curve.basis == "total":
-        costs = [point.cost for point in sketch.curve.points if point.config == target]
-        forecast = money(Decimal(costs[0])) if costs else None
+    forecast = foresee(snapshot, sketch, target)
     return CostView(
         accrued=money(snapshot.accrued),
         search=money(sum((probe.cost for probe in snapshot.probes), Decimal(0))),
         cap=None if cap is None else money(cap),
-        forecast=forecast,
+        forecast=None if forecast is None else money(forecast),
     )
+
+
+def foresee(
+    snapshot: Snapshot, sketch: Sketch | None, target: ClusterConfig | None
+) -> Decimal | None:
+    """Return what a job will have cost: spent, and for the epochs left on its configuration."""
+    expected = snapshot.knowledge.expected_epochs()
+    if sketch is None or sketch.curve.basis != "total" or expected is None:
+        return None
+    done = max((worker.epochs for worker in snapshot.workers), default=0.0)
+    left = max(1 - done / expected, 0.0)
+    costs = [point.cost for point in sketch.curve.points if point.config == target]
+    if not costs or snapshot.job.phase.is_final:
+        return None
+    return snapshot.accrued + Decimal(costs[0] * left)
 
 
 def show_curve(snapshot: Snapshot, sketch: Sketch | None, resizes: Sequence[Resize]) -> CurveView:

@@ -372,3 +372,22 @@ def test_the_curve_shows_probes_points_and_special_ones(
     assert curve.knee is not None
     assert (curve.knee.workers, curve.knee.global_batch) in on_front
     assert [r.after.workers for r in curve.resizes] == [2]
+
+
+def test_the_forecast_is_what_is_spent_and_what_is_left(
+    client: TestClient, agent: Agent, engine: Engine
+) -> None:
+    job = submit(client, target={"epochs": 10, "at_batch": 32}).id
+    with engine.begin() as connection:
+        for workers, batch in ((1, 32), (1, 128), (2, 128), (2, 32)):
+            observations.record(connection, job, probe(workers, batch))
+        jobs.change_outcome(connection, job, chosen=ClusterConfig(1, 32), choice="cheapest")
+    shown = JobView.model_validate_json(client.get(f"/v1/jobs/{job}").text)
+    curve = CurveView.model_validate_json(client.get(f"/v1/jobs/{job}/curve").text)
+    whole = next(p.cost for p in curve.points if (p.workers, p.global_batch) == (1, 32))
+    assert shown.cost.forecast is not None
+    assert float(shown.cost.forecast.amount) == pytest.approx(whole, abs=1e-6)
+    with engine.begin() as connection:
+        jobs.change_outcome(connection, job, phase=Phase.SUCCEEDED, reason="over")
+    done = JobView.model_validate_json(client.get(f"/v1/jobs/{job}").text)
+    assert done.cost.forecast is None
