@@ -25,7 +25,7 @@ from worker_agent.client import REPORT, ControllerClient
 from worker_agent.errors import Broken
 from worker_agent.logbook import Logbook
 from worker_agent.sampler import SampleOrder, Share
-from worker_agent.session import Loggable, Session
+from worker_agent.session import Loggable, never
 from worker_agent.settings import AgentSettings
 from worker_agent.strategies.strategy import Clock, Slice, Strategy, Tally
 from worker_agent.telemetry import AWAITING, CALM, PROBING, Reporter
@@ -36,7 +36,7 @@ LAST_WORD = 5.0
 POLL = 0.01
 
 
-class Elastic(Session):
+class Elastic:
     """The session of one worker of a job."""
 
     def __init__(self, settings: AgentSettings) -> None:
@@ -56,17 +56,17 @@ class Elastic(Session):
         self.boundary_at = 0.0
 
     @property
-    def is_leader(self) -> bool:  # type: ignore[override]
+    def is_leader(self) -> bool:
         """Whether this worker has rank 0 in its generation."""
         return self.rank == 0 and self.finished != "released"
 
     @property
-    def iteration(self) -> int:  # type: ignore[override]
+    def iteration(self) -> int:
         """Iterations applied so far, over the whole job."""
         return self.clock.iteration
 
     @property
-    def samples(self) -> int:  # type: ignore[override]
+    def samples(self) -> int:
         """Samples consumed so far, over the whole job."""
         return self.clock.samples
 
@@ -94,7 +94,7 @@ class Elastic(Session):
         *,
         epochs: float,
         seed: int = 0,
-        until: Callable[[], bool] = lambda: False,
+        until: Callable[[], bool] = never,
     ) -> Iterator[Any]:
         """Yield this worker's part of each batch until the job is done or it is released."""
         if self.strategy is None:
@@ -109,6 +109,10 @@ class Elastic(Session):
                 self._boundary(self.strategy)
         except GeneratorExit:
             self.finished = self.finished or self._verdict(is_over=False)
+
+    def __enter__(self) -> Elastic:
+        """Open the session; the controller hears of it when training begins."""
+        return self
 
     def __exit__(
         self,

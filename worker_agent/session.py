@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Protocol
@@ -16,18 +15,25 @@ class Loggable(Protocol):
     def __float__(self) -> float: ...
 
 
-class Session(contextlib.AbstractContextManager["Session"]):
-    """What a training script may ask for; the script runs alone in this class's own form.
+def never() -> bool:
+    """Return False: there is no reason to end early."""
+    return False
 
-    Attributes:
-        iteration: Iterations applied so far.
-        samples: Samples consumed so far.
-        is_leader: Whether this process should evaluate, print and save.
-    """
 
-    iteration: int = 0
-    samples: int = 0
-    is_leader: bool = True
+class Session(Protocol):
+    """What a training script may ask for."""
+
+    @property
+    def iteration(self) -> int:
+        """Iterations applied so far, over the whole job."""
+
+    @property
+    def samples(self) -> int:
+        """Samples consumed so far, over the whole job."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process should evaluate, print and save."""
 
     def prepare(self, model: Any, optimizer: Any, *, micro_batches: int = 1) -> None:
         """Take part in backward passes and optimizer steps of this model.
@@ -38,7 +44,6 @@ class Session(contextlib.AbstractContextManager["Session"]):
             micro_batches: Backward passes the script makes per batch, the loss of each divided
                 by this number.
         """
-        raise NotImplementedError
 
     def batches(
         self,
@@ -47,7 +52,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         *,
         epochs: float,
         seed: int = 0,
-        until: Callable[[], bool] = lambda: False,
+        until: Callable[[], bool] = never,
     ) -> Iterator[Any]:
         """Yield the dataset indices of this worker's part of each batch.
 
@@ -59,11 +64,12 @@ class Session(contextlib.AbstractContextManager["Session"]):
             until: Asked after each iteration when running alone; True ends training. A job
                 stops at its own target.
         """
-        raise NotImplementedError
 
     def log(self, **metrics: Loggable) -> None:
         """Note named values of this iteration: floats, or tensors that are read later."""
-        raise NotImplementedError
+
+    def __enter__(self) -> Session:
+        """Open the session."""
 
     def __exit__(
         self,
@@ -74,8 +80,13 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Close the session; an exception of the script passes through untouched."""
 
 
-class Solo(Session):
+class Solo:
     """The session of a script that runs alone: plain batches, nothing measured, nothing sent."""
+
+    def __init__(self) -> None:
+        self.iteration = 0
+        self.samples = 0
+        self.is_leader = True
 
     def prepare(self, model: Any, optimizer: Any, *, micro_batches: int = 1) -> None:
         """Do nothing."""
@@ -87,7 +98,7 @@ class Solo(Session):
         *,
         epochs: float,
         seed: int = 0,
-        until: Callable[[], bool] = lambda: False,
+        until: Callable[[], bool] = never,
     ) -> Iterator[Any]:
         """Yield whole batches until the epochs are used up or ``until`` says so."""
         import torch
@@ -99,4 +110,16 @@ class Solo(Session):
             self.iteration += 1
 
     def log(self, **metrics: Loggable) -> None:
+        """Do nothing."""
+
+    def __enter__(self) -> Solo:
+        """Do nothing."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Do nothing."""
