@@ -1,0 +1,182 @@
+"""With one worker the agent's iteration changes nothing that plain training would not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from worker_agent.strategies.all_reduce import AllReduce
+from worker_agent.strategies.strategy import Slice
+
+WHOLE = Slice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
+HALVES = [Slice(0.5, 1.0, is_last=False), Slice(0.5, 1.0, is_last=True)]
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Network(nn.Module):
+    """Two layers that are used, one that never is, and one layer used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.first = nn.Linear(5, 8)
+        self.twice = nn.Linear(8, 8)
+        self.idle = nn.Linear(8, 8)
+        self.last = nn.Linear(8, 3)
+        self.double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = torch.tanh(self.first(inputs))
+        return self.last(torch.tanh(self.twice(torch.tanh(self.twice(hidden)))))
+
+
+def data(iterations: int) -> list[Batch]:
+    generator = torch.Generator().manual_seed(8)
+    return [
+        (
+            torch.randn(12, 5, generator=generator, dtype=torch.float64),
+            torch.randint(0, 3, (12,), generator=generator),
+        )
+        for _ in range(iterations)
+    ]
+
+
+def make() -> tuple[Network, torch.optim.Optimizer]:
+    model = Network()
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.3)
+
+
+def attach(model: nn.Module, optimizer: torch.optim.Optimizer, micro_batches: int = 1) -> AllReduce:
+    return AllReduce(
+        model,
+        optimizer,
+        host="127.0.0.1",
+        micro_batches=micro_batches,
+        is_abandoned=lambda: False,
+        is_superseded=lambda _: False,
+    )
+
+
+def step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, parts: int = 1, scale: int = 1
+) -> None:
+    optimizer.zero_grad()
+    for inputs, labels in zip(batch[0].chunk(parts), batch[1].chunk(parts), strict=True):
+        (nn.functional.cross_entropy(model(inputs), labels) / scale).backward()
+    optimizer.step()
+
+
+def weights(model: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def agree(
+    plain: Callable[[nn.Module, torch.optim.Optimizer, Batch], None],
+    watched: Callable[[AllReduce, nn.Module, torch.optim.Optimizer, Batch], None],
+    micro_batches: int = 1,
+) -> None:
+    (model, optimizer), (other, its_optimizer) = make(), make()
+    strategy = attach(other, its_optimizer, micro_batches)
+    for number, batch in enumerate(data(12)):
+        if number == 6:
+            for network in (model, other):
+                network.first.requires_grad_(False)
+        plain(model, optimizer, batch)
+        watched(strategy, other, its_optimizer, batch)
+        assert strategy.end()
+        assert torch.allclose(weights(model), weights(other), rtol=0, atol=1e-12)
+    strategy.close()
+
+
+def test_unused_shared_and_frozen_parameters_move_as_in_plain_training() -> None:
+    def watched(strategy: AllReduce, *rest: object) -> None:
+        strategy.begin(WHOLE, announced=1, is_over=False)
+        step(*rest)  # type: ignore[arg-type]
+
+    agree(step, watched)
+
+
+def test_a_split_iteration_is_one_iteration() -> None:
+    def watched(
+        strategy: AllReduce, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch
+    ) -> None:
+        for number, part in enumerate(HALVES):
+            strategy.begin(part, announced=1, is_over=False)
+            half = slice(6 * number, 6 * number + 6)
+            step(model, optimizer, (batch[0][half], batch[1][half]))
+
+    agree(step, watched)
+
+
+@pytest.mark.parametrize("made", [4, 3, 2], ids=lambda made: f"{made} of 4 passes")
+def test_accumulated_passes_add_up_even_when_there_are_fewer_than_said(made: int) -> None:
+    def plain(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
+        step(model, optimizer, batch, parts=made, scale=4)
+
+    def watched(strategy: AllReduce, *rest: object) -> None:
+        strategy.begin(WHOLE, announced=1, is_over=False)
+        plain(*rest)  # type: ignore[arg-type]
+
+    agree(plain, watched, micro_batches=4)
+
+
+def test_evaluating_in_between_changes_nothing() -> None:
+    def watched(
+        strategy: AllReduce, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch
+    ) -> None:
+        strategy.begin(WHOLE, announced=1, is_over=False)
+        with torch.no_grad():
+            model(batch[0])
+        step(model, optimizer, batch)
+        with torch.no_grad():
+            model(batch[0])
+
+    agree(step, watched)
+
+
+class Reads(TorchDispatchMode):
+    """Notes every operation that makes the host wait for a value of the device."""
+
+    WAITS = ("_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func.overloadpacket.__name__ in self.WAITS:
+            self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_measuring_never_reads_a_value_of_the_device() -> None:
+    model = Network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    strategy = attach(model, optimizer)
+    for inputs, labels in data(3):
+        for number, part in enumerate(HALVES):
+            strategy.begin(part, announced=1, is_over=False)
+            half = slice(6 * number, 6 * number + 6)
+            loss = nn.functional.cross_entropy(model(inputs[half]), labels[half])
+            with Reads() as reads:
+                loss.backward()
+                optimizer.step()
+            assert reads.seen == []
+            optimizer.zero_grad()
+        assert strategy.end()
+    tally = strategy.tally()
+    assert tally is not None
+    assert tally.shards == 2
+    assert tally.local_norm_sq is not None
+    with Reads() as reads:
+        assert loss.item() > 0
+    assert reads.seen == ["aten._local_scalar_dense.default"]
+    strategy.close()
