@@ -17,7 +17,7 @@ from scavenger.stability import judge_stability
 
 PROBE_ITERATIONS = 20
 WARM_UP = 3
-MOST_NOISE_ROWS = 2000
+MOST_NOISE_ROWS = 4000
 
 
 @dataclass(frozen=True, slots=True)

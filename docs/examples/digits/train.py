@@ -22,7 +22,7 @@ import worker_agent
 SEED = 0
 BATCH = 8
 EPOCHS = 120
-LEARNING_RATE = 0.00015  # at batch 8; a job scales it with its batch
+LEARNING_RATE = 0.00012  # at batch 8; a job scales it with its batch
 GOAL = 0.97
 EVALUATE_EVERY = 2000  # samples
 CHANNELS = 24
