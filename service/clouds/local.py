@@ -146,6 +146,7 @@ def _claim(machine: Path, request: LaunchRequest) -> int | None:
         lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         os.write(lock, json.dumps(_facts(request)).encode())
+        os.fsync(lock)  # an empty file after a power failure would be a machine nobody can read
         draft.rename(machine)
         return lock
 

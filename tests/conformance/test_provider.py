@@ -20,7 +20,7 @@ import psutil
 import pytest
 from pydantic import TypeAdapter
 
-from scavenger.protocol import Exit, Lease
+from scavenger.protocol import Exit, Lease, Progress, Reply, StepReport
 from service.clouds.local import LocalProvider
 from service.clouds.provider import Instance, InstanceState, LaunchRequest, Provider
 from service.errors import LaunchRefused
@@ -44,6 +44,7 @@ class ControllerDouble:
         self.lease = 60.0
         self.asked: list[float] = []
         self.exits: list[Exit] = []
+        self.reports: list[StepReport] = []
         self.refused = 0
         self.is_silent = threading.Event()
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -60,6 +61,10 @@ class ControllerDouble:
             self.asked.append(time.monotonic())
             assert json.loads(content)["worker"]
             return TypeAdapter(Lease).dump_json(Lease(self.lease))
+        if path == "/v1/agent/report":
+            assert not self.exits, "the report comes before the end"
+            self.reports.append(TypeAdapter(StepReport).validate_json(content))
+            return TypeAdapter(Reply).dump_json(Reply(None, 0))
         assert path == "/v1/agent/exit"
         self.exits.append(TypeAdapter(Exit).validate_json(content))
         return b"null"
@@ -479,6 +484,21 @@ def test_the_end_of_a_command_is_told_once_the_controller_is_back(
     controller.is_silent.clear()
     until(lambda: controller.exits)
     assert controller.exits[0].code == 4
+
+
+def test_a_last_report_nobody_heard_is_delivered_before_the_end(
+    local: LocalProvider, controller: ControllerDouble, root: Path, request_for: Request
+) -> None:
+    report = StepReport("w1", Progress(1, 9, 9, 0.9, {"accuracy": 0.98}), finished="target")
+    content = TypeAdapter(StepReport).dump_json(report).decode()
+    controller.is_silent.set()
+    machine = local.launch(
+        request_for("sh", "-c", f"echo '{content}' > $SCAVENGER_LAST_REPORT; echo left")
+    )
+    until(lambda: "left" in said(root, machine))
+    controller.is_silent.clear()
+    until(lambda: controller.exits)
+    assert controller.reports == [report]
 
 
 def nobody() -> str:

@@ -117,7 +117,9 @@ def test_a_controller_that_is_away_costs_training_nothing() -> None:
         reporter.record(row(iteration))
         reporter.tell(PROGRESS)
     assert time.perf_counter() - began < 2
-    reporter.close(PROGRESS, "target", timeout=0.05)
+    undelivered = reporter.close(PROGRESS, "target", timeout=0.05)
+    assert undelivered is not None
+    assert undelivered.finished == "target"
     assert reporter.thread.daemon
     assert threading.main_thread().is_alive()
 
