@@ -10,8 +10,10 @@ READY := .venv/ready
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
 
-test: $(READY) check  ## Every check and test
-	@$(BIN)/python -m pytest
+test: $(READY)  ## Every check and test; the checks run beside the first tests
+	@$(MAKE) --no-print-directory check > .venv/check.log 2>&1 & checks=$$!; \
+	$(BIN)/python -m pytest; tests=$$?; \
+	wait $$checks || { cat .venv/check.log; exit 1; }; exit $$tests
 
 check: $(READY)  ## Style, types and layers
 	@$(BIN)/ruff check --quiet .
