@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test check bench-agent bench-resize clean
+.PHONY: demo test test-slow check bench-agent bench-resize clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -14,6 +14,9 @@ test: $(READY)  ## Every check and test; the checks run beside the first tests
 	@$(MAKE) --no-print-directory check > .venv/check.log 2>&1 & checks=$$!; \
 	$(BIN)/python -m pytest; tests=$$?; \
 	wait $$checks || { cat .venv/check.log; exit 1; }; exit $$tests
+
+test-slow: $(READY)  ## Faults that take long to play
+	@$(BIN)/python -m pytest -m slow
 
 check: $(READY)  ## Style, types and layers
 	@$(BIN)/ruff check --quiet .

@@ -107,6 +107,7 @@ def test_survivors_of_a_killed_worker_redo_the_iteration_and_go_on(
     assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_leader_that_naps_in_the_middle_of_a_change_harms_nobody(tmp_path: Path) -> None:
     with conduct(tmp_path) as conductor:
         for name in ("w0", "w1", "w2"):
@@ -121,6 +122,7 @@ def test_a_leader_that_naps_in_the_middle_of_a_change_harms_nobody(tmp_path: Pat
     assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_newcomer_that_dies_leaves_the_others_training(tmp_path: Path) -> None:
     with conduct(tmp_path) as conductor:
         for name in ("w0", "w1", "w2"):
@@ -137,6 +139,7 @@ def test_a_newcomer_that_dies_leaves_the_others_training(tmp_path: Path) -> None
     assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_survivors_of_a_hung_worker_go_on_once_they_are_told(tmp_path: Path) -> None:
     names = ["w0", "w1", "w2"]
     with conduct(tmp_path) as conductor:
