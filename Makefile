@@ -10,7 +10,7 @@ READY := .venv/ready
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
 
-test: $(READY)  ## Every check and test; the checks run beside the first tests
+test: $(READY)  ## Checks and tests but the slow ones; the checks run beside the first tests
 	@$(MAKE) --no-print-directory check > .venv/check.log 2>&1 & checks=$$!; \
 	$(BIN)/python -m pytest; tests=$$?; \
 	wait $$checks || { cat .venv/check.log; exit 1; }; exit $$tests
