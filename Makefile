@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test test-slow check bench-agent bench-resize clean
+.PHONY: demo test test-slow check bench-agent bench-resize bench-plan clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -29,6 +29,9 @@ bench-agent: $(READY)  ## CPU time of the agent against plain DDP
 
 bench-resize: $(READY)  ## Seconds of a live resize beside torchrun's elastic restart
 	@$(BIN)/python -m tests.bench.resize
+
+bench-plan: $(READY)  ## Planning over 100 000 configurations beside a naive loop
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.bench.planning
 
 clean:  ## Forget the set-up
 	rm -rf .venv

@@ -6,19 +6,45 @@ from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
+from scavenger.forecast import Forecast
+from scavenger.grid import grid_of
 from scavenger.indicators import Observation
+from scavenger.models.epochs import EpochsSeen, Kappa, Laws, contradiction, fit_statistical
 from scavenger.models.fitting import fit_performance
 from scavenger.models.performance import PerformanceModel
-from scavenger.objective import Objective
+from scavenger.models.step_time import Topology
+from scavenger.objective import Cheapest, Choice, Fastest, Knee, Objective, Weighted, Within
 from scavenger.pricing import PriceModel
-from scavenger.prior import StoredModel
+from scavenger.prior import StoredModel, average, borrow, nearest
+from scavenger.search.design import spread_out
 from scavenger.search.full import FullSearch
-from scavenger.search.no_search import NoSearch
 from scavenger.search.partial import PartialSearch
 from scavenger.search.strategy import SearchStrategy
-from scavenger.tradeoff import TradeoffCurve, trace_curve
+from scavenger.search.value_of_information import Worth, best_probe, unseen
+from scavenger.tradeoff import TradeoffCurve, draw_curve, forecast_space
 
-StrategyName = Literal["auto", "none", "partial", "full"]
+StrategyName = Literal["auto", "none", "partial", "full", "universal"]
+
+# A larger space is not drawn point by point.
+MOST_POINTS = 2000
+# Configurations weighed for one more probe.
+CANDIDATES = 12
+MOST_EXTRA_PROBES = 6
+# Epochs to a metric differ by this much from run to run (SCIENCE §2).
+RUNS_DIFFER = 0.12
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeEffort:
+    """What one probe takes besides training.
+
+    Attributes:
+        iterations: Iterations a probe runs.
+        pause: Seconds of a resize and, where machines are added, of their start.
+    """
+
+    iterations: int = 23
+    pause: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +53,9 @@ class Situation:
 
     Attributes:
         space: Configurations the job may use.
-        strategy_name: How the user wants to search; ``auto`` reuses a model that covers the space
-            and profiles the corners otherwise.
+        strategy_name: How the user wants to search; ``auto`` reuses a model that covers the space,
+            starts from one that measures alike, and else from the corners, and goes on as long as
+            a probe saves more than it takes.
         objective: What the user wants.
         observations: Settled probes of this job, in the order they were made.
         stored: Model of earlier jobs with the same signature; None if there is none.
@@ -37,7 +64,12 @@ class Situation:
         epochs_at_reference: Epochs to target at ``reference_batch``; None while unknown.
         price: What workers cost.
         target: The target in words, the key of ``StoredModel.epochs_by_target``.
-        kappa: Prior of κ in B_crit = κ φ.
+        kappa: κ in B_crit = κ φ as far as it is known.
+        topology: How gradients travel.
+        laws: Whether the data choose among forms of the laws, or the paper's are taken.
+        others: Models of all other jobs, for similarity and the universal average.
+        most_epochs: Reference epochs after which training stops anyway; None without a bound.
+        effort: What one probe takes besides training.
     """
 
     space: ConfigSpace
@@ -50,7 +82,12 @@ class Situation:
     epochs_at_reference: float | None
     price: PriceModel
     target: str | None = None
-    kappa: float = 1.0
+    kappa: Kappa = Kappa()  # noqa: RUF009
+    topology: Topology = "all_reduce"
+    laws: Laws = "measured"
+    others: tuple[StoredModel, ...] = ()
+    most_epochs: float | None = None
+    effort: ProbeEffort = ProbeEffort()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +113,7 @@ class Run:
         model: What the curve was predicted with.
         why: One sentence for people: where the model comes from and why this point.
         searched: Whether this job profiled configurations; if not, a stored model was reused.
+        choice: The objective's choice, with support and runner-up.
     """
 
     config: ClusterConfig
@@ -83,6 +121,7 @@ class Run:
     model: PerformanceModel
     why: str
     searched: bool
+    choice: Choice
 
 
 def decide(situation: Situation) -> Probe | Run:
@@ -91,50 +130,154 @@ def decide(situation: Situation) -> Probe | Run:
     Raises:
         NothingFeasible: No configuration meets the limits: show the message, change nothing.
     """
-    strategy = select_strategy(situation)
-    if isinstance(strategy, NoSearch) and situation.stored is not None:
-        return run_stored(situation, situation.stored)
-    seen = {observation.config for observation in situation.observations}
-    config = strategy.next_probe(situation.space, seen)
-    if config is not None:
-        return Probe(config, explain_probe(situation, strategy, config))
-    return run_searched(situation)
-
-
-def select_strategy(situation: Situation) -> SearchStrategy:
-    """Return the strategy that can be followed: without a stored model, corners are needed."""
-    stored = situation.stored
     match situation.strategy_name:
         case "full":
-            return FullSearch()
+            return search_by(situation, FullSearch(), "full search profiles every one")
         case "partial":
-            return PartialSearch()
+            return search_by(situation, PartialSearch(), "partial search profiles corners only")
         case "none":
-            return PartialSearch() if stored is None else NoSearch()
+            if situation.stored is not None:
+                return run_stored(situation, situation.stored)
+            why = "no model is stored to do without a search, so the corners are profiled"
+            return search_by(situation, PartialSearch(), why)
+        case "universal":
+            model = universal(situation)
+            if model is not None:
+                jobs = sum(other.jobs for other in situation.others)
+                source = f"no search: the average over the models of {jobs} earlier jobs"
+                return choose(situation, model, situation.observations, source, searched=False)
+            why = "no model is stored to average over, so the corners are profiled"
+            return search_by(situation, PartialSearch(), why)
         case "auto":
-            covered = stored is not None and stored.covers(situation.space)
-            is_searching = bool(situation.observations)
-            return NoSearch() if covered and not is_searching else PartialSearch()
+            return decide_by_worth(situation)
         case _:
             assert_never(situation.strategy_name)
 
 
-def explain_probe(situation: Situation, strategy: SearchStrategy, config: ClusterConfig) -> str:
-    """Say which probe this is, and why the job searches at all."""
+def search_by(situation: Situation, strategy: SearchStrategy, reason: str) -> Probe | Run:
+    """Follow a fixed list of probes to its end."""
+    seen = {observation.config for observation in situation.observations}
+    config = strategy.next_probe(situation.space, seen)
+    if config is None:
+        return run_searched(situation)
     planned = strategy.probes(situation.space)
-    wanted = isinstance(strategy, FullSearch)
-    reason = "full search profiles every one" if wanted else "partial search profiles corners only"
-    if situation.strategy_name == "none":
-        reason = "no model is stored to do without a search, so the corners are profiled"
-    if situation.strategy_name == "auto" and situation.stored is not None:
-        reason = "the stored model does not span this space, so the corners are profiled"
-    number = sum(1 for o in situation.observations if o.config in situation.space) + 1
-    return f"probe {min(number, planned)} of {planned}, {config}: {reason}"
+    number = sum(1 for known in seen if known in situation.space) + 1
+    return Probe(config, f"probe {min(number, planned)} of {planned}, {config}: {reason}")
+
+
+def decide_by_worth(situation: Situation) -> Probe | Run:
+    """Reuse a model that covers the space, or probe as long as a probe saves more than it takes.
+
+    Without any prior the corners come first: before them nothing tells what a probe is worth.
+    """
+    stored, observations = situation.stored, situation.observations
+    if stored is not None and stored.covers(situation.space) and not observations:
+        return run_stored(situation, stored)
+    if not observations:
+        return search_by(situation, PartialSearch(), beginning(situation))
+    alike = nearest(situation.others, observations[0]) if len(observations) == 1 else None
+    if alike is not None and alike.covers(situation.space):
+        return run_borrowed(situation, alike)
+    probe = search_by(situation, PartialSearch(), beginning(situation))
+    if isinstance(probe, Probe):
+        return probe
+    worth = worth_of_more(situation, probe)
+    if worth is None or worth.gain <= 0:
+        return probe
+    why = (
+        f"one more probe, {worth.config}: choosing better after it is expected to save "
+        f"{worth.saving:.1%} of the job, and it takes {worth.price:.1%}"
+    )
+    return Probe(worth.config, why)
+
+
+def beginning(situation: Situation) -> str:
+    """Say why a job searches at all."""
+    if situation.stored is not None:
+        return "the stored model does not span this space, so the corners are profiled"
+    return "partial search profiles corners only"
+
+
+def run_borrowed(situation: Situation, alike: StoredModel) -> Probe | Run:
+    """Choose with the model of a job that measures alike, or probe where that is worth it."""
+    model = borrow(adapt(alike.model, situation), situation.observations)
+    name = alike.signature.split("|")[0]
+    source = f"after 1 probe, which {name} explains within a factor of 1.5"
+    run = choose(situation, model, situation.observations, source, searched=True)
+    worth = worth_of_more(situation, run)
+    if worth is None or worth.gain <= 0:
+        return run
+    why = (
+        f"probe of {worth.config}: {name} measures alike but may differ, which is expected to "
+        f"cost {worth.saving:.1%} of the job, and the probe takes {worth.price:.1%}"
+    )
+    return Probe(worth.config, why)
+
+
+def worth_of_more(situation: Situation, run: Run) -> Worth | None:
+    """Return what the best further probe is worth; None when there is nothing left to weigh."""
+    probed = {observation.config for observation in situation.observations}
+    if len(probed) >= len(situation.space.corners()) + MOST_EXTRA_PROBES:
+        return None
+    drawn = [point.config for point in run.curve.points]
+    candidates = unseen(spread_out(drawn, CANDIDATES + len(probed)), probed)
+    prices = price_probes(situation, run, candidates)
+    return best_probe(run.curve, weight_of(situation.objective), prices)
+
+
+def price_probes(
+    situation: Situation, run: Run, candidates: tuple[ClusterConfig, ...]
+) -> list[tuple[ClusterConfig, float]]:
+    """Say what probing each candidate takes, as a share of the whole job.
+
+    What it takes in time and money, less what the training done meanwhile is worth.
+    """
+    if not candidates:
+        return []
+    epochs = run.model.epochs_at_reference or situation.most_epochs
+    if epochs is None:
+        return []
+    model = replace(run.model, epochs_at_reference=epochs)
+    grid = grid_of((run.config, *candidates))
+    seconds = model.parallel.step_times(grid)
+    batches = model.all_epochs(grid) * model.dataset_size / grid.global_batch
+    times = batches * seconds
+    costs = situation.price.costs(grid, times)
+    effort = situation.effort
+    probing = effort.iterations * seconds + effort.pause
+    spent = situation.price.costs(grid, probing)
+    weight = weight_of(situation.objective)
+    of_time = probing / times[0] if times[0] > 0 else probing * 0
+    of_cost = spent / costs[0] if costs[0] > 0 else spent * 0
+    done = effort.iterations / batches
+    prices = weight * of_time + (1 - weight) * of_cost - done
+    return [(c, max(float(p), 0.0)) for c, p in zip(candidates, prices[1:], strict=True)]
+
+
+def weight_of(objective: Objective) -> float:
+    """Weight of time against cost that an objective stands for; a knee weighs both alike."""
+    match objective:
+        case Within(objective=inner):
+            return weight_of(inner)
+        case Fastest():
+            return 1.0
+        case Cheapest():
+            return 0.0
+        case Weighted(time_weight=weight):
+            return weight
+        case Knee():
+            return 0.5
+        case _:
+            return 0.5
 
 
 def run_stored(situation: Situation, stored: StoredModel) -> Run:
     """Choose with a stored model; what this job measured itself replaces older measurements."""
     model = adapt(stored.model, situation)
+    runs = stored.runs.get(situation.target or "", ())
+    if len({run.global_batch for run in runs}) > 1 and situation.laws == "measured":
+        known = stored.observations + situation.observations
+        model = replace(model, statistical=fit_statistical(known, situation.kappa, runs))
     note = "" if stored.covers(situation.space) else ", which it does not span"
     jobs = f"{stored.jobs} earlier job{'' if stored.jobs == 1 else 's'}"
     source = f"no search: model of {jobs}{note}"
@@ -149,22 +292,41 @@ def adapt(model: PerformanceModel, situation: Situation) -> PerformanceModel:
         dataset_size=situation.dataset_size,
         reference_batch=situation.reference_batch,
         epochs_at_reference=known_epochs(situation),
+        epochs_deviation=epochs_deviation(situation),
     )
+
+
+def universal(situation: Situation) -> PerformanceModel | None:
+    """Average all stored models, at this job's own speed once anything of it was measured."""
+    model = average(situation.others, situation.space, situation.topology)
+    if model is None:
+        return None
+    own = adapt(model, situation)
+    return borrow(own, situation.observations) if situation.observations else own
 
 
 def run_searched(situation: Situation) -> Run:
     """Choose with a model fitted to this job's own probes."""
     observations = situation.observations
-    model = fit_performance(
-        observations,
-        situation.dataset_size,
-        situation.reference_batch,
-        known_epochs(situation),
-        situation.kappa,
-    )
+    model = fit_searched(situation)
     count = len({observation.config for observation in observations})
     source = f"after {count} probe{'' if count == 1 else 's'}"
     return choose(situation, model, observations, source, searched=True)
+
+
+def fit_searched(situation: Situation) -> PerformanceModel:
+    """Fit this job's own probes, and what earlier runs to its target took."""
+    return fit_performance(
+        situation.observations,
+        situation.dataset_size,
+        situation.reference_batch,
+        known_epochs(situation),
+        kappa=situation.kappa,
+        runs=known_runs(situation),
+        topology=situation.topology,
+        laws=situation.laws,
+        epochs_deviation=epochs_deviation(situation),
+    )
 
 
 def known_epochs(situation: Situation) -> float | None:
@@ -172,6 +334,17 @@ def known_epochs(situation: Situation) -> float | None:
     if situation.epochs_at_reference is not None or situation.stored is None:
         return situation.epochs_at_reference
     return situation.stored.epochs_to(situation.target, situation.reference_batch)
+
+
+def known_runs(situation: Situation) -> tuple[EpochsSeen, ...]:
+    """Return what earlier runs to this target took, at their batches."""
+    stored = situation.stored
+    return () if stored is None else stored.runs.get(situation.target or "", ())
+
+
+def epochs_deviation(situation: Situation) -> float:
+    """Relative standard deviation of the epochs known: runs differ, a recipe is what it says."""
+    return 0.0 if situation.epochs_at_reference is not None else RUNS_DIFFER
 
 
 def choose(
@@ -183,7 +356,17 @@ def choose(
     searched: bool,
 ) -> Run:
     """Trace the curve and let the objective choose from it."""
-    curve = trace_curve(situation.space, model, situation.price, observations)
-    choice = situation.objective.choose(curve)
-    why = f"{source}: {choice.point.config}, {choice.why}"
-    return Run(choice.point.config, curve, model, why, searched)
+    objective = situation.objective
+    whole = forecast_space(situation.space, model, situation.price, observations)
+    curve = draw_curve(whole if len(whole) <= MOST_POINTS else shorten(whole, objective))
+    curve = replace(curve, left_out=len(whole) - len(curve.points))
+    choice = objective.choose(curve)
+    warning = contradiction(model.statistical, known_runs(situation))
+    why = f"{source}: {choice.point.config}, {choice.why}{'; ' + warning if warning else ''}"
+    return Run(choice.point.config, curve, model, why, searched, choice)
+
+
+def shorten(forecast: Forecast, objective: Objective) -> Forecast:
+    """Return the configurations of a very large space that can matter."""
+    limits = objective if isinstance(objective, Within) else Within(objective)
+    return forecast.rows(limits.shortlist(forecast))

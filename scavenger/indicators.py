@@ -38,6 +38,28 @@ class ScalingIndicators:
 
 
 @dataclass(frozen=True, slots=True)
+class Measurement:
+    """How long an iteration took in one configuration.
+
+    Attributes:
+        config: The configuration.
+        step_time: Seconds per iteration.
+        compute_time: Seconds of it that are not exposed synchronisation; None where the two were
+            not measured apart.
+    """
+
+    config: ClusterConfig
+    step_time: float
+    compute_time: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("step_time", "compute_time"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} must be finite and not negative, got {value}")
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One settled probe: a configuration, its indicators and how much was spent to learn them.
 
@@ -50,3 +72,8 @@ class Observation:
     config: ClusterConfig
     indicators: ScalingIndicators
     iterations: int
+
+    @property
+    def measurement(self) -> Measurement:
+        """How long an iteration took, without what was learned about noise."""
+        return Measurement(self.config, self.indicators.step_time, self.indicators.compute_time)

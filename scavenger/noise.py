@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scavenger.cluster import ClusterConfig
 from scavenger.protocol import StepColumns
@@ -168,6 +168,52 @@ def pooled_noise(rows: Sequence[ShardNorms], global_batch: int) -> NoiseEstimate
     if mean <= 0 or not all(map(math.isfinite, (local / mean, norm_sq, variance))):
         return None
     return NoiseEstimate(local / mean, scale_of(variance, norm_sq), norm_sq, variance, len(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class SmoothedNoise:
+    """Noise followed through training: |G|² and tr Σ averaged apart, forgetting old rows.
+
+    Exponential moving averages of both unbiased pieces, debiased as in Adam by the weight given
+    away so far; the ratio comes last (SCIENCE §1). Neither piece depends on K or B, so rows of
+    different configurations may follow each other.
+
+    Attributes:
+        decay: Weight an old row keeps with each new one.
+        gradient_norm_sq: Weighted sum of |G|² so far.
+        gradient_variance: Weighted sum of tr Σ so far.
+        weight: Sum of the weights so far, from 0 to 1.
+        rows: Rows so far.
+    """
+
+    decay: float = 0.99
+    gradient_norm_sq: float = 0.0
+    gradient_variance: float = 0.0
+    weight: float = 0.0
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"decay must be from 0 to below 1, got {self.decay}")
+
+    def with_row(self, row: ShardNorms, global_batch: int) -> SmoothedNoise:
+        """Return the averages with one more iteration."""
+        new = 1 - self.decay
+        return replace(
+            self,
+            gradient_norm_sq=self.decay * self.gradient_norm_sq + new * row.gradient_norm_sq,
+            gradient_variance=self.decay * self.gradient_variance
+            + new * row.gradient_variance(global_batch),
+            weight=self.decay * self.weight + new,
+            rows=self.rows + 1,
+        )
+
+    @property
+    def noise_scale(self) -> float | None:
+        """φ in samples; None before the first row or while noise hides the gradient."""
+        if not self.weight:
+            return None
+        return scale_of(self.gradient_variance / self.weight, self.gradient_norm_sq / self.weight)
 
 
 def mean_of(values: Sequence[float]) -> float:

@@ -1,17 +1,27 @@
-"""Which point of the curve a user wants: fastest, cheapest or the knee, within limits (III-E)."""
+"""Which point of the curve a user wants: fastest, cheapest, knee or weighted, in limits (III-E)."""
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import ClassVar, Protocol
 
+import numpy as np
+
 from scavenger.errors import NothingFeasible
-from scavenger.tradeoff import Basis, TradeoffCurve, TradeoffPoint, frontier
+from scavenger.forecast import Forecast
+from scavenger.grid import Indices
+from scavenger.models.uncertainty import TENTH
+from scavenger.tradeoff import Basis, TradeoffCurve, TradeoffPoint, front_rows, frontier
 
 # Rounding puts points of a straight front this far from its chord.
 SHALLOWEST = 1e-9
+# A limit counts as met when it is met this surely: an error of 5 % flips what lies at the border.
+SURE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +31,17 @@ class Choice:
     Attributes:
         point: The chosen point.
         why: One sentence with figures.
+        support: Share of the worlds the measurements allow in which this point is chosen too;
+            None where nothing is uncertain or the objective is no matter of shape.
+        runner_up: The point chosen in most of the other worlds.
+        other_knees: Further bends of the front.
     """
 
     point: TradeoffPoint
     why: str
+    support: float | None = None
+    runner_up: TradeoffPoint | None = None
+    other_knees: tuple[TradeoffPoint, ...] = ()
 
 
 class Objective(Protocol):
@@ -63,32 +80,55 @@ class Cheapest:
 
 
 @dataclass(frozen=True, slots=True)
+class Weighted:
+    """Least time^w times cost^(1-w): each percent of time is worth w / (1-w) percent of cost.
+
+    Attributes:
+        time_weight: w, from 0 for the cheapest to 1 for the fastest.
+    """
+
+    time_weight: float
+
+    name: ClassVar[str] = "weighted"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.time_weight <= 1:
+            raise ValueError(f"time_weight must be from 0 to 1, got {self.time_weight}")
+
+    def choose(self, curve: TradeoffCurve) -> Choice:
+        """Return the point of the front with the least weighted product."""
+        front = frontier(curve.points)
+        best = min(front, key=lambda point: (self.burden(point), point.time, point.config))
+        fast, _ = ends(front)
+        weights = f"time {self.time_weight:.0%}, cost {1 - self.time_weight:.0%}"
+        return Choice(best, f"least weighted burden ({weights}): {against_fastest(best, fast)}")
+
+    def burden(self, point: TradeoffPoint) -> float:
+        """Logarithm of the weighted product; a cost of zero weighs nothing."""
+        time, cost = (math.log(value) if value > 0 else 0.0 for value in (point.time, point.cost))
+        return self.time_weight * time + (1 - self.time_weight) * cost
+
+
+@dataclass(frozen=True, slots=True)
 class Knee:
     """Where the front bends: beyond it, more money buys little time (III-E).
 
     The kneedle algorithm on the front; where it finds no bend, the point farthest below the chord
     of the normalised front; where none is below it, the end with the smaller time times cost.
+    Repeated in other worlds that the measurements allow, it says how sure the bend is.
     """
 
     name: ClassVar[str] = "knee"
 
     def choose(self, curve: TradeoffCurve) -> Choice:
         """Return the knee of the front."""
-        front = distinct(frontier(curve.points))
-        fast, cheap = ends(front)
-        if len(front) == 1:
-            return Choice(fast, "the only point of the front: both fastest and cheapest")
-        bend = kneedle(front) if len(front) > 2 else None
-        if bend is not None:
-            return Choice(bend, f"knee of {counted(front)}: {against_fastest(bend, fast)}")
-        point, how = below_chord(front)
-        versus = against_cheapest(point, cheap) if point == fast else against_fastest(point, fast)
-        return Choice(point, f"{how}: {versus}")
+        choice = find_knee(frontier(curve.points))
+        return choice if len(curve.points) < 2 else resample(choice, curve)
 
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """An objective under limits.
+    """An objective under limits, which count as met when that is at least 90 % sure.
 
     Attributes:
         objective: What is optimised among the points within the limits.
@@ -114,27 +154,48 @@ class Within:
     def choose(self, curve: TradeoffCurve) -> Choice:
         """Return what the objective chooses among the feasible points.
 
+        Where no point is 90 % sure to meet the limits, the surest that is expected to is taken.
         A relative curve has no dollars and no seconds, so nothing is excluded and the sentence
         says that the limits cannot be judged yet.
 
         Raises:
-            NothingFeasible: No point meets the limits; the message names the nearest relaxation.
+            NothingFeasible: No point is expected to meet the limits; the message names the
+                nearest relaxation.
         """
         if self.max_cost is None and self.max_time is None:
             return self.objective.choose(curve)
         if curve.basis == "relative":
             choice = self.objective.choose(curve)
             note = "the limits cannot be judged before the epochs to target are known"
-            return Choice(choice.point, f"{choice.why}; {note}")
-        kept = tuple(point for point in curve.points if not self.violations(point))
+            return replace(choice, why=f"{choice.why}; {note}")
+        chances = {point.config: self.chance(point) for point in curve.points}
+        kept = tuple(point for point in curve.points if chances[point.config] >= SURE)
         if not kept:
-            raise NothingFeasible(self._nearest_relaxation(curve.points))
-        choice = self.objective.choose(TradeoffCurve(kept, curve.basis))
-        share = f"{len(kept)} of {len(curve.points)} configurations meet the limits"
-        return Choice(choice.point, f"{choice.why}; {share}")
+            return self._surest(curve)
+        choice = self.objective.choose(replace(curve, points=kept))
+        drawn = "drawn " if curve.left_out else ""
+        share = f"{len(kept)} of {len(curve.points)} {drawn}configurations meet the limits"
+        missed = self.objective.choose(
+            replace(curve, points=tuple(p for p in curve.points if chances[p.config] >= 0.5))
+        ).point
+        if missed in kept:
+            return replace(choice, why=f"{choice.why}; {share}")
+        near = f"{missed.config} would be better but meets them only with"
+        return replace(choice, why=f"{choice.why}; {share}; {near} {chances[missed.config]:.0%}")
+
+    def chance(self, point: TradeoffPoint) -> float:
+        """Probability that a point meets every limit; the less sure of the two where both hold.
+
+        Time and cost err together, since both follow the same iterations and epochs.
+        """
+        limits = ((point.cost, self.max_cost), (point.time, self.max_time))
+        return min(
+            (chance_below(value, point.deviation, limit) for value, limit in limits if limit),
+            default=1.0,
+        )
 
     def violations(self, point: TradeoffPoint, basis: Basis = "total") -> tuple[str, ...]:
-        """Say which limits a point breaks, in words; none on a relative curve."""
+        """Say which limits a point breaks, or is not sure to meet; none on a relative curve."""
         if basis == "relative":
             return ()
         broken = []
@@ -142,7 +203,40 @@ class Within:
             broken.append(f"costs {exceeding(point.cost, self.max_cost, dollars)}")
         if self.max_time is not None and point.time > self.max_time:
             broken.append(f"takes {exceeding(point.time, self.max_time, duration)}")
+        chance = self.chance(point)
+        if not broken and chance < SURE:
+            broken.append(f"meets the limits only with {chance:.0%}")
         return tuple(broken)
+
+    def shortlist(self, forecast: Forecast) -> Indices:
+        """Return the rows that can matter: the start, the front, and the front of the feasible.
+
+        For spaces too large to draw, so that their other points need not be made at all.
+        """
+        if forecast.model.epochs_at_reference is None:
+            feasible = np.arange(len(forecast))
+        else:
+            margin = np.exp(TENTH * forecast.deviation)
+            meets = np.ones(len(forecast), dtype=bool)
+            if self.max_cost is not None:
+                meets &= forecast.cost * margin <= self.max_cost
+            if self.max_time is not None:
+                meets &= forecast.time * margin <= self.max_time
+            feasible = np.flatnonzero(meets)
+        every = front_rows(forecast.time, forecast.cost)
+        among = feasible[front_rows(forecast.time[feasible], forecast.cost[feasible])]
+        return np.unique(np.concatenate([[0], every, among]))
+
+    def _surest(self, curve: TradeoffCurve) -> Choice:
+        surest = max(curve.points, key=lambda p: (self.chance(p), -p.time, -p.cost))
+        chance = self.chance(surest)
+        if chance < 0.5:
+            raise NothingFeasible(self._nearest_relaxation(curve.points))
+        return Choice(
+            surest,
+            f"the surest to meet the limits, though only with {chance:.0%}: "
+            f"{dollars(surest.cost)} and {duration(surest.time)} are expected",
+        )
 
     def _nearest_relaxation(self, points: Sequence[TradeoffPoint]) -> str:
         nearest = min(points, key=lambda point: (self._excess(point), point.config))
@@ -154,6 +248,60 @@ class Within:
         cost = point.cost / self.max_cost if self.max_cost is not None else 0.0
         time = point.time / self.max_time if self.max_time is not None else 0.0
         return max(cost, time)
+
+
+def chance_below(median: float, deviation: float, limit: float) -> float:
+    """Probability that a log-normal figure stays below a limit."""
+    if median <= 0:
+        return 1.0
+    if deviation == 0:
+        return 1.0 if median <= limit else 0.0
+    return NormalDist().cdf(math.log(limit / median) / deviation)
+
+
+def find_knee(points: Sequence[TradeoffPoint]) -> Choice:
+    """Return the knee of a front, from fast to slow, and its further bends."""
+    front = distinct(points)
+    fast, cheap = ends(front)
+    if len(front) == 1:
+        return Choice(fast, "the only point of the front: both fastest and cheapest")
+    bends = kneedle(front) if len(front) > 2 else ()
+    if bends:
+        also = (
+            f"; another bend at {', '.join(str(p.config) for p in bends[1:])}" if bends[1:] else ""
+        )
+        why = f"knee of {counted(front)}: {against_fastest(bends[0], fast)}{also}"
+        return Choice(bends[0], why, other_knees=bends[1:])
+    point, how = below_chord(front)
+    versus = against_cheapest(point, cheap) if point == fast else against_fastest(point, fast)
+    return Choice(point, f"{how}: {versus}")
+
+
+def resample(choice: Choice, curve: TradeoffCurve) -> Choice:
+    """Add how often the same knee is found in other worlds, and which one is found instead."""
+    factors = np.array([curve.redraws.get(point.config, ()) for point in curve.points])
+    if factors.size == 0:
+        return choice
+    times = np.array([point.time for point in curve.points])
+    costs = np.array([point.cost for point in curve.points])
+    found: Counter[int] = Counter()
+    for world in factors.T:
+        rows = front_rows(times * world, costs * world).tolist()
+        moved = {
+            row: replace(
+                point, time=point.time * float(world[row]), cost=point.cost * float(world[row])
+            )
+            for row, point in ((row, curve.points[row]) for row in rows)
+        }
+        knee = find_knee([moved[row] for row in rows]).point
+        found[next(row for row in rows if moved[row] is knee)] += 1
+    own = curve.points.index(choice.point)
+    support = found[own] / factors.shape[1]
+    others = [(row, count) for row, count in found.most_common() if row != own]
+    runner_up = curve.points[others[0][0]] if others else None
+    second = f", {runner_up.config} in {others[0][1] / factors.shape[1]:.0%}" if runner_up else ""
+    why = f"{choice.why}; so in {support:.0%} of what the measurements allow{second}"
+    return replace(choice, why=why, support=support, runner_up=runner_up)
 
 
 def ends(points: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, TradeoffPoint]:
@@ -168,8 +316,8 @@ def distinct(front: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, ...]:
     return tuple({point.time: point for point in reversed(front)}.values())[::-1]
 
 
-def kneedle(front: Sequence[TradeoffPoint]) -> TradeoffPoint | None:
-    """Find the bend of a front with the kneedle algorithm; None where it finds none."""
+def kneedle(front: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, ...]:
+    """Find the bends of a front with the kneedle algorithm, the deepest first; empty for none."""
     # Importing kneed takes longer than everything else in the library together.
     from kneed import KneeLocator
 
@@ -178,10 +326,17 @@ def kneedle(front: Sequence[TradeoffPoint]) -> TradeoffPoint | None:
     with warnings.catch_warnings():
         # It warns where it finds nothing; that is an answer here.
         warnings.simplefilter("ignore")
-        knee = KneeLocator(times, costs, curve="convex", direction="decreasing").knee
-    found = next((point for point in front if point.time == knee), None)
+        located = KneeLocator(times, costs, curve="convex", direction="decreasing")
     # On a front that bulges outwards it names an end or a point above the chord.
-    return found if found is not None and depth(found, front) > SHALLOWEST else None
+    bends = [
+        point
+        for point in front
+        if (point.time == located.knee or point.time in located.all_knees)
+        and depth(point, front) > SHALLOWEST
+    ]
+    first = [point for point in bends if point.time == located.knee]
+    rest = [point for point in bends if point.time != located.knee]
+    return (*first, *sorted(rest, key=lambda point: -depth(point, front)))
 
 
 def below_chord(front: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, str]:

@@ -1,27 +1,150 @@
-"""PriceModel: what workers cost (Eq. 5)."""
+"""PriceModel: what a configuration costs by the hour and for a whole run (Eq. 5, V-D)."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scavenger.grid import Floats, Grid
+from scavenger.machine import MemoryModel
+
+
+@dataclass(frozen=True, slots=True)
+class PerMachine:
+    """A price per VM, on demand or spot.
+
+    Attributes:
+        price_per_hour: Dollars per VM-hour.
+        by_type: Dollars per VM-hour of each machine type, by its key; others cost
+            ``price_per_hour``.
+    """
+
+    price_per_hour: float
+    by_type: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require("price_per_hour", self.price_per_hour)
+        for key, price in self.by_type.items():
+            require(f"price of {key}", price)
+
+    def per_hour(self, grid: Grid) -> Floats:
+        """Dollars per hour of each whole cluster."""
+        prices = [self.by_type.get(key, self.price_per_hour) for key in grid.machine_types]
+        return np.asarray(np.array(prices)[grid.type_of] * grid.machines)
+
+
+@dataclass(frozen=True, slots=True)
+class PerResource:
+    """Machines of custom size, paid per vCPU and per GiB; memory follows the batch (V-D).
+
+    Attributes:
+        vcpu_price_per_hour: Dollars per vCPU-hour.
+        gib_price_per_hour: Dollars per GiB-hour.
+        vcpus_per_worker: vCPUs each worker gets.
+        memory: GiB each worker needs at a local batch.
+    """
+
+    vcpu_price_per_hour: float
+    gib_price_per_hour: float
+    vcpus_per_worker: float
+    memory: MemoryModel
+
+    def __post_init__(self) -> None:
+        for name in ("vcpu_price_per_hour", "gib_price_per_hour", "vcpus_per_worker"):
+            require(name, getattr(self, name))
+
+    def per_hour(self, grid: Grid) -> Floats:
+        """Dollars per hour of each whole cluster."""
+        memory = self.memory.fixed_gib + self.memory.gib_per_sample * grid.local_batch
+        worker = self.vcpu_price_per_hour * self.vcpus_per_worker + self.gib_price_per_hour * memory
+        return np.asarray(worker * grid.workers)
+
+
+Rate = PerMachine | PerResource
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Parameter servers, paid beside the workers; leave them out and they count as free.
+
+    Attributes:
+        count: Parameter-server VMs.
+        price_per_hour: Dollars per VM-hour.
+    """
+
+    count: int
+    price_per_hour: float
+
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            raise ValueError(f"count must not be negative, got {self.count}")
+        require("price_per_hour", self.price_per_hour)
+
+
+@dataclass(frozen=True, slots=True)
+class Interruptions:
+    """Spot machines are taken back, and the job waits for a replacement each time.
+
+    Attributes:
+        per_hour: Interruptions of one machine per hour.
+        restart_time: Seconds without progress each time: boot, regroup, lost work.
+    """
+
+    per_hour: float
+    restart_time: float
+
+    def __post_init__(self) -> None:
+        require("per_hour", self.per_hour)
+        require("restart_time", self.restart_time)
 
 
 @dataclass(frozen=True, slots=True)
 class PriceModel:
-    """A constant price per worker and hour.
+    """What running costs.
 
     Attributes:
-        price_per_hour: Dollars per worker-hour.
+        rate: Price of the workers' machines.
+        quantum: Seconds that are billed at once, e.g. 3600 for hourly billing; 0 bills exactly.
+        servers: Parameter servers; None to leave them out.
+        interruptions: Of spot machines; None on demand.
     """
 
-    price_per_hour: float
+    rate: Rate
+    quantum: float = 0.0
+    servers: Servers | None = None
+    interruptions: Interruptions | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.price_per_hour) and self.price_per_hour >= 0):
-            raise ValueError(
-                f"price_per_hour must be finite and not negative, got {self.price_per_hour}"
-            )
+        require("quantum", self.quantum)
 
-    def cost(self, workers: int, seconds: float) -> float:
-        """Dollars for workers that run this long, C = T K p (Eq. 5)."""
-        return workers * seconds * self.price_per_hour / 3600
+    def per_hour(self, grid: Grid) -> Floats:
+        """Dollars per hour of each configuration, servers included."""
+        servers = self.servers
+        beside = 0.0 if servers is None else servers.count * servers.price_per_hour
+        return np.asarray(self.rate.per_hour(grid) + beside)
+
+    def elapsed(self, grid: Grid, seconds: Floats) -> Floats:
+        """Expected seconds by the clock for seconds of training: interruptions stretch them."""
+        if self.interruptions is None:
+            return seconds
+        risk = self.interruptions.per_hour / 3600 * self.interruptions.restart_time
+        return np.asarray(seconds * (1 + risk * grid.machines))
+
+    def costs(self, grid: Grid, seconds: Floats) -> Floats:
+        """Dollars of each configuration for seconds by the clock, C = T K p (Eq. 5)."""
+        billed = np.ceil(seconds / self.quantum) * self.quantum if self.quantum else seconds
+        return np.asarray(self.per_hour(grid) * billed / 3600)
+
+
+def on_demand(price_per_hour: float) -> PriceModel:
+    """Return the plainest price: so many dollars per VM-hour, billed exactly."""
+    return PriceModel(PerMachine(price_per_hour))
+
+
+def require(name: str, value: float) -> None:
+    """Raise ValueError unless a figure is finite and not negative."""
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must be finite and not negative, got {value}")

@@ -1,14 +1,29 @@
-"""StoredModel: what earlier jobs of the same kind taught, so that later ones need no search."""
+"""StoredModel: what earlier jobs taught, so that later ones need little search or none.
+
+The model of the same job says everything. One of a job that measures alike is a prior, and so,
+more widely, is the average over all of them, the paper's universal model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, pstdev
 from urllib.parse import quote
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
-from scavenger.indicators import Observation
+from scavenger.grid import grid_of
+from scavenger.indicators import Measurement, Observation
+from scavenger.models.epochs import EpochsSeen, Kappa, learn_kappa
 from scavenger.models.performance import PerformanceModel
+from scavenger.models.statistical import StatisticalModel
+from scavenger.models.step_time import Topology, fit_step_time, rescale
+
+# Two jobs measure alike when time and noise of one configuration are within this factor.
+ALIKE = 1.5
+# A model of another job may be off by this much where this job has not measured yet.
+BORROWED_SPREAD = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +37,7 @@ class StoredModel:
         epochs_by_target: Reference epochs each target took, at ``model.reference_batch``, by
             target in words.
         jobs: Jobs it was learned from.
+        runs: What finished runs to each target took at their batch, by target in words.
     """
 
     signature: str
@@ -29,6 +45,7 @@ class StoredModel:
     observations: tuple[Observation, ...]
     epochs_by_target: Mapping[str, float]
     jobs: int
+    runs: Mapping[str, tuple[EpochsSeen, ...]] = field(default_factory=dict)
 
     def covers(self, space: ConfigSpace) -> bool:
         """Tell whether the laws interpolate over a space: K and b of its corners were spanned."""
@@ -42,6 +59,122 @@ class StoredModel:
             return None
         at_stored = replace(self.model, epochs_at_reference=epochs)
         return at_stored.epochs_needed(reference_batch)
+
+
+def distance(model: PerformanceModel, observation: Observation) -> float:
+    """Factor by which a model misses what a job measured in one configuration, at least 1.
+
+    Similarity is measured, not named: iteration time, its compute part and the noise scale tell
+    jobs apart whatever they are called (SCIENCE §5).
+    """
+    config, seen = observation.config, observation.indicators
+    pairs = [
+        (model.parallel.step_time(config), seen.step_time),
+        (model.parallel.compute_time(config), seen.compute_time),
+        (model.statistical.noise_scale, seen.noise_scale),
+    ]
+    factors = [
+        math.exp(abs(math.log(predicted / measured)))
+        for predicted, measured in pairs
+        if predicted and measured
+    ]
+    return max(factors, default=math.inf)
+
+
+def nearest(models: Sequence[StoredModel], observation: Observation) -> StoredModel | None:
+    """Return the stored model that is most like a job's first measurement; None if none is."""
+    alike = [(distance(m.model, observation), m.signature, m) for m in models]
+    closest = min(alike, default=None, key=lambda entry: entry[:2])
+    return closest[2] if closest is not None and closest[0] <= ALIKE else None
+
+
+def borrow(model: PerformanceModel, observations: Sequence[Observation]) -> PerformanceModel:
+    """Make another job's model a prior for this one: rescaled to its measurements, and widened."""
+    own = rescale(model.parallel, tuple(o.measurement for o in observations))
+    uncertainty = own.uncertainty
+    if uncertainty is None:
+        return replace(model, parallel=own)
+    wide = replace(uncertainty, spread=math.hypot(uncertainty.spread, BORROWED_SPREAD))
+    return replace(model, parallel=replace(own, uncertainty=wide))
+
+
+def average(
+    models: Sequence[StoredModel], space: ConfigSpace, topology: Topology = "all_reduce"
+) -> PerformanceModel | None:
+    """Average all stored models into one, the paper's universal model (III-B, V-C).
+
+    Geometric means, so that no slow job decides alone: of iteration time at every worker count and
+    extreme batch of a space, of the noise scale, and of B_crit / φ. Its uncertainty is how much
+    the models differ.
+
+    Returns:
+        The average; None without models.
+    """
+    if not models:
+        return None
+    configs = tuple(dict.fromkeys((*space.corners(), *middle(space))))
+    grid = grid_of(configs)
+    steps = [stored.model.parallel.step_times(grid) for stored in models]
+    compute = [stored.model.parallel.compute_times(grid) for stored in models]
+    pooled = tuple(
+        Measurement(
+            config,
+            geometric([float(s[row]) for s in steps]),
+            geometric([float(c[row]) for c in compute]),
+        )
+        for row, config in enumerate(configs)
+    )
+    parallel = fit_step_time(pooled, topology)
+    differ = fmean(
+        pstdev([math.log(max(float(s[row]), 1e-300)) for s in steps]) for row in range(len(configs))
+    )
+    if parallel.uncertainty is not None:
+        spread = math.hypot(parallel.uncertainty.spread, differ)
+        parallel = replace(parallel, uncertainty=replace(parallel.uncertainty, spread=spread))
+    newest = models[0].model
+    return replace(newest, parallel=parallel, statistical=average_statistical(models))
+
+
+def average_statistical(models: Sequence[StoredModel]) -> StatisticalModel:
+    """Average noise scales and critical batches; those of models that have none do not count."""
+    laws = [stored.model.statistical for stored in models]
+    scales = [law.noise_scale for law in laws if law.noise_scale]
+    critical = [law.critical_batch for law in laws if law.critical_batch]
+    differ = pstdev([math.log(batch) for batch in critical]) if critical else 0.0
+    return StatisticalModel(
+        critical_batch=geometric(critical) if critical else None,
+        noise_scale=geometric(scales) if scales else None,
+        critical_deviation=math.hypot(Kappa().deviation, differ) if critical else 0.0,
+    )
+
+
+def middle(space: ConfigSpace) -> tuple[ClusterConfig, ...]:
+    """Return the start batch's configurations at every worker count, one for each."""
+    seen: dict[tuple[int, str], ClusterConfig] = {}
+    for config in space:
+        seen.setdefault((config.workers, config.machine_type), config)
+    return tuple(seen.values())
+
+
+def geometric(values: Sequence[float]) -> float:
+    """Return the geometric mean; 0 where any value is 0."""
+    return math.exp(fmean(map(math.log, values))) if min(values) > 0 else 0.0
+
+
+def teach_kappa(prior: Kappa, models: Sequence[StoredModel], rule: str) -> Kappa:
+    """Correct the prior of κ by every finished job that scaled its learning rate alike."""
+    kappa = prior
+    for stored in models:
+        if rule_of(stored.signature) == rule:
+            for runs in stored.runs.values():
+                kappa = learn_kappa(runs, stored.model.statistical.noise_scale, kappa)
+    return kappa
+
+
+def rule_of(signature: str) -> str:
+    """Return the learning-rate rule a signature names; empty where it names none."""
+    parts = signature.split("|")
+    return parts[2] if len(parts) > 2 else ""
 
 
 def is_between(config: ClusterConfig, seen: list[ClusterConfig]) -> bool:

@@ -27,6 +27,10 @@ TOLERATED_DRIFT = 0.25
 # Half-widths seen on recorded runs: 0.3 to 1.5. A tighter bound is hardly ever met by small runs.
 WIDEST_INTERVAL = 1.0
 BLOCK = 5
+# φ follows training slowly; only a factor that moves the best batch is worth a new plan.
+DRIFT_FACTOR = 1.5
+DRIFT_ROWS = 600
+FEWEST_DRIFT_ROWS = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,52 @@ def judge_stability(columns: StepColumns, global_batch: int) -> Stability:
     why = f"{stability.why}, which is as well as a batch of {global_batch} can tell"
     noise = pooled_noise(window, global_batch)
     return replace(stability, is_stable=True, noise=noise, why=why)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Whether the noise scale has left the one a plan was made with.
+
+    Attributes:
+        has_drifted: The plan should be made anew.
+        noise_scale: φ of the newest rows in samples; None while they are too few.
+        interval: 95 % interval of ``noise_scale``; None when it is.
+        why: One sentence for people.
+    """
+
+    has_drifted: bool
+    noise_scale: float | None
+    interval: tuple[float, float] | None
+    why: str
+
+
+def judge_drift(columns: StepColumns, global_batch: int, planned_noise_scale: float) -> Drift:
+    """Tell whether φ has drifted away from the one the configuration was chosen with (SCIENCE §1).
+
+    φ grows as training goes on, and with it the batch that costs no epochs. It has drifted when
+    all of its 95 % interval over the newest 600 noise rows lies beyond a factor of 1.5.
+
+    Args:
+        columns: Rows of the running generation, the newest last.
+        global_batch: Samples per iteration.
+        planned_noise_scale: φ in samples the plan was made with.
+    """
+    rows = shard_norms(columns)[-DRIFT_ROWS:]
+    if len(rows) < FEWEST_DRIFT_ROWS:
+        missing = FEWEST_DRIFT_ROWS - len(rows)
+        return Drift(False, None, None, f"{missing} more noise rows are needed to see a drift")
+    found = scale_with_error(rows, global_batch)
+    if found is None or not planned_noise_scale:
+        return Drift(False, None, None, f"noise hides the gradient in {len(rows)} rows")
+    scale, error = found
+    low, high = max(scale - 2 * error, 0.0), scale + 2 * error
+    grew = low > planned_noise_scale * DRIFT_FACTOR
+    fell = high < planned_noise_scale / DRIFT_FACTOR
+    now = f"{scale:.3g} ({low:.3g} to {high:.3g} over {len(rows)} noise rows)"
+    why = f"φ is {now}, near the {planned_noise_scale:.3g} of the plan"
+    if grew or fell:
+        why = f"φ {'grew' if grew else 'fell'} from {planned_noise_scale:.3g} to {now}"
+    return Drift(grew or fell, scale, (low, high), why)
 
 
 def loss_drop(losses: Sequence[float | None]) -> float | None:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from scavenger.cluster import ClusterConfig, ConfigSpace
+from scavenger.forecast import Forecast, foresee
+from scavenger.grid import Floats, Indices, lay_out
 from scavenger.indicators import Observation
 from scavenger.models.performance import PerformanceModel
+from scavenger.models.uncertainty import TENTH
 from scavenger.pricing import PriceModel
 
 Basis = Literal["total", "relative"]
+
+REDRAWS = 64
+REDRAW_SEED = 20_221
+# Largest logarithm of a factor between worlds: e^20 is no longer a forecast but still a number.
+LARGEST = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,7 @@ class TradeoffPoint:
         measured_step_time: Seconds per iteration as measured; None where only predicted.
         time: Seconds to target; relative to the start configuration on a relative curve.
         cost: Dollars to target; relative to the start configuration on a relative curve.
+        deviation: Relative standard deviation of time and cost.
     """
 
     config: ClusterConfig
@@ -40,19 +51,35 @@ class TradeoffPoint:
     measured_step_time: float | None
     time: float
     cost: float
+    deviation: float = 0.0
+
+    @property
+    def time_range(self) -> tuple[float, float]:
+        """Times that 10 % and 90 % of the possible outcomes stay below; the median is ``time``."""
+        return interval(self.time, self.deviation)
+
+    @property
+    def cost_range(self) -> tuple[float, float]:
+        """Costs that 10 % and 90 % of the possible outcomes stay below; the median is ``cost``."""
+        return interval(self.cost, self.deviation)
 
 
 @dataclass(frozen=True, slots=True)
 class TradeoffCurve:
-    """Every configuration of a space with its time and cost to target.
+    """The configurations of a space with their time and cost to target.
 
     Attributes:
-        points: One per configuration.
+        points: One per configuration; of a very large space only those that can matter.
         basis: ``total`` in seconds and dollars, ``relative`` with the start configuration as 1.
+        redraws: By configuration, factors on its time and cost in other worlds that the
+            measurements allow just as well, as many for each; empty where nothing is uncertain.
+        left_out: Configurations that cannot matter and are not drawn.
     """
 
     points: tuple[TradeoffPoint, ...]
     basis: Basis
+    redraws: Mapping[ClusterConfig, tuple[float, ...]] = field(default_factory=dict, repr=False)
+    left_out: int = 0
 
     def frontier(self) -> tuple[TradeoffPoint, ...]:
         """Return the points that no other is cheaper and faster than, from fast to slow."""
@@ -61,16 +88,22 @@ class TradeoffCurve:
 
 def frontier(points: Iterable[TradeoffPoint]) -> tuple[TradeoffPoint, ...]:
     """Return exactly the non-dominated points, from fast to slow; equal points all stay."""
-    front: list[TradeoffPoint] = []
-    for point in sorted(points, key=lambda point: (point.time, point.cost, point.config)):
-        last = front[-1] if front else None
-        if (
-            last is None
-            or point.cost < last.cost
-            or (point.time, point.cost) == (last.time, last.cost)
-        ):
-            front.append(point)
-    return tuple(front)
+    listed = sorted(points, key=lambda point: (point.time, point.cost, point.config))
+    times = np.array([point.time for point in listed])
+    costs = np.array([point.cost for point in listed])
+    return tuple(listed[row] for row in front_rows(times, costs))
+
+
+def front_rows(times: Floats, costs: Floats) -> Indices:
+    """Return the rows no other is cheaper and faster than, by time, then cost; equals all stay."""
+    order = np.lexsort((costs, times))
+    cheapest = np.minimum.accumulate(costs[order])
+    before = np.append(np.inf, cheapest[:-1])
+    # Of equal times only the cheapest, of equal costs only the fastest can be on the front.
+    is_new = costs[order] < before
+    leader = np.maximum.accumulate(np.where(is_new, np.arange(len(order)), 0))
+    equals = (times[order] == times[order][leader]) & (costs[order] == costs[order][leader])
+    return np.asarray(order[is_new | equals])
 
 
 def trace_curve(
@@ -84,40 +117,87 @@ def trace_curve(
     A measured configuration uses its measured iteration time, the newest if there are several.
     While the epochs to target are unknown, the curve is relative to the start of the space.
     """
+    return draw_curve(forecast_space(space, model, price, observations))
+
+
+def forecast_space(
+    space: ConfigSpace,
+    model: PerformanceModel,
+    price: PriceModel,
+    observations: Sequence[Observation],
+) -> Forecast:
+    """Predict every configuration of a space as columns, the start of the space first."""
     measured = {o.config: o.indicators.step_time for o in observations}
-    points = tuple(trace_point(c, model, price, measured.get(c)) for c in space)
-    if model.epochs_at_reference is not None:
-        return TradeoffCurve(points, "total")
-    start = points[0]
-    return TradeoffCurve(tuple(relative_to(start, point) for point in points), "relative")
+    return foresee(lay_out(space), model, price, measured)
 
 
-def trace_point(
-    config: ClusterConfig, model: PerformanceModel, price: PriceModel, measured: float | None
-) -> TradeoffPoint:
-    """Predict one configuration, with its measured seconds per iteration if there are any."""
-    predicted = model.parallel.step_time(config)
-    step_time = predicted if measured is None else measured
-    time = model.iterations_needed(config.global_batch) * step_time
-    return TradeoffPoint(
-        config=config,
-        noise=model.statistical.noise(config),
-        epochs=model.epochs_needed(config.global_batch),
-        compute_time=model.parallel.compute_time(config),
-        sync_time=model.parallel.sync_time(config),
-        step_time=predicted,
-        measured_step_time=measured,
-        time=time,
-        cost=price.cost(config.workers, time),
+def draw_curve(forecast: Forecast) -> TradeoffCurve:
+    """Turn a forecast, whose first row is the start, into the points of a curve."""
+    is_total = forecast.model.epochs_at_reference is not None
+    time = forecast.time if is_total else in_units(forecast.time)
+    cost = forecast.cost if is_total else in_units(forecast.cost)
+    model, grid = forecast.model, forecast.grid
+    columns = zip(
+        map(grid.config, range(len(grid))),
+        model.all_epochs(grid).tolist(),
+        model.parallel.compute_times(grid).tolist(),
+        forecast.step_time.tolist(),
+        forecast.measured.tolist(),
+        time.tolist(),
+        cost.tolist(),
+        forecast.deviation.tolist(),
+        strict=True,
     )
+    points = tuple(
+        TradeoffPoint(
+            config=config,
+            noise=model.statistical.noise(config),
+            epochs=epochs,
+            compute_time=compute,
+            sync_time=max(step - compute, 0.0),
+            step_time=step,
+            measured_step_time=None if math.isnan(measured) else measured,
+            time=seconds,
+            cost=dollars,
+            deviation=deviation,
+        )
+        for config, epochs, compute, step, measured, seconds, dollars, deviation in columns
+    )
+    factors = redraw(forecast)
+    redraws = (
+        {point.config: row for point, row in zip(points, factors, strict=True)} if factors else {}
+    )
+    return TradeoffCurve(points, "total" if is_total else "relative", redraws)
 
 
-def relative_to(start: TradeoffPoint, point: TradeoffPoint) -> TradeoffPoint:
-    """Return a point with time and cost as multiples of the start configuration's."""
-    return replace(point, time=ratio(point.time, start.time), cost=ratio(point.cost, start.cost))
+def redraw(forecast: Forecast) -> list[tuple[float, ...]]:
+    """Draw other worlds that the fit allows; the same ones each time, so that choices repeat."""
+    model, grid = forecast.model, forecast.grid
+    uncertainty = model.parallel.uncertainty
+    if uncertainty is None:
+        return []
+    normal = np.random.default_rng(REDRAW_SEED).standard_normal((REDRAWS, 6))
+    root = np.linalg.cholesky(np.array(uncertainty.covariance)) * uncertainty.spread
+    of_steps = model.parallel.elasticities(grid) @ (normal[:, :5] @ root.T).T
+    of_steps[np.isfinite(forecast.measured)] = 0.0
+    rising = model.statistical.rising_share(
+        np.append(grid.global_batch, float(model.reference_batch))
+    )
+    shift = (rising[:-1] - rising[-1])[:, None] * model.statistical.critical_deviation
+    factors = np.exp(np.clip(of_steps - shift * normal[None, :, 5], -LARGEST, LARGEST))
+    return [tuple(row) for row in factors.tolist()]
 
 
-def ratio(value: float, unit: float) -> float:
-    """Divide, leaving values alone whose unit is zero, such as every cost at a price of zero."""
-    result = value / unit if unit else value
-    return result if math.isfinite(result) else value
+def in_units(values: Floats) -> Floats:
+    """Return values as multiples of the first, left alone where it is zero, as costs may be."""
+    first = float(values[0])
+    with np.errstate(all="ignore"):
+        scaled = values / first if first else values
+    return np.where(np.isfinite(scaled), scaled, values)
+
+
+def interval(median: float, deviation: float) -> tuple[float, float]:
+    """Return what 10 % and 90 % of the outcomes stay below, for a log-normal figure."""
+    factor = math.exp(min(TENTH * deviation, LARGEST))
+    high = median * factor
+    return median / factor, high if math.isfinite(high) else median

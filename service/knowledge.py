@@ -9,15 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scavenger.cluster import ClusterConfig
-from scavenger.decision import Probe, Run, Situation, adapt, decide, known_epochs, run_searched
+from scavenger.decision import (
+    Probe,
+    Run,
+    Situation,
+    adapt,
+    decide,
+    fit_searched,
+    known_epochs,
+    run_searched,
+)
 from scavenger.indicators import Observation
 from scavenger.job import JobSpec
 from scavenger.lr_scaling import learning_rate_factor, prior_kappa
-from scavenger.models.fitting import fit_performance, fit_statistical
+from scavenger.models.epochs import Kappa, fit_statistical
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import StatisticalModel
 from scavenger.objective import Cheapest, Fastest, Knee, Objective, Within
-from scavenger.pricing import PriceModel
+from scavenger.pricing import on_demand
 from scavenger.prior import StoredModel, signature
 from scavenger.protocol import StopAtProgress
 from scavenger.tradeoff import TradeoffCurve, trace_curve
@@ -66,9 +75,9 @@ class Knowledge:
             dataset_size=self.spec.model.dataset_size,
             reference_batch=self.spec.reference_batch,
             epochs_at_reference=known,
-            price=PriceModel(float(self.spec.price)),
+            price=on_demand(float(self.spec.price)),
             target=self.spec.target_in_words,
-            kappa=prior_kappa(self.spec.lr_scaling),
+            kappa=Kappa(prior_kappa(self.spec.lr_scaling)),
         )
 
     def decide(self) -> Probe | Run:
@@ -84,13 +93,7 @@ class Knowledge:
         situation = self.situation()
         own = self.observations
         if own:
-            model = fit_performance(
-                own,
-                situation.dataset_size,
-                situation.reference_batch,
-                self.expected_epochs(),
-                situation.kappa,
-            )
+            model = fit_searched(situation)
             source, observations = f"{len(own)} probes of this job", own
         elif self.stored is not None:
             model = adapt(self.stored.model, situation)
@@ -118,7 +121,7 @@ class Knowledge:
 
     def _statistical(self) -> StatisticalModel:
         """Own φ before the stored one; before either, epochs do not depend on the batch."""
-        fitted = fit_statistical(self.observations, prior_kappa(self.spec.lr_scaling))
+        fitted = fit_statistical(self.observations, Kappa(prior_kappa(self.spec.lr_scaling)))
         if fitted.noise_scale is None and self.stored is not None:
             return self.stored.model.statistical
         return fitted

@@ -1,21 +1,14 @@
-"""From observations to a PerformanceModel, with coefficients that are never negative.
-
-Least squares on relative error: plain least squares gives negative seconds and lets the slowest
-configuration decide alone (SCIENCE §3).
-"""
+"""From observations to a PerformanceModel, whose coefficients are never negative."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from scipy.optimize import nnls
-
-from scavenger.errors import NotEnoughData
-from scavenger.indicators import Observation
+from scavenger.indicators import Measurement, Observation
+from scavenger.models.epochs import EpochsSeen, Kappa, Laws, fit_statistical
 from scavenger.models.parallel import ParallelModel
 from scavenger.models.performance import PerformanceModel
-from scavenger.models.statistical import StatisticalModel
+from scavenger.models.step_time import FORMS, LINES, Topology, fit_step_time
 
 NEGLIGIBLE = 1e-12
 
@@ -25,7 +18,12 @@ def fit_performance(
     dataset_size: int,
     reference_batch: int,
     epochs_at_reference: float | None,
-    kappa: float = 1.0,
+    *,
+    kappa: Kappa = Kappa(),  # noqa: B008
+    runs: Sequence[EpochsSeen] = (),
+    topology: Topology = "all_reduce",
+    laws: Laws = "measured",
+    epochs_deviation: float = 0.0,
 ) -> PerformanceModel:
     """Fit everything that can be known from a job's probes.
 
@@ -35,91 +33,47 @@ def fit_performance(
         reference_batch: Batch in samples at which ``epochs_at_reference`` holds.
         epochs_at_reference: Epochs to target; None while unknown.
         kappa: κ of B_crit = κ φ, learned from finished jobs (SCIENCE §2).
+        runs: What finished runs to the same target took, by batch.
+        topology: How gradients travel.
+        laws: ``measured`` lets the data choose among the forms; ``paper`` takes the paper's.
+        epochs_deviation: Relative standard deviation of ``epochs_at_reference``.
 
     Raises:
         NotEnoughData: No observations: probe one configuration.
     """
-    parallel = fit_parallel(observations)
-    statistical = fit_statistical(observations, kappa)
+    parallel = fit_parallel(observations, topology, laws)
+    statistical = fit_statistical(observations, kappa, runs, laws)
     return PerformanceModel(
-        parallel, statistical, dataset_size, reference_batch, epochs_at_reference
+        parallel,
+        statistical,
+        dataset_size,
+        reference_batch,
+        epochs_at_reference,
+        0.0 if epochs_at_reference is None else epochs_deviation,
     )
 
 
-def fit_parallel(observations: Sequence[Observation]) -> ParallelModel:
-    """Fit compute and synchronisation time, each on its own measurements (Eqs. 8-10).
-
-    Where observations cannot tell the fixed part from the rest, the least is assumed: one local
-    batch makes compute proportional to b (Eq. 9), one worker count above 1 makes synchronisation
-    proportional to K (Eq. 10), and without any such count synchronisation counts as free.
-    A time measured as 0, or as nothing beside the longest, has no relative error to speak of and
-    is left out.
+def fit_parallel(
+    observations: Sequence[Observation],
+    topology: Topology = "all_reduce",
+    laws: Laws = "measured",
+) -> ParallelModel:
+    """Fit iteration time to a job's probes (Eqs. 8-10), the newest of each configuration.
 
     Raises:
         NotEnoughData: No observations: probe one configuration.
     """
-    if not observations:
-        raise NotEnoughData("no observation to fit: probe at least one configuration")
-    compute = [(o.config.local_batch, o.indicators.compute_time) for o in observations]
-    several = [o for o in observations if o.config.workers > 1]
-    sync = [(float(o.config.workers), o.indicators.sync_time) for o in several]
-    return ParallelModel(*fit_line(compute), *fit_line(sync))
+    newest = {o.config: o.measurement for o in observations}
+    forms = (LINES,) if laws == "paper" else FORMS
+    return fit_step_time(tuple(newest.values()), topology, forms=forms)
 
 
-def fit_line(measured: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Fit seconds = fixed + slope · size to (size, seconds) pairs, both coefficients >= 0."""
-    longest = max((seconds for _, seconds in measured), default=0.0)
-    pairs = [(size, seconds) for size, seconds in measured if seconds > longest * NEGLIGIBLE]
-    if not pairs:
-        return 0.0, 0.0
-    # Sizes and seconds of any unit become about 1, so that the solver's tolerance fits.
-    largest = max(size for size, _ in pairs)
-    sizes = np.array([size / largest for size, _ in pairs])
-    weights = np.array([longest / seconds for _, seconds in pairs])
-    if len({size for size, _ in pairs}) == 1:
-        slope = float(nnls((sizes * weights)[:, None], np.ones(len(pairs)))[0][0])
-        return 0.0, slope * longest / largest
-    columns = np.column_stack([weights, sizes * weights])
-    fixed, slope = nnls(columns, np.ones(len(pairs)))[0]
-    return float(fixed) * longest, float(slope) * longest / largest
-
-
-def fit_statistical(observations: Sequence[Observation], kappa: float = 1.0) -> StatisticalModel:
-    """Take φ from the probes and B_crit = κ φ from it (SCIENCE §2).
-
-    φ is the median of the probes, weighted by what they know of it: their iterations, times the
-    square of the gradient's share B / (B + φ) in what was measured. When no observation
-    has a noise scale, there is no B_crit: epochs then do not depend on the batch.
-    """
-    scales = [
-        (scale, o.iterations * (o.config.global_batch / (o.config.global_batch + scale)) ** 2)
-        for o in observations
-        if (scale := o.indicators.noise_scale) is not None
-    ]
-    if not scales:
-        return StatisticalModel(critical_batch=None, noise_scale=None)
-    scale = weighted_median(scales)
-    return StatisticalModel(critical_batch=kappa * scale, noise_scale=scale)
-
-
-def weighted_median(weighted: Sequence[tuple[float, float]]) -> float:
-    """Return the smallest value with at least half of the weight at or below it."""
-    ordered = sorted(weighted)
-    half = sum(weight for _, weight in ordered) / 2
-    below = 0.0
-    for value, weight in ordered:
-        below += weight
-        if below >= half:
-            return value
-    raise ValueError("no values")
-
-
-def mean_relative_error(model: ParallelModel, observations: Sequence[Observation]) -> float:
+def mean_relative_error(model: ParallelModel, measurements: Sequence[Measurement]) -> float:
     """Mean of |predicted / measured - 1| of the iteration time; 0 when none was measured."""
-    longest = max((o.indicators.step_time for o in observations), default=0.0)
+    longest = max((m.step_time for m in measurements), default=0.0)
     errors = [
-        abs(model.step_time(o.config) / o.indicators.step_time - 1)
-        for o in observations
-        if o.indicators.step_time > longest * NEGLIGIBLE
+        abs(model.step_time(m.config) / m.step_time - 1)
+        for m in measurements
+        if m.step_time > longest * NEGLIGIBLE
     ]
     return sum(errors) / len(errors) if errors else 0.0

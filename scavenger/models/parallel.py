@@ -3,43 +3,197 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
 
 from scavenger.cluster import ClusterConfig
+from scavenger.grid import Floats, Grid, grid_of
+from scavenger.machine import hardware
+from scavenger.models.uncertainty import Uncertainty
+
+Growth = Literal["linear", "log"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slowness:
+    """How much longer a machine takes than the one the coefficients were fitted on.
+
+    Attributes:
+        compute: Factor on compute.
+        sync: Factor on synchronisation.
+    """
+
+    compute: float = 1.0
+    sync: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("compute", "sync"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} must be finite and not negative, got {value}")
+
+
+SAME = Slowness()
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelModel:
-    """Iteration time as two lines, compute in b = B / K and synchronisation in K (Eqs. 8-10).
+    """Iteration time from compute, a line in b = B / K, and synchronisation, a law in K.
+
+    Compute is c = c0 + c1 b (Eq. 9), or with ``flatness`` r > 1 the smooth maximum
+    (c0^r + (c1 b)^r)^(1/r) of accelerators that small batches do not fill. Synchronisation of two
+    or more workers is s = s0 + s1 K (Eq. 10), or s0 + s1 log2 K, plus s2 where they sit on several
+    machines. Where both overlap, an iteration takes (c^q + s^q)^(1/q), else c + s (Eq. 8).
 
     Attributes:
-        compute_fixed: Seconds of compute that no batch size changes.
-        compute_per_sample: Seconds of compute per sample of the local batch.
-        sync_fixed: Seconds of synchronisation as soon as there are two workers.
-        sync_per_worker: Seconds of synchronisation per worker.
+        compute_fixed: Seconds of compute that no batch size changes, c0.
+        compute_per_sample: Seconds of compute per sample of the local batch, c1.
+        sync_fixed: Seconds of synchronisation as soon as there are two workers, s0.
+        sync_per_worker: Seconds of synchronisation per worker or, with ``growth`` log, per
+            doubling of the workers, s1.
+        sync_across_machines: Further seconds as soon as there are two machines, s2.
+        growth: How synchronisation grows with the workers.
+        overlap: q, 1 where nothing overlaps, larger the more of it hides behind compute.
+        flatness: r, 1 for a line.
+        slowness: By hardware, where the space has several machine types; others count as equal to
+            the one the coefficients were fitted on.
+        uncertainty: What the fit leaves open; None for a law that is known, as in a simulation.
     """
 
     compute_fixed: float
     compute_per_sample: float
     sync_fixed: float
     sync_per_worker: float
+    sync_across_machines: float = 0.0
+    growth: Growth = "linear"
+    overlap: float = 1.0
+    flatness: float = 1.0
+    slowness: Mapping[str, Slowness] = field(default_factory=dict)
+    uncertainty: Uncertainty | None = None
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name, value in zip(COEFFICIENTS, self.coefficients, strict=True):
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{field.name} must be finite and not negative, got {value}")
+                raise ValueError(f"{name} must be finite and not negative, got {value}")
+        for name in ("overlap", "flatness"):
+            if not 1 <= getattr(self, name) <= 10:
+                raise ValueError(f"{name} must be from 1 to 10, got {getattr(self, name)}")
+
+    @property
+    def coefficients(self) -> tuple[float, float, float, float, float]:
+        """The five coefficients in seconds, compute before synchronisation."""
+        return (
+            self.compute_fixed,
+            self.compute_per_sample,
+            self.sync_fixed,
+            self.sync_per_worker,
+            self.sync_across_machines,
+        )
+
+    def with_coefficients(self, coefficients: Floats) -> ParallelModel:
+        """Return this law with other coefficients."""
+        return replace(self, **dict(zip(COEFFICIENTS, map(float, coefficients), strict=True)))  # type: ignore[arg-type]
 
     def compute_time(self, config: ClusterConfig) -> float:
         """Seconds of an iteration that are not synchronisation (Eq. 9)."""
-        return self.compute_fixed + self.compute_per_sample * config.local_batch
+        return float(self.compute_times(grid_of([config]))[0])
 
     def sync_time(self, config: ClusterConfig) -> float:
         """Exposed seconds of synchronisation, 0 for one worker (Eq. 10)."""
-        if config.workers == 1:
-            return 0.0
-        return self.sync_fixed + self.sync_per_worker * config.workers
+        return self.step_time(config) - self.compute_time(config)
 
     def step_time(self, config: ClusterConfig) -> float:
         """Seconds per iteration (Eq. 8)."""
-        return self.compute_time(config) + self.sync_time(config)
+        return float(self.step_times(grid_of([config]))[0])
+
+    def compute_times(self, grid: Grid) -> Floats:
+        """Seconds of compute of each configuration (Eq. 9)."""
+        line = smooth_maximum(
+            self.compute_fixed, self.compute_per_sample * grid.local_batch, self.flatness
+        )
+        return np.asarray(line * self._factors(grid, "compute"))
+
+    def step_times(self, grid: Grid) -> Floats:
+        """Seconds per iteration of each configuration (Eq. 8)."""
+        sync = sync_features(grid, self.growth) @ np.array(self.coefficients[2:])
+        sync *= self._factors(grid, "sync")
+        return smooth_maximum(self.compute_times(grid), sync, self.overlap)
+
+    def deviations(self, grid: Grid) -> Floats:
+        """Relative standard deviation of each configuration's predicted seconds; 0 if known."""
+        if self.uncertainty is None:
+            return np.zeros(len(grid))
+        return self.uncertainty.deviations(self.elasticities(grid))
+
+    def elasticities(self, grid: Grid) -> Floats:
+        """Share of each coefficient in a configuration's seconds; every row adds up to 1."""
+        slopes = self.slopes(grid)
+        shares = slopes * np.array(self.coefficients)
+        total = shares.sum(axis=1, keepdims=True)
+        return np.asarray(np.divide(shares, total, out=np.zeros_like(shares), where=total > 0))
+
+    def slopes(self, grid: Grid) -> Floats:
+        """Derivative of each configuration's seconds by each coefficient.
+
+        The seconds are homogeneous of degree 1 in the coefficients, so slopes times coefficients
+        add up to them (Euler).
+        """
+        of_compute = self.compute_slopes(grid)
+        features = sync_features(grid, self.growth) * self._factors(grid, "sync")[:, None]
+        compute = of_compute @ np.array(self.coefficients)
+        sync = features @ np.array(self.coefficients[2:])
+        total = smooth_maximum(compute, sync, self.overlap)
+        slopes = np.asarray(of_compute * share(compute, total, self.overlap)[:, None])
+        slopes[:, 2:] = features * share(sync, total, self.overlap)[:, None]
+        return slopes
+
+    def compute_slopes(self, grid: Grid) -> Floats:
+        """Derivative of each configuration's compute by each coefficient; 0 for those of sync."""
+        batch = grid.local_batch
+        variable = self.compute_per_sample * batch
+        line = smooth_maximum(self.compute_fixed, variable, self.flatness)
+        slopes = np.zeros((len(grid), len(COEFFICIENTS)))
+        slopes[:, 0] = share(np.full_like(line, self.compute_fixed), line, self.flatness)
+        slopes[:, 1] = share(variable, line, self.flatness) * batch
+        return np.asarray(slopes * self._factors(grid, "compute")[:, None])
+
+    def _factors(self, grid: Grid, part: Literal["compute", "sync"]) -> Floats:
+        kinds = [self.slowness.get(hardware(key), SAME) for key in grid.machine_types]
+        factors = np.array([getattr(kind, part) for kind in kinds])
+        return np.asarray(factors[grid.type_of])
+
+
+COEFFICIENTS = (
+    "compute_fixed",
+    "compute_per_sample",
+    "sync_fixed",
+    "sync_per_worker",
+    "sync_across_machines",
+)
+
+
+def sync_features(grid: Grid, growth: Growth) -> Floats:
+    """What the coefficients of synchronisation are multiplied with, one row per configuration."""
+    several = (grid.workers > 1).astype(float)
+    size = grid.workers if growth == "linear" else np.log2(grid.workers)
+    return np.column_stack([several, several * size, (grid.machines > 1).astype(float)])
+
+
+def smooth_maximum(one: Floats | float, other: Floats, power: float) -> Floats:
+    """(x^p + y^p)^(1/p): the sum at p = 1, towards the maximum for large p."""
+    if power == 1:
+        return np.asarray(one + other)
+    largest = np.maximum(one, other)
+    scale = np.where(largest > 0, largest, 1.0)
+    return np.asarray(scale * ((one / scale) ** power + (other / scale) ** power) ** (1 / power))
+
+
+def share(part: Floats, whole: Floats, power: float) -> Floats:
+    """Derivative of the smooth maximum by one of its parts, (x / whole)^(p - 1)."""
+    if power == 1:
+        return np.ones_like(whole)
+    ratio = np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
+    return np.asarray(ratio ** (power - 1))

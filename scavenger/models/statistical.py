@@ -5,29 +5,72 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from scavenger.cluster import ClusterConfig
+from scavenger.grid import Floats
 from scavenger.noise import noise_at
 
 
 @dataclass(frozen=True, slots=True)
-class StatisticalModel:
-    """Epochs rise with the batch as e(B) = e_min (1 + B / B_crit), the prior of SCIENCE §2.
-
-    The paper's relation of epochs and noise (Eqs. 6 and 7) in its exact form: e is linear in
-    1/ρ = 1 + B / φ, and B_crit = κ φ.
+class RootNoise:
+    """The paper's noise, which falls with the root of the batch: γ/K = n0 + n1 / sqrt(B) (Eq. 7).
 
     Attributes:
-        critical_batch: B_crit in samples, at which epochs are twice their minimum. None where noise
-            could not be measured: no batch is then held to cost epochs. Zero for gradients
+        floor: γ/K that no batch removes.
+        per_root: n1, in roots of samples.
+    """
+
+    floor: float
+    per_root: float
+
+    def __post_init__(self) -> None:
+        for name in ("floor", "per_root"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} must be finite and not negative, got {value}")
+        if self.floor + self.per_root <= 0:
+            raise ValueError("floor and per_root are both 0: there is no noise to follow")
+
+    def normalized(self, global_batch: Floats) -> Floats:
+        """γ/K of each batch (Eq. 7)."""
+        return np.asarray(self.floor + self.per_root / np.sqrt(global_batch))
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticalModel:
+    """Epochs by batch, e(B) ∝ 1 + w / (B + φ) + B / B_crit, every term >= 0 (SCIENCE §2).
+
+    The middle term is the paper's, epochs in proportion to noise (Eq. 6), with the exact noise
+    ρ = φ / (B + φ) and w = θ φ. The last is the rising arm, right of the best learning rate; its
+    prior is B_crit = κ φ. With ``root_noise`` it is the paper's law instead, e ∝ γ/K (Eqs. 6, 7).
+
+    Attributes:
+        critical_batch: B_crit in samples, at which the rising arm equals the constant. None where
+            nothing tells: no batch is then held to cost epochs. Zero for gradients
             without noise, where every further sample is wasted.
         noise_scale: φ in samples; None where it could not be measured.
+        noisy_samples: w in samples, 0 without a falling arm.
+        root_noise: The paper's law of noise; None for the exact one.
+        critical_deviation: Standard deviation of the logarithm of ``critical_batch``.
+        spread: Relative standard deviation of epochs around the law where it was fitted to runs.
     """
 
     critical_batch: float | None
     noise_scale: float | None
+    noisy_samples: float = 0.0
+    root_noise: RootNoise | None = None
+    critical_deviation: float = 0.0
+    spread: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("critical_batch", "noise_scale"):
+        for name in (
+            "critical_batch",
+            "noise_scale",
+            "noisy_samples",
+            "critical_deviation",
+            "spread",
+        ):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} must be finite and not negative, got {value}")
@@ -35,15 +78,35 @@ class StatisticalModel:
     def relative_epochs(self, global_batch: int, reference_batch: int) -> float:
         """Epochs at one batch per epoch at another, e(B) / e(B0) (Eq. 6, SCIENCE §2).
 
-        Returns:
-            Above 1 for larger batches, below 1 for smaller ones.
-
         >>> StatisticalModel(critical_batch=100, noise_scale=None).relative_epochs(300, 100)
         2.0
         """
+        shape = self.shape(np.array([global_batch, reference_batch], dtype=float))
+        return float(shape[0] / shape[1])
+
+    def shape(self, global_batch: Floats) -> Floats:
+        """Epochs of each batch up to a factor; only ratios mean anything."""
+        if self.root_noise is not None:
+            return self.root_noise.normalized(global_batch)
+        falling = self.noisy_samples / (global_batch + (self.noise_scale or 0.0))
         if self.critical_batch is None:
-            return 1.0
-        return (self.critical_batch + global_batch) / (self.critical_batch + reference_batch)
+            return np.asarray(1 + falling)
+        # Multiplied by B_crit, which may be 0.
+        return np.asarray((1 + falling) * self.critical_batch + global_batch)
+
+    def deviations(self, global_batch: Floats, reference_batch: int) -> Floats:
+        """Relative standard deviation of e(B) / e(B0), 0 at the reference batch itself."""
+        batches = np.append(global_batch, float(reference_batch))
+        rising = self.rising_share(batches)
+        unknown = (rising[:-1] - rising[-1]) * self.critical_deviation
+        elsewhere = np.where(global_batch == reference_batch, 0.0, self.spread)
+        return np.asarray(np.hypot(unknown, elsewhere))
+
+    def rising_share(self, global_batch: Floats) -> Floats:
+        """Share of the rising arm in each batch's epochs; how they follow 1 / B_crit."""
+        if self.critical_batch is None or self.root_noise is not None:
+            return np.zeros_like(global_batch)
+        return np.asarray(global_batch / self.shape(global_batch))
 
     def progress(self, global_batch: int, reference_batch: int, dataset_size: int) -> float:
         """Reference epochs one iteration is worth, B / D · e(B0) / e(B) (SCIENCE §2).
@@ -56,6 +119,21 @@ class StatisticalModel:
 
     def noise(self, config: ClusterConfig) -> float | None:
         """Predicted noise γ of a configuration (Eqs. 2 and 7); None without a noise scale."""
+        if self.root_noise is not None:
+            batch = np.array([config.global_batch], dtype=float)
+            return config.workers * float(self.root_noise.normalized(batch)[0])
         if self.noise_scale is None:
             return None
         return noise_at(self.noise_scale, config)
+
+    @property
+    def law(self) -> str:
+        """The law in use, in symbols."""
+        if self.root_noise is not None:
+            return "e ∝ γ/K = n0 + n1/√B"
+        terms = ["1"]
+        if self.noisy_samples:
+            terms.append("w/(B + φ)")
+        if self.critical_batch is not None:
+            terms.append("B/B_crit")
+        return f"e ∝ {' + '.join(terms)}"

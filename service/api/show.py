@@ -191,7 +191,7 @@ def show_laws(model: PerformanceModel, observations: tuple[Observation, ...]) ->
         sync_per_worker=parallel.sync_per_worker,
         noise_scale=statistical.noise_scale,
         critical_batch=statistical.critical_batch,
-        mean_relative_error=mean_relative_error(parallel, observations),
+        mean_relative_error=mean_relative_error(parallel, [o.measurement for o in observations]),
     )
 
 

@@ -1,33 +1,35 @@
 import math
-from dataclasses import astuple
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
 from scavenger.errors import NotEnoughData
-from scavenger.indicators import Observation, ScalingIndicators
-from scavenger.models.fitting import (
-    fit_parallel,
-    fit_performance,
-    fit_statistical,
-    mean_relative_error,
-)
-from scavenger.models.parallel import ParallelModel
+from scavenger.grid import grid_of, lay_out
+from scavenger.indicators import Measurement, Observation, ScalingIndicators
+from scavenger.models.epochs import Kappa, fit_statistical
+from scavenger.models.fitting import fit_parallel, fit_performance, mean_relative_error
+from scavenger.models.parallel import ParallelModel, Slowness
+from scavenger.models.step_time import FORMS, LINES, Form, fit_step_time
 
 SPACE = ConfigSpace((2, 4, 8, 16), (64, 128, 256, 512))
+GRID = lay_out(SPACE)
 
 seconds = st.floats(1e-6, 1e3)
 truths = st.builds(ParallelModel, seconds, seconds, seconds, seconds)
 configs = st.builds(
-    lambda workers, local: ClusterConfig(workers, workers * local),
+    lambda workers, local, shared: ClusterConfig(workers, workers * local, shared),
     st.integers(1, 64),
     st.integers(1, 512),
+    st.sampled_from((1, 4, 8)),
 )
 times = st.floats(0, 1e6)
 indicators = st.builds(ScalingIndicators, st.none(), st.none() | st.floats(0, 1e6), times, times)
 observations = st.builds(Observation, configs, indicators, st.integers(0, 100))
+measurements = st.builds(Measurement, configs, times, st.none() | times)
+topologies = st.sampled_from(("all_reduce", "parameter_server"))
 
 
 def observe(config, model, noise_scale=None, iterations=20):
@@ -35,21 +37,64 @@ def observe(config, model, noise_scale=None, iterations=20):
     return Observation(config, ScalingIndicators(None, noise_scale, *times), iterations)
 
 
-@given(truths)
-def test_the_corners_of_a_law_give_the_law_back(truth):
-    fitted = fit_parallel([observe(config, truth) for config in SPACE.corners()])
+def measure(model, configs):
+    return [
+        Measurement(config, model.step_time(config), model.compute_time(config))
+        for config in configs
+    ]
+
+
+def balanced(fixed, per_sample, sync, growth, form):
+    """A law in which every part counts, so that every part can be told from the others."""
+    return ParallelModel(
+        fixed,
+        per_sample,
+        sync,
+        growth,
+        growth=form.growth,
+        overlap=form.overlap,
+        flatness=form.flatness,
+    )
+
+
+forms = st.sampled_from(FORMS)
+laws = st.builds(
+    balanced,
+    st.floats(0.2, 2),
+    st.floats(0.005, 0.05),
+    st.floats(0.1, 1),
+    st.floats(0.02, 0.2),
+    forms,
+)
+
+
+@given(truths, topologies)
+def test_the_corners_of_lines_give_the_lines_back(truth, topology):
+    fitted = fit_step_time(measure(truth, SPACE.corners()), topology, forms=(LINES,))
     for config in SPACE:
         assert fitted.step_time(config) == pytest.approx(truth.step_time(config), rel=1e-6)
 
 
-@given(st.lists(observations, min_size=1, max_size=8))
-def test_coefficients_are_finite_and_never_negative(measured):
-    fitted = fit_parallel(measured)
-    assert all(math.isfinite(value) and value >= 0 for value in astuple(fitted))
+@settings(max_examples=15, deadline=None)
+@given(laws)
+def test_a_full_search_reproduces_any_law_of_the_family(truth):
+    fitted = fit_step_time(measure(truth, SPACE))
+    worst = max(abs(fitted.step_times(GRID) / truth.step_times(GRID) - 1))
+    assert worst < 0.02
+
+
+@given(st.lists(measurements, min_size=1, max_size=8), topologies)
+@settings(max_examples=30, deadline=None)
+def test_nothing_that_was_measured_makes_a_law_infinite_or_negative(measured, topology):
+    fitted = fit_step_time(measured, topology)
+    assert all(math.isfinite(value) and value >= 0 for value in fitted.coefficients)
+    assert all(math.isfinite(value) and value >= 0 for value in fitted.step_times(GRID))
+    assert all(math.isfinite(value) and value >= 0 for value in fitted.deviations(GRID))
     assert math.isfinite(mean_relative_error(fitted, measured))
 
 
 @given(st.lists(observations, min_size=1, max_size=6), st.integers(1, 10**6))
+@settings(max_examples=30, deadline=None)
 def test_nothing_a_model_predicts_is_not_finite(measured, reference_batch):
     model = fit_performance(measured, 50_000, reference_batch, None)
     for config in SPACE:
@@ -57,28 +102,71 @@ def test_nothing_a_model_predicts_is_not_finite(measured, reference_batch):
         assert 0 < model.progress_per_iteration(config.global_batch) < math.inf
 
 
-@given(truths, st.randoms(use_true_random=False))
-def test_the_order_of_observations_does_not_matter(truth, shuffle):
-    measured = [observe(config, truth) for config in SPACE]
+@settings(max_examples=20, deadline=None)
+@given(laws, st.randoms(use_true_random=False))
+def test_the_order_of_measurements_does_not_matter(truth, shuffle):
+    measured = measure(truth, SPACE.corners())
     shuffled = list(measured)
     shuffle.shuffle(shuffled)
-    first, second = fit_parallel(measured), fit_parallel(shuffled)
-    for config in SPACE:
-        assert first.step_time(config) == pytest.approx(second.step_time(config), rel=1e-6)
+    assert fit_step_time(measured) == fit_step_time(shuffled)
+
+
+@settings(max_examples=20, deadline=None)
+@given(laws, st.sampled_from((1e-3, 60.0, 3600.0)))
+def test_the_unit_of_time_does_not_matter(truth, unit):
+    measured = measure(truth, SPACE.corners())
+    other = [
+        replace(m, step_time=m.step_time * unit, compute_time=m.compute_time * unit)
+        for m in measured
+    ]
+    one, scaled = fit_step_time(measured), fit_step_time(other)
+    assert scaled.step_times(GRID) == pytest.approx(one.step_times(GRID) * unit, rel=1e-5)
+    assert scaled.deviations(GRID) == pytest.approx(one.deviations(GRID), rel=1e-4)
+
+
+@settings(max_examples=20, deadline=None)
+@given(laws, st.sampled_from((2, 16)))
+def test_the_unit_of_batches_does_not_matter(truth, unit):
+    measured = measure(truth, SPACE.corners())
+    other = [
+        replace(m, config=ClusterConfig(m.config.workers, m.config.global_batch * unit))
+        for m in measured
+    ]
+    scaled = grid_of(ClusterConfig(c.workers, c.global_batch * unit) for c in SPACE)
+    assert fit_step_time(other).step_times(scaled) == pytest.approx(
+        fit_step_time(measured).step_times(GRID), rel=1e-5
+    )
+
+
+@settings(max_examples=15, deadline=None)
+@given(laws)
+def test_more_of_a_noiseless_truth_never_widens_the_interval(truth):
+    forms = (Form(truth.growth, truth.overlap, truth.flatness),)
+    few = fit_step_time(measure(truth, SPACE.corners()), forms=forms)
+    many = fit_step_time(measure(truth, SPACE), forms=forms)
+    assert all(many.deviations(GRID) <= few.deviations(GRID) * (1 + 1e-6))
 
 
 @given(truths, configs)
-def test_one_observation_is_met_and_the_rest_is_proportional(truth, config):
-    fitted = fit_parallel([observe(config, truth)])
-    assert fitted.step_time(config) == pytest.approx(truth.step_time(config))
+def test_one_measurement_is_met_and_compute_is_proportional(truth, config):
+    fitted = fit_step_time(measure(truth, [config]))
+    assert fitted.step_time(config) == pytest.approx(truth.step_time(config), rel=1e-4)
     assert fitted.compute_fixed == 0
-    assert fitted.sync_fixed == 0
+
+
+def test_of_one_worker_count_part_of_the_synchronisation_grows_and_that_is_uncertain():
+    truth = ParallelModel(0.1, 0.001, 1.0, 0.1)
+    fitted = fit_step_time(measure(truth, [ClusterConfig(1, 64), ClusterConfig(16, 1024)]))
+    seen, unseen = ClusterConfig(16, 1024), ClusterConfig(4, 256)
+    assert 0 < fitted.sync_time(unseen) < fitted.sync_time(seen)
+    known, guessed = fitted.deviations(grid_of([seen, unseen]))
+    assert guessed > 2 * known
 
 
 @given(truths)
 def test_without_two_workers_synchronisation_counts_as_free(truth):
-    measured = [observe(ClusterConfig(1, batch), truth) for batch in (32, 64)]
-    fitted = fit_parallel(measured)
+    measured = measure(truth, [ClusterConfig(1, batch) for batch in (32, 64)])
+    fitted = fit_step_time(measured)
     assert fitted.sync_time(ClusterConfig(8, 64)) == 0
     assert fitted.compute_time(ClusterConfig(1, 48)) == pytest.approx(
         truth.compute_time(ClusterConfig(1, 48))
@@ -87,16 +175,44 @@ def test_without_two_workers_synchronisation_counts_as_free(truth):
 
 @given(truths)
 def test_a_perfect_model_has_no_error(truth):
-    measured = [observe(config, truth) for config in SPACE]
-    assert mean_relative_error(truth, measured) == pytest.approx(0, abs=1e-12)
+    assert mean_relative_error(truth, measure(truth, SPACE)) == pytest.approx(0, abs=1e-12)
+
+
+@given(laws, st.floats(0.2, 5), st.floats(0.2, 5))
+@settings(max_examples=20, deadline=None)
+def test_slower_hardware_is_known_from_two_probes(truth, compute, sync):
+    lines = replace(truth, overlap=1.0, flatness=1.0, growth="linear")
+    mixed = replace(lines, slowness={"old": Slowness(compute, sync)})
+    corners = SPACE.corners()
+    old = [ClusterConfig(c.workers, c.global_batch, machine_type="old@there") for c in corners]
+    fitted = fit_step_time(measure(mixed, [*corners, old[0], old[2]]), forms=(LINES,))
+    elsewhere = grid_of(
+        ClusterConfig(c.workers, c.global_batch, machine_type="old@here") for c in SPACE
+    )
+    assert fitted.step_times(elsewhere) == pytest.approx(mixed.step_times(elsewhere), rel=1e-6)
+
+
+@given(laws)
+@settings(max_examples=10, deadline=None)
+def test_coefficients_times_slopes_are_the_seconds(truth):
+    slopes = truth.slopes(GRID)
+    assert slopes @ list(truth.coefficients) == pytest.approx(truth.step_times(GRID))
+    assert truth.elasticities(GRID).sum(axis=1) == pytest.approx(1)
+
+
+def test_the_step_to_several_machines_is_told_from_growth():
+    truth = ParallelModel(0.1, 0.01, 0.02, 0.001, sync_across_machines=0.5)
+    space = [ClusterConfig(k, k * b, 4) for k in (1, 2, 4, 8, 16) for b in (8, 32)]
+    fitted = fit_step_time(measure(truth, space))
+    assert fitted.sync_across_machines == pytest.approx(0.5, rel=0.02)
 
 
 def test_negative_slopes_become_a_constant():
     slower_when_smaller = [
-        Observation(ClusterConfig(1, 32), ScalingIndicators(None, None, 2.0, 0.0), 20),
-        Observation(ClusterConfig(1, 64), ScalingIndicators(None, None, 1.0, 0.0), 20),
+        Measurement(ClusterConfig(1, 32), 2.0, 2.0),
+        Measurement(ClusterConfig(1, 64), 1.0, 1.0),
     ]
-    fitted = fit_parallel(slower_when_smaller)
+    fitted = fit_step_time(slower_when_smaller, forms=(LINES,))
     assert fitted.compute_per_sample == 0
     assert 1 < fitted.compute_fixed < 2
 
@@ -115,9 +231,15 @@ def test_a_short_probe_does_not_outvote_the_settled_one():
         observe(config, truth, scale, iterations)
         for config, (scale, iterations) in zip(SPACE.corners(), scales, strict=True)
     ]
-    statistical = fit_statistical(measured, kappa=2.0)
+    statistical = fit_statistical(measured, Kappa(2.0))
     assert statistical.noise_scale == 80
     assert statistical.critical_batch == 160
+
+
+def test_the_newest_measurement_of_a_configuration_counts():
+    config = ClusterConfig(2, 64)
+    old, new = (Observation(config, ScalingIndicators(None, None, t, 0.0), 20) for t in (9.0, 2.0))
+    assert fit_parallel([old, new]).step_time(config) == pytest.approx(2.0)
 
 
 def test_without_a_noise_scale_batches_cost_no_epochs():

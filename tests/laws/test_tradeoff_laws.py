@@ -10,7 +10,7 @@ from scavenger.models.parallel import ParallelModel
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import StatisticalModel
 from scavenger.objective import Cheapest, Fastest, Knee, Within
-from scavenger.pricing import PriceModel
+from scavenger.pricing import on_demand
 from scavenger.tradeoff import TradeoffCurve, TradeoffPoint, trace_curve
 
 OBJECTIVES = (Fastest(), Cheapest(), Knee(), Within(Knee(), max_cost=1e12, max_time=1e12))
@@ -81,7 +81,7 @@ models = st.builds(
     st.integers(1, 10**5),
     st.none() | st.floats(1e-3, 1e4),
 )
-prices = st.builds(PriceModel, st.floats(0, 1e3))
+prices = st.builds(on_demand, st.floats(0, 1e3))
 SPACE = ConfigSpace((1, 4, 16), (8, 64, 512))
 
 
@@ -94,7 +94,7 @@ def test_every_configuration_has_a_finite_point(model, price):
 
 @given(models, st.floats(1e-3, 1e3))
 def test_a_relative_curve_has_the_shape_of_the_total_one(model, price_per_hour):
-    price = PriceModel(price_per_hour)
+    price = on_demand(price_per_hour)
     unknown = PerformanceModel(model.parallel, model.statistical, 50_000, 64, None)
     known = PerformanceModel(model.parallel, model.statistical, 50_000, 64, 90)
     relative, total = (trace_curve(SPACE, m, price, ()) for m in (unknown, known))
@@ -114,7 +114,7 @@ def test_a_measured_configuration_uses_its_measured_step_time():
         Observation(config, ScalingIndicators(None, None, compute, 0.5), 20)
         for compute in (9.0, 2.5)
     ]
-    curve = trace_curve(ConfigSpace((4, 8), (64,)), model, PriceModel(3.6), measured)
+    curve = trace_curve(ConfigSpace((4, 8), (64,)), model, on_demand(3.6), measured)
     first, second = curve.points
     assert (first.step_time, first.measured_step_time, first.time) == (1, 3.0, 30)
     assert first.cost == pytest.approx(4 * 30 * 0.001)

@@ -9,7 +9,7 @@ from scavenger.indicators import Observation, ScalingIndicators
 from scavenger.models.fitting import fit_performance
 from scavenger.models.parallel import ParallelModel
 from scavenger.objective import Cheapest, Fastest, Knee, Within
-from scavenger.pricing import PriceModel
+from scavenger.pricing import on_demand
 from scavenger.prior import StoredModel, signature
 
 SPACE = ConfigSpace((2, 4, 8), (64, 128, 256))
@@ -40,7 +40,7 @@ FRESH = Situation(
     dataset_size=1797,
     reference_batch=64,
     epochs_at_reference=None,
-    price=PriceModel(0.13),
+    price=on_demand(0.13),
 )
 
 

@@ -1,9 +1,11 @@
+import numpy as np
 import pytest
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
+from scavenger.grid import grid_of
 from scavenger.objective import Cheapest, Fastest, Knee, Within, duration, kneedle
-from scavenger.pricing import PriceModel
+from scavenger.pricing import on_demand
 from scavenger.tradeoff import TradeoffCurve, TradeoffPoint
 
 
@@ -21,7 +23,7 @@ CONCAVE = curve((1, 10), (5, 9), (9, 7), (10, 2))
 
 def test_the_knee_of_a_bent_front_is_found_by_kneedle():
     choice = Knee().choose(BENT)
-    assert kneedle(BENT.frontier()) == choice.point
+    assert kneedle(BENT.frontier())[0] == choice.point
     assert choice.point.config == ClusterConfig(3, 64)
     assert choice.why == "knee of 5 points: 50% slower than the fastest, 60% cheaper"
 
@@ -45,7 +47,7 @@ def test_without_a_bend_the_knee_falls_back(front, workers, why):
 
 def test_where_kneedle_finds_nothing_the_point_below_the_chord_is_taken():
     front = curve((0, 1), (0.5, 0.4999), (1, 0))
-    assert kneedle(front.frontier()) is None
+    assert kneedle(front.frontier()) == ()
     choice = Knee().choose(front)
     assert choice.point.config == ClusterConfig(2, 64)
     assert "farthest below their chord" in choice.why
@@ -120,4 +122,5 @@ def test_durations_are_written_for_people(seconds, text):
 
 
 def test_cost_is_workers_times_hours_times_price():
-    assert PriceModel(0.5).cost(workers=4, seconds=1800) == 1.0
+    grid = grid_of([ClusterConfig(4, 64)])
+    assert on_demand(0.5).costs(grid, np.array([1800.0])) == 1.0

@@ -1,0 +1,92 @@
+"""Is one more probe worth its price? Told by the worlds the fit allows (SCIENCE §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scavenger.cluster import ClusterConfig
+from scavenger.grid import Floats
+from scavenger.models.uncertainty import REPEATS
+from scavenger.tradeoff import TradeoffCurve
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What a probe is expected to save and what it takes, both as shares of the whole job.
+
+    Attributes:
+        config: The configuration to probe.
+        saving: Expected saving from choosing better after it.
+        price: What it takes beyond the training it does meanwhile.
+    """
+
+    config: ClusterConfig
+    saving: float
+    price: float
+
+    @property
+    def gain(self) -> float:
+        """Saving less price."""
+        return self.saving - self.price
+
+
+def best_probe(
+    curve: TradeoffCurve,
+    time_weight: float,
+    prices: Sequence[tuple[ClusterConfig, float]],
+) -> Worth | None:
+    """Return the probe with the largest gain, which may be negative; None without candidates.
+
+    In each world the burden of a configuration is time^w times cost^(1-w). Before a probe the
+    configuration with the least mean burden is taken. A probe shows one configuration's seconds,
+    up to their repeats; what it shows makes some worlds more likely than others, and the best
+    configuration may be another one then.
+
+    Args:
+        curve: The curve by what is known now, with redraws.
+        time_weight: w, 1 when only time counts, 0 when only cost does.
+        prices: Candidates, and what probing each takes as a share of the whole job.
+    """
+    if not curve.redraws or not prices:
+        return None
+    rows = {point.config: row for row, point in enumerate(curve.points)}
+    factors = np.log(np.array([curve.redraws[point.config] for point in curve.points]))
+    burdens = (
+        np.array([weigh(point.time, point.cost, time_weight) for point in curve.points])[:, None]
+        + factors
+    )
+    now = expected_burden(burdens, np.full((burdens.shape[1],) * 2, 1.0))
+    worths = []
+    for config, price in prices:
+        seen = factors[rows[config]]
+        likelihood = np.exp(-0.5 * ((seen[:, None] - seen[None, :]) / REPEATS) ** 2)
+        worths.append(Worth(config, now - expected_burden(burdens, likelihood), price))
+    return max(worths, key=lambda worth: (worth.gain, worth.config))
+
+
+def weigh(time: float, cost: float, time_weight: float) -> float:
+    """Logarithm of the weighted product; what is 0 weighs nothing."""
+    logs = [np.log(value) if value > 0 else 0.0 for value in (time, cost)]
+    return float(time_weight * logs[0] + (1 - time_weight) * logs[1])
+
+
+def expected_burden(burdens: Floats, likelihood: Floats) -> float:
+    """Mean burden over worlds, when in each the best choice by what it shows is taken.
+
+    Args:
+        burdens: One row per configuration, one column per world.
+        likelihood: How well each world (column) explains what each world (row) shows.
+    """
+    weights = likelihood / likelihood.sum(axis=1, keepdims=True)
+    chosen = (burdens @ weights.T).argmin(axis=0)
+    return float(burdens[chosen, np.arange(burdens.shape[1])].mean())
+
+
+def unseen(
+    candidates: Collection[ClusterConfig], seen: Collection[ClusterConfig]
+) -> tuple[ClusterConfig, ...]:
+    """Return the candidates that were not probed yet, in their order."""
+    return tuple(config for config in candidates if config not in seen)

@@ -1,0 +1,1 @@
+"""Jobs whose truth is known, run through the same ``decide`` as real ones."""

@@ -1,0 +1,107 @@
+"""Seconds to plan over 100 000 configurations with intervals, beside a naive loop.
+
+Ten machine types in ten regions, 50 worker counts, 20 batches. Both find the knee within limits
+that must be met with 90 %; the loop predicts one configuration after the other with the same laws,
+the way a first version would. Run by ``make bench-plan``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from statistics import median
+
+from scavenger.cluster import ClusterConfig, ConfigSpace
+from scavenger.grid import grid_of
+from scavenger.machine import MachineType
+from scavenger.models.parallel import ParallelModel, Slowness
+from scavenger.models.performance import PerformanceModel
+from scavenger.models.statistical import StatisticalModel
+from scavenger.models.uncertainty import Uncertainty
+from scavenger.objective import Choice, Knee, Within
+from scavenger.pricing import PerMachine, PriceModel
+from scavenger.tradeoff import draw_curve, forecast_space
+
+KINDS, REGIONS = 10, 10
+WORKERS = tuple(range(1, 51))
+BATCHES = tuple(64 * step for step in range(1, 21))
+ROUNDS = 5
+NAIVE_SHARE = 50  # the loop plans one in so many, and its time is multiplied
+
+
+def main() -> None:
+    """Print seconds of both and their ratio."""
+    space, model, price = question()
+    limits = Within(Knee(), max_cost=400.0, max_time=40 * 3600.0)
+    count = KINDS * REGIONS * len(WORKERS) * len(BATCHES)
+    plan(space, model, price, limits)  # imports kneed
+    columns = [clock(lambda: plan(space, model, price, limits)) for _ in range(ROUNDS)]
+    naive = clock(lambda: plan_naively(space, model, price)) * NAIVE_SHARE
+    choice = plan(space, model, price, limits)
+    print(f"{count} configurations with intervals: {choice.point.config}, {choice.why}")
+    spread = f"{min(columns):.3f} to {max(columns):.3f} in {ROUNDS} rounds"
+    print(f"columns      {median(columns):8.3f} s  ({spread})")
+    print(f"naive loop   {naive:8.1f} s  (measured on one in {NAIVE_SHARE}, without the knee)")
+    print(f"ratio        {naive / median(columns):8.0f}")
+
+
+def question() -> tuple[ConfigSpace, PerformanceModel, PriceModel]:
+    """Return a space of 100 000 configurations, laws with uncertainty, and prices."""
+    machines = tuple(
+        MachineType(f"type-{kind}", 4, 16 * (kind + 1), region=f"region-{region}")
+        for kind in range(KINDS)
+        for region in range(REGIONS)
+    )
+    covariance = tuple(
+        tuple(0.4 if row == column else 0.0 for column in range(5)) for row in range(5)
+    )
+    parallel = ParallelModel(
+        0.2,
+        0.01,
+        0.1,
+        0.02,
+        overlap=2.0,
+        slowness={f"type-{kind}": Slowness(2 / (kind + 2), 1.0) for kind in range(KINDS)},
+        uncertainty=Uncertainty(0.05, covariance),
+    )
+    statistical = StatisticalModel(800.0, 800.0, critical_deviation=0.5)
+    prices = {
+        machine.key: 0.1 * (1 + index // REGIONS) ** 0.8 * (1 + 0.03 * (index % REGIONS))
+        for index, machine in enumerate(machines)
+    }
+    model = PerformanceModel(parallel, statistical, 50_000, 64, 90.0)
+    return ConfigSpace(WORKERS, BATCHES, machines), model, PriceModel(PerMachine(0.1, prices))
+
+
+def plan(space: ConfigSpace, model: PerformanceModel, price: PriceModel, limits: Within) -> Choice:
+    """Plan with columns, as ``decide`` does for spaces too large to draw."""
+    forecast = forecast_space(space, model, price, ())
+    return limits.choose(draw_curve(forecast.rows(limits.shortlist(forecast))))
+
+
+def plan_naively(space: ConfigSpace, model: PerformanceModel, price: PriceModel) -> float:
+    """Predict one configuration after the other, and return the least cost."""
+    best = math.inf
+    for config in list(space)[::NAIVE_SHARE]:
+        best = min(best, naive_cost(config, model, price))
+    return best
+
+
+def naive_cost(config: ClusterConfig, model: PerformanceModel, price: PriceModel) -> float:
+    """Upper end of the 80 % interval of one configuration's cost."""
+    grid = grid_of([config])
+    seconds = model.training_time(config)
+    deviation = float(model.deviations(grid, grid.workers < 0)[0])
+    return float(price.costs(grid, grid.workers * 0 + seconds)[0]) * math.exp(1.28 * deviation)
+
+
+def clock(action: object) -> float:
+    """Return CPU seconds of an action, so that other programs do not count."""
+    assert callable(action)
+    began = time.process_time()
+    action()
+    return time.process_time() - began
+
+
+if __name__ == "__main__":
+    main()
