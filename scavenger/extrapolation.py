@@ -1,0 +1,158 @@
+"""extrapolate(): when will a metric reach its goal, by the curve it has drawn so far?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+import numpy as np
+
+from scavenger.grid import Floats
+from scavenger.models.uncertainty import TENTH
+
+FEWEST_VALUES = 8
+MOST_BINS = 40
+EXPONENTS = tuple(np.geomspace(0.2, 3.0, 20).tolist())
+# Where the power law begins, as shares of the progress seen: after a while, or before the start.
+DELAYS = (*(-np.geomspace(0.003, 1, 10)).tolist(), 0.0, 0.1, 0.3)
+# Standard deviations at the middle of five slices of equal chance.
+SLICES = (-1.28, -0.52, 0.0, 0.52, 1.28)
+# Neighbouring values err alike, and no power law is exact: each tells less than a new one would.
+TEMPER = 0.1
+# No curve is trusted beyond this many times what was seen of it.
+FARTHEST = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Extrapolation:
+    """When a metric is expected to reach its goal.
+
+    Attributes:
+        progress: Median of the reference epochs at which it is reached.
+        low: Reference epochs that 10 % of the likely curves need at most.
+        high: Reference epochs that 90 % of the likely curves need at most; infinite when more than
+            a tenth of them never get there.
+        chance: Share of the likely curves that reach the goal at all.
+    """
+
+    progress: float
+    low: float
+    high: float
+    chance: float
+
+    @property
+    def deviation(self) -> float:
+        """Relative standard deviation of ``progress``; of the lower side where ``high`` is open."""
+        if math.isfinite(self.high):
+            return math.log(self.high / self.low) / (2 * TENTH)
+        return 2 * math.log(self.progress / self.low) / TENTH
+
+
+@dataclass(frozen=True, slots=True)
+class PowerLaw:
+    """Shape of one learning curve.
+
+    Attributes:
+        exponent: c of (x - x_0)^(-c).
+        delay: x_0 in reference epochs.
+    """
+
+    exponent: float
+    delay: float
+
+
+def extrapolate(
+    progress: Sequence[float],
+    values: Sequence[float],
+    goal: float,
+    direction: Literal["at_least", "at_most"],
+) -> Extrapolation | None:
+    """Extrapolate a learning curve as many power laws, each weighed by how well it fits.
+
+    v(x) = v_end + a (x - x_0)^(-c) with unknown end, delay and exponent. What is uncertain about
+    them is what the interval says: an early curve allows many ends (SCIENCE §2).
+
+    Args:
+        progress: Reference epochs of each value, ascending and positive.
+        values: The metric as logged.
+        goal: Value to reach.
+        direction: Whether the metric grows or falls towards its goal.
+
+    Returns:
+        When the goal is reached; None while values are too few, or when it is more likely than
+        not never reached: keep the curve relative then.
+    """
+    kept = [(x, v) for x, v in zip(progress, values, strict=True) if x > 0 and math.isfinite(v)]
+    if len(kept) < FEWEST_VALUES:
+        return None
+    sign = 1.0 if direction == "at_most" else -1.0
+    at, seen, worth = thin(np.array([x for x, _ in kept]), sign * np.array([v for _, v in kept]))
+    if np.ptp(seen) == 0:
+        return None
+    laws = [PowerLaw(c, share * at[-1]) for c, share in product(EXPONENTS, DELAYS)]
+    curves = [weigh(at, seen, worth, sign * goal, law) for law in laws]
+    return summarise([curve for curve in curves if curve is not None], at[-1], len(at))
+
+
+def thin(at: Floats, values: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return medians over bins of equal length in the logarithm, and how much each is worth."""
+    edges = np.geomspace(at[0], at[-1] * (1 + 1e-9), min(MOST_BINS, len(at)) + 1)
+    place = np.digitize(at, edges[1:-1])
+    bins = np.unique(place)
+    return (
+        np.array([at[place == number].mean() for number in bins]),
+        np.array([np.median(values[place == number]) for number in bins]),
+        np.sqrt(np.array([np.count_nonzero(place == number) for number in bins])),
+    )
+
+
+def weigh(
+    at: Floats, seen: Floats, worth: Floats, goal: float, law: PowerLaw
+) -> tuple[float, tuple[float, ...]] | None:
+    """Fit one power law; return its squared error and its crossings in equal slices of chance."""
+    late = at > law.delay * 1.2
+    if late.sum() < FEWEST_VALUES // 2:
+        return None
+    falling = (at[late] - law.delay) ** -law.exponent
+    weights = worth[late] / np.sqrt(np.mean(worth[late] ** 2))
+    columns = np.column_stack([np.ones(late.sum()), falling / falling.max()]) * weights[:, None]
+    (end, height), *_ = np.linalg.lstsq(columns, seen[late] * weights, rcond=None)
+    error = float(np.mean((columns @ np.array([end, height]) - seen[late] * weights) ** 2))
+    if height <= 0:
+        return error, (math.inf,) * len(SLICES)
+    covariance = np.linalg.inv(columns.T @ columns) * error
+    crossings = []
+    for slice_ in SLICES:
+        level = end + slice_ * math.sqrt(covariance[0, 0])
+        # The end and the height err together: a lower end goes with a higher curve.
+        tall = height + slice_ * covariance[0, 1] / math.sqrt(covariance[0, 0] or 1.0)
+        ratio = (goal - level) / tall * falling.max() if tall > 0 else 0.0
+        crossings.append(law.delay + ratio ** (-1 / law.exponent) if ratio > 0 else math.inf)
+    return error, tuple(crossings)
+
+
+def summarise(
+    curves: Sequence[tuple[float, tuple[float, ...]]], last: float, count: int
+) -> Extrapolation | None:
+    """Weigh every curve by its likelihood and return quantiles of where they cross."""
+    if not curves:
+        return None
+    errors = np.array([max(error, 1e-300) for error, _ in curves])
+    likelihood = np.exp(-0.5 * count * TEMPER * np.log(errors / errors.min()))
+    crossings = np.array([crossing for _, crossing in curves]).ravel()
+    weights = np.repeat(likelihood, len(SLICES))
+    crossings[(crossings > last * FARTHEST) | (crossings <= 0)] = math.inf
+    order = np.argsort(crossings)
+    share = np.cumsum(weights[order]) / weights.sum()
+    low, middle, high = (
+        float(crossings[order][min(int(np.searchsorted(share, q)), len(order) - 1)])
+        for q in (0.1, 0.5, 0.9)
+    )
+    if not math.isfinite(middle):
+        return None
+    return Extrapolation(
+        middle, low, high, float(weights[np.isfinite(crossings)].sum() / weights.sum())
+    )
