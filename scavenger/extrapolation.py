@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
@@ -22,6 +22,8 @@ DELAYS = (*(-np.geomspace(0.003, 1, 10)).tolist(), 0.0, 0.1, 0.3)
 SLICES = (-1.28, -0.52, 0.0, 0.52, 1.28)
 # Neighbouring values err alike, and no power law is exact: each tells less than a new one would.
 TEMPER = 0.1
+# Earlier than this share of what was seen nothing tells about the end.
+EARLIEST = 1e-6
 # No curve is trusted beyond this many times what was seen of it.
 FARTHEST = 50.0
 
@@ -57,7 +59,7 @@ class PowerLaw:
 
     Attributes:
         exponent: c of (x - x_0)^(-c).
-        delay: x_0 in reference epochs.
+        delay: x_0 as a share of the progress seen.
     """
 
     exponent: float
@@ -85,16 +87,24 @@ def extrapolate(
         When the goal is reached; None while values are too few, or when it is more likely than
         not never reached: keep the curve relative then.
     """
-    kept = [(x, v) for x, v in zip(progress, values, strict=True) if x > 0 and math.isfinite(v)]
-    if len(kept) < FEWEST_VALUES:
+    kept = [(x, v) for x, v in zip(progress, values, strict=True) if math.isfinite(v)]
+    last = max((x for x, _ in kept), default=0.0)
+    # In units of what was seen, so that no logarithm or power overflows.
+    shares = np.array([x / last if last > 0 else 0.0 for x, _ in kept])
+    above = np.array([v - goal for _, v in kept]) * (1.0 if direction == "at_most" else -1.0)
+    known = shares > EARLIEST
+    height = float(np.ptp(above[known])) if known.sum() >= FEWEST_VALUES else 0.0
+    if not (math.isfinite(height) and height > 0):
         return None
-    sign = 1.0 if direction == "at_most" else -1.0
-    at, seen, worth = thin(np.array([x for x, _ in kept]), sign * np.array([v for _, v in kept]))
-    if np.ptp(seen) == 0:
+    at, seen, worth = thin(shares[known], above[known] / height)
+    laws = [PowerLaw(exponent, delay) for exponent, delay in product(EXPONENTS, DELAYS)]
+    curves = [weigh(at, seen, worth, law) for law in laws]
+    found = summarise([curve for curve in curves if curve is not None], len(at))
+    if found is None:
         return None
-    laws = [PowerLaw(c, share * at[-1]) for c, share in product(EXPONENTS, DELAYS)]
-    curves = [weigh(at, seen, worth, sign * goal, law) for law in laws]
-    return summarise([curve for curve in curves if curve is not None], at[-1], len(at))
+    return replace(
+        found, progress=found.progress * last, low=found.low * last, high=found.high * last
+    )
 
 
 def thin(at: Floats, values: Floats) -> tuple[Floats, Floats, Floats]:
@@ -110,9 +120,9 @@ def thin(at: Floats, values: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def weigh(
-    at: Floats, seen: Floats, worth: Floats, goal: float, law: PowerLaw
+    at: Floats, seen: Floats, worth: Floats, law: PowerLaw
 ) -> tuple[float, tuple[float, ...]] | None:
-    """Fit one power law; return its squared error and its crossings in equal slices of chance."""
+    """Fit one power law; return its squared error, and where it meets 0 in slices of chance."""
     late = at > law.delay * 1.2
     if late.sum() < FEWEST_VALUES // 2:
         return None
@@ -129,13 +139,13 @@ def weigh(
         level = end + slice_ * math.sqrt(covariance[0, 0])
         # The end and the height err together: a lower end goes with a higher curve.
         tall = height + slice_ * covariance[0, 1] / math.sqrt(covariance[0, 0] or 1.0)
-        ratio = (goal - level) / tall * falling.max() if tall > 0 else 0.0
+        ratio = -level / tall * falling.max() if tall > 0 else 0.0
         crossings.append(law.delay + ratio ** (-1 / law.exponent) if ratio > 0 else math.inf)
     return error, tuple(crossings)
 
 
 def summarise(
-    curves: Sequence[tuple[float, tuple[float, ...]]], last: float, count: int
+    curves: Sequence[tuple[float, tuple[float, ...]]], count: int
 ) -> Extrapolation | None:
     """Weigh every curve by its likelihood and return quantiles of where they cross."""
     if not curves:
@@ -144,7 +154,7 @@ def summarise(
     likelihood = np.exp(-0.5 * count * TEMPER * np.log(errors / errors.min()))
     crossings = np.array([crossing for _, crossing in curves]).ravel()
     weights = np.repeat(likelihood, len(SLICES))
-    crossings[(crossings > last * FARTHEST) | (crossings <= 0)] = math.inf
+    crossings[(crossings > FARTHEST) | (crossings <= 0)] = math.inf
     order = np.argsort(crossings)
     share = np.cumsum(weights[order]) / weights.sum()
     low, middle, high = (
