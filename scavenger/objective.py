@@ -279,9 +279,9 @@ def find_knee(points: Sequence[TradeoffPoint]) -> Choice:
 
 def resample(choice: Choice, curve: TradeoffCurve) -> Choice:
     """Add how often the same knee is found in other worlds, and which one is found instead."""
-    factors = np.array([curve.redraws.get(point.config, ()) for point in curve.points])
-    if factors.size == 0:
+    if not curve.redraws:
         return choice
+    factors = np.array([curve.redraws[point.config].factors for point in curve.points])
     times = np.array([point.time for point in curve.points])
     costs = np.array([point.cost for point in curve.points])
     found: Counter[int] = Counter()

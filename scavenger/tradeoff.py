@@ -65,20 +65,38 @@ class TradeoffPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Redraw:
+    """One configuration in other worlds, as factors on what is predicted in this one.
+
+    Attributes:
+        steps: Factor on its seconds per iteration in each world.
+        epochs: Factor on its epochs in each world.
+    """
+
+    steps: tuple[float, ...]
+    epochs: tuple[float, ...]
+
+    @property
+    def factors(self) -> Floats:
+        """Factor on its time and cost in each world."""
+        return np.array(self.steps) * np.array(self.epochs)
+
+
+@dataclass(frozen=True, slots=True)
 class TradeoffCurve:
     """The configurations of a space with their time and cost to target.
 
     Attributes:
         points: One per configuration; of a very large space only those that can matter.
         basis: ``total`` in seconds and dollars, ``relative`` with the start configuration as 1.
-        redraws: By configuration, factors on its time and cost in other worlds that the
-            measurements allow just as well, as many for each; empty where nothing is uncertain.
+        redraws: Each configuration in other worlds that the measurements allow just as well, as
+            many for each; empty where nothing is uncertain.
         left_out: Configurations that cannot matter and are not drawn.
     """
 
     points: tuple[TradeoffPoint, ...]
     basis: Basis
-    redraws: Mapping[ClusterConfig, tuple[float, ...]] = field(default_factory=dict, repr=False)
+    redraws: Mapping[ClusterConfig, Redraw] = field(default_factory=dict, repr=False)
     left_out: int = 0
 
     def frontier(self) -> tuple[TradeoffPoint, ...]:
@@ -163,14 +181,11 @@ def draw_curve(forecast: Forecast) -> TradeoffCurve:
         )
         for config, epochs, compute, step, measured, seconds, dollars, deviation in columns
     )
-    factors = redraw(forecast)
-    redraws = (
-        {point.config: row for point, row in zip(points, factors, strict=True)} if factors else {}
-    )
+    redraws = dict(zip((point.config for point in points), redraw(forecast), strict=False))
     return TradeoffCurve(points, "total" if is_total else "relative", redraws)
 
 
-def redraw(forecast: Forecast) -> list[tuple[float, ...]]:
+def redraw(forecast: Forecast) -> list[Redraw]:
     """Draw other worlds that the fit allows; the same ones each time, so that choices repeat."""
     model, grid = forecast.model, forecast.grid
     uncertainty = model.parallel.uncertainty
@@ -184,8 +199,10 @@ def redraw(forecast: Forecast) -> list[tuple[float, ...]]:
         np.append(grid.global_batch, float(model.reference_batch))
     )
     shift = (rising[:-1] - rising[-1])[:, None] * model.statistical.critical_deviation
-    factors = np.exp(np.clip(of_steps - shift * normal[None, :, 5], -LARGEST, LARGEST))
-    return [tuple(row) for row in factors.tolist()]
+    steps = np.exp(np.clip(of_steps, -LARGEST, LARGEST))
+    epochs = np.exp(np.clip(-shift * normal[None, :, 5], -LARGEST, LARGEST))
+    rows = zip(steps.tolist(), epochs.tolist(), strict=True)
+    return [Redraw(tuple(step), tuple(epoch)) for step, epoch in rows]
 
 
 def in_units(values: Floats) -> Floats:

@@ -53,7 +53,7 @@ def best_probe(
     if not curve.redraws or not prices:
         return None
     rows = {point.config: row for row, point in enumerate(curve.points)}
-    factors = np.log(np.array([curve.redraws[point.config] for point in curve.points]))
+    factors = np.log(np.array([curve.redraws[point.config].factors for point in curve.points]))
     burdens = (
         np.array([weigh(point.time, point.cost, time_weight) for point in curve.points])[:, None]
         + factors
@@ -61,7 +61,7 @@ def best_probe(
     now = expected_burden(burdens, np.full((burdens.shape[1],) * 2, 1.0))
     worths = []
     for config, price in prices:
-        seen = factors[rows[config]]
+        seen = np.log(np.array(curve.redraws[config].steps))
         likelihood = np.exp(-0.5 * ((seen[:, None] - seen[None, :]) / REPEATS) ** 2)
         worths.append(Worth(config, now - expected_burden(burdens, likelihood), price))
     return max(worths, key=lambda worth: (worth.gain, worth.config))
