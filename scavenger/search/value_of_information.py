@@ -52,7 +52,6 @@ def best_probe(
     """
     if not curve.redraws or not prices:
         return None
-    rows = {point.config: row for row, point in enumerate(curve.points)}
     factors = np.log(np.array([curve.redraws[point.config].factors for point in curve.points]))
     burdens = (
         np.array([weigh(point.time, point.cost, time_weight) for point in curve.points])[:, None]
