@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -170,7 +170,7 @@ def follow_paper(
     measured = [
         (float(o.config.global_batch), o.indicators.noise / o.config.workers)
         for o in observations
-        if o.indicators.noise is not None and o.config.workers > 1
+        if o.indicators.noise and o.config.workers > 1
     ]
     if len(points) > 1:
         measured = [(float(run.global_batch), run.epochs) for run in points]
@@ -186,6 +186,26 @@ def follow_paper(
     return StatisticalModel(
         critical_batch=None, noise_scale=scale, root_noise=RootNoise(float(floor), float(per_root))
     )
+
+
+def convert_run(
+    samples: Mapping[int, float], dataset_size: int, law: StatisticalModel
+) -> EpochsSeen:
+    """Say what a run that changed its batch would have taken at the one it mostly trained at.
+
+    e(B*) = sum over its batches of S_B / D · e(B*) / e(B): samples trained at B* count as they
+    are, those of other batches by the progress they made (SCIENCE §2).
+
+    Args:
+        samples: Samples trained at each global batch, at least one batch.
+        dataset_size: Samples of one epoch, D.
+        law: Epochs by batch as far as they are known.
+    """
+    main = max(samples, key=lambda batch: (samples[batch], batch))
+    epochs = [
+        count / dataset_size * law.relative_epochs(main, batch) for batch, count in samples.items()
+    ]
+    return EpochsSeen(main, sum(epochs))
 
 
 def learn_kappa(runs: Sequence[EpochsSeen], noise_scale: float | None, prior: Kappa) -> Kappa:

@@ -14,7 +14,7 @@ from scavenger.grid import Floats, Grid, grid_of
 from scavenger.machine import hardware
 from scavenger.models.uncertainty import Uncertainty
 
-Growth = Literal["linear", "log"]
+Growth = Literal["linear", "log", "servers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ParallelModel:
     Compute is c = c0 + c1 b (Eq. 9), or with ``flatness`` r > 1 the smooth maximum
     (c0^r + (c1 b)^r)^(1/r) of accelerators that small batches do not fill. Synchronisation of two
     or more workers is s = s0 + s1 K (Eq. 10), or s0 + s1 log2 K, plus s2 where they sit on several
-    machines. Where both overlap, an iteration takes (c^q + s^q)^(1/q), else c + s (Eq. 8).
+    machines; with parameter servers a single worker synchronises too, s1 K. Where both overlap, an iteration takes (c^q + s^q)^(1/q), else c + s (Eq. 8).
 
     Attributes:
         compute_fixed: Seconds of compute that no batch size changes, c0.
@@ -55,7 +55,8 @@ class ParallelModel:
         sync_per_worker: Seconds of synchronisation per worker or, with ``growth`` log, per
             doubling of the workers, s1.
         sync_across_machines: Further seconds as soon as there are two machines, s2.
-        growth: How synchronisation grows with the workers.
+        growth: How synchronisation grows with the workers: ``linear`` from two of them on,
+            ``log`` with their doublings, ``servers`` linear from the first.
         overlap: q, 1 where nothing overlaps, larger the more of it hides behind compute.
         flatness: r, 1 for a line.
         slowness: By hardware, where the space has several machine types; others count as equal to
@@ -118,9 +119,12 @@ class ParallelModel:
 
     def step_times(self, grid: Grid) -> Floats:
         """Seconds per iteration of each configuration (Eq. 8)."""
+        return smooth_maximum(self.compute_times(grid), self.whole_sync_times(grid), self.overlap)
+
+    def whole_sync_times(self, grid: Grid) -> Floats:
+        """Seconds of synchronisation of each configuration, with what hides behind compute."""
         sync = sync_features(grid, self.growth) @ np.array(self.coefficients[2:])
-        sync *= self._factors(grid, "sync")
-        return smooth_maximum(self.compute_times(grid), sync, self.overlap)
+        return np.asarray(sync * self._factors(grid, "sync"))
 
     def deviations(self, grid: Grid) -> Floats:
         """Relative standard deviation of each configuration's predicted seconds; 0 if known."""
@@ -178,8 +182,12 @@ COEFFICIENTS = (
 def sync_features(grid: Grid, growth: Growth) -> Floats:
     """What the coefficients of synchronisation are multiplied with, one row per configuration."""
     several = (grid.workers > 1).astype(float)
-    size = grid.workers if growth == "linear" else np.log2(grid.workers)
-    return np.column_stack([several, several * size, (grid.machines > 1).astype(float)])
+    size = {
+        "linear": several * grid.workers,
+        "log": np.log2(grid.workers),
+        "servers": grid.workers,
+    }[growth]
+    return np.column_stack([several, size, (grid.machines > 1).astype(float)])
 
 
 def smooth_maximum(one: Floats | float, other: Floats, power: float) -> Floats:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,13 @@ from scavenger.errors import NotEnoughData
 from scavenger.grid import Floats, Grid, grid_of
 from scavenger.indicators import Measurement
 from scavenger.machine import hardware
-from scavenger.models.parallel import COEFFICIENTS, Growth, ParallelModel, Slowness
+from scavenger.models.parallel import (
+    COEFFICIENTS,
+    Growth,
+    ParallelModel,
+    Slowness,
+    sync_features,
+)
 from scavenger.models.uncertainty import Uncertainty
 
 Topology = Literal["all_reduce", "parameter_server"]
@@ -42,7 +48,7 @@ MOST_FOLDS = 10
 USUAL_SPREAD: dict[Topology, float] = {"parameter_server": 0.025, "all_reduce": 0.05}
 USUAL_SPREAD_WORTH = 4.0
 # Share of synchronisation that is held to grow with K where only one count above 1 was measured.
-GROWING: dict[Topology, float] = {"parameter_server": 0.9, "all_reduce": 0.5}
+GROWING = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +61,19 @@ class Form:
 
 
 LINES = Form()
-# Parameter servers synchronise one worker after the other (Eq. 10); all-reduce hides part of it.
-USUAL: dict[Topology, Form] = {"parameter_server": LINES, "all_reduce": Form(overlap=2.0)}
-GROWTHS: tuple[Growth, ...] = ("linear", "log")
-FORMS = tuple(Form(*form) for form in product(GROWTHS, (1.0, 2.0, 4.0), (1.0, 2.0)))
+# Parameter servers serve one worker after the other (Eq. 10); all-reduce hides part of it.
+USUAL: dict[Topology, Form] = {
+    "parameter_server": Form(growth="servers"),
+    "all_reduce": Form(overlap=2.0),
+}
+GROWTHS: dict[Topology, tuple[Growth, ...]] = {
+    "parameter_server": ("servers",),
+    "all_reduce": ("linear", "log"),
+}
+FORMS = tuple(
+    Form(growth, overlap, flatness)
+    for growth, overlap, flatness in product(get_args(Growth), (1.0, 2.0, 4.0), (1.0, 2.0))
+)
 
 
 def fit_step_time(
@@ -162,7 +177,8 @@ def tabulate(measurements: Sequence[Measurement], topology: Topology) -> Table |
 def choose_form(table: Table, forms: Sequence[Form]) -> Form:
     """Return the usual form, or one that is clearly better at points it was not fitted to."""
     usual = USUAL[table.topology] if USUAL[table.topology] in forms else forms[0]
-    if len(forms) == 1:
+    forms = [form for form in forms if form.growth in GROWTHS[table.topology]]
+    if len(forms) < 2:
         return usual
     if len(table) >= ENOUGH_TO_COMPARE:
         errors = {form: rms(left_out_errors(table, form)) for form in forms}
@@ -227,8 +243,8 @@ def fit_form(table: Table, form: Form, start: ParallelModel | None = None) -> Pa
 
 def reach(table: Table, growth: Growth) -> Floats:
     """Largest number each coefficient is multiplied with in the table."""
-    sync = {"linear": table.grid.workers, "log": np.log2(table.grid.workers)}[growth].max()
-    return np.array([1.0, table.grid.local_batch.max(), 1.0, max(float(sync), 1.0), 1.0])
+    largest = sync_features(table.grid, growth)[:, 1].max()
+    return np.array([1.0, table.grid.local_batch.max(), 1.0, max(float(largest), 1.0), 1.0])
 
 
 def identifiable(table: Table) -> Floats:
@@ -259,10 +275,9 @@ def solve(table: Table, model: ParallelModel, free: Floats) -> ParallelModel:
     scale = stacked.max(axis=0)
     scale[scale <= 0] = 1.0
     answer = nnls(stacked / scale, np.ones(len(stacked)))[0] / scale * free
-    if free[3] and not free[2]:
-        growing = GROWING[table.topology]
-        answer[2] = answer[3] * (1 - growing) * reach(table, model.growth)[3]
-        answer[3] *= growing
+    if free[3] and not free[2] and model.growth != "servers":
+        answer[2] = answer[3] * (1 - GROWING) * reach(table, model.growth)[3]
+        answer[3] *= GROWING
     return model.with_coefficients(answer)
 
 
@@ -304,20 +319,25 @@ def rescale(model: ParallelModel, measurements: Sequence[Measurement]) -> Parall
 
 def compare(model: ParallelModel, table: Table) -> Slowness:
     """Say how much slower other hardware is than what a model was fitted on, part by part."""
-    compute = model.compute_times(table.grid)
+    compute, sync = model.compute_times(table.grid), model.whole_sync_times(table.grid)
     total = model.step_times(table.grid)
-    is_split = np.isfinite(table.compute)
-    if not is_split.any():
-        both = typical(table.seconds / total)
+    has_both = np.isfinite(table.compute) & (sync > total * NEGLIGIBLE)
+    if not has_both.any():
+        both = typical(table.seconds, total)
         return Slowness(both, both)
-    ratio = typical(table.compute[is_split] / compute[is_split])
-    exposed = np.maximum(table.seconds - table.compute, 0)
-    several = is_split & (total - compute > total * NEGLIGIBLE)
-    sync = typical(exposed[several] / (total - compute)[several]) if several.any() else ratio
-    return Slowness(ratio, sync)
+    split = table.rows(has_both)
+    whole = remainder(split.seconds, split.compute, model.overlap)
+    return Slowness(typical(split.compute, compute[has_both]), typical(whole, sync[has_both]))
 
 
-def typical(ratios: Floats) -> float:
-    """Return the median of ratios, finite."""
+def remainder(total: Floats, part: Floats, power: float) -> Floats:
+    """Return what a part was smoothly added to, (z^p - x^p)^(1/p); 0 where it is all there is."""
+    return np.asarray(total * np.maximum(1 - (part / total) ** power, 0.0) ** (1 / power))
+
+
+def typical(values: Floats, others: Floats) -> float:
+    """Return the median ratio, finite."""
+    above = others > 0
+    ratios = values[above] / others[above]
     kept = ratios[np.isfinite(ratios)]
     return float(np.median(kept)) if len(kept) else 1.0

@@ -207,6 +207,15 @@ def test_the_step_to_several_machines_is_told_from_growth():
     assert fitted.sync_across_machines == pytest.approx(0.5, rel=0.02)
 
 
+def test_a_single_worker_waits_for_parameter_servers_too():
+    truth = ParallelModel(0.5, 0.01, 0.0, 0.1, growth="servers")
+    configs = [ClusterConfig(k, 32 * k) for k in (1, 2, 8, 16)]
+    totals = [Measurement(config, truth.step_time(config)) for config in configs]
+    fitted = fit_step_time(totals, "parameter_server")
+    between = grid_of(ClusterConfig(k, 32 * k) for k in (1, 4, 6, 12))
+    assert fitted.step_times(between) == pytest.approx(truth.step_times(between), rel=1e-6)
+
+
 def test_negative_slopes_become_a_constant():
     slower_when_smaller = [
         Measurement(ClusterConfig(1, 32), 2.0, 2.0),
