@@ -1,0 +1,378 @@
+"""simulate(): the brain's decisions on a simulated job, every second and dollar booked.
+
+It does what the controller does, with the same ``decide`` and the same ``settle``: start small,
+probe until the search is over, resize to the choice, train to the target. The oracle knows the
+truth and runs its choice from the first iteration; both clocks start when the first machines are
+ready.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from statistics import fmean
+from typing import Literal
+
+from scavenger.cluster import ClusterConfig
+from scavenger.decision import Probe, Run, Situation, decide, weight_of
+from scavenger.indicators import Observation
+from scavenger.models.epochs import fit_statistical
+from scavenger.models.statistical import StatisticalModel
+from scavenger.objective import Objective, Within
+from scavenger.pricing import PriceModel
+from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, Settled, settle
+from scavenger.protocol import StepColumns
+from scavenger.simulator.job import KnownJob
+from scavenger.simulator.oracle import per_hour, true_curve, true_point
+from scavenger.tradeoff import TradeoffCurve, TradeoffPoint
+
+Purpose = Literal["probe", "boot", "pause", "train"]
+# From what was known, the run so far and the newest rows to the run to go on with.
+Revise = Callable[[Situation, Run, StepColumns], Run]
+
+# A probe is looked at again after a twentieth more rows, so that it is at most that much too long.
+SHORTEST_LOOK = 10
+LOOKS = 20
+WHOLE_RUN = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """What a change of configuration takes.
+
+    Attributes:
+        pause: Seconds of every resize, without progress; 37 s is what the paper saw (V-B).
+        boot: Seconds until added machines are ready. Training goes on meanwhile, and they are paid.
+    """
+
+    pause: float = 37.0
+    boot: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Looking back after the choice, so that a plan can follow a drift.
+
+    Attributes:
+        every: Iterations of training between two looks.
+        revise: Says which run to go on with; the same one where nothing changes.
+    """
+
+    every: int
+    revise: Revise
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A stretch of time in which nothing changed.
+
+    Attributes:
+        config: The configuration that trained, or in a pause the one that is being entered.
+        purpose: What it was for.
+        seconds: How long it took.
+        price_per_hour: What all machines that existed cost.
+        iterations: Iterations trained in it.
+    """
+
+    config: ClusterConfig
+    purpose: Purpose
+    seconds: float
+    price_per_hour: float
+    iterations: int
+
+    @property
+    def cost(self) -> float:
+        """Dollars."""
+        return self.price_per_hour * self.seconds / 3600
+
+    def is_continued_by(self, other: Interval) -> bool:
+        """Tell whether another stretch of time is more of the same."""
+        return (self.config, self.purpose, self.price_per_hour) == (
+            other.config,
+            other.purpose,
+            other.price_per_hour,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one simulated job took, beside what it might have taken.
+
+    Attributes:
+        chosen: The configuration that was chosen first.
+        intervals: Everything that happened, in order.
+        observations: Settled probes.
+        search_time: Seconds until the choice first trained, less what the chosen configuration
+            would have taken for the training done by then.
+        search_cost: Dollars, counted alike.
+        run: The decision; None where the target was reached during the search.
+        truth: True time and cost of every configuration from the first iteration on.
+        oracle: What the objective chooses from the truth.
+        chosen_truth: What the chosen configuration takes from the first iteration on.
+        errors: By configuration, predicted over true time to target, less 1; a relative curve is
+            compared with the truth relative to its start.
+        believed_progress: Reference epochs the workers would have counted, over the true ones.
+        objective: What was optimised.
+    """
+
+    chosen: ClusterConfig
+    intervals: tuple[Interval, ...]
+    observations: tuple[Observation, ...]
+    search_time: float
+    search_cost: float
+    run: Run | None
+    truth: TradeoffCurve
+    oracle: TradeoffPoint
+    chosen_truth: TradeoffPoint
+    errors: Mapping[ClusterConfig, float]
+    believed_progress: float
+    objective: Objective
+
+    @property
+    def time(self) -> float:
+        """Seconds to target, search included."""
+        return sum(interval.seconds for interval in self.intervals)
+
+    @property
+    def cost(self) -> float:
+        """Dollars to target, search included."""
+        return sum(interval.cost for interval in self.intervals)
+
+    @property
+    def mean_error(self) -> float | None:
+        """Mean absolute error of predicted time; None where nothing was predicted."""
+        return fmean(map(abs, self.errors.values())) if self.errors else None
+
+    @property
+    def time_ratio(self) -> float:
+        """True time of the chosen configuration over that of the oracle's, from the start."""
+        return ratio(self.chosen_truth.time, self.oracle.time)
+
+    @property
+    def cost_ratio(self) -> float:
+        """True cost of the chosen configuration over that of the oracle's, from the start."""
+        return ratio(self.chosen_truth.cost, self.oracle.cost)
+
+    @property
+    def regret(self) -> float:
+        """What the choice loses against the oracle's by the objective, as a share.
+
+        Of time where only time counts, of cost where only cost does, else of their weighted
+        product; negative for a knee where a point beside the true knee has the smaller product.
+        """
+        weight = weight_of(self.objective)
+        return math.pow(self.time_ratio, weight) * math.pow(self.cost_ratio, 1 - weight) - 1
+
+    @property
+    def time_overhead(self) -> float:
+        """Seconds to target over those of the oracle, less 1."""
+        return ratio(self.time, self.oracle.time) - 1
+
+    @property
+    def cost_overhead(self) -> float:
+        """Dollars to target over those of the oracle, less 1."""
+        return ratio(self.cost, self.oracle.cost) - 1
+
+    @property
+    def search_overhead(self) -> tuple[float, float]:
+        """Time and cost of the search, as shares of running the choice from the start."""
+        chosen = self.chosen_truth
+        return (
+            ratio(chosen.time + self.search_time, chosen.time) - 1,
+            ratio(chosen.cost + self.search_cost, chosen.cost) - 1,
+        )
+
+    @property
+    def meets_limits(self) -> bool:
+        """Whether time and cost stayed within the limits, where there are any."""
+        if not isinstance(self.objective, Within):
+            return True
+        limits = self.objective
+        is_in_time = limits.max_time is None or self.time <= limits.max_time
+        return is_in_time and (limits.max_cost is None or self.cost <= limits.max_cost)
+
+
+def simulate(
+    job: KnownJob,
+    situation: Situation,
+    overheads: Overheads = Overheads(),
+    watch: Watch | None = None,
+) -> Outcome:
+    """Train a simulated job as the controller would, from its first iteration to its target.
+
+    Args:
+        job: The job, before its first iteration.
+        situation: What is known beforehand: space, strategy, objective, price, stored models.
+        overheads: What a change of configuration takes.
+        watch: Looks back after the choice; None keeps the first one.
+
+    Raises:
+        NothingFeasible: No configuration meets the limits, by the truth or by what was measured.
+        ValueError: Something was measured before, or the price depends on more than seconds.
+    """
+    if situation.observations or job.progress > 0:
+        raise ValueError("the job has begun already: hand over a fresh one")
+    if situation.price.quantum or situation.price.interruptions:
+        raise ValueError("a simulation bills every second once: no quantum, no interruptions")
+    truth = true_curve(job, situation.space, situation.price)
+    best = situation.objective.choose(truth).point
+    race = Race(job, situation, overheads)
+    run = race.search()
+    chosen = true_point(job, race.config if run is None else run.config, situation.price)
+    search_time, search_cost = race.off(chosen.config)
+    if run is not None:
+        race.train(run, watch)
+    return Outcome(
+        chosen=chosen.config,
+        intervals=tuple(race.intervals),
+        observations=race.situation.observations,
+        search_time=search_time,
+        search_cost=search_cost,
+        run=run,
+        truth=truth,
+        oracle=best,
+        chosen_truth=chosen,
+        errors={} if run is None else compare(run.curve, truth),
+        believed_progress=race.believed / job.epochs_needed(situation.reference_batch),
+        objective=situation.objective,
+    )
+
+
+class Race:
+    """A job on its way: which machines it has, what it was told, and what has been booked."""
+
+    def __init__(self, job: KnownJob, situation: Situation, overheads: Overheads) -> None:
+        self.job, self.situation, self.overheads = job, situation, overheads
+        self.intervals: list[Interval] = []
+        self.believed = 0.0
+        self.config = decide(situation).config
+        self.worth = 0.0
+
+    def search(self) -> Run | None:
+        """Probe until the brain has chosen, and go there; None if training ended before."""
+        while not self.job.is_finished:
+            decision = decide(self.situation)
+            self.move(decision.config, law_of(decision, self.situation))
+            if isinstance(decision, Run):
+                return decision
+            observation = self.probe()
+            if observation is not None:
+                known = (*self.situation.observations, observation)
+                self.situation = replace(self.situation, observations=known)
+        return None
+
+    def probe(self) -> Observation | None:
+        """Train the configuration until its figures settle; None if training ended before."""
+        is_first = not self.situation.observations
+        rows = self.go_on("probe", PROBE_ITERATIONS + WARM_UP)
+        while not isinstance(settled := settle(rows, self.config, is_first=is_first), Settled):
+            if self.job.is_finished:
+                return None
+            more = self.go_on("probe", max(SHORTEST_LOOK, len(rows) // LOOKS))
+            rows = joined((rows, more))
+        return settled.observation
+
+    def train(self, run: Run, watch: Watch | None) -> None:
+        """Train to the target, looking back every now and then."""
+        while not self.job.is_finished:
+            rows = self.go_on("train", WHOLE_RUN if watch is None else watch.every)
+            if watch is not None and not self.job.is_finished:
+                run = watch.revise(self.situation, run, rows)
+                self.move(run.config, run.model.statistical)
+
+    def move(self, config: ClusterConfig, law: StatisticalModel) -> None:
+        """Resize: machines boot while the old configuration trains, then all pause.
+
+        From then on an iteration counts as many reference epochs as the law says, right or wrong.
+        """
+        if config != self.config:
+            self.resize(config)
+        self.worth = law.progress(
+            config.global_batch, self.situation.reference_batch, self.situation.dataset_size
+        )
+
+    def resize(self, config: ClusterConfig) -> None:
+        """Change the configuration, unless training ends before the machines are ready."""
+        held = both_per_hour(self.config, config, self.situation.price)
+        if self.overheads.boot > 0 and adds_machines(self.config, config):
+            seconds = self.job.compute_time(self.config) + self.job.sync_time(self.config)
+            self.go_on("boot", max(round(self.overheads.boot / max(seconds, 1e-3)), 1), held)
+        if not self.job.is_finished:
+            self.config = config
+            self.book(Interval(config, "pause", self.overheads.pause, held, 0))
+
+    def go_on(
+        self, purpose: Purpose, iterations: int, price_per_hour: float | None = None
+    ) -> StepColumns:
+        """Train the configuration as it stands, and book it."""
+        rows = self.job.advance(self.config, iterations)
+        own = per_hour(self.config, self.situation.price)
+        price = own if price_per_hour is None else price_per_hour
+        self.book(Interval(self.config, purpose, sum(rows.step_time), price, len(rows)))
+        self.believed += len(rows) * self.worth
+        return rows
+
+    def book(self, interval: Interval) -> None:
+        """Append an interval, or lengthen the last one where nothing has changed since."""
+        last = self.intervals[-1] if self.intervals else None
+        if last is not None and last.is_continued_by(interval):
+            interval = replace(
+                last,
+                seconds=last.seconds + interval.seconds,
+                iterations=last.iterations + interval.iterations,
+            )
+            self.intervals.pop()
+        self.intervals.append(interval)
+
+    def off(self, config: ClusterConfig) -> tuple[float, float]:
+        """Seconds and dollars so far, beyond what one configuration takes for as much training."""
+        useful = self.job.seconds_to(config, self.job.progress)
+        cost = useful * per_hour(config, self.situation.price) / 3600
+        return (
+            sum(interval.seconds for interval in self.intervals) - useful,
+            sum(interval.cost for interval in self.intervals) - cost,
+        )
+
+
+def law_of(decision: Probe | Run, situation: Situation) -> StatisticalModel:
+    """Return the law by which progress counts; before any probe epochs depend on no batch."""
+    match decision:
+        case Run(model=model):
+            return model.statistical
+        case Probe():
+            return fit_statistical(situation.observations, situation.kappa, laws=situation.laws)
+
+
+def adds_machines(old: ClusterConfig, new: ClusterConfig) -> bool:
+    """Tell whether machines have to be started for a resize."""
+    return new.machine_type != old.machine_type or new.machines > old.machines
+
+
+def both_per_hour(old: ClusterConfig, new: ClusterConfig, price: PriceModel) -> float:
+    """Dollars per hour during a resize: growing precedes using, leaving precedes deleting."""
+    prices = (per_hour(old, price), per_hour(new, price))
+    return max(prices) if new.machine_type == old.machine_type else sum(prices)
+
+
+def compare(predicted: TradeoffCurve, truth: TradeoffCurve) -> dict[ClusterConfig, float]:
+    """Return the relative error of predicted time by configuration.
+
+    A relative curve tells ratios only, so the truth is made relative to its start as well.
+    """
+    start = truth.points[0].time if predicted.basis == "relative" else 1.0
+    true = {point.config: point.time / start for point in truth.points}
+    return {point.config: ratio(point.time, true[point.config]) - 1 for point in predicted.points}
+
+
+def ratio(value: float, base: float) -> float:
+    """Return a ratio; 1 where both are 0, such as costs at no price."""
+    return value / base if base else 1.0 if value == base else math.inf
+
+
+def joined(parts: Sequence[StepColumns]) -> StepColumns:
+    """Put the rows of all parts into one."""
+    names = [field.name for field in fields(StepColumns)]
+    return StepColumns(
+        **{name: tuple(x for part in parts for x in getattr(part, name)) for name in names}
+    )
