@@ -15,7 +15,7 @@ from scavenger.models.performance import PerformanceModel
 from scavenger.models.step_time import Topology
 from scavenger.objective import Cheapest, Choice, Fastest, Knee, Objective, Weighted, Within
 from scavenger.pricing import PriceModel
-from scavenger.prior import StoredModel, average, borrow, nearest
+from scavenger.prior import ALIKE, StoredModel, average, borrow, nearest
 from scavenger.search.design import spread_out
 from scavenger.search.full import FullSearch
 from scavenger.search.partial import PartialSearch
@@ -175,12 +175,11 @@ def decide_by_worth(situation: Situation) -> Probe | Run:
         return run_stored(situation, stored)
     if not observations:
         return search_by(situation, PartialSearch(), beginning(situation))
-    alike = nearest(situation.others, observations[0]) if len(observations) == 1 else None
-    if alike is not None and alike.covers(situation.space):
-        return run_borrowed(situation, alike)
     probe = search_by(situation, PartialSearch(), beginning(situation))
     if isinstance(probe, Probe):
-        return probe
+        alike = nearest(situation.others, observations[0])
+        is_known = alike is not None and alike.covers(situation.space)
+        return run_borrowed(situation, alike) if alike is not None and is_known else probe
     worth = worth_of_more(situation, probe)
     if worth is None or worth.gain <= 0:
         return probe
@@ -202,7 +201,9 @@ def run_borrowed(situation: Situation, alike: StoredModel) -> Probe | Run:
     """Choose with the model of a job that measures alike, or probe where that is worth it."""
     model = borrow(adapt(alike.model, situation), situation.observations)
     name = alike.signature.split("|")[0]
-    source = f"after 1 probe, which {name} explains within a factor of 1.5"
+    count = len(situation.observations)
+    probes = f"{count} probe{'' if count == 1 else 's'}"
+    source = f"after {probes}, as {name} measures alike within a factor of {ALIKE}"
     run = choose(situation, model, situation.observations, source, searched=True)
     worth = worth_of_more(situation, run)
     if worth is None or worth.gain <= 0:
@@ -273,16 +274,22 @@ def weight_of(objective: Objective) -> float:
 
 def run_stored(situation: Situation, stored: StoredModel) -> Run:
     """Choose with a stored model; what this job measured itself replaces older measurements."""
-    model = adapt(stored.model, situation)
-    runs = stored.runs.get(situation.target or "", ())
-    if len({run.global_batch for run in runs}) > 1 and situation.laws == "measured":
-        known = stored.observations + situation.observations
-        model = replace(model, statistical=fit_statistical(known, situation.kappa, runs))
+    model = recalled(situation, stored)
     note = "" if stored.covers(situation.space) else ", which it does not span"
     jobs = f"{stored.jobs} earlier job{'' if stored.jobs == 1 else 's'}"
     source = f"no search: model of {jobs}{note}"
     measured = stored.observations + situation.observations
     return choose(situation, model, measured, source, searched=False)
+
+
+def recalled(situation: Situation, stored: StoredModel) -> PerformanceModel:
+    """Return a stored model as this job uses it: runs at several batches tell its epochs."""
+    model = adapt(stored.model, situation)
+    runs = stored.runs.get(situation.target or "", ())
+    if len({run.global_batch for run in runs}) < 2 or situation.laws == "paper":
+        return model
+    known = stored.observations + situation.observations
+    return replace(model, statistical=fit_statistical(known, situation.kappa, runs))
 
 
 def adapt(model: PerformanceModel, situation: Situation) -> PerformanceModel:

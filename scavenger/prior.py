@@ -10,14 +10,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
-from urllib.parse import quote
+from urllib.parse import quote, unquote
+
+import numpy as np
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
 from scavenger.grid import grid_of
 from scavenger.indicators import Measurement, Observation
 from scavenger.models.epochs import EpochsSeen, Kappa, learn_kappa
 from scavenger.models.performance import PerformanceModel
-from scavenger.models.statistical import StatisticalModel
+from scavenger.models.statistical import RootNoise, StatisticalModel
 from scavenger.models.step_time import Topology, fit_step_time, rescale
 
 # Two jobs measure alike when time and noise of one configuration are within this factor.
@@ -74,7 +76,7 @@ def distance(model: PerformanceModel, observation: Observation) -> float:
         (model.statistical.noise_scale, seen.noise_scale),
     ]
     factors = [
-        math.exp(abs(math.log(predicted / measured)))
+        max(predicted / measured, measured / predicted)
         for predicted, measured in pairs
         if predicted and measured
     ]
@@ -94,7 +96,8 @@ def borrow(model: PerformanceModel, observations: Sequence[Observation]) -> Perf
     uncertainty = own.uncertainty
     if uncertainty is None:
         return replace(model, parallel=own)
-    wide = replace(uncertainty, spread=math.hypot(uncertainty.spread, BORROWED_SPREAD))
+    missing = BORROWED_SPREAD / math.sqrt(max(len(observations), 1))
+    wide = replace(uncertainty, spread=math.hypot(uncertainty.spread, missing))
     return replace(model, parallel=replace(own, uncertainty=wide))
 
 
@@ -136,16 +139,41 @@ def average(
 
 
 def average_statistical(models: Sequence[StoredModel]) -> StatisticalModel:
-    """Average noise scales and critical batches; those of models that have none do not count."""
+    """Average noise scales and critical batches; those of models that have none do not count.
+
+    The falling arm is part of the average as far as the models have one. The paper's law of noise
+    is, where all models follow it.
+    """
     laws = [stored.model.statistical for stored in models]
-    scales = [law.noise_scale for law in laws if law.noise_scale]
-    critical = [law.critical_batch for law in laws if law.critical_batch]
-    differ = pstdev([math.log(batch) for batch in critical]) if critical else 0.0
+    scales = [law.noise_scale for law in laws if law.noise_scale is not None]
+    critical = [law.critical_batch for law in laws if law.critical_batch is not None]
+    differ = pstdev([math.log(batch) for batch in critical if batch > 0] or [0.0])
     return StatisticalModel(
-        critical_batch=geometric(critical) if critical else None,
-        noise_scale=geometric(scales) if scales else None,
+        critical_batch=positive_mean(critical),
+        noise_scale=positive_mean(scales),
+        noisy_samples=fmean(law.noisy_samples for law in laws),
+        root_noise=average_root_noise(models),
         critical_deviation=math.hypot(Kappa().deviation, differ) if critical else 0.0,
+        spread=fmean(law.spread for law in laws),
     )
+
+
+def average_root_noise(models: Sequence[StoredModel]) -> RootNoise | None:
+    """Average the paper's laws of noise, 1 at the same batch each; None if one has another law."""
+    batch = np.array([float(models[0].model.reference_batch)])
+    laws = [stored.model.statistical.root_noise for stored in models]
+    known = [(law, float(law.normalized(batch)[0])) for law in laws if law is not None]
+    if len(known) < len(models):
+        return None
+    return RootNoise(
+        fmean(law.floor / scale for law, scale in known),
+        fmean(law.per_root / scale for law, scale in known),
+    )
+
+
+def positive_mean(values: Sequence[float]) -> float | None:
+    """Return the geometric mean of what is positive; 0 where all are 0, None without any."""
+    return geometric([value for value in values if value > 0] or [0.0]) if values else None
 
 
 def middle(space: ConfigSpace) -> tuple[ClusterConfig, ...]:
@@ -175,6 +203,16 @@ def rule_of(signature: str) -> str:
     """Return the learning-rate rule a signature names; empty where it names none."""
     parts = signature.split("|")
     return parts[2] if len(parts) > 2 else ""
+
+
+def machine_of(signature: str) -> str:
+    """Return the kind of machine a signature names; empty where it names none.
+
+    >>> machine_of("resnet18/cifar10|50000|linear|e2-standard-4")
+    'e2-standard-4'
+    """
+    parts = signature.split("|")
+    return unquote(parts[3]) if len(parts) > 3 else ""
 
 
 def is_between(config: ClusterConfig, seen: list[ClusterConfig]) -> bool:

@@ -12,8 +12,12 @@ from scavenger.cli.errors import (
     CommandError,
     ControllerDied,
     NeedsAnswer,
+    NoPlots,
     NoSuchJob,
+    NoSuchTable,
+    NothingFits,
     UnusableDocument,
+    UnusableTable,
 )
 from scavenger.cli.exit_code import is_infeasible
 from scavenger.cli.figures import configuration, counted, money, words
@@ -31,6 +35,7 @@ from scavenger.errors import Problem
 from scavenger.view import ErrorDetail, JobView, Phase
 
 Fact = tuple[str, str]
+MOST_TABLES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,16 @@ def report_error(error: ClientError | CommandError) -> Report:
             remedy = "set SCAVENGER_TOKEN, or pass --token"
             return Report("No token to show", (("What happened", str(error)), ("You can", remedy)))
         case UnusableDocument():
-            return report_document(error)
+            return report_document(error, "correct it and submit again")
+        case UnusableTable():
+            return report_document(error, "correct it and try again")
+        case NoSuchTable():
+            return report_tables(error)
+        case NothingFits():
+            return Report(str(error), (("You can", "relax --max-cost or --max-time"),))
+        case NoPlots():
+            remedy = "pip install 'scavenger[plots]', or leave --plot out"
+            return Report(str(error), (("You can", remedy),))
         case NoSuchJob():
             headline = f"No job goes by {error.reference}"
             return Report(headline, (("You can", "look at what there is: scavenger list"),))
@@ -121,11 +135,11 @@ def remedy_of(error: Refused) -> str:
             return "read what the controller logged, then try again"
 
 
-def report_document(error: UnusableDocument) -> Report:
-    """Return what to tell about a document: each problem as file:line:column."""
+def report_document(error: UnusableDocument | UnusableTable, remedy: str) -> Report:
+    """Return what to tell about a file: each problem as file:line:column."""
     headline = f"{error.source} cannot be used: {counted(len(error.problems), 'problem')}"
     places = tuple(f"{_spot(error.source, each)}: {_message(each)}" for each in error.problems)
-    return Report(headline, (("You can", "correct it and submit again"),), places)
+    return Report(headline, (("You can", remedy),), places)
 
 
 def _spot(source: str, problem: Problem) -> str:
@@ -134,6 +148,17 @@ def _spot(source: str, problem: Problem) -> str:
 
 def _message(problem: Problem) -> str:
     return f"{problem.path}: {problem.message}" if problem.path else problem.message
+
+
+def report_tables(error: NoSuchTable) -> Report:
+    """Return what to tell when a table is not named, or by no name there is."""
+    listed = "\n".join(error.names[:MOST_TABLES])
+    more = len(error.names) - MOST_TABLES
+    names = f"{listed}\nand {more} more" if more > 0 else listed
+    if not error.names:
+        return Report(str(error), (("You can", "pass a file that has some"),))
+    remedy = f"name one: --table '{error.names[0]}'"
+    return Report(str(error), (("There are", names), ("You can", remedy)))
 
 
 def report_ambiguity(error: AmbiguousJob) -> Report:

@@ -4,6 +4,10 @@
 
     CommandError
     ├── UnusableDocument     the job document cannot be used: correct what ``problems`` name
+    ├── UnusableTable        a file of measurements cannot be used: correct what ``problems`` name
+    ├── NoSuchTable          no table, or several, by this name: name one of those there are
+    ├── NothingFits          no configuration meets the limits: relax one
+    ├── NoPlots              what draws pictures is not installed: install it
     ├── NoSuchJob            no job goes by this: list what there is
     ├── AmbiguousJob         several jobs go by this: write more of the id
     ├── NeedsAnswer          a question, and nobody to answer it: pass the flag
@@ -33,6 +37,40 @@ class UnusableDocument(CommandError):
         self.source = source
         self.problems = tuple(problems)
         super().__init__(f"{source}: {'; '.join(map(str, self.problems))}")
+
+
+class UnusableTable(CommandError):
+    """A file of measurements cannot be used; correct what its problems name.
+
+    Attributes:
+        source: The file, as the user wrote it.
+        problems: What is wrong, in order of appearance.
+    """
+
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        super().__init__(f"{source}: {'; '.join(map(str, self.problems))}")
+
+
+class NoSuchTable(CommandError):
+    """No table goes by this name, or several do and one is needed; name one of those there are.
+
+    Attributes:
+        names: Tables there are to choose from.
+    """
+
+    def __init__(self, what: str, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        super().__init__(what)
+
+
+class NothingFits(CommandError):
+    """No configuration meets the limits; relax the one that the message names."""
+
+
+class NoPlots(CommandError):
+    """What draws pictures is not installed; install it, or leave the picture out."""
 
 
 class NoSuchJob(CommandError):

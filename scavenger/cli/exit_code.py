@@ -11,7 +11,10 @@ from scavenger.cli.errors import (
     ControllerDied,
     NeedsAnswer,
     NoSuchJob,
+    NoSuchTable,
+    NothingFits,
     UnusableDocument,
+    UnusableTable,
 )
 from scavenger.client.errors import (
     ClientError,
@@ -78,12 +81,14 @@ def code_of_error(error: ClientError | CommandError) -> ExitCode:
     match error:
         case NoToken() | Unauthenticated():
             return ExitCode.AUTHENTICATION
-        case NotFound() | NoSuchJob():
+        case NotFound() | NoSuchJob() | NoSuchTable():
             return ExitCode.NOT_FOUND
         case Conflict():
             return ExitCode.CONFLICT
-        case Invalid() | UnusableDocument() | AmbiguousJob() | NeedsAnswer():
+        case Invalid() | UnusableDocument() | UnusableTable() | AmbiguousJob() | NeedsAnswer():
             return ExitCode.USAGE
+        case NothingFits():
+            return ExitCode.INFEASIBLE
         case Unreachable():
             return ExitCode.UNREACHABLE
         case ControllerDied():

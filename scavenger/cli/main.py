@@ -13,11 +13,14 @@ from scavenger.cli.curve import curve
 from scavenger.cli.demo import demo
 from scavenger.cli.error_report import report_error, show_report
 from scavenger.cli.errors import CommandError
+from scavenger.cli.evaluate import evaluate
 from scavenger.cli.events import events
 from scavenger.cli.exit_code import ExitCode, code_of_error
+from scavenger.cli.fit import fit
 from scavenger.cli.jobs import cancel, list_jobs, show
 from scavenger.cli.models import models
 from scavenger.cli.serve import serve
+from scavenger.cli.simulate import simulate
 from scavenger.cli.submit import submit
 from scavenger.cli.terminal import open_console, open_terminal
 from scavenger.cli.watch import watch
@@ -71,6 +74,9 @@ app.command(epilog="Example: scavenger curve digits -o json")(curve)
 app.command(epilog="Example: scavenger events latest --follow")(events)
 app.command(epilog="Example: scavenger cancel digits --yes")(cancel)
 app.command(epilog="Example: scavenger models")(models)
+app.command(epilog="Example: scavenger simulate --strategy partial --seeds 5")(simulate)
+app.command(epilog="Example: scavenger fit steps.csv epochs.csv --dataset-size 50000")(fit)
+app.command(epilog="Example: scavenger evaluate steps.csv --points 4,6")(evaluate)
 
 
 def main() -> None:

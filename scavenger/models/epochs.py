@@ -24,6 +24,7 @@ FALLING_ARM_PRIOR = 0.5
 USUAL_SPREAD = 0.1
 USUAL_SPREAD_WORTH = 3.0
 LEAST_CONSTANT = 1e-3
+NEGLIGIBLE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -142,8 +143,10 @@ def fit_epochs(runs: Sequence[EpochsSeen], noise_scale: float | None) -> Statist
     typical = 1 / float(np.mean(1 / epochs))
     prior = np.array([[0.0, FALLING_ARM_PRIOR / typical, 0.0]]) * (len(runs) > 2)
     answer = nnls(np.vstack([rows, prior]), np.append(np.ones(len(runs)), 0.0))[0]
+    # Rounding is no arm.
+    answer[answer < NEGLIGIBLE * typical] = 0.0
     constant = max(answer[0], LEAST_CONSTANT * typical)
-    predicted = np.maximum(columns @ (answer * allowed), typical * 1e-9)
+    predicted = np.maximum(columns @ (answer * allowed), NEGLIGIBLE * typical)
     return StatisticalModel(
         critical_batch=float(constant * largest / answer[2]) if answer[2] > 0 else None,
         noise_scale=noise_scale,

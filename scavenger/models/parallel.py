@@ -46,7 +46,8 @@ class ParallelModel:
     Compute is c = c0 + c1 b (Eq. 9), or with ``flatness`` r > 1 the smooth maximum
     (c0^r + (c1 b)^r)^(1/r) of accelerators that small batches do not fill. Synchronisation of two
     or more workers is s = s0 + s1 K (Eq. 10), or s0 + s1 log2 K, plus s2 where they sit on several
-    machines; with parameter servers a single worker synchronises too, s1 K. Where both overlap, an iteration takes (c^q + s^q)^(1/q), else c + s (Eq. 8).
+    machines; with parameter servers a single worker synchronises too, s1 K. Where both overlap,
+    an iteration takes (c^q + s^q)^(1/q), else c + s (Eq. 8).
 
     Attributes:
         compute_fixed: Seconds of compute that no batch size changes, c0.

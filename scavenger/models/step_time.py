@@ -195,14 +195,20 @@ def choose_form(table: Table, forms: Sequence[Form]) -> Form:
 
 
 def left_out_errors(table: Table, form: Form) -> Floats:
-    """Relative error at each point, of a law fitted without it; of many points, without a tenth."""
+    """Relative errors at points, of a law fitted without them; of many points, without a tenth.
+
+    Points without which a coefficient could not be told apart are passed over: a law fitted
+    without them is a guess, and says nothing about one fitted with them.
+    """
     fold = np.arange(len(table)) % min(len(table), MOST_FOLDS)
     whole = fit_form(table, form)
-    errors = np.empty(len(table))
+    errors = []
     for number in range(int(fold.max()) + 1):
-        law = fit_form(table.rows(fold != number), form, start=whole)
-        errors[fold == number] = errors_of(law, table.rows(fold == number))
-    return errors
+        rest = table.rows(fold != number)
+        if np.array_equal(identifiable(rest), identifiable(table)):
+            law = fit_form(rest, form, start=whole)
+            errors.append(errors_of(law, table.rows(fold == number)))
+    return np.concatenate([*errors, np.empty(0)])
 
 
 def errors_of(model: ParallelModel, table: Table) -> Floats:
@@ -212,8 +218,8 @@ def errors_of(model: ParallelModel, table: Table) -> Floats:
 
 
 def rms(errors: Floats) -> float:
-    """Root of the mean square."""
-    return float(np.sqrt(np.mean(np.square(errors))))
+    """Root of the mean square; 0 of nothing."""
+    return float(np.sqrt(np.mean(np.square(errors)))) if len(errors) else 0.0
 
 
 def fit_form(table: Table, form: Form, start: ParallelModel | None = None) -> ParallelModel:
@@ -289,7 +295,8 @@ def with_uncertainty(model: ParallelModel, table: Table) -> ParallelModel:
     count, free = len(table), int(np.count_nonzero(model.coefficients))
     if count >= ENOUGH_TO_COMPARE:
         form = Form(model.growth, model.overlap, model.flatness)
-        errors, weight = left_out_errors(table, form), float(count)
+        errors = left_out_errors(table, form)
+        weight = float(len(errors))
     else:
         errors, weight = errors_of(model, table), float(max(count - free, 0))
     known = float(np.square(np.minimum(np.abs(errors), 1.0)).sum())

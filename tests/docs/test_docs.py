@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import os
 import re
 import signal
@@ -73,6 +74,20 @@ def test_the_quickstart_runs_as_written(workplace: Path) -> None:
     assert re.search(r"^surface/mlp +1 ", said, re.MULTILINE), said
     assert "no search: model of 1 earlier job" in said, said
     assert said.count("✔ target error <= 0.05 reached") == 2, said
+
+
+def test_the_page_on_measurements_runs_as_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    page = DOCS / "measurements.md"
+    for name, content in NAMED.findall(page.read_text()):
+        (tmp_path / name).write_text(content)
+    (tmp_path / "steps.sh").write_text("set -eu\n" + "".join(blocks(page, "sh")))
+    said = run(tmp_path, 60)
+    assert "tagger: 12 configurations, all-reduce" in said, said
+    assert "✔ chosen" in said, said
+    assert "Means over tables" in said, said
+    assert json.loads((tmp_path / "fit.json").read_text())["version"] == 1
+    assert (tmp_path / "curve.svg").stat().st_size > 1000
 
 
 def run(workplace: Path, patience: float) -> str:

@@ -6,8 +6,10 @@ from scavenger.cluster import ClusterConfig, ConfigSpace
 from scavenger.decision import Probe, Run, Situation, decide
 from scavenger.errors import NothingFeasible
 from scavenger.indicators import Observation, ScalingIndicators
+from scavenger.models.epochs import EpochsSeen
 from scavenger.models.fitting import fit_performance
 from scavenger.models.parallel import ParallelModel
+from scavenger.noise import noise_at
 from scavenger.objective import Cheapest, Fastest, Knee, Within
 from scavenger.pricing import on_demand
 from scavenger.prior import StoredModel, signature
@@ -173,3 +175,71 @@ def test_limits_nobody_can_meet_are_raised():
 def test_a_signature_is_shared_by_no_two_combinations():
     assert signature("a|b", 1, "linear", "c") != signature("a", 1, "b|linear", "c")
     assert signature("a%7Cb", 1, "linear", "c") != signature("a|b", 1, "linear", "c")
+
+
+KIN = replace(STORED, signature=signature("mnist", 60000, "linear", "e2"))
+
+
+def test_a_job_that_measures_alike_borrows_the_model_after_one_probe():
+    run = decide(replace(FRESH, others=(KIN,), observations=OBSERVED[:1]))
+    assert isinstance(run, Run)
+    assert run.why.startswith("after 1 probe, as mnist measures alike within a factor of 1.5")
+    assert run.curve.points[0].measured_step_time == OBSERVED[0].indicators.step_time
+
+
+def test_a_job_that_measures_otherwise_searches_on():
+    slow = replace(OBSERVED[0], indicators=replace(OBSERVED[0].indicators, compute_time=9.0))
+    assert isinstance(decide(replace(FRESH, others=(KIN,), observations=(slow,))), Probe)
+
+
+def test_the_universal_model_needs_no_search_and_takes_the_speed_that_was_measured():
+    start = replace(FRESH, strategy_name="universal", others=(KIN,), epochs_at_reference=30.0)
+    run = decide(start)
+    assert not run.searched
+    assert run.why.startswith("no search: the average over the models of 2 earlier jobs")
+    slow = tuple(
+        replace(
+            o,
+            indicators=replace(
+                o.indicators,
+                compute_time=2 * o.indicators.compute_time,
+                sync_time=2 * o.indicators.sync_time,
+            ),
+        )
+        for o in OBSERVED[:2]
+    )
+    twice = decide(replace(start, observations=slow))
+    far = CORNERS[2]
+    assert twice.model.parallel.step_time(far) == pytest.approx(
+        2 * run.model.parallel.step_time(far), rel=1e-3
+    )
+
+
+def test_the_universal_model_of_the_paper_keeps_the_law_of_noise():
+    seen = tuple(
+        replace(o, indicators=replace(o.indicators, noise=noise_at(120.0, o.config)))
+        for o in OBSERVED
+    )
+    model = fit_performance(seen, 1797, 64, None, laws="paper")
+    paper = replace(KIN, model=model, observations=seen)
+    run = decide(replace(FRESH, strategy_name="universal", others=(paper, paper), laws="paper"))
+    ratio = model.statistical.relative_epochs(256, 64)
+    assert ratio < 1
+    assert run.model.statistical.relative_epochs(256, 64) == pytest.approx(ratio)
+
+
+def test_runs_that_contradict_the_law_in_use_are_told():
+    runs = {"loss <= 1": (EpochsSeen(64, 20.0), EpochsSeen(256, 10.0))}
+    start = replace(
+        FRESH, stored=replace(STORED, runs=runs), target="loss <= 1", observations=OBSERVED
+    )
+    assert "check lr_scaling" not in decide(start).why
+    rising = fit_performance(OBSERVED, 1797, 64, None)
+    paper = replace(start, stored=replace(start.stored, model=rising), laws="paper")
+    universal = replace(paper, strategy_name="universal", others=(KIN,))
+    assert "check lr_scaling" in decide(universal).why
+
+
+def test_workers_that_no_batch_can_feed_do_not_keep_the_search_from_synchronisation():
+    start = replace(FRESH, space=ConfigSpace((1, 4, 64), (8, 32)))
+    assert {config.workers for config in probes(start)} == {1, 4}

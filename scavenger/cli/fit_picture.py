@@ -1,0 +1,357 @@
+"""The cost/time curve of a FitReport as a picture, each role with a shape of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scavenger.cli.errors import NoPlots
+from scavenger.fit_report import FitReport, Interval, Place, PredictedPoint
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+# 900 pixels wide on a screen; twice as many in a PNG, for the screens that show more.
+WIDTH, HEIGHT, DOTS_PER_INCH = 9.0, 5.7, 200
+INK, DIM, PALE, GRID = "#24292f", "#57606a", "#8c959f", "#e6e8eb"
+BLUE, ORANGE = "#0969da", "#bc4c00"
+# Axes whose ends differ by more than this factor are logarithmic.
+WIDE = 6.0
+# Points this far beyond the front, in widths of it, are left out.
+BEYOND = 0.35
+# Logarithm of the factor between the ends of a front that counts as narrow.
+NARROW = math.log(3)
+# Sizes of words, in points.
+LETTER, LINE = 6.4, 13.5
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """One axis: its unit and title.
+
+    Attributes:
+        divisor: What values are divided by.
+        title: Quantity and unit.
+    """
+
+    divisor: float
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The part of the plane that is drawn, in units of its axes."""
+
+    left: float
+    right: float
+    low: float
+    high: float
+
+    def holds(self, time: float, cost: float) -> bool:
+        """Tell whether a point is drawn."""
+        return self.left <= time <= self.right and self.low <= cost <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Words beside a point."""
+
+    place: Place
+    names: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The names, and the configuration below them."""
+        where = f"K={self.place.workers}  B={self.place.global_batch}"
+        return f"{' · '.join(self.names)}\n{where}"
+
+
+def require_plots() -> None:
+    """Raise NoPlots where the package that draws is not installed."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise NoPlots("Pictures need matplotlib, which is not installed") from None
+
+
+def draw_fit(report: FitReport, file: Path) -> None:
+    """Draw a report to an SVG or PNG file.
+
+    Raises:
+        OSError: The file cannot be written: name another one.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    # Text stays text in an SVG, so that it can be searched and read out; no dates, so that the
+    # same report gives the same file.
+    with matplotlib.rc_context(
+        {"svg.fonttype": "none", "svg.hashsalt": "scavenger", "font.size": 10}
+    ):
+        figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DOTS_PER_INCH, facecolor="white")
+        axes = figure.add_axes((0.1, 0.115, 0.87, 0.69))
+        draw_plane(axes, report)
+        write_title(figure, report)
+        kind = file.suffix.lower().removeprefix(".")
+        metadata = {"Date": None} if kind == "svg" else {}
+        figure.savefig(file, format=kind, metadata=metadata)
+
+
+def draw_plane(axes: Axes, report: FitReport) -> None:
+    """Draw everything within the axes."""
+    time, cost = time_scale(report), cost_scale(report)
+    front = [point for point in report.points if point.is_on_front]
+    window = window_around(report, time, cost)
+    prepare_axes(axes, window, time, cost)
+    draw_front(axes, front, time, cost)
+    shown = [p for p in report.points if window.holds(*spot(p, time, cost))]
+    draw_points(axes, shown, time, cost)
+    draw_labels(axes, report, window, time, cost)
+    hidden = len(report.points) - len(shown)
+    if hidden:
+        note = f"{hidden} dominated point{'' if hidden == 1 else 's'} not shown"
+        below = (1.0, -0.115)
+        axes.text(*below, note, transform=axes.transAxes, ha="right", va="top", color=DIM, size=9)
+
+
+def time_scale(report: FitReport) -> Scale:
+    """Return the unit in which times read well."""
+    if report.basis == "relative":
+        return Scale(1.0, "time to target, in multiples of the start's")
+    longest = max(point.time.median for point in report.points if point.is_on_front)
+    for divisor, unit in ((3600.0, "hours"), (60.0, "minutes")):
+        if longest >= 2 * divisor:
+            return Scale(divisor, f"time to target, {unit}")
+    return Scale(1.0, "time to target, seconds")
+
+
+def cost_scale(report: FitReport) -> Scale:
+    """Return the unit of costs."""
+    match report.cost_unit:
+        case "USD":
+            return Scale(1.0, "cost to target, US dollars")
+        case "machine-hours":
+            return Scale(1.0, "cost to target, machine-hours")
+        case "relative":
+            return Scale(1.0, "cost to target, in multiples of the start's")
+
+
+def spot(point: PredictedPoint, time: Scale, cost: Scale) -> tuple[float, float]:
+    """Return where a point lies, in units of the axes."""
+    return point.time.median / time.divisor, point.cost.median / cost.divisor
+
+
+def window_around(report: FitReport, time: Scale, cost: Scale) -> Window:
+    """Return what holds the front with its band, and what lies just beyond it."""
+    front = [point for point in report.points if point.is_on_front]
+    left, right = reach([p.time for p in front], [p.time.median for p in report.points])
+    low, high = reach([p.cost for p in front], [p.cost.median for p in report.points])
+    return Window(
+        left / time.divisor, right / time.divisor, low / cost.divisor, high / cost.divisor
+    )
+
+
+def reach(front: Sequence[Interval], values: Iterable[float]) -> tuple[float, float]:
+    """Return the ends of an axis, in logarithms where it is wide; labels need room below."""
+    low, high = min(each.low for each in front), max(each.high for each in front)
+    if low <= 0:
+        return 0.0, high * 1.1 or 1.0
+    furthest = high * math.exp(BEYOND * max(math.log(high / low), NARROW))
+    high = max(high, *(value for value in values if value <= furthest))
+    width = max(math.log(high / low), NARROW / 2)
+    return low * math.exp(-0.2 * width), high * math.exp(0.04 * width)
+
+
+def prepare_axes(axes: Axes, window: Window, time: Scale, cost: Scale) -> None:
+    """Set ends, ticks and titles of the axes; no frame, only a light grid."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    axes.set_xlim(window.left, window.right)
+    axes.set_ylim(window.low, window.high)
+    for axis, low, high, title in (
+        (axes.xaxis, window.left, window.right, time.title),
+        (axes.yaxis, window.low, window.high, cost.title),
+    ):
+        if low > 0 and high / low > WIDE:
+            axes.set(**{f"{axis.axis_name}scale": "log"})
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        else:
+            axis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
+        axis.set_label_text(title, color=INK)
+    axes.grid(visible=True, color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, colors=DIM)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def draw_front(axes: Axes, front: Sequence[PredictedPoint], time: Scale, cost: Scale) -> None:
+    """Draw the line of the front and its band: time and cost err together, along diagonals."""
+    low = [(p.time.low / time.divisor, p.cost.low / cost.divisor) for p in front]
+    high = [(p.time.high / time.divisor, p.cost.high / cost.divisor) for p in front]
+    outline = [*low, *reversed(high)]
+    # A front of one point has a band without width.
+    edge = 9.0 if len(front) == 1 else 0.0
+    xs, ys = columns(outline)
+    axes.fill(xs, ys, color=BLUE, alpha=0.12, linewidth=edge, zorder=1)
+    xs, ys = columns([spot(point, time, cost) for point in front])
+    axes.plot(xs, ys, color=BLUE, linewidth=1.6, zorder=2)
+
+
+def columns(spots: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """Return places as two columns."""
+    return [x for x, _ in spots], [y for _, y in spots]
+
+
+def draw_points(axes: Axes, points: Sequence[PredictedPoint], time: Scale, cost: Scale) -> None:
+    """Draw points: measured filled circles, predicted hollow diamonds, dominated ones pale."""
+    for is_front, is_measured in product((False, True), repeat=2):
+        own = [
+            spot(p, time, cost)
+            for p in points
+            if p.is_on_front == is_front and (p.measured_step_time is not None) == is_measured
+        ]
+        color = BLUE if is_front else PALE
+        xs, ys = columns(own)
+        axes.scatter(
+            xs,
+            ys,
+            s=44 if is_front else 20,
+            marker="o" if is_measured else "D",
+            facecolor=color if is_measured else "white",
+            edgecolor=color,
+            linewidth=1.2 if is_front else 0.8,
+            alpha=1.0 if is_front else 0.75,
+            zorder=4 if is_front else 3,
+        )
+
+
+def draw_labels(axes: Axes, report: FitReport, window: Window, time: Scale, cost: Scale) -> None:
+    """Write names below and to the left of their points, where no point can be: it would win."""
+    taken: list[Box] = []
+    for label in labels_of(report):
+        x, y = spot(report.point_at(label.place), time, cost)
+        if not window.holds(x, y):
+            continue
+        right, top = axes.transData.transform((x, y)) * 72 / DOTS_PER_INCH
+        box = free_box(label, right - 9, top - 9, taken)
+        taken.append(box)
+        is_chosen = label.place == report.chosen.place
+        axes.annotate(
+            label.text,
+            (x, y),
+            xytext=(-9, box.top - top),
+            textcoords="offset points",
+            ha="right",
+            va="top",
+            color=ORANGE if is_chosen else INK,
+            fontweight="bold" if is_chosen else "normal",
+            linespacing=1.25,
+            zorder=6,
+            annotation_clip=False,
+        )
+        if is_chosen:
+            axes.scatter(
+                [x], [y], s=150, facecolor="none", edgecolor=ORANGE, linewidth=1.8, zorder=5
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The room a label takes on the page, in points."""
+
+    left: float
+    right: float
+    bottom: float
+    top: float
+
+    def meets(self, other: Box) -> bool:
+        """Tell whether two labels would cover each other."""
+        is_beside = self.right < other.left or other.right < self.left
+        return not (is_beside or self.top < other.bottom or other.top < self.bottom)
+
+
+def free_box(label: Label, right: float, top: float, taken: Sequence[Box]) -> Box:
+    """Return the highest room below a place that no other label takes."""
+    lines = label.text.split("\n")
+    width, height = LETTER * max(map(len, lines)), LINE * len(lines)
+    box = Box(right - width, right, top - height, top)
+    while any(box.meets(other) for other in taken):
+        box = Box(box.left, box.right, box.bottom - 2, box.top - 2)
+    return box
+
+
+def labels_of(report: FitReport) -> tuple[Label, ...]:
+    """Return the points that have names, each once with all of them."""
+    named = {
+        "chosen": report.chosen.place,
+        "knee": report.knee,
+        "fastest": report.fastest,
+        "cheapest": report.cheapest,
+    }
+    places = dict.fromkeys(named.values())
+    return tuple(
+        Label(place, tuple(name for name, own in named.items() if own == place)) for place in places
+    )
+
+
+def write_title(figure: Figure, report: FitReport) -> None:
+    """Write what is shown, and below it what the shapes mean."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    figure.text(0.03, 0.94, report.table, fontsize=13, fontweight="bold", color=INK)
+    figure.text(0.03, 0.897, subtitle(report), color=DIM)
+    figure.legend(
+        handles=[
+            shape("o", BLUE, BLUE, "measured"),
+            shape("D", "white", BLUE, "predicted"),
+            Line2D([], [], color=BLUE, linewidth=1.6, label="front: none is cheaper and faster"),
+            Patch(facecolor=BLUE, alpha=0.12, linewidth=0, label="80 % of possible outcomes"),
+            shape("o", PALE, PALE, "dominated"),
+        ],
+        loc="upper left",
+        bbox_to_anchor=(0.022, 0.885),
+        ncols=5,
+        frameon=False,
+        labelcolor=DIM,
+        fontsize=9,
+        handletextpad=0.4,
+        columnspacing=1.5,
+        borderaxespad=0.2,
+    )
+
+
+def shape(marker: str, face: str, edge: str, label: str) -> Line2D:
+    """Return one entry that explains a shape."""
+    from matplotlib.lines import Line2D
+
+    return Line2D(
+        [],
+        [],
+        linestyle="none",
+        marker=marker,
+        markersize=6,
+        markerfacecolor=face,
+        markeredgecolor=edge,
+        label=label,
+    )
+
+
+def subtitle(report: FitReport) -> str:
+    """Say what is shown, and how far to trust it."""
+    law = report.step_time
+    error = law.error if law.left_out_error is None else law.left_out_error
+    where = "measured" if law.left_out_error is None else "left-out"
+    return (
+        "Cost and time to target, by workers K and global batch B; "
+        f"iteration times to {100 * error:.2g} % at {where} points"
+    )

@@ -1,0 +1,1 @@
+"""How well the laws predict measurements they were not fitted to."""

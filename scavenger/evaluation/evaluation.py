@@ -1,0 +1,243 @@
+"""Evaluation: everything that tables of measurements can check, and its means by group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from scavenger.evaluation.epochs_error import EpochsError, epochs_error
+from scavenger.evaluation.group import groups_of
+from scavenger.evaluation.noise_error import NoiseError, noise_error
+from scavenger.evaluation.regret import Regret, Wish, regrets
+from scavenger.evaluation.restriction import Restriction
+from scavenger.evaluation.step_error import StepError, step_error
+from scavenger.models.epochs import Laws
+from scavenger.models.step_time import Topology
+from scavenger.tables.epochs_table import EpochsTable
+from scavenger.tables.kinship import nearest_ancestor
+from scavenger.tables.metric_target import target_of
+from scavenger.tables.noise_table import NoiseTable
+from scavenger.tables.step_table import StepTable
+from scavenger.tables.tables import Tables
+
+Finding = StepError | EpochsError | NoiseError | Regret
+Check = Callable[[], tuple[Finding, ...]]
+Figure = Literal["step_time", "epochs", "noise"] | Wish
+
+EPOCH_BATCHES = (2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is checked, and how.
+
+    Attributes:
+        points: Numbers of profiled configurations to fit to.
+        laws: Laws to compare.
+        restriction: Which part of each table of seconds counts.
+        topology: How gradients travelled where a table does not say.
+    """
+
+    points: tuple[int, ...] = (4, 6, 8)
+    laws: tuple[Laws, ...] = ("measured", "paper")
+    restriction: Restriction = Restriction()  # noqa: RUF009
+    topology: Topology = "all_reduce"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMean:
+    """Mean over the tables of a group.
+
+    Attributes:
+        group: Name of the group; empty for all tables.
+        figure: What the error is of: predicted seconds, predicted epochs, predicted noise, or
+            the regret of an objective.
+        laws: Laws it was predicted with.
+        points: Configurations or batches the laws were fitted to.
+        tables: Tables the mean is over.
+        error: Mean of the tables' errors, each table once.
+        covered: Share of all predictions inside their 80 % band; for objectives with a deadline
+            the share of choices that meet it; None where there is neither.
+    """
+
+    group: str
+    figure: Figure
+    laws: Laws
+    points: int
+    tables: int
+    error: float
+    covered: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How well the laws predict what tables hold.
+
+    Attributes:
+        step_times: Seconds per iteration.
+        epochs: Epochs to target.
+        noise: Gradient noise.
+        regrets: Choices.
+        means: Means of all of these by group, all tables first.
+    """
+
+    step_times: tuple[StepError, ...]
+    epochs: tuple[EpochsError, ...]
+    noise: tuple[NoiseError, ...]
+    regrets: tuple[Regret, ...]
+    means: tuple[GroupMean, ...]
+
+
+def list_checks(tables: Tables, scope: Scope) -> tuple[Check, ...]:
+    """Return what there is to check, so that a caller can show how far it has come."""
+    epochs = all_epochs(tables)
+    return (
+        *steps_checks(tables.steps, scope),
+        *epochs_checks(epochs, scope),
+        *(partial(check_noise, table) for table in tables.noise),
+        *regret_checks(tables.steps, epochs, scope),
+    )
+
+
+def all_epochs(tables: Tables) -> tuple[EpochsTable, ...]:
+    """Return the tables of epochs, and those that metrics along runs tell."""
+    told = ((table.name, target_of(table)) for table in tables.noise)
+    return (
+        *tables.epochs,
+        *(EpochsTable(name, target.runs) for name, target in told if target is not None),
+    )
+
+
+def steps_checks(tables: Iterable[StepTable], scope: Scope) -> Iterator[Check]:
+    """Yield a check for each table of seconds, number of points and laws."""
+    for table in tables:
+        for points in scope.points:
+            for laws in scope.laws:
+                yield partial(check_steps, table, points, laws, scope)
+
+
+def check_steps(table: StepTable, points: int, laws: Laws, scope: Scope) -> tuple[Finding, ...]:
+    """Predict seconds; nothing where the table is too small."""
+    topology = table.topology or scope.topology
+    found = step_error(table, points, laws, scope.restriction, topology)
+    return () if found is None else (found,)
+
+
+def epochs_checks(tables: Iterable[EpochsTable], scope: Scope) -> Iterator[Check]:
+    """Yield a check for each table of epochs, number of batches and laws."""
+    for table in tables:
+        for batches in EPOCH_BATCHES:
+            for laws in scope.laws:
+                yield partial(check_epochs, table, batches, laws)
+
+
+def check_epochs(table: EpochsTable, batches: int, laws: Laws) -> tuple[Finding, ...]:
+    """Predict epochs; nothing where the table is too small."""
+    found = epochs_error(table, batches, laws)
+    return () if found is None else (found,)
+
+
+def check_noise(table: NoiseTable) -> tuple[Finding, ...]:
+    """Predict noise; nothing where the table cannot tell."""
+    found = noise_error(table)
+    return () if found is None else (found,)
+
+
+def regret_checks(
+    steps: Iterable[StepTable], epochs: Iterable[EpochsTable], scope: Scope
+) -> Iterator[Check]:
+    """Yield a check of choices for each table of seconds whose epochs are known."""
+    by_name = {table.name: table for table in epochs}
+    for table in steps:
+        name = nearest_ancestor(table.name, by_name)
+        if name is None:
+            continue
+        for points in scope.points:
+            for laws in scope.laws:
+                yield partial(check_choices, table, by_name[name], points, laws, scope)
+
+
+def check_choices(
+    table: StepTable, epochs: EpochsTable, points: int, laws: Laws, scope: Scope
+) -> tuple[Finding, ...]:
+    """Choose by every objective; nothing where the tables are too small."""
+    topology = table.topology or scope.topology
+    return regrets(table, epochs.runs, points, laws, scope.restriction, topology)
+
+
+def summarise(findings: Iterable[Finding]) -> Evaluation:
+    """Put findings together with their means by group."""
+    found = tuple(findings)
+    return Evaluation(
+        step_times=tuple(each for each in found if isinstance(each, StepError)),
+        epochs=tuple(each for each in found if isinstance(each, EpochsError)),
+        noise=tuple(each for each in found if isinstance(each, NoiseError)),
+        regrets=tuple(each for each in found if isinstance(each, Regret)),
+        means=tuple(means_of(found)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One finding in the terms that means are made of."""
+
+    table: str
+    series: tuple[Figure, Laws, int]
+    error: float
+    covered: float | None
+    weight: int
+
+
+def means_of(findings: Iterable[Finding]) -> Iterator[GroupMean]:
+    """Yield the mean of every figure over all tables, then over each group."""
+    entries = [entry for finding in findings for entry in entries_of(finding)]
+    # By what was measured, so that a table of seconds does not split the groups of epochs.
+    for series in dict.fromkeys(entry.series for entry in entries):
+        own = [entry for entry in entries if entry.series == series]
+        groups = groups_of([entry.table for entry in own])
+        if len(groups) > 1:
+            groups = {"": tuple(entry.table for entry in own), **groups}
+        for group, members in groups.items():
+            yield mean_of(group, series, [entry for entry in own if entry.table in members])
+
+
+def entries_of(finding: Finding) -> Iterator[Entry]:
+    """Yield what a finding contributes to means."""
+    match finding:
+        case StepError(table=table, laws=laws, points=points):
+            series: tuple[Figure, Laws, int] = ("step_time", laws, points)
+            yield Entry(table, series, finding.error, finding.covered, finding.rest)
+        case EpochsError(table=table, laws=laws, batches=batches):
+            yield Entry(
+                table, ("epochs", laws, batches), finding.error, finding.covered, finding.rest
+            )
+        case NoiseError(table=table):
+            yield Entry(table, ("noise", "measured", 2), finding.error, None, 1)
+            yield Entry(table, ("noise", "paper", 2), finding.root_error, None, 1)
+        case Regret(table=table, laws=laws, points=points, wish=wish):
+            met = 1 - finding.late if "in_time" in wish else None
+            yield Entry(table, (wish, laws, points), finding.regret, met, finding.windows)
+
+
+def mean_of(group: str, series: tuple[Figure, Laws, int], entries: list[Entry]) -> GroupMean:
+    """Return the mean of a group: of errors over tables, of coverage over all predictions."""
+    figure, laws, points = series
+    shares = [(entry.covered, entry.weight) for entry in entries if entry.covered is not None]
+    covered = (
+        float(np.average([share for share, _ in shares], weights=[weight for _, weight in shares]))
+        if shares
+        else None
+    )
+    return GroupMean(
+        group=group,
+        figure=figure,
+        laws=laws,
+        points=points,
+        tables=len({entry.table for entry in entries}),
+        error=float(np.mean([entry.error for entry in entries])),
+        covered=covered,
+    )

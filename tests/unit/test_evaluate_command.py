@@ -1,0 +1,227 @@
+"""``scavenger evaluate``: laws that hold are found to hold, and the rest is left out of the fit."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scavenger.cluster import ClusterConfig
+from scavenger.evaluation.epochs_error import epochs_error, spread_batches
+from scavenger.evaluation.evaluation import Scope, list_checks, summarise
+from scavenger.evaluation.group import groups_of
+from scavenger.evaluation.noise_error import noise_error
+from scavenger.evaluation.regret import WISHES, regrets
+from scavenger.evaluation.restriction import Restriction
+from scavenger.evaluation.step_error import profile, step_error
+from scavenger.indicators import Measurement
+from scavenger.models.epochs import EpochsSeen
+from scavenger.models.parallel import ParallelModel
+from scavenger.tables.epochs_table import EpochsTable
+from scavenger.tables.kinship import nearest_ancestor
+from scavenger.tables.noise_table import NoiseRecord, NoiseTable
+from scavenger.tables.step_table import StepTable
+from scavenger.tables.tables import Tables
+from tests.unit.test_fit_command import csv_of, keys_of, run
+
+LINES = ParallelModel(0.020, 0.001, 0.010, 0.002)
+BATCHES = (32, 64, 128, 256, 512)
+RISING = tuple(EpochsSeen(batch, 10 * (1 + batch / 1000)) for batch in BATCHES)
+WHOLE = Restriction()
+
+
+def table_of(name="job/x", workers=(1, 2, 4, 8), batches=BATCHES, truth=LINES):
+    configs = [ClusterConfig(k, b) for k in workers for b in batches if b >= k]
+    measured = tuple(Measurement(c, truth.step_time(c)) for c in configs)
+    return StepTable(name, "all_reduce", measured, (), len(measured))
+
+
+seconds = st.floats(1e-3, 1.0)
+
+
+@given(st.builds(ParallelModel, seconds, seconds, seconds, seconds))
+def test_exact_lines_are_predicted_exactly_from_six_points(truth):
+    found = step_error(table_of(truth=truth), 6, "paper", WHOLE, "all_reduce")
+    assert found is not None
+    assert found.error == pytest.approx(0, abs=1e-6)
+    assert (found.windows, found.rest, found.covered) == (1, 14, 1.0)
+
+
+@given(st.floats(1, 1e4), st.floats(0.1, 100), st.sampled_from([2, 3]))
+def test_an_exact_rising_arm_is_predicted_exactly(critical, level, batches):
+    runs = tuple(EpochsSeen(batch, level * (1 + batch / critical)) for batch in BATCHES)
+    found = epochs_error(EpochsTable("job", runs), batches, "measured")
+    assert found is not None
+    # Three batches hold a prior against the falling arm, which an exact rise does not need.
+    assert found.error == pytest.approx(0, abs=1e-3)
+    assert found.rest == len(BATCHES) - batches
+
+
+@given(st.sets(st.integers(2, 64), min_size=2, max_size=6), st.integers(2, 5))
+def test_what_was_profiled_is_left_out_of_the_rest(batches, points):
+    table = table_of(workers=(1, 2), batches=tuple(sorted(batches)))
+    found = step_error(table, points, "paper", WHOLE, "all_reduce")
+    profiled = profile(table.measurements, points)
+    rest = len(table.measurements) - len(profiled)
+    assert len(set(profiled)) == len(profiled) == min(points, len(table.measurements))
+    assert (found.rest if found else 0) == rest
+
+
+@given(st.floats(1, 1e5))
+def test_exact_noise_is_predicted_exactly_from_its_ends(scale):
+    records = tuple(
+        NoiseRecord(b, 100.0, 1, 1, 0.5, 100 * (8 + scale) / (b + scale) * b / 8)
+        for b in (8, 16, 64, 256)
+    )
+    found = noise_error(NoiseTable("job", records))
+    assert found is not None
+    assert found.noise_scale == pytest.approx(scale, rel=1e-4)
+    assert found.error == pytest.approx(0, abs=1e-6)
+
+
+def test_nobody_regrets_what_was_chosen_with_exact_laws():
+    found = regrets(table_of(), RISING, 6, "paper", WHOLE, "all_reduce")
+    assert [each.wish for each in found] == list(WISHES)
+    exact = regrets(table_of(), RISING, 6, "measured", WHOLE, "all_reduce")
+    for each in exact:
+        if each.wish in ("fastest", "cheapest", "cheapest_likely_in_time"):
+            assert each.regret == pytest.approx(0, abs=1e-3), each
+        assert each.late == 0
+
+
+@pytest.mark.parametrize(
+    ("restriction", "expected"),
+    [
+        (Restriction(), [20]),
+        (Restriction(2), [15]),
+        (Restriction(2, 4), [10]),
+        (Restriction(batch_ratio=2), [8, 8, 8, 8]),
+        (Restriction(2, batch_ratio=2), [6, 6, 6, 6]),
+        (Restriction(4, batch_ratio=2), []),
+        (Restriction(batch_ratio=1.5), []),
+    ],
+)
+def test_a_restriction_leaves_windows(restriction, expected):
+    windows = restriction.windows(table_of().measurements)
+    assert [len(window) for window in windows] == expected
+
+
+def test_tables_without_four_corners_can_be_left_out():
+    diagonal = tuple(m for m in table_of().measurements if m.config.local_batch == 32)
+    assert Restriction().windows(diagonal) == (diagonal,)
+    assert Restriction(needs_corners=True).windows(diagonal) == ()
+    assert len(Restriction(needs_corners=True).windows(table_of().measurements)) == 1
+
+
+def test_of_three_batches_the_middle_one_is_nearest_in_proportion():
+    assert [run.global_batch for run in spread_batches(RISING, 3)] == [32, 128, 512]
+    # Two are equally near: the smaller one.
+    assert [run.global_batch for run in spread_batches(RISING[:4], 3)] == [32, 64, 256]
+
+
+@pytest.mark.parametrize(
+    ("names", "groups"),
+    [
+        (["a"], ["a"]),
+        (
+            ["p/x/spread", "p/y/spread", "p/x/packed", "p/y/packed"],
+            ["p", "p/*/packed", "p/*/spread"],
+        ),
+        (["z/a/0.4", "z/b/0.4", "z/a/0.5", "z/b/0.5"], ["z"]),
+        (["p/x/spread", "p/y/spread"], ["p"]),
+        (["a/x", "b/x"], ["a", "b"]),
+    ],
+)
+def test_tables_are_grouped_by_their_names(names, groups):
+    assert list(groups_of(names)) == groups
+
+
+def test_epochs_belong_to_the_tables_below_them():
+    assert nearest_ancestor("p/bert/T4", ["p", "p/bert", "p/be", "q"]) == "p/bert"
+    assert nearest_ancestor("p/bert", ["p/bert/T4"]) is None
+
+
+def test_means_count_each_table_once():
+    tables = Tables(
+        steps=(table_of("a/x"), table_of("b/x", workers=(1, 2))),
+        epochs=(EpochsTable("a", RISING),),
+    )
+    scope = Scope(points=(4,), laws=("paper",))
+    evaluation = summarise(f for check in list_checks(tables, scope) for f in check())
+    means = {(m.figure, m.group): m for m in evaluation.means}
+    errors = [each.error for each in evaluation.step_times]
+    assert means["step_time", ""].error == pytest.approx(sum(errors) / 2)
+    assert means["step_time", ""].tables == 2
+    assert means["step_time", "b"].error == pytest.approx(errors[1])
+    assert means["knee", "a"].tables == 1
+    assert all(m.covered is None for m in evaluation.means if m.figure == "epochs")
+
+
+@pytest.fixture
+def files(tmp_path):
+    steps, epochs = tmp_path / "steps.csv", tmp_path / "epochs.csv"
+    steps.write_text(csv_of(table_of("job/x")))
+    rows = "".join(f"job,{run.global_batch},{run.epochs!r}\n" for run in RISING)
+    epochs.write_text(f"table,global_batch,epochs\n{rows}")
+    return steps, epochs
+
+
+def test_the_command_shows_every_check_and_its_mean(files):
+    code, data, chatter = run("evaluate", *files, "--points", "4,6", "--laws", "paper")
+    assert (code, chatter) == (0, "")
+    for word in ("Seconds per iteration", "Epochs to target", "Regret of choices", "Means over"):
+        assert word in data
+    assert "job/x" in data
+
+
+def test_the_json_of_an_evaluation_keeps_its_shape(files):
+    code, data, _ = run("evaluate", *files, "--points", "4", "--json")
+    document = json.loads(data)
+    both = ("table", "laws", "error", "covered", "rest")
+    assert code == 0
+    assert keys_of(document) == {
+        "version": None,
+        "step_times": [dict.fromkeys((*both, "points", "windows"))],
+        "epochs": [dict.fromkeys((*both, "batches"))],
+        "noise": None,
+        "regrets": [
+            dict.fromkeys(("table", "laws", "points", "wish", "windows", "regret", "late"))
+        ],
+        "means": [
+            dict.fromkeys(("group", "figure", "laws", "points", "tables", "error", "covered"))
+        ],
+    }
+    assert {each["laws"] for each in document["step_times"]} == {"measured", "paper"}
+
+
+def test_only_the_named_tables_are_checked_and_their_epochs(files, tmp_path):
+    other = tmp_path / "other.csv"
+    other.write_text(csv_of(table_of("other/y")))
+    _, data, _ = run("evaluate", *files, other, "--table", "job/*", "--points", "4", "--json")
+    document = json.loads(data)
+    assert {each["table"] for each in document["step_times"]} == {"job/x"}
+    assert document["regrets"]
+    assert document["epochs"]
+    assert run("evaluate", *files, "--table", "nothing")[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--points", "1"), "must be from 2 to 64"),
+        (("--points", "few"), "no list of whole numbers"),
+        (("--batch-ratio", "1"), "must be above 1"),
+        (("--batch-ratio", "nan"), "must be above 1"),
+        (("--workers", "8..2"), "write the low end first"),
+    ],
+)
+def test_a_wrong_option_of_an_evaluation_is_told(files, arguments, said):
+    code, _, chatter = run("evaluate", *files, *arguments)
+    assert code == 2
+    assert said in " ".join(chatter.replace("│", " ").split())
+
+
+def test_nothing_to_check_is_said(files):
+    code, _, chatter = run("evaluate", files[0], "--points", "40", "--laws", "paper")
+    assert code == 0
+    assert "no table has more rows than points" in chatter
