@@ -120,20 +120,24 @@ class ConfigSpace:
         kinds: set[str] = set()
         for machine in self.machine_types or (None,):
             name = "" if machine is None else machine.name
-            if name not in kinds:
-                of_kind = self._corners_on(machine)
+            if name not in kinds and (of_kind := self._corners_on(machine)):
                 corners += of_kind[::2] if kinds else of_kind
                 kinds.add(name)
         return tuple(dict.fromkeys(corners))
 
     def _corners_on(self, machine: MachineType | None) -> list[ClusterConfig]:
-        fewest, most = self.workers[0], self.workers[-1]
-        corners = []
-        for workers, pick in ((fewest, min), (fewest, max), (most, max), (most, min)):
-            fitting = [b for b in self.global_batches if self._fits(workers, b, machine)]
-            if fitting:
-                corners.append(configure(workers, pick(fitting), machine))
-        return corners
+        fewest = next((k for k in self.workers if self._batches_of(k, machine)), None)
+        if fewest is None:
+            return []
+        most = next(k for k in reversed(self.workers) if self._batches_of(k, machine))
+        return [
+            configure(workers, pick(self._batches_of(workers, machine)), machine)
+            for workers, pick in ((fewest, min), (fewest, max), (most, max), (most, min))
+        ]
+
+    def _batches_of(self, workers: int, machine: MachineType | None) -> list[int]:
+        """Return the batches that fit; none where workers are too few for memory or too many."""
+        return [b for b in self.global_batches if self._fits(workers, b, machine)]
 
     def _fits(self, workers: int, global_batch: int, machine: MachineType | None) -> bool:
         if global_batch < workers:

@@ -85,17 +85,22 @@ class MemoryModel:
         >>> MemoryModel(2.0, 0.125).largest_batch(MachineType("e2-standard-4", 4, 16))
         112.0
         """
-        left = machine.memory_gib / machine.workers - self.fixed_gib
-        if left < 0:
+        if not self.fits(0, machine):
             return 0.0
-        return float(left // self.gib_per_sample) if self.gib_per_sample else math.inf
+        left = machine.memory_gib / machine.workers - self.fixed_gib
+        most = left / self.gib_per_sample if self.gib_per_sample else math.inf
+        if math.isinf(most):
+            return math.inf
+        near = float(round(most))
+        # Rounding puts the quotient on either side of a batch that fits exactly.
+        return next(b for b in (near + 1, near, near - 1, 0.0) if self.fits(b, machine))
 
 
 def fit_memory(peaks: Sequence[tuple[float, float]]) -> MemoryModel:
     """Fit peak memory to (local batch in samples, GiB) pairs, both coefficients >= 0.
 
-    One pair says only that memory is at most proportional, which never promises too much room
-    to smaller batches; between two or more the line is drawn.
+    Of one batch all its memory is held to grow with it, which never promises too much room to
+    larger ones; through two or more a line is drawn.
 
     Raises:
         ValueError: No pair, or a peak that is not finite and positive.
@@ -105,10 +110,12 @@ def fit_memory(peaks: Sequence[tuple[float, float]]) -> MemoryModel:
     """
     if not peaks:
         raise ValueError("no peak to fit: measure the memory of one batch")
-    if not all(math.isfinite(gib) and gib > 0 for _, gib in peaks):
-        raise ValueError(f"peaks must be finite and positive, got {list(peaks)}")
+    if not all(batch > 0 and math.isfinite(gib) and gib > 0 for batch, gib in peaks):
+        raise ValueError(f"batches and peaks must be finite and positive, got {list(peaks)}")
     (small, low), (large, high) = min(peaks), max(peaks)
-    slope = max((high - low) / (large - small), 0.0) if large > small else 0.0
+    if large == small:
+        return MemoryModel(0.0, high / large)
+    slope = max((high - low) / (large - small), 0.0)
     # The dearest peak decides the height: a line through the mean would promise room that is not.
     fixed = max(max(gib - slope * batch for batch, gib in peaks), 0.0)
     return MemoryModel(fixed, slope)

@@ -14,7 +14,7 @@ import numpy as np
 
 from scavenger.errors import NothingFeasible
 from scavenger.forecast import Forecast
-from scavenger.grid import Indices
+from scavenger.grid import Floats, Indices
 from scavenger.models.uncertainty import TENTH
 from scavenger.tradeoff import Basis, TradeoffCurve, TradeoffPoint, front_rows, frontier
 
@@ -22,6 +22,8 @@ from scavenger.tradeoff import Basis, TradeoffCurve, TradeoffPoint, front_rows, 
 SHALLOWEST = 1e-9
 # A limit counts as met when it is met this surely: an error of 5 % flips what lies at the border.
 SURE = 0.9
+# A probability and its quantile differ in their last digits.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +106,13 @@ class Weighted:
         return Choice(best, f"least weighted burden ({weights}): {against_fastest(best, fast)}")
 
     def burden(self, point: TradeoffPoint) -> float:
-        """Logarithm of the weighted product; a cost of zero weighs nothing."""
-        time, cost = (math.log(value) if value > 0 else 0.0 for value in (point.time, point.cost))
-        return self.time_weight * time + (1 - self.time_weight) * cost
+        """Logarithm of the weighted product; nothing beats what costs nothing."""
+        factors = ((self.time_weight, point.time), (1 - self.time_weight, point.cost))
+        return sum(
+            weight * (math.log(value) if value > 0 else -math.inf)
+            for weight, value in factors
+            if weight > 0
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,16 +222,25 @@ class Within:
         if forecast.model.epochs_at_reference is None:
             feasible = np.arange(len(forecast))
         else:
-            margin = np.exp(TENTH * forecast.deviation)
-            meets = np.ones(len(forecast), dtype=bool)
-            if self.max_cost is not None:
-                meets &= forecast.cost * margin <= self.max_cost
-            if self.max_time is not None:
-                meets &= forecast.time * margin <= self.max_time
-            feasible = np.flatnonzero(meets)
+            sureness = self._sureness(forecast)
+            # Where nothing is sure enough, the surest are what is chosen from.
+            enough = min(TENTH, float(sureness.max()))
+            feasible = np.flatnonzero(sureness >= enough - ROUNDING)
         every = front_rows(forecast.time, forecast.cost)
         among = feasible[front_rows(forecast.time[feasible], forecast.cost[feasible])]
         return np.unique(np.concatenate([[0], every, among]))
+
+    def _sureness(self, forecast: Forecast) -> Floats:
+        """Standard deviations by which each row stays below the tighter limit."""
+        limits = ((forecast.cost, self.max_cost), (forecast.time, self.max_time))
+        sureness = np.full(len(forecast), np.inf)
+        for values, limit in limits:
+            if limit is not None:
+                with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+                    apart = (math.log(limit) - np.log(values)) / forecast.deviation
+                # What is known to take exactly the limit meets it.
+                sureness = np.minimum(sureness, np.where(np.isnan(apart), np.inf, apart))
+        return sureness
 
     def _surest(self, curve: TradeoffCurve) -> Choice:
         surest = max(curve.points, key=lambda p: (self.chance(p), -p.time, -p.cost))
@@ -256,7 +271,7 @@ def chance_below(median: float, deviation: float, limit: float) -> float:
         return 1.0
     if deviation == 0:
         return 1.0 if median <= limit else 0.0
-    return NormalDist().cdf(math.log(limit / median) / deviation)
+    return NormalDist().cdf((math.log(limit) - math.log(median)) / deviation)
 
 
 def find_knee(points: Sequence[TradeoffPoint]) -> Choice:
@@ -281,9 +296,11 @@ def resample(choice: Choice, curve: TradeoffCurve) -> Choice:
     """Add how often the same knee is found in other worlds, and which one is found instead."""
     if not curve.redraws:
         return choice
-    factors = np.array([curve.redraws[point.config].factors for point in curve.points])
-    times = np.array([point.time for point in curve.points])
-    costs = np.array([point.cost for point in curve.points])
+    # In the order in which objectives break ties, or one of two equal points counts for the other.
+    points = sorted(curve.points, key=lambda point: point.config)
+    factors = np.array([curve.redraws[point.config].factors for point in points])
+    times = np.array([point.time for point in points])
+    costs = np.array([point.cost for point in points])
     found: Counter[int] = Counter()
     for world in factors.T:
         rows = front_rows(times * world, costs * world).tolist()
@@ -291,14 +308,14 @@ def resample(choice: Choice, curve: TradeoffCurve) -> Choice:
             row: replace(
                 point, time=point.time * float(world[row]), cost=point.cost * float(world[row])
             )
-            for row, point in ((row, curve.points[row]) for row in rows)
+            for row, point in ((row, points[row]) for row in rows)
         }
         knee = find_knee([moved[row] for row in rows]).point
         found[next(row for row in rows if moved[row] is knee)] += 1
-    own = curve.points.index(choice.point)
+    own = points.index(choice.point)
     support = found[own] / factors.shape[1]
     others = [(row, count) for row, count in found.most_common() if row != own]
-    runner_up = curve.points[others[0][0]] if others else None
+    runner_up = points[others[0][0]] if others else None
     second = f", {runner_up.config} in {others[0][1] / factors.shape[1]:.0%}" if runner_up else ""
     why = f"{choice.why}; so in {support:.0%} of what the measurements allow{second}"
     return replace(choice, why=why, support=support, runner_up=runner_up)

@@ -135,7 +135,7 @@ class PriceModel:
 
     def costs(self, grid: Grid, seconds: Floats) -> Floats:
         """Dollars of each configuration for seconds by the clock, C = T K p (Eq. 5)."""
-        billed = np.ceil(seconds / self.quantum) * self.quantum if self.quantum else seconds
+        billed = seconds + np.mod(-seconds, self.quantum) if self.quantum else seconds
         return np.asarray(self.per_hour(grid) * billed / 3600)
 
 

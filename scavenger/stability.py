@@ -126,7 +126,7 @@ def judge_drift(columns: StepColumns, global_batch: int, planned_noise_scale: fl
         missing = FEWEST_DRIFT_ROWS - len(rows)
         return Drift(False, None, None, f"{missing} more noise rows are needed to see a drift")
     found = scale_with_error(rows, global_batch)
-    if found is None or not planned_noise_scale:
+    if found is None:
         return Drift(False, None, None, f"noise hides the gradient in {len(rows)} rows")
     scale, error = found
     low, high = max(scale - 2 * error, 0.0), scale + 2 * error

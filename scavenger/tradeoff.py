@@ -79,7 +79,7 @@ class Redraw:
     @property
     def factors(self) -> Floats:
         """Factor on its time and cost in each world."""
-        return np.array(self.steps) * np.array(self.epochs)
+        return np.asarray(np.array(self.steps) * np.array(self.epochs))
 
 
 @dataclass(frozen=True, slots=True)

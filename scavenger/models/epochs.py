@@ -58,6 +58,12 @@ class Kappa:
     value: float = 1.0
     deviation: float = KAPPA_DEVIATION
 
+    def __post_init__(self) -> None:
+        for name in ("value", "deviation"):
+            figure = getattr(self, name)
+            if not (math.isfinite(figure) and figure > 0):
+                raise ValueError(f"{name} must be finite and positive, got {figure}")
+
 
 def fit_statistical(
     observations: Sequence[Observation],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from scavenger.cluster import ClusterConfig
 from scavenger.grid import Floats
 from scavenger.models.uncertainty import REPEATS
 from scavenger.tradeoff import TradeoffCurve
+
+NEXT_TO_NOTHING = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +70,24 @@ def best_probe(
 
 
 def weigh(time: float, cost: float, time_weight: float) -> float:
-    """Logarithm of the weighted product; what is 0 weighs nothing."""
-    logs = [np.log(value) if value > 0 else 0.0 for value in (time, cost)]
-    return float(time_weight * logs[0] + (1 - time_weight) * logs[1])
+    """Logarithm of the weighted product; what is 0 is next to nothing, but has a logarithm."""
+    logs = [math.log(max(value, NEXT_TO_NOTHING)) for value in (time, cost)]
+    return time_weight * logs[0] + (1 - time_weight) * logs[1]
 
 
 def expected_burden(burdens: Floats, likelihood: Floats) -> float:
-    """Mean burden over worlds, when in each the best choice by what it shows is taken.
+    """Mean burden over worlds, when the best choice by what a probe shows is taken.
+
+    What one world shows, another may show too. Every world shows something, so knowing it never
+    makes the mean worse than one choice for all.
 
     Args:
         burdens: One row per configuration, one column per world.
-        likelihood: How well each world (column) explains what each world (row) shows.
+        likelihood: How likely each world (row) shows what each world (column) shows, up to a
+            factor.
     """
-    weights = likelihood / likelihood.sum(axis=1, keepdims=True)
-    chosen = (burdens @ weights.T).argmin(axis=0)
-    return float(burdens[chosen, np.arange(burdens.shape[1])].mean())
+    chances = likelihood / likelihood.sum(axis=1, keepdims=True)
+    return float((burdens @ chances).min(axis=0).mean())
 
 
 def unseen(

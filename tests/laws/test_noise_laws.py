@@ -2,11 +2,13 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
 from scavenger.noise import (
+    ShardNorms,
+    SmoothedNoise,
     corrected_noise,
     estimate_noise,
     noise,
@@ -15,6 +17,8 @@ from scavenger.noise import (
     normalized_noise,
 )
 from scavenger.protocol import StepColumns
+
+unhurried = settings(deadline=None, max_examples=50)
 
 configs = st.builds(
     lambda workers, local: ClusterConfig(workers, workers * local),
@@ -142,3 +146,53 @@ def test_the_pieces_are_unbiased(shards, local_batch):
     assert estimate.gradient_norm_sq == pytest.approx(0.39, rel=0.05)
     assert estimate.gradient_variance == pytest.approx(5.0, rel=0.05)
     assert estimate.noise_scale == pytest.approx(5 / 0.39, rel=0.08)
+
+
+decays = st.just(0.0) | st.floats(0, 0.999)
+
+
+@unhurried
+@given(decays, st.integers(1, 40), st.integers(2, 64), st.floats(1e-3, 1e6), st.floats(1, 50))
+def test_constant_rows_are_their_own_average_from_the_first_one_on(decay, rows, shards, mean, more):
+    row = ShardNorms(shards, mean * more, mean)
+    smoothed = SmoothedNoise(decay)
+    for _ in range(rows):
+        smoothed = smoothed.with_row(row, 64)
+        assert smoothed.gradient_norm_sq / smoothed.weight == pytest.approx(row.gradient_norm_sq)
+        assert smoothed.gradient_variance / smoothed.weight == pytest.approx(
+            row.gradient_variance(64)
+        )
+    assert smoothed.rows == rows
+    assert 0 < smoothed.weight <= 1 + 1e-12
+
+
+@unhurried
+@given(st.lists(st.tuples(st.floats(1, 10), st.floats(1, 10)), min_size=1, max_size=30))
+def test_what_forgets_nothing_is_the_plain_mean_and_what_forgets_all_the_newest(norms):
+    rows = [ShardNorms(4, local + mean, mean) for local, mean in norms]
+    slow, fast = SmoothedNoise(1 - 1e-7), SmoothedNoise(0.0)
+    for row in rows:
+        slow, fast = slow.with_row(row, 64), fast.with_row(row, 64)
+    pooled = estimate_noise(columns([(4, row.local_norm_sq, row.mean_norm_sq) for row in rows]), 64)
+    near = {"rel": 1e-4, "abs": 1e-4}
+    assert slow.gradient_norm_sq / slow.weight == pytest.approx(pooled.gradient_norm_sq, **near)
+    assert slow.gradient_variance / slow.weight == pytest.approx(pooled.gradient_variance, **near)
+    assert fast.noise_scale == noise_scale(rows[-1].local_norm_sq, rows[-1].mean_norm_sq, 4, 64)
+
+
+@unhurried
+@given(configs, configs, st.floats(0.1, 1e4), st.floats(1e-3, 1e3))
+def test_rows_of_different_configurations_average_to_the_scale_they_share(one, other, scale, mean):
+    smoothed = SmoothedNoise(0.9)
+    for config in (one, other, other, one):
+        gradient = mean * config.global_batch / (config.global_batch + scale)
+        row = ShardNorms(config.workers, noise_at(scale, config) * gradient, gradient)
+        smoothed = smoothed.with_row(row, config.global_batch)
+    largest = max(one.global_batch, other.global_batch)
+    assert smoothed.noise_scale == pytest.approx(scale, rel=1e-6, abs=1e-9 * largest)
+
+
+def test_before_the_first_row_there_is_no_scale():
+    assert SmoothedNoise().noise_scale is None
+    with pytest.raises(ValueError, match="below 1"):
+        SmoothedNoise(1.0)

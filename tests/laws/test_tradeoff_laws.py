@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
@@ -9,11 +9,17 @@ from scavenger.indicators import Observation, ScalingIndicators
 from scavenger.models.parallel import ParallelModel
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import StatisticalModel
-from scavenger.objective import Cheapest, Fastest, Knee, Within
+from scavenger.objective import Cheapest, Fastest, Knee, Weighted, Within
 from scavenger.pricing import on_demand
-from scavenger.tradeoff import TradeoffCurve, TradeoffPoint, trace_curve
+from scavenger.tradeoff import Redraw, TradeoffCurve, TradeoffPoint, trace_curve
 
-OBJECTIVES = (Fastest(), Cheapest(), Knee(), Within(Knee(), max_cost=1e12, max_time=1e12))
+OBJECTIVES = (
+    Fastest(),
+    Cheapest(),
+    Weighted(0.4),
+    Knee(),
+    Within(Knee(), max_cost=1e12, max_time=1e12),
+)
 # kneed is imported by the first example that needs it, which takes longer than a deadline.
 unhurried = settings(deadline=None)
 
@@ -70,6 +76,70 @@ def test_the_order_of_points_changes_no_choice(curve, shuffle):
     shuffled = TradeoffCurve(tuple(points), "total")
     for objective in OBJECTIVES:
         assert objective.choose(shuffled) == objective.choose(curve)
+
+
+factors = st.lists(st.sampled_from((0.5, 0.8, 1.0, 1.3)), min_size=5, max_size=5).map(tuple)
+
+
+@st.composite
+def uncertain_curves(draw):
+    """A curve in five other worlds."""
+    curve = draw(curves)
+    redraws = {p.config: Redraw(draw(factors), draw(factors)) for p in curve.points}
+    return TradeoffCurve(curve.points, "total", redraws)
+
+
+@settings(deadline=None, max_examples=40)
+@given(uncertain_curves(), st.integers(0, 24), st.floats(0.01, 10), st.floats(0, 10))
+def test_a_point_dominated_in_every_world_changes_no_support(curve, row, slower, dearer):
+    assume(len(curve.points) > 1)
+    better = curve.points[row % len(curve.points)]
+    # A multiple would be rounded to the same for figures next to 0.
+    worse = point(
+        len(curve.points) + 1, better.time * (1 + slower) + 1, better.cost * (1 + dearer) + 1
+    )
+    redraws = {**curve.redraws, worse.config: curve.redraws[better.config]}
+    larger = TradeoffCurve((worse, *curve.points), "total", redraws)
+    for objective in OBJECTIVES:
+        one, other = objective.choose(curve), objective.choose(larger)
+        assert (other.point, other.support, other.runner_up, other.other_knees) == (
+            one.point,
+            one.support,
+            one.runner_up,
+            one.other_knees,
+        )
+
+
+@settings(deadline=None, max_examples=40)
+@given(uncertain_curves(), st.randoms(use_true_random=False))
+def test_the_order_of_points_changes_no_support(curve, shuffle):
+    points = list(curve.points)
+    shuffle.shuffle(points)
+    shuffled = TradeoffCurve(tuple(points), "total", curve.redraws)
+    one, other = Knee().choose(curve), Knee().choose(shuffled)
+    assert (other.point, other.support) == (one.point, one.support)
+    assert other.support is None or 0 <= other.support <= 1
+
+
+@settings(deadline=None, max_examples=40)
+@given(curves, st.sampled_from((0.125, 64.0)), st.sampled_from((0.25, 1024.0)))
+def test_the_units_of_the_figures_change_no_choice(curve, of_time, of_money):
+    assume(all(value == 0 or value > 1e-9 for p in curve.points for value in (p.time, p.cost)))
+    scaled = TradeoffCurve(
+        tuple(
+            point(p.config.global_batch, p.time * of_time, p.cost * of_money) for p in curve.points
+        ),
+        "total",
+    )
+    for objective in OBJECTIVES[:-1]:
+        one, other = objective.choose(curve), objective.choose(scaled)
+        assert other.point.config == one.point.config
+
+
+@given(curves)
+def test_all_weight_on_one_figure_is_the_objective_of_that_figure(curve):
+    assert Weighted(1.0).choose(curve).point == Fastest().choose(curve).point
+    assert Weighted(0.0).choose(curve).point == Cheapest().choose(curve).point
 
 
 seconds = st.floats(0, 1e3)

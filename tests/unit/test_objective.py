@@ -1,12 +1,23 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
 from scavenger.grid import grid_of
-from scavenger.objective import Cheapest, Fastest, Knee, Within, duration, kneedle
+from scavenger.objective import (
+    Cheapest,
+    Fastest,
+    Knee,
+    Weighted,
+    Within,
+    chance_below,
+    duration,
+    kneedle,
+)
 from scavenger.pricing import on_demand
-from scavenger.tradeoff import TradeoffCurve, TradeoffPoint
+from scavenger.tradeoff import Redraw, TradeoffCurve, TradeoffPoint
 
 
 def curve(*figures: tuple[float, float], basis="total") -> TradeoffCurve:
@@ -124,3 +135,79 @@ def test_durations_are_written_for_people(seconds, text):
 def test_cost_is_workers_times_hours_times_price():
     grid = grid_of([ClusterConfig(4, 64)])
     assert on_demand(0.5).costs(grid, np.array([1800.0])) == 1.0
+
+
+def unsure(*figures: tuple[float, float, float]) -> TradeoffCurve:
+    certain = curve(*((time, cost) for time, cost, _ in figures))
+    points = zip(certain.points, figures, strict=True)
+    return replace(certain, points=tuple(replace(p, deviation=f[2]) for p, f in points))
+
+
+def test_a_limit_keeps_a_margin_for_what_is_uncertain():
+    near = unsure((100, 9.9, 0.1), (200, 8.0, 0.1), (300, 7.0, 0.1))
+    choice = Within(Fastest(), max_cost=10).choose(near)
+    assert choice.point.config == ClusterConfig(2, 64)
+    assert choice.why.endswith(
+        "2 of 3 configurations meet the limits; K=1 B=64 would be better but meets them only "
+        "with 54%"
+    )
+
+
+def test_where_nothing_is_sure_enough_the_surest_is_taken_though_another_dominates_it():
+    near = unsure((100, 9.0, 0.2), (101, 9.1, 0.09))
+    choice = Within(Fastest(), max_cost=10).choose(near)
+    assert choice.point.config == ClusterConfig(2, 64)
+    assert choice.why.startswith("the surest to meet the limits, though only with 85%")
+
+
+@pytest.mark.parametrize(
+    ("median", "deviation", "limit", "chance"),
+    [
+        (8, 0, 8, 1.0),
+        (8, 0, 7.9, 0.0),
+        (8, 0.1, 8, 0.5),
+        (8, 0.1, 8 * 1.1367, 0.9),
+        (0, 0.1, 1, 1.0),
+        (1e300, 0.1, 1e-300, 0.0),
+        (1e-300, 0.1, 1e300, 1.0),
+    ],
+)
+def test_a_chance_follows_from_median_and_deviation(median, deviation, limit, chance):
+    assert chance_below(median, deviation, limit) == pytest.approx(chance, abs=1e-4)
+
+
+def test_what_costs_nothing_beats_what_costs_less_than_a_dollar():
+    mixed = curve((100, 0.0), (99.9, 0.5))
+    for weight in (0.0, 0.5, 0.9):
+        assert Weighted(weight).choose(mixed).point.config == ClusterConfig(1, 64)
+    assert Weighted(1.0).choose(mixed).point.config == ClusterConfig(2, 64)
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
+def test_a_weight_is_a_share(weight):
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        Weighted(weight)
+
+
+def test_equal_points_do_not_take_each_others_support():
+    listed = ("us-west", "us-east")
+    points = tuple(
+        TradeoffPoint(ClusterConfig(1, 64, 1, kind), None, 1, 1, 0, 1, None, 5.0, 5.0)
+        for kind in listed
+    )
+    redraws = {p.config: Redraw((0.9, 1.1), (1.0, 1.0)) for p in points}
+    choice = Knee().choose(TradeoffCurve(points, "total", redraws))
+    assert (choice.point.config.machine_type, choice.support) == ("us-east", 1.0)
+    assert choice.runner_up is None
+
+
+def test_a_knee_says_how_sure_it_is_and_which_one_it_might_be():
+    redraws = {p.config: Redraw((1.0,) * 4, (1.0,) * 4) for p in BENT.points}
+    # In one of four worlds the second point is so much dearer that it is no bend any more.
+    redraws[ClusterConfig(2, 64)] = Redraw((1.0, 1.0, 1.0, 40.0), (1.0,) * 4)
+    redraws[ClusterConfig(3, 64)] = Redraw((1.0, 1.0, 1.0, 30.0), (1.0,) * 4)
+    choice = Knee().choose(replace(BENT, redraws=redraws))
+    assert choice.point.config == ClusterConfig(3, 64)
+    assert choice.support == 0.75
+    assert choice.runner_up.config in {ClusterConfig(1, 64), ClusterConfig(4, 64)}
+    assert "so in 75% of what the measurements allow" in choice.why

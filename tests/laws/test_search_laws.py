@@ -1,0 +1,390 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from scavenger.cluster import ClusterConfig, ConfigSpace
+from scavenger.decision import MOST_EXTRA_PROBES, Probe, Run, Situation, decide
+from scavenger.grid import lay_out
+from scavenger.indicators import Observation, ScalingIndicators
+from scavenger.machine import MachineType, MemoryModel
+from scavenger.models.fitting import fit_performance
+from scavenger.models.parallel import ParallelModel, Slowness
+from scavenger.models.performance import PerformanceModel
+from scavenger.models.statistical import StatisticalModel
+from scavenger.models.uncertainty import Uncertainty
+from scavenger.noise import noise_at
+from scavenger.objective import Cheapest, Fastest, Knee, Weighted, Within
+from scavenger.pricing import Interruptions, PerMachine, PriceModel, on_demand
+from scavenger.prior import StoredModel
+from scavenger.search.design import corners, spread_out
+from scavenger.search.value_of_information import best_probe
+from scavenger.tradeoff import Redraw, TradeoffCurve, TradeoffPoint, draw_curve, forecast_space
+
+unhurried = settings(deadline=None, max_examples=50)
+
+SPACE = ConfigSpace((1, 2, 4, 8), (32, 64, 128, 256))
+TYPED = ConfigSpace(
+    (2, 4, 8),
+    (32, 64, 256),
+    (
+        MachineType("old", 4, 16.0, 2, "here"),
+        MachineType("new", 8, 32.0),
+        MachineType("big", 8, 64),
+    ),
+    MemoryModel(1.0, 0.2),
+)
+SPACES = st.sampled_from((SPACE, TYPED, ConfigSpace((1, 16, 64), (8, 16, 32))))
+OBJECTIVES = st.sampled_from((Fastest(), Cheapest(), Knee(), Weighted(0.7)))
+
+truths = st.builds(
+    ParallelModel,
+    st.floats(0.2, 2),
+    st.floats(0.005, 0.05),
+    st.floats(0.1, 1),
+    st.floats(0.02, 0.2),
+    growth=st.sampled_from(("linear", "log")),
+    overlap=st.sampled_from((1.0, 2.0)),
+    slowness=st.just({"new": Slowness(0.5, 0.8)}),
+)
+
+
+def observe(config: ClusterConfig, truth: ParallelModel, scale: float = 120.0) -> Observation:
+    compute, total = truth.compute_time(config), truth.step_time(config)
+    noise = noise_at(scale, config) if config.workers > 1 else None
+    indicators = ScalingIndicators(noise, scale, compute, max(total - compute, 0.0))
+    return Observation(config, indicators, 20)
+
+
+def situation(space: ConfigSpace, objective=Knee(), **change) -> Situation:  # noqa: B008
+    fresh = Situation(
+        space=space,
+        strategy_name="auto",
+        objective=objective,
+        observations=(),
+        stored=None,
+        dataset_size=50_000,
+        reference_batch=64,
+        epochs_at_reference=30.0,
+        price=PriceModel(PerMachine(0.3, {"old@here": 0.1, "new": 0.25})),
+    )
+    return replace(fresh, **change)
+
+
+def search(start: Situation, truth: ParallelModel) -> tuple[list[ClusterConfig], Run]:
+    """Follow a search to its end: what it profiled, and what it chose."""
+    made: list[ClusterConfig] = []
+    while isinstance(decision := decide(start), Probe):
+        assert decision.config in start.space
+        assert decision.config not in made
+        assert decision.why
+        made.append(decision.config)
+        assert len(made) <= len(list(start.space))
+        seen = (*start.observations, observe(decision.config, truth))
+        start = replace(start, observations=seen)
+    return made, decision
+
+
+@settings(max_examples=5, deadline=None)
+@given(SPACES, truths, OBJECTIVES, st.sampled_from((None, 30.0)), st.sampled_from((500, 10**7)))
+def test_an_automatic_search_ends_and_each_probe_is_new(space, truth, objective, epochs, size):
+    start = situation(space, objective, epochs_at_reference=epochs, dataset_size=size)
+    made, run = search(start, truth)
+    assert made[: len(space.corners())] == list(space.corners())
+    assert len(made) <= len(space.corners()) + MOST_EXTRA_PROBES
+    assert run.config in space
+    assert run.searched
+
+
+@settings(max_examples=5, deadline=None)
+@given(truths, st.sampled_from(("partial", "none", "universal", "auto")), OBJECTIVES)
+def test_every_strategy_ends_in_a_run(truth, name, objective):
+    _, run = search(situation(SPACE, objective, strategy_name=name), truth)
+    assert run.config in SPACE
+    assert run.choice == objective.choose(run.curve)
+
+
+@settings(max_examples=5, deadline=None)
+@given(truths, OBJECTIVES, st.sampled_from(("partial", "none", "universal", "auto")))
+def test_every_strategy_ends_with_the_models_of_other_jobs_too(truth, objective, name):
+    kin = stored(truth, SPACE, "kin")
+    start = situation(SPACE, objective, strategy_name=name, others=(kin,))
+    made, run = search(start, truth)
+    assert run.config in SPACE
+    assert len(made) <= len(SPACE.corners()) + MOST_EXTRA_PROBES
+
+
+def stored(truth: ParallelModel, space: ConfigSpace, name: str) -> StoredModel:
+    seen = tuple(observe(config, truth) for config in space.corners())
+    return StoredModel(name, fit_performance(seen, 50_000, 64, None), seen, {}, 1)
+
+
+@settings(max_examples=5, deadline=None)
+@given(truths, OBJECTIVES)
+def test_a_full_search_reproduces_the_truth(truth, objective):
+    small = ConfigSpace((1, 2, 8), (32, 64, 256))
+    made, run = search(situation(small, objective, strategy_name="full"), truth)
+    assert made == list(small)
+    known = PerformanceModel(truth, StatisticalModel(120.0, 120.0), 50_000, 64, 30.0)
+    price = situation(small).price
+    true = draw_curve(forecast_space(small, known, price, ()))
+    for ours, theirs in zip(run.curve.points, true.points, strict=True):
+        assert (ours.time, ours.cost) == (pytest.approx(theirs.time), pytest.approx(theirs.cost))
+    assert_as_good(run.choice.point, objective.choose(true).point)
+
+
+@settings(max_examples=5, deadline=None)
+@given(truths, OBJECTIVES)
+def test_where_the_laws_are_exact_a_partial_search_is_as_good_as_a_full_one(truth, objective):
+    lines = replace(truth, growth="linear", overlap=1.0, slowness={})
+    space = ConfigSpace((2, 4, 8), (32, 64, 256))
+    start = situation(space, objective)
+    partial, full = (search(replace(start, strategy_name=n), lines)[1] for n in ("partial", "full"))
+    for ours, theirs in zip(partial.curve.points, full.curve.points, strict=True):
+        assert (ours.time, ours.cost) == (pytest.approx(theirs.time), pytest.approx(theirs.cost))
+    assert_as_good(partial.choice.point, full.choice.point)
+
+
+def assert_as_good(ours: TradeoffPoint, theirs: TradeoffPoint) -> None:
+    """The same point, or one that only rounding tells from it."""
+    assert ours.config == theirs.config or (ours.time, ours.cost) == (
+        pytest.approx(theirs.time, rel=1e-6),
+        pytest.approx(theirs.cost, rel=1e-6),
+    )
+
+
+jitters = st.lists(st.floats(0.9, 1.1), min_size=7, max_size=7)
+
+
+def jittered(truth: ParallelModel, jitter: list[float]) -> tuple[Observation, ...]:
+    """Probes of a few configurations that no law meets exactly."""
+    configs = [*SPACE.corners(), *spread_out(list(SPACE), 7)[4:]]
+    seen = [observe(config, truth) for config in configs]
+    return tuple(
+        replace(o, indicators=replace(o.indicators, compute_time=o.indicators.compute_time * by))
+        for o, by in zip(seen, jitter, strict=True)
+    )
+
+
+def chosen(start: Situation) -> TradeoffPoint:
+    """What is chosen after the probes a situation holds, none added."""
+    decision = decide(replace(start, strategy_name="partial"))
+    assert isinstance(decision, Run)
+    return decision.choice.point
+
+
+@settings(max_examples=5, deadline=None)
+@given(truths, jitters, OBJECTIVES, st.randoms(use_true_random=False))
+def test_the_order_of_probes_changes_no_choice(truth, jitter, objective, shuffle):
+    seen = list(jittered(truth, jitter))
+    start = situation(SPACE, objective)
+    one = chosen(replace(start, observations=tuple(seen)))
+    shuffle.shuffle(seen)
+    assert chosen(replace(start, observations=tuple(seen))) == one
+
+
+@settings(max_examples=5, deadline=None)
+@given(truths, jitters, OBJECTIVES, st.sampled_from((1e-3, 60.0)), st.booleans())
+def test_the_unit_of_time_changes_no_choice(truth, jitter, objective, unit, has_limit):
+    seen = jittered(truth, jitter)
+    other = tuple(
+        replace(
+            o,
+            indicators=replace(
+                o.indicators,
+                compute_time=o.indicators.compute_time * unit,
+                sync_time=o.indicators.sync_time * unit,
+            ),
+        )
+        for o in seen
+    )
+    price = PriceModel(PerMachine(0.3), 60.0, interruptions=Interruptions(0.1, 300.0))
+    scaled = PriceModel(
+        PerMachine(0.3 / unit), 60.0 * unit, interruptions=Interruptions(0.1 / unit, 300.0 * unit)
+    )
+    plain = situation(SPACE, objective, observations=seen, price=price)
+    limit = 2 * chosen(replace(plain, objective=Fastest())).time if has_limit else None
+    one = chosen(replace(plain, objective=Within(objective, max_time=limit)))
+    within = Within(objective, max_time=None if limit is None else limit * unit)
+    again = chosen(replace(plain, objective=within, observations=other, price=scaled))
+    assert_as_good(replace(again, time=again.time / unit), one)
+
+
+@settings(max_examples=5, deadline=None)
+@given(truths, jitters, OBJECTIVES, st.sampled_from((0.01, 90.0)))
+def test_the_unit_of_money_changes_no_choice(truth, jitter, objective, unit):
+    seen = jittered(truth, jitter)
+    dear = situation(SPACE, objective, observations=seen, price=on_demand(0.3 * unit))
+    one = chosen(replace(dear, price=on_demand(0.3)))
+    again = chosen(dear)
+    assert_as_good(replace(again, cost=again.cost / unit), one)
+
+
+@settings(max_examples=5, deadline=None)
+@given(truths, jitters, OBJECTIVES, st.sampled_from((2, 8)))
+def test_the_unit_of_samples_changes_no_choice(truth, jitter, objective, unit):
+    seen = jittered(truth, jitter)
+    other = tuple(
+        Observation(
+            ClusterConfig(o.config.workers, o.config.global_batch * unit),
+            replace(o.indicators, noise_scale=o.indicators.noise_scale * unit),
+            o.iterations,
+        )
+        for o in seen
+    )
+    start = situation(SPACE, objective, observations=seen)
+    scaled = replace(
+        start,
+        space=ConfigSpace(SPACE.workers, tuple(b * unit for b in SPACE.global_batches)),
+        observations=other,
+        dataset_size=start.dataset_size * unit,
+        reference_batch=start.reference_batch * unit,
+    )
+    one, again = chosen(start), chosen(scaled)
+    back = ClusterConfig(again.config.workers, again.config.global_batch // unit)
+    assert_as_good(replace(again, config=back), one)
+
+
+@unhurried
+@given(
+    st.lists(
+        st.builds(
+            lambda workers, local, shared, kind: ClusterConfig(
+                workers, workers * local, shared, kind
+            ),
+            st.integers(1, 40),
+            st.integers(1, 300),
+            st.sampled_from((1, 4)),
+            st.sampled_from(("", "other")),
+        ),
+        unique=True,
+        max_size=30,
+    ),
+    st.integers(0, 40),
+    st.randoms(use_true_random=False),
+)
+def test_what_is_worth_profiling_is_an_order_that_begins_with_the_corners(configs, count, shuffle):
+    chosen = spread_out(configs, count)
+    assert len(chosen) == min(count, len(configs))
+    assert len(set(chosen)) == len(chosen)
+    assert set(chosen) <= set(configs)
+    assert spread_out(configs, count + 1)[: len(chosen)] == chosen
+    if configs:
+        assert chosen[:4] == corners(configs)[: len(chosen[:4])] or len(corners(configs)) < 4
+    shuffle.shuffle(configs)
+    assert spread_out(configs, count) == chosen
+
+
+@st.composite
+def worlds(draw):
+    """A curve in a few other worlds, in which seconds and epochs differ as they like."""
+    size, count = draw(st.integers(1, 5)), draw(st.integers(1, 12))
+    values = st.lists(st.floats(-0.5, 0.5), min_size=count, max_size=count)
+    figures = draw(
+        st.lists(st.tuples(st.floats(0, 9), st.floats(0, 9)), min_size=size, max_size=size)
+    )
+    points = points_of(figures)
+    redraws = {
+        point.config: Redraw(
+            tuple(np.exp(draw(values)).tolist()), tuple(np.exp(draw(values)).tolist())
+        )
+        for point in points
+    }
+    return TradeoffCurve(points, "total", redraws)
+
+
+def points_of(figures) -> tuple[TradeoffPoint, ...]:
+    return tuple(
+        TradeoffPoint(ClusterConfig(row, 64), None, 1, 1, 0, 1, None, *pair)
+        for row, pair in enumerate(figures, start=1)
+    )
+
+
+def saving(curve: TradeoffCurve, config: ClusterConfig, weight: float = 1.0) -> float:
+    return best_probe(curve, weight, [(config, 0.0)]).saving
+
+
+@unhurried
+@given(worlds(), st.sampled_from((0.0, 0.3, 1.0)))
+def test_to_know_more_is_never_worth_less_than_nothing(curve, weight):
+    for point in curve.points:
+        assert saving(curve, point.config, weight) >= -1e-9
+
+
+@unhurried
+@given(worlds(), st.sampled_from((0.0, 0.3, 1.0)))
+def test_a_probe_of_seconds_that_are_known_is_worth_nothing(curve, weight):
+    known = {
+        config: replace(drawn, steps=(1.0,) * len(drawn.steps))
+        for config, drawn in curve.redraws.items()
+    }
+    certain = replace(curve, redraws=known)
+    for point in curve.points:
+        assert saving(certain, point.config, weight) == pytest.approx(0, abs=1e-9)
+
+
+@unhurried
+@given(worlds(), st.integers(0, 4), st.lists(st.integers(-9, 9), min_size=12, max_size=12))
+def test_a_perfect_probe_of_the_only_thing_uncertain_is_worth_the_most(curve, row, steps):
+    uncertain = curve.points[row % len(curve.points)].config
+    count = len(curve.redraws[uncertain].steps)
+    sure = Redraw((1.0,) * count, (1.0,) * count)
+    # Half a factor of e apart: far beyond what repeats of one configuration hide.
+    told = Redraw(tuple(np.exp(np.array(steps[:count]) / 2).tolist()), sure.epochs)
+    redraws = {point.config: sure for point in curve.points} | {uncertain: told}
+    known = replace(curve, redraws=redraws)
+    logs = np.log([[max(p.time, 1e-300)] * count * redraws[p.config].factors for p in curve.points])
+    perfect = logs.mean(axis=1).min() - logs.min(axis=0).mean()
+    assume(np.isfinite(perfect))
+    for point in curve.points:
+        expected = perfect if point.config == uncertain else 0.0
+        assert saving(known, point.config) == pytest.approx(expected, abs=1e-6)
+
+
+@unhurried
+@given(worlds(), st.lists(st.floats(0, 1), min_size=5, max_size=5))
+def test_the_best_probe_gains_the_most_and_a_price_changes_no_saving(curve, prices):
+    candidates = [(p.config, price) for p, price in zip(curve.points, prices, strict=False)]
+    best = best_probe(curve, 0.5, candidates)
+    gains = [saving(curve, config, 0.5) - price for config, price in candidates]
+    assert best.gain == pytest.approx(max(gains), abs=1e-12)
+
+
+def test_where_nothing_is_uncertain_there_is_nothing_to_weigh():
+    curve = TradeoffCurve(points_of([(1.0, 2.0), (2.0, 1.0)]), "total")
+    assert best_probe(curve, 0.5, [(curve.points[0].config, 0.0)]) is None
+    drawn = replace(curve, redraws={p.config: Redraw((1.0,), (1.0,)) for p in curve.points})
+    assert best_probe(drawn, 0.5, []) is None
+
+
+def test_unknown_epochs_make_no_probe_of_seconds_worth_anything():
+    certain = Uncertainty(0.0, tuple(tuple(map(float, row)) for row in np.eye(5)))
+    law = ParallelModel(0.5, 0.01, 0.1, 0.05, uncertainty=certain)
+    unsure = StatisticalModel(120.0, 120.0, critical_deviation=0.7)
+    model = PerformanceModel(law, unsure, 50_000, 64, 30.0)
+    curve = draw_curve(forecast_space(SPACE, model, on_demand(0.3), ()))
+    assert any(drawn.epochs != drawn.steps for drawn in curve.redraws.values())
+    worth = best_probe(curve, 0.5, [(config, 0.0) for config in SPACE])
+    assert worth.saving == pytest.approx(0, abs=1e-9)
+
+
+def test_a_free_configuration_among_paid_ones_is_weighed_with_finite_figures():
+    points = points_of([(1.0, 0.0), (0.5, 3.0)])
+    redraws = {p.config: Redraw((0.9, 1.2), (1.0, 1.0)) for p in points}
+    worth = best_probe(TradeoffCurve(points, "total", redraws), 0.5, [(points[1].config, 0.0)])
+    assert worth.saving == pytest.approx(0, abs=1e-9)
+
+
+@settings(max_examples=5, deadline=None)
+@given(truths, OBJECTIVES)
+def test_a_space_too_large_to_draw_gives_the_choice_of_the_whole(truth, objective):
+    space = ConfigSpace(tuple(range(1, 61)), tuple(range(64, 64 + 40)))
+    seen = tuple(observe(config, truth) for config in space.corners())
+    start = situation(space, objective, observations=seen)
+    whole = lay_out(space)
+    run = decide(replace(start, strategy_name="partial"))
+    assert run.curve.left_out == len(whole) - len(run.curve.points) > 0
+    every = draw_curve(forecast_space(space, run.model, start.price, seen))
+    assert objective.choose(replace(every, redraws={})).point == run.choice.point
