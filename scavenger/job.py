@@ -8,16 +8,13 @@ from __future__ import annotations
 import re
 import shlex
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -31,8 +28,11 @@ from scavenger.cluster import ConfigSpace
 from scavenger.document import (
     shown,
 )
+from scavenger.pricing import PriceModel
 from scavenger.protocol import StopAtMetric, StopAtProgress, StopRule
-from scavenger.quantity import Bounds, Duration, Money, PricePerHour, read_range
+from scavenger.quantity import Bounds, Duration, Money, read_range
+from scavenger.section import Section, Text, above_zero, nearest, present
+from scavenger.tariff import TariffField, price_model, worker_price
 
 MAX_WORKERS = 1024
 MAX_BATCH = 2**24
@@ -110,20 +110,6 @@ def _check_program(command: tuple[str, ...]) -> tuple[str, ...]:
     return command
 
 
-def _above_zero(amount: Decimal) -> Decimal:
-    if not amount:
-        raise ValueError(f"must be above zero, got {amount}")
-    return amount
-
-
-def _present(value: object) -> object:
-    """Refuse a key without a value, so that a forgotten limit is no missing limit."""
-    if value is None:
-        raise ValueError("has no value")
-    return value
-
-
-Text = Annotated[str, Strict()]
 Label = Annotated[str, Strict(), Field(min_length=1, max_length=200)]
 Worker = Annotated[int, Strict(), Field(ge=1, le=MAX_WORKERS)]
 Batch = Annotated[int, Strict(), Field(ge=1, le=MAX_BATCH)]
@@ -177,12 +163,6 @@ BatchChoice = Annotated[
 ]
 
 
-class Section(BaseModel):
-    """Base of every part of the document: frozen, and unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 class ModelSpec(Section):
     """What is trained.
 
@@ -222,7 +202,7 @@ class MetricTarget(Section):
     goal: Annotated[float, Strict(), Field(allow_inf_nan=False)] = Field(examples=[0.97])
     direction: Literal["at_least", "at_most"] = Field("at_least", examples=["at_least"])
     max_epochs: Epochs = Field(examples=[120])
-    at_batch: Annotated[Batch | None, BeforeValidator(_present)] = Field(None, examples=[64])
+    at_batch: Annotated[Batch | None, BeforeValidator(present)] = Field(None, examples=[64])
 
 
 def _read_target(value: object) -> EpochsTarget | MetricTarget:
@@ -254,11 +234,6 @@ def target_kind(value: Mapping[str, object]) -> type[EpochsTarget | MetricTarget
     raise ValueError(f"says neither epochs nor metric: write {_TARGETS}")
 
 
-def nearest(key: object, names: Sequence[str]) -> str | None:
-    """Return the name that was probably meant, if one is close."""
-    return next(iter(get_close_matches(str(key)[:80].lower(), names, n=1)), None)
-
-
 class Limits(Section):
     """What the job may use.
 
@@ -272,11 +247,9 @@ class Limits(Section):
     """
 
     max_cost: Annotated[
-        Annotated[Money, AfterValidator(_above_zero)] | None, BeforeValidator(_present)
+        Annotated[Money, AfterValidator(above_zero)] | None, BeforeValidator(present)
     ] = Field(None, examples=["3.40 USD"])
-    max_time: Annotated[Duration | None, BeforeValidator(_present)] = Field(
-        None, examples=["3h12m"]
-    )
+    max_time: Annotated[Duration | None, BeforeValidator(present)] = Field(None, examples=["3h12m"])
     workers: WorkerChoice = Field(examples=["1..4"])
     worker_step: Worker = Field(1, examples=[4])
     batch: BatchChoice = Field(examples=["32..256"])
@@ -336,6 +309,48 @@ def _check_grid(workers: tuple[int, ...], batches: tuple[int, ...]) -> None:
         )
 
 
+class WeightedObjective(Section):
+    """Least time^w times cost^(1-w): each percent of time is worth w / (1-w) percent of cost.
+
+    Attributes:
+        time_weight: w, from 0 for the cheapest to 1 for the fastest.
+    """
+
+    time_weight: Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)] = Field(
+        examples=[0.7]
+    )
+
+
+ObjectiveName = Literal["knee", "cheapest", "fastest"]
+_OBJECTIVES: Mapping[object, ObjectiveName] = {
+    "knee": "knee",
+    "cheapest": "cheapest",
+    "fastest": "fastest",
+}
+
+
+def _read_objective(value: object) -> ObjectiveName | WeightedObjective:
+    if isinstance(value, dict):
+        return WeightedObjective.model_validate(value)
+    named = _OBJECTIVES.get(value) if isinstance(value, str) else None
+    if named is None:
+        raise ValueError(
+            f"must be knee, cheapest, fastest or e.g. {{time_weight: 0.7}}, got {shown(value)}"
+        )
+    return named
+
+
+def _write_objective(objective: ObjectiveName | WeightedObjective) -> str | dict[str, Any]:
+    return objective if isinstance(objective, str) else objective.model_dump()
+
+
+ObjectiveField = Annotated[
+    ObjectiveName | WeightedObjective,
+    PlainValidator(_read_objective, json_schema_input_type=ObjectiveName | WeightedObjective),
+    PlainSerializer(_write_objective, return_type=str | dict[str, Any], when_used="json"),
+]
+
+
 class RunSpec(Section):
     """What every worker runs.
 
@@ -349,7 +364,7 @@ class RunSpec(Section):
         tuple[Text, ...], BeforeValidator(_refuse_shell), AfterValidator(_check_program)
     ] = Field(examples=['["python", "train.py"]'])
     directory: Annotated[
-        Annotated[Text, AfterValidator(check_directory)] | None, BeforeValidator(_present)
+        Annotated[Text, AfterValidator(check_directory)] | None, BeforeValidator(present)
     ] = Field(None, examples=["/srv/train"])
     env: dict[Annotated[Text, AfterValidator(_check_variable)], Text] = Field(
         default_factory=dict, examples=["{LOG_LEVEL: info}"]
@@ -366,8 +381,9 @@ class JobSpec(Section):
         objective: Which configuration of the cost/time curve to train on.
         limits: What the job may use.
         search: How many configurations to probe before choosing one.
+        laws: Whether measurements choose the form of the laws, or the paper's forms are taken.
         lr_scaling: How the learning rate follows the global batch.
-        price: Dollars per worker-hour.
+        price: Dollars per worker-hour, or a tariff.
         run: What every worker runs.
     """
 
@@ -378,11 +394,14 @@ class JobSpec(Section):
     target: Annotated[EpochsTarget | MetricTarget, BeforeValidator(_read_target)] = Field(
         examples=["{epochs: 30, at_batch: 64}"]
     )
-    objective: Literal["knee", "cheapest", "fastest"] = Field("knee", examples=["knee"])
+    objective: ObjectiveField = Field("knee", examples=["knee"])
     limits: Limits = Field(examples=["{workers: 1..4, batch: 32..256}"])
-    search: Literal["auto", "none", "partial", "full"] = Field("auto", examples=["auto"])
+    search: Literal["auto", "none", "partial", "full", "universal"] = Field(
+        "auto", examples=["auto"]
+    )
+    laws: Literal["measured", "paper"] = Field("measured", examples=["measured"])
     lr_scaling: Literal["none", "linear", "sqrt"] = Field("none", examples=["linear"])
-    price: Annotated[PricePerHour, AfterValidator(_above_zero)] = Field(examples=["0.13402 USD/h"])
+    price: TariffField = Field(examples=["0.13402 USD/h"])
     run: RunSpec = Field(examples=["{command: [python, train.py]}"])
 
     @property
@@ -394,6 +413,31 @@ class JobSpec(Section):
     def reference_batch(self) -> int:
         """The global batch whose epochs count, in samples."""
         return self.target.at_batch or self.space.global_batches[0]
+
+    @property
+    def price_model(self) -> PriceModel:
+        """What configurations cost."""
+        return price_model(self.price)
+
+    @property
+    def price_per_hour(self) -> Decimal:
+        """Dollars per hour one worker's machine costs at most, at the largest local batch."""
+        space = self.space
+        largest = -(-space.global_batches[-1] // space.workers[0])
+        return worker_price(self.price, largest)
+
+    @property
+    def quantum(self) -> float:
+        """Seconds of a machine that are billed at once; 0 bills exactly."""
+        return self.price_model.quantum
+
+    @property
+    def objective_in_words(self) -> str:
+        """The objective as people say it: ``knee`` or ``optimum at time 70%, cost 30%``."""
+        if isinstance(self.objective, str):
+            return self.objective
+        weight = self.objective.time_weight
+        return f"optimum at time {weight:.0%}, cost {1 - weight:.0%}"
 
     @property
     def target_in_words(self) -> str:

@@ -35,10 +35,18 @@ from scavenger.job import (
     MetricTarget,
     ModelSpec,
     RunSpec,
-    Section,
+    WeightedObjective,
     check_directory,
-    nearest,
     target_kind,
+)
+from scavenger.section import Section, nearest
+from scavenger.tariff import (
+    InterruptionsSpec,
+    MachineTariff,
+    MemorySpec,
+    ResourceTariff,
+    ServersSpec,
+    tariff_kind,
 )
 
 MAX_PROBLEMS = 100
@@ -159,6 +167,8 @@ def _fields(path: Path, document: Document) -> Mapping[str, FieldInfo]:
     match path[:-1], document.value:
         case ("target",), {"target": dict(target)}:
             return target_kind(target).model_fields
+        case ("price",), {"price": dict(price)}:
+            return tariff_kind(price).model_fields
         case place, _ if place in _SECTIONS:
             return _SECTIONS[place].model_fields
         case _:
@@ -168,15 +178,25 @@ def _fields(path: Path, document: Document) -> Mapping[str, FieldInfo]:
 _SECTIONS: Mapping[Path, type[Section]] = {
     (): JobSpec,
     ("model",): ModelSpec,
+    ("objective",): WeightedObjective,
     ("limits",): Limits,
+    ("price", "servers"): ServersSpec,
+    ("price", "interruptions"): InterruptionsSpec,
+    ("price", "memory"): MemorySpec,
     ("run",): RunSpec,
 }
-_TARGET_KEYS = dict.fromkeys((*EpochsTarget.model_fields, *MetricTarget.model_fields), "target")
-_HOMES = _TARGET_KEYS | {
-    key: place[0] if place else "the top of the document"
+# Sections whose keys depend on which kind is meant.
+_KINDS: Sequence[tuple[str, type[Section]]] = (
+    ("target", EpochsTarget),
+    ("target", MetricTarget),
+    ("price", MachineTariff),
+    ("price", ResourceTariff),
+)
+_HOMES = {
+    key: dotted(place) if place else "the top of the document"
     for place, section in _SECTIONS.items()
     for key in section.model_fields
-}
+} | {key: home for home, section in _KINDS for key in section.model_fields}
 
 
 def _words(error: ErrorDetails, document: Document) -> str | None:
@@ -255,7 +275,7 @@ def _expected(kind: str, context: Mapping[str, Any]) -> str:
         case "greater_than":
             return f"above {context['gt']:.0f}"
         case "greater_than_equal":
-            return f"at least {context['ge']}"
+            return f"at least {context['ge']:g}"
         case "less_than_equal":
             return f"at most {context['le']:.0f}"
         case "string_too_short" | "string_too_long":

@@ -146,8 +146,12 @@ class PointView(View):
 
     Attributes:
         epochs: Reference-independent epochs this batch needs, e(B); relative when the curve is.
-        time: Seconds to target over the whole job.
-        cost: Dollars to target over the whole job.
+        time: Seconds to target over the whole job, the median of what is possible.
+        time_low: Seconds that 10 % of the possible outcomes stay below.
+        time_high: Seconds that 90 % of the possible outcomes stay below.
+        cost: Dollars to target over the whole job, the median of what is possible.
+        cost_low: Dollars that 10 % of the possible outcomes stay below.
+        cost_high: Dollars that 90 % of the possible outcomes stay below.
         measured: Whether iteration time was measured here; otherwise it is predicted.
         measured_step_time: Seconds per iteration as measured; None if only predicted.
         on_front: Whether no other feasible configuration is both cheaper and faster.
@@ -163,7 +167,11 @@ class PointView(View):
     step_time: float
     measured_step_time: float | None
     time: float
+    time_low: float
+    time_high: float
     cost: float
+    cost_low: float
+    cost_high: float
     measured: bool
     on_front: bool
     violations: list[str]
@@ -199,17 +207,37 @@ class ResizeView(View):
 class LawsView(View):
     """The fitted laws, coefficients not negative (seconds and samples).
 
-    ``compute = compute_fixed + compute_per_sample * b``;
-    ``sync = sync_fixed + sync_per_worker * K`` for K above 1;
-    ``e(B) = epochs_minimum * (1 + B / critical_batch)``, without the last term if unknown.
+    With p for ``flatness`` and q for ``overlap``, both 1 for a plain sum:
+    ``compute = (compute_fixed^p + (compute_per_sample * b)^p)^(1/p)``;
+    ``sync = sync_fixed + sync_per_worker * K`` for K above 1, with ``growth`` log ``log2 K``
+    instead of K, and ``sync_across_machines`` more on several machines;
+    ``step = (compute^q + sync^q)^(1/q)``;
+    ``e(B) = c * (1 + noisy_samples / (B + noise_scale) + B / critical_batch)``, without a term
+    whose coefficient is unknown or 0; by the paper's law ``e(B) = c * (noise_floor +
+    noise_per_root / sqrt(B))``.
+
+    Attributes:
+        spread: Relative standard deviation of an iteration's time where only predicted; None
+            where it is not known.
+        law: The law of epochs in use, in symbols.
+        mean_relative_error: Of the iteration time where it was measured.
     """
 
     compute_fixed: float
     compute_per_sample: float
+    flatness: float
     sync_fixed: float
     sync_per_worker: float
+    sync_across_machines: float
+    growth: str
+    overlap: float
+    spread: float | None
     noise_scale: float | None
     critical_batch: float | None
+    noisy_samples: float
+    noise_floor: float | None
+    noise_per_root: float | None
+    law: str
     mean_relative_error: float
 
 
@@ -219,7 +247,11 @@ class CurveView(View):
     Attributes:
         basis: ``total`` in seconds and dollars, or ``relative`` to the start configuration while
             the epochs to target are unknown.
+        objective: What the job asks for, in words.
         why: One sentence: which configuration was chosen, and why.
+        support: Share of the worlds the measurements allow in which the chosen configuration is
+            chosen too; None where nothing is uncertain or the objective is no matter of shape.
+        runner_up: The configuration chosen in most of the other worlds.
         source: Where the models come from: this job's probes or a stored model.
     """
 
@@ -236,6 +268,8 @@ class CurveView(View):
     start: ConfigView
     current: ConfigView | None
     chosen: ConfigView | None
+    support: float | None
+    runner_up: ConfigView | None
     probes: list[ProbeView]
     resizes: list[ResizeView]
 

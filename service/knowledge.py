@@ -6,30 +6,48 @@ curve than the one the decision was made from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scavenger.cluster import ClusterConfig
 from scavenger.decision import (
     Probe,
+    ProbeEffort,
     Run,
     Situation,
     adapt,
     decide,
     fit_searched,
     known_epochs,
+    recalled,
     run_searched,
+    universal,
 )
 from scavenger.indicators import Observation
-from scavenger.job import JobSpec
+from scavenger.job import JobSpec, WeightedObjective
 from scavenger.lr_scaling import learning_rate_factor, prior_kappa
-from scavenger.models.epochs import Kappa, fit_statistical
+from scavenger.models.epochs import Kappa
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import StatisticalModel
-from scavenger.objective import Cheapest, Fastest, Knee, Objective, Within
-from scavenger.pricing import on_demand
-from scavenger.prior import StoredModel, signature
+from scavenger.objective import Cheapest, Fastest, Knee, Objective, Weighted, Within
+from scavenger.prior import StoredModel, borrow, machine_of, nearest, signature, teach_kappa
 from scavenger.protocol import StopAtProgress
 from scavenger.tradeoff import TradeoffCurve, trace_curve
+
+NOTHING_KNOWN = StatisticalModel(critical_batch=None, noise_scale=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """The laws a decision would rest on now.
+
+    Attributes:
+        observations: What they were fitted to.
+        source: Where they come from, for people.
+    """
+
+    model: PerformanceModel
+    observations: tuple[Observation, ...]
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +73,44 @@ class Knowledge:
         observations: Its own settled probes, in order.
         stored: The model of earlier jobs with its signature.
         epochs_to_target: Reference epochs its own run to the target took, once it has ended.
+        models: Models of all other jobs, newest first.
+        machine: Kind of the machines it runs on; jobs on others do not compare.
+        effort: What one probe takes besides training.
+        noise_scale: φ in samples that its probes' had drifted to; None while theirs holds.
     """
 
     spec: JobSpec
     observations: tuple[Observation, ...]
     stored: StoredModel | None
     epochs_to_target: float | None = None
+    models: tuple[StoredModel, ...] = ()
+    machine: str = ""
+    effort: ProbeEffort = ProbeEffort()  # noqa: RUF009
+    noise_scale: float | None = None
 
     def situation(self) -> Situation:
         """Return what a decision rests on."""
-        stop = self.spec.stop_rule
+        spec, stop = self.spec, self.spec.stop_rule
         known = stop.max_progress if isinstance(stop, StopAtProgress) else self.epochs_to_target
+        prior = Kappa(prior_kappa(spec.lr_scaling))
+        own = () if self.stored is None else (self.stored,)
         return Situation(
-            space=self.spec.space,
-            strategy_name=self.spec.search,
-            objective=objective_of(self.spec),
+            space=spec.space,
+            strategy_name=spec.search,
+            objective=objective_of(spec),
             observations=self.observations,
             stored=self.stored,
-            dataset_size=self.spec.model.dataset_size,
-            reference_batch=self.spec.reference_batch,
+            dataset_size=spec.model.dataset_size,
+            reference_batch=spec.reference_batch,
             epochs_at_reference=known,
-            price=on_demand(float(self.spec.price)),
-            target=self.spec.target_in_words,
-            kappa=Kappa(prior_kappa(self.spec.lr_scaling)),
+            price=spec.price_model,
+            target=spec.target_in_words,
+            kappa=teach_kappa(prior, (*own, *self.models), spec.lr_scaling),
+            topology="all_reduce",
+            laws=spec.laws,
+            others=tuple(m for m in self.models if machine_of(m.signature) == self.machine),
+            most_epochs=stop.max_progress,
+            effort=self.effort,
         )
 
     def decide(self) -> Probe | Run:
@@ -88,27 +121,32 @@ class Knowledge:
         """Return the configuration to train on by the probes there are; raises NothingFeasible."""
         return run_searched(self.situation())
 
+    def belief(self) -> Belief | None:
+        """Return the laws as they are known now; None while nothing tells."""
+        found = believe(self.situation())
+        if found is None or self.noise_scale is None:
+            return found
+        law = at_noise_scale(found.model.statistical, self.noise_scale)
+        model = replace(found.model, statistical=law)
+        return Belief(model, found.observations, f"{found.source}, and a noise that drifted")
+
     def sketch(self) -> Sketch | None:
-        """Draw the curve from own probes, or else from earlier jobs; None without either."""
-        situation = self.situation()
-        own = self.observations
-        if own:
-            model = fit_searched(situation)
-            source, observations = f"{len(own)} probes of this job", own
-        elif self.stored is not None:
-            model = adapt(self.stored.model, situation)
-            source, observations = f"{self.stored.jobs} earlier jobs", self.stored.observations
-        else:
+        """Draw the curve of the whole job from the laws as they are known; None without any."""
+        belief = self.belief()
+        if belief is None:
             return None
-        curve = trace_curve(situation.space, model, situation.price, observations)
-        return Sketch(curve, model, observations, source)
+        spec, model, observations = self.spec, belief.model, belief.observations
+        curve = trace_curve(spec.space, model, spec.price_model, observations)
+        return Sketch(curve, model, observations, belief.source)
 
     def progress_per_iteration(self, config: ClusterConfig) -> float:
-        """Reference epochs one iteration is worth, by the best law known so far (SCIENCE §2)."""
-        spec = self.spec
-        return self._statistical().progress(
-            config.global_batch, spec.reference_batch, spec.model.dataset_size
-        )
+        """Reference epochs one iteration is worth, by the best law known so far (SCIENCE §2).
+
+        Before anything is known, epochs do not depend on the batch.
+        """
+        belief, spec = self.belief(), self.spec
+        law = NOTHING_KNOWN if belief is None else belief.model.statistical
+        return law.progress(config.global_batch, spec.reference_batch, spec.model.dataset_size)
 
     def learning_rate_factor(self, config: ClusterConfig) -> float:
         """What the script's learning rate is multiplied with at this batch."""
@@ -119,24 +157,64 @@ class Knowledge:
         """Reference epochs the target will take, if anything tells."""
         return known_epochs(self.situation())
 
-    def _statistical(self) -> StatisticalModel:
-        """Own φ before the stored one; before either, epochs do not depend on the batch."""
-        fitted = fit_statistical(self.observations, Kappa(prior_kappa(self.spec.lr_scaling)))
-        if fitted.noise_scale is None and self.stored is not None:
-            return self.stored.model.statistical
-        return fitted
+
+def believe(situation: Situation) -> Belief | None:
+    """Return the laws that ``decide`` would choose with now; None while nothing tells."""
+    own, stored, strategy = situation.observations, situation.stored, situation.strategy_name
+    average = universal(situation) if strategy == "universal" else None
+    if average is not None:
+        return Belief(average, own, f"the average over {counted(situation.others)}")
+    if stored is not None and (strategy == "none" or not own):
+        measured = stored.observations + own
+        return Belief(recalled(situation, stored), measured, counted([stored]))
+    if not own:
+        return None
+    alike = nearest(situation.others, own[0]) if strategy == "auto" and len(own) == 1 else None
+    if alike is not None and alike.covers(situation.space):
+        model = borrow(adapt(alike.model, situation), own)
+        return Belief(
+            model, own, f"1 probe of this job, and {counted([alike])} that measured alike"
+        )
+    source = f"{len(own)} probe{'' if len(own) == 1 else 's'} of this job"
+    return Belief(fit_searched(situation), own, source)
+
+
+def counted(models: tuple[StoredModel, ...] | list[StoredModel]) -> str:
+    """Say how many jobs models were learned from."""
+    jobs = sum(stored.jobs for stored in models)
+    return f"{jobs} earlier job{'' if jobs == 1 else 's'}"
+
+
+def at_noise_scale(law: StatisticalModel, noise_scale: float) -> StatisticalModel:
+    """Return a law of epochs at another noise scale: B_crit = κ φ follows it, and κ stays."""
+    if not law.noise_scale:
+        return law
+    critical, factor = law.critical_batch, noise_scale / law.noise_scale
+    return replace(
+        law,
+        noise_scale=noise_scale,
+        critical_batch=None if critical is None else critical * factor,
+    )
 
 
 def objective_of(spec: JobSpec) -> Within:
     """Build the objective a job asks for, within its limits."""
-    objectives: dict[str, Objective] = {
-        "knee": Knee(),
-        "fastest": Fastest(),
-        "cheapest": Cheapest(),
-    }
     limits = spec.limits
     max_cost = None if limits.max_cost is None else float(limits.max_cost)
-    return Within(objectives[spec.objective], max_cost=max_cost, max_time=limits.max_time)
+    return Within(wish_of(spec), max_cost=max_cost, max_time=limits.max_time)
+
+
+def wish_of(spec: JobSpec) -> Objective:
+    """Build the objective a job asks for, without its limits."""
+    match spec.objective:
+        case "knee":
+            return Knee()
+        case "fastest":
+            return Fastest()
+        case "cheapest":
+            return Cheapest()
+        case WeightedObjective(time_weight=weight):
+            return Weighted(weight)
 
 
 def signature_of(spec: JobSpec, machine: str) -> str:

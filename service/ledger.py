@@ -14,12 +14,18 @@ from decimal import Decimal
 
 from sqlalchemy import Connection
 
+from scavenger.job import JobSpec
 from service.db import vms
-from service.db.vms import Vm, price_of
+from service.db.vms import Terms, Vm
 
 SLICE = timedelta(minutes=10)
 SHORTEST = timedelta(seconds=10)
 GRACE = timedelta(seconds=6)
+
+
+def terms_of(spec: JobSpec) -> Terms:
+    """Return what a machine of a job is billed; one as large as the largest local batch needs."""
+    return Terms(spec.price_per_hour, timedelta(seconds=spec.quantum))
 
 
 def committed(machines: Sequence[Vm]) -> Decimal:
@@ -30,7 +36,7 @@ def committed(machines: Sequence[Vm]) -> Decimal:
 def committed_by(vm: Vm) -> Decimal:
     """Dollars one machine has spent, or may still spend if nobody ever speaks to it again."""
     end = vm.ended_at if vm.ended_at is not None else vm.prepaid_until + GRACE
-    return price_of(vm.price_per_hour, end - vm.intended_at)
+    return vm.terms.price_of(end - vm.intended_at)
 
 
 def accrued(machines: Sequence[Vm], until: datetime) -> Decimal:
@@ -39,18 +45,23 @@ def accrued(machines: Sequence[Vm], until: datetime) -> Decimal:
 
 
 def affordable(
-    machines: Sequence[Vm], cap: Decimal | None, price: Decimal, count: int
+    machines: Sequence[Vm], cap: Decimal | None, terms: Terms, count: int
 ) -> timedelta | None:
     """Return the time that can be prepaid for so many new machines; None when it is too short."""
-    if cap is None or price == 0:
+    if cap is None or terms.price_per_hour == 0:
         return SLICE
-    span = min(bought(cap - committed(machines), price * count) - GRACE, SLICE)
+    span = min(bought((cap - committed(machines)) / count, terms) - GRACE, SLICE)
     return span if span >= SHORTEST else None
 
 
-def bought(dollars: Decimal, price_per_hour: Decimal) -> timedelta:
-    """Return the whole milliseconds that so many dollars buy; rounding up would pass the cap."""
-    return timedelta(milliseconds=math.floor(max(dollars, Decimal(0)) * 3_600_000 / price_per_hour))
+def bought(dollars: Decimal, terms: Terms) -> timedelta:
+    """Return the whole milliseconds or quanta of a machine's time that so many dollars buy.
+
+    Rounding up would pass the cap.
+    """
+    milliseconds = max(dollars, Decimal(0)) * 3_600_000 / terms.price_per_hour
+    span = timedelta(milliseconds=math.floor(milliseconds))
+    return span - span % terms.quantum if terms.quantum else span
 
 
 def renew(
@@ -71,8 +82,9 @@ def renew(
     vm = next(machine for machine in machines if machine.id == vm_id)
     wanted = vm.prepaid_until if is_over else now + SLICE
     if cap is not None and vm.price_per_hour > 0:
-        free = bought(cap - committed(machines), vm.price_per_hour)
-        wanted = min(wanted, vm.prepaid_until + free)
+        paid = vm.terms.billed(vm.prepaid_until + GRACE - vm.intended_at)
+        free = bought(cap - committed(machines), vm.terms)
+        wanted = min(wanted, vm.intended_at + paid + free - GRACE)
     until = max(wanted, vm.prepaid_until)
     vms.extend(connection, vm_id, until)
     return until - now

@@ -67,6 +67,7 @@ def vm(number: int, **changes: Any) -> Vm:
         state="launched",
         provider_id=f"provider-{number}",
         price_per_hour=Decimal("0.36"),
+        quantum=0.0,
         intended_at=NOW - timedelta(minutes=1),
         ended_at=None,
         prepaid_until=NOW + timedelta(minutes=5),
@@ -139,6 +140,7 @@ def snapshot(**changes: Any) -> Snapshot:
         "directive": directive(2, 128),
         "published_at": NOW - timedelta(seconds=30),
         "probes": (),
+        "drifted": None,
         "steps": StepColumns(),
         "knowledge": None,
         **changes,
@@ -147,3 +149,17 @@ def snapshot(**changes: Any) -> Snapshot:
         own = tuple(p.observation for p in facts["probes"])
         facts["knowledge"] = Knowledge(facts["job"].spec, own, None)
     return Snapshot(**facts)
+
+
+def steps(rows: int, noise_scale: float, config: ClusterConfig) -> StepColumns:
+    """Rows of a generation whose gradients have this noise scale, each worker one shard."""
+    return StepColumns(
+        iteration=tuple(range(rows)),
+        shards=(config.workers,) * rows,
+        local_norm_sq=(1 + noise_scale / config.local_batch,) * rows,
+        mean_norm_sq=(1 + noise_scale / config.global_batch,) * rows,
+        compute_time=(0.01,) * rows,
+        sync_time=(0.001,) * rows,
+        step_time=(0.011,) * rows,
+        loss=(None,) * rows,
+    )

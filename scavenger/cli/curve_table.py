@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from scavenger.cli.curve_plot import plot_curve
+from scavenger.cli.curve_plot import FRONT, MEASURED, PREDICTED, plot_curve
 from scavenger.cli.figures import (
     configuration,
     cost_to_target,
@@ -16,7 +17,7 @@ from scavenger.cli.figures import (
     milliseconds,
     number,
     percent,
-    time_to_target,
+    time_between,
     words,
 )
 from scavenger.cli.job_table import show_facts
@@ -51,17 +52,24 @@ def show_points(curve: CurveView, *, is_complete: bool = False) -> RenderableTyp
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("K", "B"):
         table.add_column(title, justify="right")
-    table.add_column("SOURCE", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for title in ("τ", "γ", "e(B)", "TIME", "COST"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("NOTE", overflow="fold")
     for point in shown:
         table.add_row(*point_row(point, curve))
-    hidden = len(points) - len(shown)
-    if hidden:
-        rest = f"{counted(hidden, 'point')} more, dominated or over limits: --all shows them"
-        return Group(table, Text(f"· {rest}", "dim"))
-    return table
+    return Group(table, *(Text(f"· {line}", "dim") for line in remarks(shown, len(points))))
+
+
+def remarks(shown: Sequence[PointView], points: int) -> list[str]:
+    """Say what the table does not show, and what its brackets mean."""
+    lines = []
+    if points > len(shown):
+        hidden = counted(points - len(shown), "point")
+        lines.append(f"{hidden} more, dominated or over limits: --all shows them")
+    if any(point.time_low < point.time_high for point in shown):
+        lines.append("80 % of what is possible lies within the brackets; costs err alike")
+    return lines
 
 
 def worth_a_row(points: Sequence[PointView], curve: CurveView) -> list[PointView]:
@@ -75,21 +83,21 @@ def point_row(point: PointView, curve: CurveView) -> tuple[str | Text, ...]:
     return (
         str(point.workers),
         str(point.global_batch),
-        source_of(point),
+        mark_of_source(point),
         milliseconds(step_time),
         number(point.noise),
         number(point.epochs),
-        time_to_target(point.time, curve.basis),
+        time_between(point.time_low, point.time, point.time_high, curve.basis),
         cost_to_target(point.cost, curve.basis),
         note(point, curve),
     )
 
 
-def source_of(point: PointView) -> str:
-    """Say where the iteration time comes from, with the shape it has in the plot."""
+def mark_of_source(point: PointView) -> str:
+    """Return the shape the plot has for where the iteration time comes from."""
     if point.measured:
-        return "● measured"
-    return "◆ predicted" if point.on_front and not point.violations else "◇ predicted"
+        return MEASURED.shape
+    return FRONT.shape if point.on_front and not point.violations else PREDICTED.shape
 
 
 def note(point: PointView, curve: CurveView) -> Text:
@@ -106,6 +114,7 @@ def marks(point: PointView, curve: CurveView) -> list[str]:
         "★ knee": curve.knee,
         "✔ chosen": curve.chosen,
         "▣ current": curve.current,
+        "runner-up": curve.runner_up,
         "fastest": curve.fastest,
         "cheapest": curve.cheapest,
         "start": curve.start,
@@ -141,23 +150,82 @@ def curve_facts(curve: CurveView) -> list[tuple[str, str]]:
 
 def law_facts(laws: LawsView, points: Sequence[PointView]) -> list[tuple[str, str]]:
     """Write the fitted laws as equations."""
-    compute = f"{milliseconds(laws.compute_fixed)} + {milliseconds(laws.compute_per_sample)} × b"
-    sync = f"{milliseconds(laws.sync_fixed)} + {milliseconds(laws.sync_per_worker)} × K"
-    noise = f"γ = K × (b + φ) / (B + φ), with φ = {number(laws.noise_scale)} samples"
+    fixed, growing = milliseconds(laws.compute_fixed), milliseconds(laws.compute_per_sample)
+    compute = combined(fixed, f"{growing} × b", laws.flatness)
     return [
         ("compute", f"{compute}, with b = B / K samples per worker"),
-        ("sync", f"{sync}, for K above 1"),
+        ("sync", sync_law(laws)),
+        ("iteration", f"τ = {combined('compute', 'sync', laws.overlap)}"),
         ("epochs", epochs_law(laws, points)),
-        *([("noise", noise)] if laws.noise_scale is not None else []),
-        ("error", f"iteration times ±{percent(laws.mean_relative_error)}"),
+        *([("noise", noise_law(laws))] if laws.noise_scale is not None else []),
+        ("error", error_of(laws)),
     ]
+
+
+def combined(one: str, other: str, power: float) -> str:
+    """Write a sum, or a smooth maximum for a power above 1.
+
+    >>> combined("compute", "sync", 1.0), combined("compute", "sync", 2.0)
+    ('compute + sync', '(compute^2 + sync^2)^(1/2)')
+    """
+    if power == 1:
+        return f"{one} + {other}"
+    bases = (f"({part})" if " " in part else part for part in (one, other))
+    return f"({' + '.join(f'{base}^{power:g}' for base in bases)})^(1/{power:g})"
+
+
+def sync_law(laws: LawsView) -> str:
+    """Write the law of synchronisation."""
+    size = "log2 K" if laws.growth == "log" else "K"
+    sync = f"{milliseconds(laws.sync_fixed)} + {milliseconds(laws.sync_per_worker)} × {size}"
+    across = milliseconds(laws.sync_across_machines)
+    more = f", {across} more across machines" if laws.sync_across_machines else ""
+    return f"{sync}, for K above 1{more}"
 
 
 def epochs_law(laws: LawsView, points: Sequence[PointView]) -> str:
     """Write the law of epochs; the curve's points tell its factor."""
-    critical = laws.critical_batch
-    if critical is None or critical <= 0:
-        return "e(B) is taken as constant: the noise of gradients is not known"
-    minima = [point.epochs / (1 + point.global_batch / critical) for point in points[:1]]
-    factor = number(minima[0]) if minima else "e*"
-    return f"e(B) = {factor} × (1 + B / {number(critical)})"
+    if laws.critical_batch == 0:
+        return "e(B) grows like B: the gradients have no noise that more samples would average"
+    terms = epochs_terms(laws)
+    if not terms:
+        return "e(B) is taken as constant: nothing tells what a batch costs"
+    shapes = [shape_at(laws, point.global_batch) for point in points[:1]]
+    factor = number(points[0].epochs / shapes[0]) if shapes and shapes[0] > 0 else "e*"
+    return f"e(B) = {factor} × ({' + '.join(terms)})"
+
+
+def epochs_terms(laws: LawsView) -> list[str]:
+    """Write what epochs are in proportion to; empty where they do not depend on the batch."""
+    if laws.noise_floor is not None and laws.noise_per_root is not None:
+        return [number(laws.noise_floor), f"{number(laws.noise_per_root)} / √B"]
+    terms = []
+    if laws.noisy_samples:
+        terms.append(f"{number(laws.noisy_samples)} / (B + {number(laws.noise_scale or 0.0)})")
+    if laws.critical_batch is not None:
+        terms.append(f"B / {number(laws.critical_batch)}")
+    return ["1", *terms] if terms else []
+
+
+def shape_at(laws: LawsView, global_batch: int) -> float:
+    """Return what epochs are in proportion to at a batch in samples."""
+    if laws.noise_floor is not None and laws.noise_per_root is not None:
+        return laws.noise_floor + laws.noise_per_root / math.sqrt(global_batch)
+    falling = laws.noisy_samples / (global_batch + (laws.noise_scale or 0.0))
+    rising = global_batch / laws.critical_batch if laws.critical_batch else 0.0
+    return 1 + falling + rising
+
+
+def noise_law(laws: LawsView) -> str:
+    """Write the law of noise."""
+    scale = number(laws.noise_scale)
+    if laws.noise_floor is not None and laws.noise_per_root is not None:
+        root = f"{number(laws.noise_floor)} + {number(laws.noise_per_root)} / √B"
+        return f"γ = K × ({root}), the paper's law; measured φ = {scale} samples"
+    return f"γ = K × (b + φ) / (B + φ), with φ = {scale} samples"
+
+
+def error_of(laws: LawsView) -> str:
+    """Say how far iteration times are from the laws."""
+    measured = f"iteration times ±{percent(laws.mean_relative_error)} where measured"
+    return measured if laws.spread is None else f"{measured}, ±{percent(laws.spread)} elsewhere"

@@ -16,6 +16,7 @@ from scavenger.cli.figures import (
     cost_to_target,
     counted,
     dollars,
+    milliseconds,
     money,
     number,
     percent,
@@ -106,8 +107,22 @@ def tell_outcome(job: JobView, curve: CurveView) -> list[RenderableType]:
     return [
         Text(),
         title,
-        show_facts([("reason", job.reason), ("took", spent)]),
+        show_facts([("reason", job.reason), ("took", spent), *check_prediction(job, curve)]),
         *tell_saving(curve),
+    ]
+
+
+def check_prediction(job: JobView, curve: CurveView) -> list[tuple[str, str]]:
+    """Compare the iteration that was predicted with the one that was seen in the end."""
+    point = point_at(curve, curve.chosen)
+    if point is None or job.indicators is None or job.applied != curve.chosen:
+        return []
+    predicted, seen = point.step_time, job.indicators.step_time
+    if predicted <= 0 or seen <= 0:
+        return []
+    off = f"{round(100 * (predicted / seen - 1)):+d} %"
+    return [
+        ("iteration", f"{milliseconds(predicted)} predicted, {milliseconds(seen)} seen ({off})")
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from rich.text import Text
 
@@ -10,6 +11,7 @@ from scavenger.quantity import format_duration
 from scavenger.view import ConfigView, Money, PointView
 
 UNKNOWN = "–"
+PLAIN = re.compile(r"(?P<figure>[0-9.]+)(?P<unit>ms|s)")
 
 
 def number(value: float | None) -> str:
@@ -84,6 +86,23 @@ def time_to_target(seconds: float, basis: str) -> str:
     ['500ms', '×0.5']
     """
     return f"×{number(seconds)}" if basis == "relative" else span(seconds)
+
+
+def time_between(low: float, seconds: float, high: float, basis: str) -> str:
+    """Write a time of the curve with its interval, where it has one.
+
+    >>> time_between(39.04, 43.21, 47.8, "total"), time_between(0.9, 1.0, 1.1, "relative")
+    ('43.2s (39.0–47.8)', '×1 (0.9–1.1)')
+    >>> time_between(280.0, 300.0, 320.0, "total"), time_between(2.0, 2.0, 2.0, "total")
+    ('5m00s (4m40s–5m20s)', '2.0s')
+    """
+    middle, *ends = (time_to_target(value, basis) for value in (seconds, low, high))
+    if ends[0] == ends[1]:
+        return middle
+    shorter = [PLAIN.fullmatch(end) for end in (middle, *ends)]
+    if all(shorter) and len({found["unit"] for found in shorter if found}) == 1:
+        ends = [found["figure"] for found in shorter[1:] if found]
+    return f"{middle} ({ends[0].removeprefix('×')}–{ends[1].removeprefix('×')})"
 
 
 def cost_to_target(amount: float, basis: str) -> str:

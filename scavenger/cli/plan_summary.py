@@ -8,6 +8,7 @@ from scavenger.cli.figures import counted, span
 from scavenger.cli.job_table import show_facts
 from scavenger.job import JobSpec
 from scavenger.quantity import format_money, format_price
+from scavenger.tariff import ResourceTariff
 
 
 def show_plan(spec: JobSpec) -> RenderableType:
@@ -22,7 +23,8 @@ def plan_facts(spec: JobSpec) -> list[tuple[str, str]]:
         ("target", spec.target_in_words),
         ("space", space_of(spec)),
         ("search", search_of(spec)),
-        ("objective", spec.objective),
+        ("objective", spec.objective_in_words),
+        *([("laws", "the paper's, whatever is measured")] if spec.laws == "paper" else []),
         ("cap", cap_of(spec)),
         ("runs", " ".join(spec.run.command)),
         ("in", spec.run.directory or "the worker's own directory"),
@@ -48,6 +50,8 @@ def search_of(spec: JobSpec) -> str:
             return f"partial: probes of {corners}"
         case "full":
             return f"full: probes of all {counted(sum(1 for _ in spec.space), 'configuration')}"
+        case "universal":
+            return f"universal: the average of all stored models; without any, probes of {corners}"
 
 
 def cap_of(spec: JobSpec) -> str:
@@ -55,4 +59,11 @@ def cap_of(spec: JobSpec) -> str:
     limits = spec.limits
     cost = "no limit of cost" if limits.max_cost is None else format_money(limits.max_cost)
     time = "" if limits.max_time is None else f" · {span(limits.max_time)}"
-    return f"{cost}{time} · one worker costs {format_price(spec.price)}"
+    return f"{cost}{time} · {price_of(spec)}"
+
+
+def price_of(spec: JobSpec) -> str:
+    """Say what a worker is billed."""
+    most = "at most " if isinstance(spec.price, ResourceTariff) else ""
+    quantum = f", billed by {span(spec.quantum)}" if spec.quantum else ""
+    return f"one worker costs {most}{format_price(spec.price_per_hour)}{quantum}"

@@ -10,10 +10,11 @@ from decimal import Decimal
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
 from scavenger.indicators import Observation
+from scavenger.job import JobSpec
 from scavenger.models.fitting import mean_relative_error
 from scavenger.models.performance import PerformanceModel
 from scavenger.noise import estimate_noise
-from scavenger.objective import Cheapest, Fastest, Knee, Objective
+from scavenger.objective import Cheapest, Choice, Fastest, Knee, Objective
 from scavenger.prior import StoredModel
 from scavenger.profiling import measure_time
 from scavenger.protocol import StepColumns
@@ -124,10 +125,14 @@ def foresee(
 def show_curve(snapshot: Snapshot, sketch: Sketch | None, resizes: Sequence[Resize]) -> CurveView:
     """Show the cost/time curve, and how its points came to be."""
     job, directive = snapshot.job, snapshot.directive
-    special = {} if sketch is None else special_points(snapshot, sketch.curve)
+    choices = {} if sketch is None else special_choices(job.spec, sketch.curve)
+    special = {name: config_of(choice.point) for name, choice in choices.items()}
+    own = choices.get(objective_of(job.spec).name)
+    # What supports another point than the chosen one says nothing about that.
+    is_chosen = own is not None and job.chosen in (None, own.point.config)
     return CurveView(
         basis="relative" if sketch is None else sketch.curve.basis,
-        objective=job.spec.objective,
+        objective=job.spec.objective_in_words,
         why=job.choice or job.reason,
         source="nothing is measured yet" if sketch is None else sketch.source,
         laws=None if sketch is None else show_laws(sketch.model, sketch.observations),
@@ -139,19 +144,24 @@ def show_curve(snapshot: Snapshot, sketch: Sketch | None, resizes: Sequence[Resi
         start=config_view(job.spec.space.start),
         current=show_config(directive.config if directive else None),
         chosen=show_config(job.chosen),
+        support=own.support if own is not None and is_chosen else None,
+        runner_up=config_of(own.runner_up) if own and own.runner_up and is_chosen else None,
         probes=[show_probe(probe) for probe in snapshot.probes],
         resizes=show_resizes(resizes),
     )
 
 
-def special_points(snapshot: Snapshot, curve: TradeoffCurve) -> dict[str, ConfigView]:
-    """Return knee, fastest and cheapest within the limits; empty when nothing meets them."""
-    limits = objective_of(snapshot.job.spec)
-    objectives: tuple[Objective, ...] = (Knee(), Fastest(), Cheapest())
+def special_choices(spec: JobSpec, curve: TradeoffCurve) -> dict[str, Choice]:
+    """Return knee, fastest and cheapest within the limits; empty when nothing meets them.
+
+    What the job asks for is among them by its name, whatever that is.
+    """
+    limits = objective_of(spec)
+    wishes: tuple[Objective, ...] = (Knee(), Fastest(), Cheapest(), limits.objective)
     try:
         return {
-            objective.name: config_of(replace(limits, objective=objective).choose(curve).point)
-            for objective in objectives
+            wish.name: replace(limits, objective=wish).choose(curve)
+            for wish in {wish.name: wish for wish in wishes}.values()
         }
     except NothingFeasible:
         return {}
@@ -172,7 +182,11 @@ def show_points(snapshot: Snapshot, curve: TradeoffCurve) -> list[PointView]:
             step_time=point.step_time,
             measured_step_time=point.measured_step_time,
             time=point.time,
+            time_low=point.time_range[0],
+            time_high=point.time_range[1],
             cost=point.cost,
+            cost_low=point.cost_range[0],
+            cost_high=point.cost_range[1],
             measured=point.measured_step_time is not None,
             on_front=point.config in front,
             violations=list(limits.violations(point, curve.basis)),
@@ -184,13 +198,23 @@ def show_points(snapshot: Snapshot, curve: TradeoffCurve) -> list[PointView]:
 def show_laws(model: PerformanceModel, observations: tuple[Observation, ...]) -> LawsView:
     """Show the coefficients of the fitted laws and how well they meet what was measured."""
     parallel, statistical = model.parallel, model.statistical
+    uncertainty, root = parallel.uncertainty, statistical.root_noise
     return LawsView(
         compute_fixed=parallel.compute_fixed,
         compute_per_sample=parallel.compute_per_sample,
+        flatness=parallel.flatness,
         sync_fixed=parallel.sync_fixed,
         sync_per_worker=parallel.sync_per_worker,
+        sync_across_machines=parallel.sync_across_machines,
+        growth=parallel.growth,
+        overlap=parallel.overlap,
+        spread=None if uncertainty is None else uncertainty.spread,
         noise_scale=statistical.noise_scale,
         critical_batch=statistical.critical_batch,
+        noisy_samples=statistical.noisy_samples,
+        noise_floor=None if root is None else root.floor,
+        noise_per_root=None if root is None else root.per_root,
+        law=statistical.law,
         mean_relative_error=mean_relative_error(parallel, [o.measurement for o in observations]),
     )
 

@@ -28,6 +28,7 @@ from service.errors import LaunchRefused, OutOfCapacity, ProviderUnavailable
 SUPERVISOR = ("-m", "worker_agent.supervisor")
 PACKAGES = Path(__file__).parents[2]  # supervisors run the same version as the controller
 PATIENCE = 2.0  # a killed group is gone in milliseconds unless the computer is overloaded
+STARTING = 2.0  # Python with a framework; the resize itself takes hundredths of a second
 EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
 
@@ -49,6 +50,11 @@ class LocalProvider:
         self._root = root.resolve()
         self._python = python
         self._boot_delay = boot_delay
+
+    @property
+    def pause(self) -> float:
+        """Seconds a change of machines usually takes on this computer."""
+        return STARTING + self._boot_delay
 
     def launch(self, request: LaunchRequest) -> Instance:
         """Start a process group, or return the one this launch key already started.

@@ -83,6 +83,10 @@ class Provider(Protocol):
     def name(self) -> str:
         """Name of the cloud, as people write it."""
 
+    @property
+    def pause(self) -> float:
+        """Seconds a change of machines usually takes: their start, and the resize after it."""
+
     def launch(self, request: LaunchRequest) -> Instance:
         """Start a machine, or return the one this launch key already started.
 

@@ -9,10 +9,12 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, select
 from sqlalchemy.dialects.postgresql import insert
 
+from scavenger.models.epochs import EpochsSeen
 from scavenger.prior import StoredModel
 from service.db.schema import models
 
 MODEL = TypeAdapter(StoredModel)
+MOST_RUNS = 32
 
 
 def find(connection: Connection, signature: str) -> StoredModel | None:
@@ -35,9 +37,11 @@ def store(connection: Connection, model_key: str, model: StoredModel, now: datet
     connection.execute(query.on_conflict_do_update(index_elements=["signature"], set_=content))
 
 
-def newest(connection: Connection) -> list[tuple[str, StoredModel, datetime]]:
-    """Return every stored model with its key and age, newest first."""
-    query = select(models).order_by(models.c.updated_at.desc())
+def newest(
+    connection: Connection, limit: int | None = None
+) -> list[tuple[str, StoredModel, datetime]]:
+    """Return stored models with their keys and ages, newest first."""
+    query = select(models).order_by(models.c.updated_at.desc()).limit(limit)
     return [
         (row.model_key, MODEL.validate_python(row.model), row.updated_at)
         for row in connection.execute(query)
@@ -45,14 +49,24 @@ def newest(connection: Connection) -> list[tuple[str, StoredModel, datetime]]:
 
 
 def learned(earlier: StoredModel | None, fresh: StoredModel) -> StoredModel:
-    """Add a finished job to what is stored: its laws replace, its targets and count add up."""
+    """Add a finished job to what is stored: its laws replace, targets, runs and count add up."""
     if earlier is None:
         return fresh
     return replace(
         fresh,
         epochs_by_target={**translated(earlier, fresh), **fresh.epochs_by_target},
         jobs=earlier.jobs + fresh.jobs,
+        runs=joined(earlier, fresh),
     )
+
+
+def joined(earlier: StoredModel, fresh: StoredModel) -> dict[str, tuple[EpochsSeen, ...]]:
+    """Return the newest runs to each target, oldest first."""
+    targets = dict.fromkeys((*earlier.runs, *fresh.runs))
+    return {
+        target: (*earlier.runs.get(target, ()), *fresh.runs.get(target, ()))[-MOST_RUNS:]
+        for target in targets
+    }
 
 
 def translated(earlier: StoredModel, fresh: StoredModel) -> dict[str, float]:

@@ -35,9 +35,14 @@ metadata = MetaData(
 )
 
 
-def moment(name: str, *, nullable: bool = True) -> Column[Any]:
+def moment(name: str, *, nullable: bool = True, primary_key: bool = False) -> Column[Any]:
     """A column that holds a moment in UTC."""
-    return Column(name, DateTime(timezone=True), nullable=nullable)
+    return Column(
+        name,
+        DateTime(timezone=True),
+        nullable=nullable and not primary_key,
+        primary_key=primary_key,
+    )
 
 
 def finite(name: str) -> CheckConstraint:
@@ -98,11 +103,13 @@ vms = Table(
     Column("state", Text, nullable=False),
     Column("provider_id", Text),
     Column("price_per_hour", Numeric, nullable=False),
+    Column("quantum", Double, nullable=False),
     moment("intended_at", nullable=False),
     moment("ended_at"),
     moment("prepaid_until", nullable=False),
     Index(None, "job"),
     CheckConstraint("state IN ('intended', 'launched', 'gone')", name="state_known"),
+    finite("quantum"),
 )
 
 # How a worker's command ended: written by the agent endpoint.
@@ -187,6 +194,16 @@ observations = Table(
     Column("cost", Numeric, nullable=False),
     moment("settled_at", nullable=False),
     *[finite(name) for name in ("noise", "noise_scale", "compute_time", "sync_time", "seconds")],
+)
+
+# Noise scales that had drifted, from which plans were made anew: written by the reconciler.
+drifts = Table(
+    "drifts",
+    metadata,
+    job_column(primary_key=True),
+    moment("at", primary_key=True),
+    Column("noise_scale", Double, nullable=False),
+    finite("noise_scale"),
 )
 
 # Fitted models by signature: written by the reconciler.

@@ -17,11 +17,34 @@ NAMESPACE = UUID("5ca7e26e-0000-4000-8000-000000000001")
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """What a machine is billed.
+
+    Attributes:
+        price_per_hour: Dollars per hour.
+        quantum: What is billed at once, such as an hour; nothing bills exactly.
+    """
+
+    price_per_hour: Decimal
+    quantum: timedelta = timedelta(0)
+
+    def billed(self, span: timedelta) -> timedelta:
+        """Return a span rounded up to what is billed."""
+        started = max(span, timedelta(0))
+        return -(-started // self.quantum) * self.quantum if self.quantum else started
+
+    def price_of(self, span: timedelta) -> Decimal:
+        """Dollars for a span of time."""
+        return self.price_per_hour * Decimal(self.billed(span).total_seconds()) / 3600
+
+
+@dataclass(frozen=True, slots=True)
 class Vm:
     """One machine of a job.
 
     Attributes:
         state: ``intended`` before the provider confirmed it, then ``launched``, finally ``gone``.
+        quantum: Seconds that are billed at once; 0 bills exactly.
         exit_code: How its training command ended; None while it runs.
         tail: The last lines that command printed.
     """
@@ -32,6 +55,7 @@ class Vm:
     state: Literal["intended", "launched", "gone"]
     provider_id: str | None
     price_per_hour: Decimal
+    quantum: float
     intended_at: datetime
     ended_at: datetime | None
     prepaid_until: datetime
@@ -43,15 +67,15 @@ class Vm:
         """Tell whether the machine may exist, and so may cost money."""
         return self.state != "gone"
 
+    @property
+    def terms(self) -> Terms:
+        """What it is billed."""
+        return Terms(self.price_per_hour, timedelta(seconds=self.quantum))
+
     def cost(self, until: datetime) -> Decimal:
         """Dollars from the intent to its end, or to a moment."""
         end = min(self.ended_at or until, until)
-        return price_of(self.price_per_hour, end - self.intended_at)
-
-
-def price_of(price_per_hour: Decimal, span: timedelta) -> Decimal:
-    """Dollars for a span of time."""
-    return price_per_hour * Decimal(max(span.total_seconds(), 0.0)) / 3600
+        return self.terms.price_of(end - self.intended_at)
 
 
 def of_job(connection: Connection, job: str) -> tuple[Vm, ...]:
@@ -66,7 +90,7 @@ def of_job(connection: Connection, job: str) -> tuple[Vm, ...]:
 
 
 def intend(
-    connection: Connection, job: str, number: int, price: Decimal, now: datetime, prepaid: timedelta
+    connection: Connection, job: str, number: int, terms: Terms, now: datetime, prepaid: timedelta
 ) -> None:
     """Write down that a machine will be launched, before it is."""
     connection.execute(
@@ -75,7 +99,8 @@ def intend(
             job=job,
             launch_key=str(uuid5(NAMESPACE, f"{job}/{number}")),
             state="intended",
-            price_per_hour=price,
+            price_per_hour=terms.price_per_hour,
+            quantum=terms.quantum.total_seconds(),
             intended_at=now,
             prepaid_until=now + prepaid,
         )

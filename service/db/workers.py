@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.protocol import Hello, Regrouped, StepColumns, StepReport
@@ -119,6 +119,14 @@ def steps_of(
     found = [COLUMNS.validate_python(row) for row in connection.execute(query).scalars()][::-1]
     names = [field.name for field in fields(StepColumns)]
     return StepColumns(*(tuple(v for part in found for v in getattr(part, n)) for n in names))
+
+
+def first_iterations(connection: Connection, job: str) -> dict[int, int]:
+    """Return the first measured iteration of each generation that measured any."""
+    first = func.min(steps.c.columns["iteration"][0].as_integer())
+    query = select(steps.c.generation, first).where(steps.c.job == job)
+    rows = connection.execute(query.group_by(steps.c.generation))
+    return {generation: number for generation, number in rows if number is not None}
 
 
 def note_regroup(connection: Connection, job: str, regrouped: Regrouped, now: datetime) -> bool:

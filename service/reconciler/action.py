@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scavenger.cluster import ClusterConfig
 from scavenger.decision import Run
 from scavenger.profiling import Settled
 from scavenger.protocol import Directive
@@ -51,6 +52,20 @@ class Choose:
 
 
 @dataclass(frozen=True, slots=True)
+class Replan:
+    """Plan what is left with the noise scale of now.
+
+    Attributes:
+        config: The configuration to train on from now on; None to stay.
+        noise_scale: φ in samples the plan is made with.
+    """
+
+    config: ClusterConfig | None
+    noise_scale: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Write down how the job ended.
 
@@ -72,4 +87,4 @@ class Rest:
     why: str
 
 
-Action = Launch | Terminate | Publish | Learn | Choose | Finish | Rest
+Action = Launch | Terminate | Publish | Learn | Choose | Replan | Finish | Rest

@@ -50,12 +50,10 @@ def end_by_limit(snapshot: Snapshot) -> Action | None:
 
 def is_spent(snapshot: Snapshot, cap: Decimal) -> bool:
     """Whether the money left would not pay the machines until they could be stopped."""
-    rate = sum((vm.price_per_hour for vm in snapshot.vms if vm.is_alive), Decimal(0))
-    if rate == 0:
-        price = snapshot.job.spec.price
-        return ledger.affordable(snapshot.vms, cap, price, 1) is None
-    reserve = rate * Decimal(ledger.GRACE.total_seconds()) / 3600
-    return snapshot.accrued + reserve >= cap
+    if not any(vm.price_per_hour for vm in snapshot.vms if vm.is_alive):
+        terms = ledger.terms_of(snapshot.job.spec)
+        return ledger.affordable(snapshot.vms, cap, terms, 1) is None
+    return ledger.accrued(snapshot.vms, snapshot.now + ledger.GRACE) > cap
 
 
 def end_by_itself(snapshot: Snapshot) -> Action | None:

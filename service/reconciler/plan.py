@@ -30,6 +30,7 @@ from service.reconciler.action import (
     Rest,
     Terminate,
 )
+from service.reconciler.drift import replan
 from service.reconciler.ending import (
     clean_up,
     count,
@@ -85,6 +86,9 @@ def advance(snapshot: Snapshot) -> Action:
     learned = learn(snapshot)
     if learned is not None:
         return learned
+    aged = replan(snapshot)
+    if aged is not None:
+        return aged
     wanted = want(snapshot)
     if isinstance(wanted, Choose):
         return wanted
@@ -160,7 +164,7 @@ def want(snapshot: Snapshot) -> Wanted | Choose:
     """Return the configuration the job should be in now."""
     job = snapshot.job
     if job.chosen is not None:
-        why = f"training on {job.chosen}, the {job.spec.objective}"
+        why = f"training on {job.chosen}, the {job.spec.objective_in_words}"
         return Wanted(job.chosen, "train", why, is_first=False)
     decision = snapshot.knowledge.decide()
     match decision:
@@ -195,10 +199,19 @@ def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     missing = wanted.config.workers - len(snapshot.available)
     if missing <= 0:
         return None
+    if is_ending(snapshot):
+        return Rest("training is ending, no machine is replaced")
     spec = snapshot.job.spec
-    if ledger.affordable(snapshot.vms, spec.limits.max_cost, spec.price, missing) is not None:
+    terms = ledger.terms_of(spec)
+    if ledger.affordable(snapshot.vms, spec.limits.max_cost, terms, missing) is not None:
         return Launch(missing, f"{count(missing, 'machine')} for {wanted.config}")
     return do_without(snapshot, wanted, missing)
+
+
+def is_ending(snapshot: Snapshot) -> bool:
+    """Whether a member has reached the end of training, as the leader is about to say too."""
+    members = [snapshot.worker(member) for member in snapshot.members]
+    return any(w is not None and w.finished in ("target", "exhausted") for w in members)
 
 
 def is_late(snapshot: Snapshot, vm: Vm) -> bool:

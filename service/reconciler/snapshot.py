@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from scavenger.protocol import Directive, StepColumns
 from service import ledger
+from service.db.drifts import Drifted
 from service.db.jobs import Job
 from service.db.observations import Probe
 from service.db.vms import Vm
@@ -28,7 +29,9 @@ class Snapshot:
         directive: The newest Directive; None before the first.
         published_at: When it was published.
         probes: Settled probes, in order.
-        steps: Iterations measured in the newest generation, while probing.
+        drifted: The newest drift of the noise scale; None while the first plan holds.
+        steps: Iterations measured in the newest generation: all while probing, recent ones once a
+            plan has stood for long enough to be looked at again.
         knowledge: What is known for a decision, from probes and earlier jobs.
     """
 
@@ -39,6 +42,7 @@ class Snapshot:
     directive: Directive | None
     published_at: datetime | None
     probes: tuple[Probe, ...]
+    drifted: Drifted | None
     steps: StepColumns
     knowledge: Knowledge
 

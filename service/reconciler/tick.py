@@ -7,19 +7,22 @@ tick rereads the world. No cloud is called inside a database session.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import assert_never
 
 from sqlalchemy import Connection, Engine
 
+from scavenger.cluster import ClusterConfig
+from scavenger.decision import ProbeEffort
 from scavenger.indicators import Observation
-from scavenger.prior import StoredModel
+from scavenger.profiling import PROBE_ITERATIONS, WARM_UP
 from scavenger.protocol import StepColumns
 from scavenger.view import Phase
 from service import ledger
 from service.clouds.provider import Instance, InstanceState, LaunchRequest, Provider
-from service.db import directives, jobs, models, observations, vms, workers
+from service.db import directives, drifts, jobs, models, observations, vms, workers
+from service.db.drifts import Drifted
 from service.db.events import say
 from service.db.jobs import Job
 from service.db.observations import Probe
@@ -33,11 +36,17 @@ from service.reconciler.action import (
     Launch,
     Learn,
     Publish,
+    Replan,
     Rest,
     Terminate,
 )
+from service.reconciler.drift import is_due
+from service.reconciler.lesson import remember
 from service.reconciler.plan import plan
 from service.reconciler.snapshot import Snapshot
+
+RECENT_REPORTS = 300
+MOST_MODELS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,7 @@ class Reconciler:
         """Do one thing for a job and say what, in one sentence."""
         self._observe(job, now)
         with self.engine.connect() as connection:
-            snapshot = read(connection, self.provider.name, job, now)
+            snapshot = read(connection, self.provider.name, job, now, self.provider.pause)
         action = plan(snapshot)
         match action:
             case Launch():
@@ -101,12 +110,13 @@ class Reconciler:
         with self.engine.begin() as connection:
             vms.lock_job(connection, snapshot.job.id)
             machines = vms.of_job(connection, snapshot.job.id)
-            span = ledger.affordable(machines, spec.limits.max_cost, spec.price, action.count)
+            terms = ledger.terms_of(spec)
+            span = ledger.affordable(machines, spec.limits.max_cost, terms, action.count)
             if span is None:
                 return
             first = len(machines) + 1
             for number in range(first, first + action.count):
-                vms.intend(connection, snapshot.job.id, number, spec.price, now, span)
+                vms.intend(connection, snapshot.job.id, number, terms, now, span)
             if snapshot.job.phase is Phase.PENDING:
                 jobs.change_outcome(
                     connection, snapshot.job.id, phase=Phase.STARTING, reason="machines boot"
@@ -163,17 +173,22 @@ class Reconciler:
             say(connection, job, now, "terminate", "; ".join(said))
 
 
-def read(connection: Connection, machine: str, job_id: str, now: datetime) -> Snapshot:
-    """Read everything a tick needs, once."""
+def read(
+    connection: Connection, machine: str, job_id: str, now: datetime, pause: float = 0.0
+) -> Snapshot:
+    """Read everything a tick needs, once; who only shows a job needs no pause."""
     job = jobs.find(connection, job_id)
     assert job is not None
     told = directives.newest(connection, job_id)
     directive, published_at = told if told is not None else (None, None)
     probes = observations.of_job(connection, job_id)
-    is_probing = directive is not None and directive.purpose == "probe" and job.chosen is None
+    drifted = drifts.newest(connection, job_id)
     steps = StepColumns()
-    if is_probing and directive is not None:
+    if directive is not None and directive.purpose == "probe" and job.chosen is None:
         steps = workers.steps_of(connection, job_id, directive.generation)
+    elif directive is not None and is_due(now, published_at, drifted) and not job.phase.is_final:
+        steps = workers.steps_of(connection, job_id, directive.generation, RECENT_REPORTS)
+    knowledge = recall(connection, machine, job, probes)
     return Snapshot(
         now=now,
         job=job,
@@ -182,18 +197,27 @@ def read(connection: Connection, machine: str, job_id: str, now: datetime) -> Sn
         directive=directive,
         published_at=published_at,
         probes=probes,
+        drifted=drifted,
         steps=steps,
-        knowledge=recall(connection, machine, job, probes),
+        knowledge=replace(
+            knowledge,
+            effort=ProbeEffort(PROBE_ITERATIONS + WARM_UP, pause),
+            noise_scale=None if drifted is None else drifted.noise_scale,
+        ),
     )
 
 
 def recall(connection: Connection, machine: str, job: Job, probes: tuple[Probe, ...]) -> Knowledge:
     """Return what probes and earlier jobs tell about a job."""
+    signature = signature_of(job.spec, machine)
+    known = [stored for _, stored, _ in models.newest(connection, MOST_MODELS)]
     return Knowledge(
         spec=job.spec,
         observations=tuple(probe.observation for probe in probes),
-        stored=models.find(connection, signature_of(job.spec, machine)),
+        stored=models.find(connection, signature),
         epochs_to_target=job.epochs_to_target,
+        models=tuple(stored for stored in known if stored.signature != signature),
+        machine=machine,
     )
 
 
@@ -201,7 +225,7 @@ def record(
     connection: Connection,
     machine: str,
     snapshot: Snapshot,
-    action: Publish | Learn | Choose | Finish,
+    action: Publish | Learn | Choose | Replan | Finish,
 ) -> None:
     """Write down a decision and its sentence in one transaction."""
     job, now = snapshot.job.id, snapshot.now
@@ -227,8 +251,14 @@ def record(
                 choice=why,
             )
             if run.searched:
-                remember(connection, machine, snapshot, epochs=None)
+                remember(connection, machine, snapshot)
             say(connection, job, now, "choice", why, config_of(action))
+        case Replan(config, noise_scale, why):
+            drifts.record(connection, job, Drifted(now, noise_scale))
+            if config is not None:
+                reason = f"training on {config}"
+                jobs.change_outcome(connection, job, reason=reason, chosen=config, choice=why)
+            say(connection, job, now, "drift", why, config_of(action))
         case Finish():
             finish(connection, machine, snapshot, action)
         case _:
@@ -252,29 +282,6 @@ def finish(connection: Connection, machine: str, snapshot: Snapshot, action: Fin
     say(connection, job, now, str(action.phase), action.why)
 
 
-def remember(
-    connection: Connection, machine: str, snapshot: Snapshot, epochs: float | None
-) -> None:
-    """Store what a job taught, for the next of its signature.
-
-    It is called when a search has ended and when a target is reached; a job counts once.
-    """
-    spec, sketch = snapshot.job.spec, snapshot.knowledge.sketch()
-    if sketch is None:
-        return
-    signature = signature_of(spec, machine)
-    has_counted = snapshot.job.chosen is not None and bool(snapshot.probes)
-    fresh = StoredModel(
-        signature=signature,
-        model=sketch.model,
-        observations=sketch.observations,
-        epochs_by_target={} if epochs is None else {spec.target_in_words: epochs},
-        jobs=0 if has_counted else 1,
-    )
-    stored = models.find(connection, signature)
-    models.store(connection, spec.model.key, models.learned(stored, fresh), snapshot.now)
-
-
 def booked(snapshot: Snapshot, observation: Observation) -> Probe:
     """Price a settled probe: the time since its Directive, and what the machines cost meanwhile."""
     since = snapshot.published_at or snapshot.now
@@ -291,20 +298,16 @@ def config_of(action: Action) -> dict[str, object]:
     """Return what an event about an action carries besides its sentence."""
     match action:
         case Publish(directive, _):
-            config, generation = directive.config, directive.generation
-            return {
-                "generation": generation,
-                "workers": config.workers,
-                "global_batch": config.global_batch,
-            }
+            return {"generation": directive.generation, **shape_of(directive.config)}
         case Choose(run, _):
-            return {"workers": run.config.workers, "global_batch": run.config.global_batch}
+            return shape_of(run.config)
+        case Replan(config, noise_scale, _):
+            moved = {} if config is None else shape_of(config)
+            return {"noise_scale": noise_scale, **moved}
         case Learn(settled, _):
             indicators = settled.observation.indicators
-            config = settled.observation.config
             return {
-                "workers": config.workers,
-                "global_batch": config.global_batch,
+                **shape_of(settled.observation.config),
                 "noise": indicators.noise,
                 "noise_scale": indicators.noise_scale,
                 "compute_time": indicators.compute_time,
@@ -312,3 +315,8 @@ def config_of(action: Action) -> dict[str, object]:
             }
         case _:
             return {}
+
+
+def shape_of(config: ClusterConfig) -> dict[str, object]:
+    """Return a configuration as events carry it."""
+    return {"workers": config.workers, "global_batch": config.global_batch}

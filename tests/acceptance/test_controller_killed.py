@@ -31,7 +31,7 @@ def test_training_goes_on_and_the_job_ends_right(open_directory: Path) -> None:
         view = controller.finished(job)
         assert view.phase is Phase.SUCCEEDED, view.reason
         curve = controller.curve(job)
-        assert len(curve.probes) == 4
+        assert len(curve.probes) >= 4
         assert all(resize.iterations_lost in (0, None) for resize in curve.resizes)
         launches = [e for e in controller.events(job) if e.kind == "hello"]
         assert len(launches) == 2

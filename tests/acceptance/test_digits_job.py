@@ -42,9 +42,9 @@ def test_the_digits_job_is_searched_resized_and_reaches_its_target(
     assert first.progress.metrics["accuracy"] >= 0.97
     curve = controller.curve(first.id)
     probed = [(probe.workers, probe.global_batch) for probe in curve.probes]
-    assert probed == [(1, 8), (1, 128), (2, 128), (2, 8)]
+    assert probed[:4] == [(1, 8), (1, 128), (2, 128), (2, 8)]
     assert all(p.noise and p.compute_time > 0 for p in curve.probes)
-    assert [p.sync_time > 0.0002 for p in curve.probes] == [False, False, True, True]
+    assert [p.sync_time > 0.0002 for p in curve.probes[:4]] == [False, False, True, True]
     assert curve.basis == "total"
     assert curve.chosen in curve.front
     assert curve.chosen == curve.knee

@@ -211,7 +211,7 @@ class Agent:
         self.job = submit(client).id
         with engine.begin() as connection:
             now, prepaid = datetime.now(UTC), timedelta(seconds=60)
-            vms.intend(connection, self.job, 1, Decimal("0.36"), now, prepaid)
+            vms.intend(connection, self.job, 1, vms.Terms(Decimal("0.36")), now, prepaid)
         self.worker = f"{self.job}-w1"
         self.headers = {
             "Authorization": f"Bearer {KEYS.issue(self.worker)}",
@@ -300,7 +300,8 @@ def test_the_answer_carries_the_newest_directive(agent: Agent, engine: Engine) -
             directives.publish(connection, agent.job, told, NOW)
     answer = agent.report(0, 1, regrouped=Regrouped(2, 0.05, 0)).json()
     assert answer["directive"]["generation"] == 2
-    assert answer["directive"]["config"] == {"workers": 2, "global_batch": 128}
+    config = answer["directive"]["config"]
+    assert (config["workers"], config["global_batch"]) == (2, 128)
 
 
 def test_a_worker_speaks_for_itself_only(agent: Agent) -> None:
@@ -361,7 +362,7 @@ def test_the_curve_shows_probes_points_and_special_ones(
         for workers, batch in ((1, 32), (1, 128), (2, 128), (2, 32)):
             observations.record(connection, agent.job, probe(workers, batch))
         directives.publish(connection, agent.job, directive(2, 128), NOW)
-        jobs.change_outcome(connection, agent.job, chosen=ClusterConfig(2, 128), choice="knee")
+        jobs.change_outcome(connection, agent.job, chosen=ClusterConfig(2, 32), choice="knee")
     curve = CurveView.model_validate_json(client.get(f"/v1/jobs/{agent.job}/curve").text)
     assert curve.basis == "relative"
     assert len(curve.points) == 4
@@ -371,7 +372,28 @@ def test_the_curve_shows_probes_points_and_special_ones(
     on_front = [(p.workers, p.global_batch) for p in curve.points if p.on_front]
     assert curve.knee is not None
     assert (curve.knee.workers, curve.knee.global_batch) in on_front
+    assert all(p.time_low <= p.time <= p.time_high for p in curve.points)
+    assert all(p.cost_high / p.cost == pytest.approx(p.time_high / p.time) for p in curve.points)
+    assert curve.chosen == curve.knee
+    assert curve.support is not None
+    assert 0.5 < curve.support <= 1
+    assert curve.laws.law == "e ∝ 1 + B/B_crit"
     assert [r.after.workers for r in curve.resizes] == [2]
+
+
+def test_what_is_asked_for_is_shown_in_words_and_supports_nothing_else(
+    client: TestClient, engine: Engine
+) -> None:
+    job = submit(client, objective={"time_weight": 0.7}, laws="paper").id
+    with engine.begin() as connection:
+        for workers, batch in ((1, 32), (1, 128), (2, 128), (2, 32)):
+            observations.record(connection, job, probe(workers, batch))
+    curve = CurveView.model_validate_json(client.get(f"/v1/jobs/{job}/curve").text)
+    assert curve.objective == "optimum at time 70%, cost 30%"
+    assert (curve.support, curve.runner_up) == (None, None)
+    assert curve.laws is not None
+    assert curve.laws.law == "e ∝ γ/K = n0 + n1/√B"
+    assert curve.laws.noise_per_root is not None
 
 
 def test_the_forecast_is_what_is_spent_and_what_is_left(

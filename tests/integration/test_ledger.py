@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -15,6 +16,7 @@ from service.db import jobs, vms
 from tests.builders import NOW, spec
 
 PRICE = Decimal("3.6")  # dollars per hour: a tenth of a cent per second
+QUANTUM = timedelta(minutes=2)
 
 moves = st.lists(
     st.one_of(
@@ -31,8 +33,8 @@ moves = st.lists(
 class Fleet:
     """Machines that run as long as they have prepaid, plus the seconds it takes to power off."""
 
-    def __init__(self, engine: Engine, job: str, cap: Decimal) -> None:
-        self.engine, self.job, self.cap, self.now = engine, job, cap, NOW
+    def __init__(self, engine: Engine, job: str, cap: Decimal, terms: vms.Terms) -> None:
+        self.engine, self.job, self.cap, self.terms, self.now = engine, job, cap, terms, NOW
         with engine.begin() as connection:
             jobs.create(connection, job, spec(), NOW)
 
@@ -43,10 +45,10 @@ class Fleet:
     def launch(self, count: int) -> None:
         with self.engine.begin() as connection:
             machines = vms.of_job(connection, self.job)
-            span = ledger.affordable(machines, self.cap, PRICE, count)
+            span = ledger.affordable(machines, self.cap, self.terms, count)
             for number in range(count) if span is not None else ():
                 first = len(machines) + 1
-                vms.intend(connection, self.job, first + number, PRICE, self.now, span)
+                vms.intend(connection, self.job, first + number, self.terms, self.now, span)
 
     def renew(self, place: int) -> None:
         for vm in self.machines()[place : place + 1]:
@@ -75,7 +77,9 @@ class Fleet:
     def bill_if_all_went_silent(self) -> Decimal:
         ends = {vm.id: vm.ended_at or self.end_of(vm) for vm in self.machines()}
         spans = [(ends[vm.id] - vm.intended_at) for vm in self.machines()]
-        return sum((vms.price_of(PRICE, span) for span in spans), Decimal(0))
+        billed = [math.ceil(span / QUANTUM) * QUANTUM for span in spans]
+        exactly = spans if not self.terms.quantum else billed
+        return sum((PRICE * Decimal(span.total_seconds()) / 3600 for span in exactly), Decimal(0))
 
 
 @pytest.fixture
@@ -83,15 +87,23 @@ def numbers() -> list[int]:
     return [0]
 
 
-@given(moves, st.sampled_from([Decimal("0.01"), Decimal("0.05"), Decimal("0.7"), Decimal("3")]))
+@given(
+    moves,
+    st.sampled_from([Decimal("0.01"), Decimal("0.05"), Decimal("0.7"), Decimal("3")]),
+    st.sampled_from([timedelta(0), QUANTUM]),
+)
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_the_bill_never_passes_the_cap(
-    engine: Engine, numbers: list[int], plan: list[tuple[str, int]], cap: Decimal
+    engine: Engine,
+    numbers: list[int],
+    plan: list[tuple[str, int]],
+    cap: Decimal,
+    quantum: timedelta,
 ) -> None:
     numbers[0] += 1
-    fleet = Fleet(engine, f"job_{numbers[0]}", cap)
+    fleet = Fleet(engine, f"job_{numbers[0]}", cap, vms.Terms(PRICE, quantum))
     for move, argument in plan:
         getattr(fleet, move)(argument)
         assert fleet.bill_if_all_went_silent() <= cap

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from scavenger.cli.curve_plot import MARKS, plot_curve
-from scavenger.cli.curve_table import show_curve
+from scavenger.cli.curve_table import law_facts, show_curve
 from scavenger.cli.demo_story import tell_first_job, tell_second_job
 from scavenger.cli.error_report import report_error, report_outcome, show_report
 from scavenger.cli.errors import (
@@ -51,10 +51,19 @@ ID = "job_019aa0b4c8e5f3d2a71"
 LAWS = LawsView(
     compute_fixed=0.002,
     compute_per_sample=0.00011,
+    flatness=1.0,
     sync_fixed=0.0012,
     sync_per_worker=0.0007,
+    sync_across_machines=0.0,
+    growth="linear",
+    overlap=1.0,
+    spread=0.05,
     noise_scale=410.0,
     critical_batch=520.0,
+    noisy_samples=0.0,
+    noise_floor=None,
+    noise_per_root=None,
+    law="e ∝ 1 + B/B_crit",
     mean_relative_error=0.034,
 )
 DOCUMENT = """\
@@ -81,6 +90,7 @@ def point(workers, global_batch, **changes):
     sync = LAWS.sync_fixed + LAWS.sync_per_worker * workers if workers > 1 else 0.0
     epochs = 11.0 * (1 + global_batch / LAWS.critical_batch)
     time = epochs * 1500 / global_batch * (compute + sync)
+    cost = time * workers * 0.13402 / 3600
     fields = {
         "workers": workers,
         "global_batch": global_batch,
@@ -91,7 +101,11 @@ def point(workers, global_batch, **changes):
         "step_time": compute + sync,
         "measured_step_time": None,
         "time": time,
-        "cost": time * workers * 0.13402 / 3600,
+        "time_low": time / 1.1,
+        "time_high": time * 1.1,
+        "cost": cost,
+        "cost_low": cost / 1.1,
+        "cost_high": cost * 1.1,
         "measured": False,
         "on_front": False,
         "violations": [],
@@ -172,6 +186,8 @@ def curve_view(**changes):
         "start": config(1, 32),
         "current": config(2, 256),
         "chosen": config(2, 256),
+        "support": 0.8,
+        "runner_up": config(3, 256),
         "probes": [probe(*corner) for corner in CORNERS],
         "resizes": resizes,
     }
@@ -261,6 +277,59 @@ def unknown_everything():
 def test_a_curve_shows_points_laws_and_the_choice():
     shown = text(show_curve(curve_view(), width=100))
     assert shown == CURVE
+
+
+LAW_FORMS = {
+    "a sum": ({}, "iteration", "τ = compute + sync"),
+    "overlap": ({"overlap": 2.0}, "iteration", "τ = (compute^2 + sync^2)^(1/2)"),
+    "accelerators that small batches do not fill": (
+        {"flatness": 2.0},
+        "compute",
+        "((2 ms)^2 + (0.11 ms × b)^2)^(1/2), with b = B / K samples per worker",
+    ),
+    "rings": (
+        {"growth": "log", "sync_across_machines": 0.003},
+        "sync",
+        "1.2 ms + 0.7 ms × log2 K, for K above 1, 3 ms more across machines",
+    ),
+    "both arms": (
+        {"noisy_samples": 100.0},
+        "epochs",
+        "e(B) = 9.07 × (1 + 100 / (B + 410) + B / 520)",
+    ),
+    "the falling arm": (
+        {"noisy_samples": 442.0, "critical_batch": None},
+        "epochs",
+        "e(B) = 5.84 × (1 + 442 / (B + 410))",
+    ),
+    "the paper's": (
+        {"noise_floor": 0.1, "noise_per_root": 4.0},
+        "epochs",
+        "e(B) = 14.5 × (0.1 + 4 / √B)",
+    ),
+    "the paper's noise": (
+        {"noise_floor": 0.1, "noise_per_root": 4.0},
+        "noise",
+        "γ = K × (0.1 + 4 / √B), the paper's law; measured φ = 410 samples",
+    ),
+    "no noise": (
+        {"critical_batch": 0.0},
+        "epochs",
+        "e(B) grows like B: the gradients have no noise that more samples would average",
+    ),
+    "nothing known": (
+        {"critical_batch": None},
+        "epochs",
+        "e(B) is taken as constant: nothing tells what a batch costs",
+    ),
+    "no spread known": ({"spread": None}, "error", "iteration times ±3.4 % where measured"),
+}
+
+
+@pytest.mark.parametrize(("changes", "name", "shown"), LAW_FORMS.values(), ids=LAW_FORMS)
+def test_a_law_is_shown_in_the_form_it_has(changes, name, shown):
+    facts = dict(law_facts(LAWS.model_copy(update=changes), [point(1, 32)]))
+    assert facts[name] == shown
 
 
 def test_the_live_view_shows_everything_that_matters():
@@ -400,6 +469,22 @@ def test_a_plan_names_space_search_and_cap():
     assert "0.05 USD · 3m00s · one worker costs 0.13402 USD/h" in shown
 
 
+def test_a_plan_names_what_a_tariff_bills():
+    hourly = "{per_hour: 0.02 USD/h, quantum: 1h}"
+    shown = text(show_plan(parse_job(DOCUMENT.replace("0.13402 USD/h", hourly))))
+    assert "one worker costs 0.02 USD/h, billed by 1h00m" in shown
+    custom = (
+        "{per_vcpu_hour: 0.02 USD/h, per_gib_hour: 0.01 USD/h, vcpus: 4, "
+        "memory: {fixed_gib: 1, gib_per_sample: 0.01}}"
+    )
+    wanted = DOCUMENT.replace("0.13402 USD/h", custom) + "search: universal\nlaws: paper\n"
+    shown = text(show_plan(parse_job(wanted + "objective: {time_weight: 0.25}\n")))
+    assert "one worker costs at most 0.1156 USD/h" in shown
+    assert "universal: the average of all stored models" in shown
+    assert "objective  optimum at time 25%, cost 75%" in shown
+    assert "laws       the paper's" in shown
+
+
 def problem(status, **changes):
     fields = {
         "type": "about:blank",
@@ -480,29 +565,31 @@ $0.0000962 ┤                                                   ◆◇
             ✕ over a limit  ◇ predicted  ◆ predicted, on the front  ● measured  ★ knee
             1 point far over a limit not shown
 
-K    B  SOURCE             τ     γ  e(B)  TIME        COST  NOTE
-4  256  ● measured   13.2 ms  2.85  16.4  1.3s   $0.000187  fastest · front
-3  256  ◆ predicted  14.7 ms  2.23  16.4  1.4s   $0.000158  front
-4  128  ◇ predicted  9.52 ms  3.29  13.7  1.5s   $0.000228
-3  128  ◇ predicted  9.99 ms  2.52  13.7  1.6s   $0.000179
-2  256  ◆ predicted  18.7 ms  1.62  16.4  1.8s   $0.000134  ★ knee · ✔ chosen · ▣ current · front
-2  128  ◇ predicted  11.6 ms  1.76  13.7  1.9s   $0.000139
-3   64  ◇ predicted  7.65 ms  2.73  12.4  2.2s   $0.000247
-4   64  ◇ predicted  7.76 ms  3.59  12.4  2.2s   $0.000335
-2   64  ◇ predicted  8.12 ms  1.86  12.4  2.4s   $0.000175
-1  128  ◆ predicted  16.1 ms     1  13.7  2.6s  $0.0000962  front
-1   64  ◇ predicted  9.04 ms     1  12.4  2.6s  $0.0000974
-1  256  ● measured   30.5 ms     1  16.4  2.9s   $0.000108  cheapest
-1   32  ● measured   5.58 ms     1  11.7  3.0s   $0.000112  start
-2   32  ◇ predicted  6.36 ms  1.93  11.7  3.5s   $0.000259  ✕ takes 3.5 s, more than 3.2 s
-3   32  ◇ predicted  6.47 ms  2.86  11.7  3.5s   $0.000396  ✕ takes 3.5 s, more than 3.2 s
-4   32  ● measured   6.95 ms  3.78  11.7  3.8s   $0.000561  ✕ takes 3.5 s, more than 3.2 s
+K    B           τ     γ  e(B)            TIME        COST  NOTE
+4  256  ●  13.2 ms  2.85  16.4  1.3s (1.1–1.4)   $0.000187  fastest · front
+3  256  ◆  14.7 ms  2.23  16.4  1.4s (1.3–1.6)   $0.000158  runner-up · front
+4  128  ◇  9.52 ms  3.29  13.7  1.5s (1.4–1.7)   $0.000228
+3  128  ◇  9.99 ms  2.52  13.7  1.6s (1.5–1.8)   $0.000179
+2  256  ◆  18.7 ms  1.62  16.4  1.8s (1.6–2.0)   $0.000134  ★ knee · ✔ chosen · ▣ current · front
+2  128  ◇  11.6 ms  1.76  13.7  1.9s (1.7–2.1)   $0.000139
+3   64  ◇  7.65 ms  2.73  12.4  2.2s (2.0–2.4)   $0.000247
+4   64  ◇  7.76 ms  3.59  12.4  2.2s (2.0–2.5)   $0.000335
+2   64  ◇  8.12 ms  1.86  12.4  2.4s (2.1–2.6)   $0.000175
+1  128  ◆  16.1 ms     1  13.7  2.6s (2.3–2.8)  $0.0000962  front
+1   64  ◇  9.04 ms     1  12.4  2.6s (2.4–2.9)  $0.0000974
+1  256  ●  30.5 ms     1  16.4  2.9s (2.6–3.2)   $0.000108  cheapest
+1   32  ●  5.58 ms     1  11.7  3.0s (2.7–3.3)   $0.000112  start
+2   32  ◇  6.36 ms  1.93  11.7  3.5s (3.2–3.8)   $0.000259  ✕ takes 3.5 s, more than 3.2 s
+3   32  ◇  6.47 ms  2.86  11.7  3.5s (3.2–3.9)   $0.000396  ✕ takes 3.5 s, more than 3.2 s
+4   32  ●  6.95 ms  3.78  11.7  3.8s (3.4–4.1)   $0.000561  ✕ takes 3.5 s, more than 3.2 s
+· 80 % of what is possible lies within the brackets; costs err alike
 
   compute    2 ms + 0.11 ms × b, with b = B / K samples per worker
   sync       1.2 ms + 0.7 ms × K, for K above 1
+  iteration  τ = compute + sync
   epochs     e(B) = 11 × (1 + B / 520)
   noise      γ = K × (b + φ) / (B + φ), with φ = 410 samples
-  error      iteration times ±3.4 %
+  error      iteration times ±3.4 % where measured, ±5 % elsewhere
   source     fitted to 4 probes of this job
   objective  knee
   chosen     K=2 B=256
@@ -529,11 +616,12 @@ K    B     γ    φ  COMPUTE  SYNC  ITERATIONS  TIME        COST
 4   32  3.78  410  2.88 ms  4 ms          40  2.4s   $0.000357
 
 2  What was measured gives laws, and the laws a curve of cost and time
-  compute  2 ms + 0.11 ms × b, with b = B / K samples per worker
-  sync     1.2 ms + 0.7 ms × K, for K above 1
-  epochs   e(B) = 11 × (1 + B / 520)
-  noise    γ = K × (b + φ) / (B + φ), with φ = 410 samples
-  error    iteration times ±3.4 %
+  compute    2 ms + 0.11 ms × b, with b = B / K samples per worker
+  sync       1.2 ms + 0.7 ms × K, for K above 1
+  iteration  τ = compute + sync
+  epochs     e(B) = 11 × (1 + B / 520)
+  noise      γ = K × (b + φ) / (B + φ), with φ = 410 samples
+  error      iteration times ±3.4 % where measured, ±5 % elsewhere
 
 cost to target
  $0.000396 ┤                                                                                       ✕
@@ -555,23 +643,24 @@ $0.0000962 ┤                                                   ◆◇
             ✕ over a limit  ◇ predicted  ◆ predicted, on the front  ● measured  ★ knee
             1 point far over a limit not shown
 
-K    B  SOURCE             τ     γ  e(B)  TIME        COST  NOTE
-4  256  ● measured   13.2 ms  2.85  16.4  1.3s   $0.000187  fastest · front
-3  256  ◆ predicted  14.7 ms  2.23  16.4  1.4s   $0.000158  front
-4  128  ◇ predicted  9.52 ms  3.29  13.7  1.5s   $0.000228
-3  128  ◇ predicted  9.99 ms  2.52  13.7  1.6s   $0.000179
-2  256  ◆ predicted  18.7 ms  1.62  16.4  1.8s   $0.000134  ★ knee · ✔ chosen · ▣ current · front
-2  128  ◇ predicted  11.6 ms  1.76  13.7  1.9s   $0.000139
-3   64  ◇ predicted  7.65 ms  2.73  12.4  2.2s   $0.000247
-4   64  ◇ predicted  7.76 ms  3.59  12.4  2.2s   $0.000335
-2   64  ◇ predicted  8.12 ms  1.86  12.4  2.4s   $0.000175
-1  128  ◆ predicted  16.1 ms     1  13.7  2.6s  $0.0000962  front
-1   64  ◇ predicted  9.04 ms     1  12.4  2.6s  $0.0000974
-1  256  ● measured   30.5 ms     1  16.4  2.9s   $0.000108  cheapest
-1   32  ● measured   5.58 ms     1  11.7  3.0s   $0.000112  start
-2   32  ◇ predicted  6.36 ms  1.93  11.7  3.5s   $0.000259  ✕ takes 3.5 s, more than 3.2 s
-3   32  ◇ predicted  6.47 ms  2.86  11.7  3.5s   $0.000396  ✕ takes 3.5 s, more than 3.2 s
-4   32  ● measured   6.95 ms  3.78  11.7  3.8s   $0.000561  ✕ takes 3.5 s, more than 3.2 s
+K    B           τ     γ  e(B)            TIME        COST  NOTE
+4  256  ●  13.2 ms  2.85  16.4  1.3s (1.1–1.4)   $0.000187  fastest · front
+3  256  ◆  14.7 ms  2.23  16.4  1.4s (1.3–1.6)   $0.000158  runner-up · front
+4  128  ◇  9.52 ms  3.29  13.7  1.5s (1.4–1.7)   $0.000228
+3  128  ◇  9.99 ms  2.52  13.7  1.6s (1.5–1.8)   $0.000179
+2  256  ◆  18.7 ms  1.62  16.4  1.8s (1.6–2.0)   $0.000134  ★ knee · ✔ chosen · ▣ current · front
+2  128  ◇  11.6 ms  1.76  13.7  1.9s (1.7–2.1)   $0.000139
+3   64  ◇  7.65 ms  2.73  12.4  2.2s (2.0–2.4)   $0.000247
+4   64  ◇  7.76 ms  3.59  12.4  2.2s (2.0–2.5)   $0.000335
+2   64  ◇  8.12 ms  1.86  12.4  2.4s (2.1–2.6)   $0.000175
+1  128  ◆  16.1 ms     1  13.7  2.6s (2.3–2.8)  $0.0000962  front
+1   64  ◇  9.04 ms     1  12.4  2.6s (2.4–2.9)  $0.0000974
+1  256  ●  30.5 ms     1  16.4  2.9s (2.6–3.2)   $0.000108  cheapest
+1   32  ●  5.58 ms     1  11.7  3.0s (2.7–3.3)   $0.000112  start
+2   32  ◇  6.36 ms  1.93  11.7  3.5s (3.2–3.8)   $0.000259  ✕ takes 3.5 s, more than 3.2 s
+3   32  ◇  6.47 ms  2.86  11.7  3.5s (3.2–3.9)   $0.000396  ✕ takes 3.5 s, more than 3.2 s
+4   32  ●  6.95 ms  3.78  11.7  3.8s (3.4–4.1)   $0.000561  ✕ takes 3.5 s, more than 3.2 s
+· 80 % of what is possible lies within the brackets; costs err alike
 
 3  Chosen: K=2 B=256
   after 4 probes: K=2 B=256, the knee: 1.5× faster than the cheapest
@@ -584,8 +673,9 @@ K=4 B=256  → K=4 B=32    21ms     0  probe 4 of 4
 K=4 B=32   → K=2 B=256   21ms     0  after 4 probes: K=2 B=256, the knee
 
 5  Outcome: ✔ succeeded  accuracy 0.953 · loss 0.211
-  reason  target accuracy >= 0.97 reached after 12.4 epochs
-  took    21.4s and $0.00123 in all, $0.000410 of it searching (33 %)
+  reason     target accuracy >= 0.97 reached after 12.4 epochs
+  took       21.4s and $0.00123 in all, $0.000410 of it searching (33 %)
+  iteration  18.7 ms predicted, 18.7 ms seen (+0 %)
 
 WHOLE TRAINING ON  CONFIG            TIME         COST
 start              K=1 B=32          3.0s    $0.000112

@@ -1,17 +1,45 @@
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scavenger.cluster import ConfigSpace
 from scavenger.document import read_json, read_yaml
 from scavenger.errors import InvalidDocument, Problem
-from scavenger.job import EpochsTarget, JobSpec, Limits, MetricTarget, ModelSpec, RunSpec
+from scavenger.grid import grid_of, lay_out
+from scavenger.job import (
+    EpochsTarget,
+    JobSpec,
+    Limits,
+    MetricTarget,
+    ModelSpec,
+    RunSpec,
+    WeightedObjective,
+)
+from scavenger.machine import MemoryModel
+from scavenger.pricing import (
+    Interruptions,
+    PerMachine,
+    PerResource,
+    PriceModel,
+    Servers,
+    on_demand,
+)
 from scavenger.protocol import StopAtMetric, StopAtProgress
-from scavenger.quantity import Bounds
+from scavenger.quantity import Bounds, exact_duration, format_price
 from scavenger.submission import parse_job, validate_job
+from scavenger.tariff import (
+    InterruptionsSpec,
+    MachineTariff,
+    MemorySpec,
+    ResourceTariff,
+    ServersSpec,
+)
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "job-spec.md"
 
@@ -28,7 +56,7 @@ def changed(**sections):
     """Return the good document with sections replaced, or keys of a section replaced."""
     document = yaml.safe_load(GOOD)
     for name, section in sections.items():
-        is_partial = isinstance(section, dict) and name in document
+        is_partial = isinstance(section, dict) and isinstance(document.get(name), dict)
         document[name] = {**document[name], **section} if is_partial else section
     return document
 
@@ -43,7 +71,9 @@ def test_a_short_document_gets_the_defaults():
     spec = parse_job(GOOD)
     assert spec.name == "resnet18-cifar10"
     assert (spec.objective, spec.search, spec.lr_scaling) == ("knee", "auto", "none")
-    assert spec.price == Decimal("0.13402")
+    assert spec.laws == "measured"
+    assert spec.price == spec.price_per_hour == Decimal("0.13402")
+    assert spec.price_model == on_demand(0.13402)
     assert spec.limits.max_cost is None
     assert spec.run.command == ("python", "train.py")
     assert spec.space == ConfigSpace((1, 2, 3, 4), (32, 64, 128, 256))
@@ -62,13 +92,35 @@ def test_the_example_of_the_reference_parses():
     assert spec.reference_batch == 64
 
 
-@pytest.mark.parametrize(
-    "section", [JobSpec, ModelSpec, EpochsTarget, MetricTarget, Limits, RunSpec]
-)
+SECTIONS = [
+    JobSpec,
+    ModelSpec,
+    EpochsTarget,
+    MetricTarget,
+    WeightedObjective,
+    Limits,
+    MachineTariff,
+    ResourceTariff,
+    ServersSpec,
+    InterruptionsSpec,
+    MemorySpec,
+    RunSpec,
+]
+
+
+@pytest.mark.parametrize("section", SECTIONS)
 def test_the_reference_names_every_key(section):
     rows = REFERENCE.read_text(encoding="utf-8")
     for name, field in section.model_fields.items():
-        is_section = name in ("model", "target", "limits", "run")
+        is_section = name in (
+            "model",
+            "target",
+            "limits",
+            "run",
+            "servers",
+            "interruptions",
+            "memory",
+        )
         assert is_section or f"`{name}` |" in rows or f".{name}` |" in rows
         assert field.examples
 
@@ -129,6 +181,87 @@ def test_a_job_is_named_after_its_model(key, name):
     assert validate_job(changed(model={"key": key})).name == name
 
 
+def test_a_tariff_makes_a_price_model():
+    spot = {
+        "per_hour": "0.10 USD/h",
+        "quantum": "1h",
+        "servers": {"count": 2, "per_hour": "0.20 USD/h"},
+        "interruptions": {"per_hour": 0.05, "restart": "2m"},
+    }
+    spec = validate_job(changed(price=spot))
+    assert spec.price_model == PriceModel(
+        PerMachine(0.1), 3600.0, Servers(2, 0.2), Interruptions(0.05, 120.0)
+    )
+    assert (spec.price_per_hour, spec.quantum) == (Decimal("0.10"), 3600.0)
+
+
+def test_a_machine_of_custom_size_is_reserved_for_the_largest_local_batch():
+    spec = validate_job(changed(price=CUSTOM, limits={"workers": "3..4"}))
+    assert spec.price_model.rate == PerResource(0.02, 0.003, 4.0, MemoryModel(2.0, 0.01))
+    largest = 86  # of 256 samples on 3 workers
+    assert spec.price_per_hour == Decimal("0.08") + Decimal("0.003") * (2 + Decimal("0.86"))
+    dearest = max(
+        spec.price_model.per_hour(grid_of([config]))[0] / config.workers for config in spec.space
+    )
+    assert dearest <= float(spec.price_per_hour)
+    assert float(spec.price_per_hour) == pytest.approx(0.08 + 0.003 * (2 + 0.01 * largest))
+
+
+@pytest.mark.parametrize(
+    ("objective", "words"),
+    [
+        ("fastest", "fastest"),
+        ({"time_weight": 0.7}, "optimum at time 70%, cost 30%"),
+    ],
+)
+def test_an_objective_is_said_in_words(objective, words):
+    assert validate_job(changed(objective=objective)).objective_in_words == words
+
+
+prices = st.decimals("0.00001", 10**4, places=5).map(format_price)
+figures = st.floats(0, 1000)
+terms = {
+    "quantum": st.floats(1, 1e5).map(exact_duration),
+    "servers": st.fixed_dictionaries({"count": st.integers(1, 9), "per_hour": prices}),
+    "interruptions": st.fixed_dictionaries(
+        {"per_hour": figures, "restart": st.floats(1, 1e4).map(exact_duration)}
+    ),
+}
+tariffs = (
+    prices
+    | st.fixed_dictionaries({"per_hour": prices}, optional=terms)
+    | st.fixed_dictionaries(
+        {
+            "per_vcpu_hour": prices,
+            "per_gib_hour": prices,
+            "vcpus": st.floats(0.1, 96),
+            "memory": st.fixed_dictionaries({"fixed_gib": figures, "gib_per_sample": figures}),
+        },
+        optional=terms,
+    )
+)
+objectives = st.sampled_from(["knee", "cheapest", "fastest"]) | st.fixed_dictionaries(
+    {"time_weight": st.floats(0, 1)}
+)
+
+
+@given(tariffs, objectives)
+def test_a_tariff_and_an_objective_are_read_back_from_their_document(price, objective):
+    spec = validate_job(changed(objective=objective) | {"price": price})
+    again = spec.document()
+    assert validate_job(again) == spec
+    assert validate_job(again).document() == again
+
+
+@given(tariffs)
+def test_what_is_reserved_for_a_machine_pays_it_in_every_configuration(price):
+    spec = validate_job(changed() | {"price": price})
+    model = replace(spec.price_model, servers=None)
+    grid = lay_out(spec.space)
+    each = model.per_hour(grid) / grid.workers
+    assert each.max() <= float(spec.price_per_hour) * (1 + 1e-12)
+
+
 def test_a_directory_is_used_only_where_none_is_written():
     written = GOOD.replace("train.py]", "train.py], directory: /a")
     assert parse_job(GOOD, directory="/b").run.directory == "/b"
@@ -142,6 +275,13 @@ TARGETS = (
     "write {epochs: 30, at_batch: 64} to train that long, "
     "or {metric: accuracy, goal: 0.97, max_epochs: 120} to train until reached"
 )
+TARIFFS = "write 0.13402 USD/h or {per_hour: 0.13402 USD/h, quantum: 1h} for each machine"
+CUSTOM = {
+    "per_vcpu_hour": "0.02 USD/h",
+    "per_gib_hour": "0.003 USD/h",
+    "vcpus": 4,
+    "memory": {"fixed_gib": 2, "gib_per_sample": 0.01},
+}
 SECRET = (
     "looks like a secret, and this document is stored and shown: "
     "let the command read it from a file or from its machine's identity"
@@ -173,8 +313,62 @@ SECRET = (
         ({"price": None}, "price: has no value: write e.g. 0.13402 USD/h"),
         ({"price": 0.1}, 'price: 0.1 has no unit: write a unit, e.g. "0.13402 USD/h"'),
         ({"price": "0 USD/h"}, "price: must be above zero, got 0"),
-        ({"objective": "kne"}, 'objective: must be knee, cheapest or fastest, got "kne"'),
-        ({"search": False}, "search: must be auto, none, partial or full, got false"),
+        ({"price": {}}, f"price: says neither per_hour nor per_vcpu_hour: {TARIFFS}"),
+        (
+            {"price": {"per_hour": "1 USD/h", "vcpus": 4}},
+            f"price: per_hour and vcpus exclude each other: {TARIFFS}",
+        ),
+        ({"price": {"per_hour": 0.1}}, 'price.per_hour: 0.1 has no unit: write a unit, e.g. "0.1'),
+        ({"price": {"per_hour": "0 USD/h"}}, "price.per_hour: must be above zero, got 0"),
+        (
+            {"price": {"per_huor": "1 USD/h"}},
+            'price.per_huor: unknown key "per_huor": did you mean per_hour?',
+        ),
+        (
+            {"price": {"per_hour": "1 USD/h", "quantum": 60}},
+            'price.quantum: 60 has no unit: write a unit, e.g. "90s"',
+        ),
+        (
+            {"price": {"per_hour": "1 USD/h", "quantum": None}},
+            "price.quantum: has no value: write e.g. 1h, or leave the key out",
+        ),
+        (
+            {"price": {"per_hour": "1 USD/h", "servers": {"count": 0, "per_hour": "1 USD/h"}}},
+            "price.servers.count: must be at least 1, got 0",
+        ),
+        (
+            {"price": {"per_hour": "1 USD/h", "servers": {"count": 1}}},
+            "price.servers.per_hour: is missing: write e.g. per_hour: 0.13402 USD/h",
+        ),
+        (
+            {"price": {"per_hour": "1 USD/h", "restart": "2m"}},
+            'price.restart: unknown key "restart": it belongs in price.interruptions',
+        ),
+        (
+            {"price": {**CUSTOM, "memory": {"fixed_gib": -1, "gib_per_sample": 0.01}}},
+            "price.memory.fixed_gib: must be at least 0, got -1",
+        ),
+        ({"price": {**CUSTOM, "vcpus": 0}}, "price.vcpus: must be above 0, got 0"),
+        (
+            {"price": {**CUSTOM, "memory": 2}},
+            "price.memory: must be a mapping, got 2: write e.g. {",
+        ),
+        (
+            {"objective": "kne"},
+            'objective: must be knee, cheapest, fastest or e.g. {time_weight: 0.7}, got "kne"',
+        ),
+        ({"objective": {"time_weight": 1.5}}, "objective.time_weight: must be at most 1, got 1.5"),
+        (
+            {"objective": {"time_weight": "x"}},
+            'objective.time_weight: must be a number, got "x": w',
+        ),
+        ({"objective": {}}, "objective.time_weight: is missing: write e.g. time_weight: 0.7"),
+        (
+            {"objective": {"time_wieght": 0.7}},
+            'objective.time_wieght: unknown key "time_wieght": did you mean time_weight?',
+        ),
+        ({"search": False}, "search: must be auto, none, partial, full or universal, got false"),
+        ({"laws": "mine"}, 'laws: must be measured or paper, got "mine"'),
         ({"lr_scaling": []}, "lr_scaling: must be none, linear or sqrt, got a list"),
         ({"target": {"goal": float("nan")}}, "target.goal: NaN is not allowed: write a finite num"),
         ({"target": {"goal": float("inf")}}, "target.goal: infinity is not allowed: write a finit"),

@@ -10,10 +10,31 @@ import pytest
 from scavenger.cluster import ClusterConfig
 from scavenger.protocol import Directive
 from scavenger.view import Phase
-from service.reconciler.action import Action, Choose, Finish, Launch, Publish, Rest, Terminate
+from service.db.drifts import Drifted
+from service.reconciler.action import (
+    Action,
+    Choose,
+    Finish,
+    Launch,
+    Publish,
+    Replan,
+    Rest,
+    Terminate,
+)
 from service.reconciler.plan import plan
 from service.reconciler.snapshot import Snapshot
-from tests.builders import NOW, directive, document, job, probe, snapshot, spec, vm, worker
+from tests.builders import (
+    NOW,
+    directive,
+    document,
+    job,
+    probe,
+    snapshot,
+    spec,
+    steps,
+    vm,
+    worker,
+)
 
 FRESH = {"vms": (), "workers": (), "directive": None, "published_at": None}
 CHOSEN = ClusterConfig(2, 128)
@@ -102,6 +123,11 @@ CASES = {
         snapshot(workers=(worker(1, finished="target"), worker(2))),
         Rest,
         "its command is still ending",
+    ),
+    "a worker that ends before its leader is not replaced": (
+        snapshot(workers=(worker(1), worker(2, finished="target"))),
+        Rest,
+        "training is ending, no machine is replaced",
     ),
     "epochs ran out": (
         snapshot(
@@ -272,6 +298,93 @@ CASES = {
         "no configuration meets the limits; the nearest",
     ),
 }
+
+
+SMALL = ClusterConfig(2, 32)
+
+
+def aged(noise_scale: float, **changes: object) -> Snapshot:
+    """A job chosen with φ = 200 for K=2 B=32, six minutes ago, whose φ has become another."""
+    target = {"metric": "accuracy", "goal": 0.97, "max_epochs": 600}
+    facts: dict[str, object] = {
+        "job": job(chosen=SMALL, choice="the knee", spec=spec(target=target)),
+        "directive": directive(2, 32),
+        "published_at": NOW - timedelta(minutes=6),
+        "probes": (probe(1, 32), probe(1, 128), probe(2, 128), probe(2, 32)),
+        "steps": steps(200, noise_scale, SMALL),
+    }
+    return snapshot(**{**facts, **changes})
+
+
+AGED = {
+    "noise that grew moves a job to a larger batch": (
+        aged(640.0),
+        Replan,
+        "φ grew from 200 to 640 (640 to 640 over 200 noise rows) since the choice: "
+        "K=2 B=128 saves 6% of the rest",
+    ),
+    "unless a resize takes more than it saves": (
+        aged(640.0, job=job(chosen=SMALL)),
+        Replan,
+        "K=2 B=32 stays: K=2 B=128 would save 6.1% of the rest, but a resize has to save 9.1%",
+    ),
+    "or the choice is still the best": (
+        aged(20.0),
+        Replan,
+        "φ fell from 200 to 20 (20 to 20 over 200 noise rows) since the choice: K=2 B=32 stays",
+    ),
+    "or nothing meets the limits any more": (
+        aged(
+            20.0,
+            job=job(
+                chosen=SMALL,
+                spec=spec(
+                    target={"epochs": 60, "at_batch": 32},
+                    limits={**document()["limits"], "max_time": "62s"},
+                ),
+            ),
+        ),
+        Replan,
+        "K=2 B=32 stays, since no configuration meets the limits",
+    ),
+    "noise that is as planned changes nothing": (aged(210.0), Rest, "running K=2 B=32"),
+    "few rows say nothing": (
+        aged(640.0, steps=steps(100, 640.0, SMALL)),
+        Rest,
+        "running K=2 B=32",
+    ),
+    "a plan that is young stands": (
+        aged(640.0, published_at=NOW - timedelta(minutes=4)),
+        Rest,
+        "running K=2 B=32",
+    ),
+    "and so does one that was looked at lately": (
+        aged(640.0, drifted=Drifted(NOW - timedelta(minutes=4), 500.0)),
+        Rest,
+        "running K=2 B=32",
+    ),
+    "a job that does not run as chosen is brought there first": (
+        aged(640.0, directive=directive(2, 128)),
+        Publish,
+        "training on K=2 B=32",
+    ),
+}
+
+
+@pytest.mark.parametrize(("now", "kind", "why"), AGED.values(), ids=AGED)
+def test_a_plan_that_aged_is_made_anew_where_that_pays(
+    now: Snapshot, kind: type[Action], why: str
+) -> None:
+    action = plan(now)
+    assert (type(action), why in action.why) == (kind, True), action
+
+
+def test_a_job_moves_only_when_the_plan_made_anew_says_so() -> None:
+    moves, stays = plan(aged(640.0)), plan(aged(20.0))
+    assert isinstance(moves, Replan)
+    assert isinstance(stays, Replan)
+    assert (moves.config, moves.noise_scale) == (ClusterConfig(2, 128), pytest.approx(640))
+    assert (stays.config, stays.noise_scale) == (None, pytest.approx(20))
 
 
 @pytest.mark.parametrize(("now", "kind", "why"), CASES.values(), ids=CASES)

@@ -1,0 +1,129 @@
+"""A plan that has aged: noise grows while a job trains, and with it the batch that pays best.
+
+Only the work that is left is planned anew, with the money and time that are left, and only what
+saves more than a resize takes is changed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from scavenger.cluster import ClusterConfig
+from scavenger.decision import weight_of
+from scavenger.errors import NothingFeasible
+from scavenger.models.performance import PerformanceModel
+from scavenger.objective import Within
+from scavenger.search.value_of_information import weigh
+from scavenger.stability import judge_drift
+from scavenger.tradeoff import TradeoffPoint, trace_curve
+from service.db.drifts import Drifted
+from service.knowledge import Knowledge, wish_of
+from service.reconciler.action import Replan
+from service.reconciler.snapshot import Snapshot
+
+PATIENCE = timedelta(minutes=5)
+LEAST_SAVING = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is left of a job.
+
+    Attributes:
+        epochs: Reference epochs to the target; None while it is not known how many it takes.
+        most_epochs: Reference epochs until training stops anyway.
+        money: Dollars it may still spend; None without limit.
+        time: Seconds it may still take; None without limit.
+    """
+
+    epochs: float | None
+    most_epochs: float
+    money: float | None
+    time: float | None
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether nothing is left to plan."""
+        figures = (self.epochs, self.most_epochs, self.money, self.time)
+        return any(left is not None and left <= 0 for left in figures)
+
+
+def is_due(now: datetime, published_at: datetime | None, drifted: Drifted | None) -> bool:
+    """Tell whether a plan has stood for long enough to be looked at again."""
+    since = published_at if drifted is None else max(published_at or drifted.at, drifted.at)
+    return since is not None and now - since >= PATIENCE
+
+
+def replan(snapshot: Snapshot) -> Replan | None:
+    """The noise scale has left the one the configuration was chosen with: choose again."""
+    directive, chosen = snapshot.directive, snapshot.job.chosen
+    if chosen is None or directive is None or directive.config != chosen:
+        return None
+    if not is_due(snapshot.now, snapshot.published_at, snapshot.drifted):
+        return None
+    belief = snapshot.knowledge.belief()
+    planned = None if belief is None else belief.model.statistical.noise_scale
+    if planned is None or what_is_left(snapshot).is_over:
+        return None
+    drift = judge_drift(snapshot.steps, chosen.global_batch, planned)
+    if not drift.has_drifted or drift.noise_scale is None:
+        return None
+    config, why = choose_again(snapshot, chosen, drift.noise_scale)
+    return Replan(config, drift.noise_scale, f"{drift.why} since the choice: {why}")
+
+
+def what_is_left(snapshot: Snapshot) -> Rest:
+    """Return what is left of the target, and of the limits."""
+    spec, expected = snapshot.job.spec, snapshot.knowledge.expected_epochs()
+    done = max((worker.epochs for worker in snapshot.workers), default=0.0)
+    cap, longest = spec.limits.max_cost, spec.limits.max_time
+    return Rest(
+        epochs=None if expected is None else expected - done,
+        most_epochs=spec.stop_rule.max_progress - done,
+        money=None if cap is None else float(cap - snapshot.accrued),
+        time=None if longest is None else longest - snapshot.elapsed,
+    )
+
+
+def choose_again(
+    snapshot: Snapshot, chosen: ClusterConfig, noise_scale: float
+) -> tuple[ClusterConfig | None, str]:
+    """Return the configuration that is worth a resize, None for none, and a sentence why."""
+    knowledge = replace(snapshot.knowledge, noise_scale=noise_scale)
+    spec, rest, belief = knowledge.spec, what_is_left(snapshot), knowledge.belief()
+    assert belief is not None
+    model = replace(belief.model, epochs_at_reference=rest.epochs)
+    curve = trace_curve(spec.space, model, spec.price_model, belief.observations)
+    wish = Within(wish_of(spec), max_cost=rest.money, max_time=rest.time)
+    try:
+        choice = wish.choose(curve)
+    except NothingFeasible as error:
+        return None, f"{chosen} stays, since {error}"
+    best, now = choice.point, next(p for p in curve.points if p.config == chosen)
+    if best == now:
+        return None, f"{chosen} stays, {choice.why}"
+    saving = saved(now, best, weight_of(wish))
+    needed = least_saving(knowledge, model, rest, now)
+    is_urgent = wish.violations(now, curve.basis) and not wish.violations(best, curve.basis)
+    if saving >= needed or is_urgent:
+        return best.config, f"{best.config} saves {saving:.0%} of the rest, {choice.why}"
+    much = f"{max(saving, 0.0):.1%} of the rest, but a resize has to save {needed:.1%}"
+    return None, f"{chosen} stays: {best.config} would save {much}"
+
+
+def saved(now: TradeoffPoint, best: TradeoffPoint, time_weight: float) -> float:
+    """Return what one configuration saves against another, as a share; below 0 for a loss."""
+    burdens = [weigh(point.time, point.cost, time_weight) for point in (best, now)]
+    return 1 - math.exp(burdens[0] - burdens[1])
+
+
+def least_saving(
+    knowledge: Knowledge, model: PerformanceModel, rest: Rest, now: TradeoffPoint
+) -> float:
+    """Return the share of the rest that a resize has to save to be worth its pause."""
+    epochs = rest.most_epochs if rest.epochs is None else rest.epochs
+    iterations = epochs / model.progress_per_iteration(now.config.global_batch)
+    seconds = iterations * (now.measured_step_time or now.step_time)
+    return max(LEAST_SAVING, knowledge.effort.pause / seconds if seconds > 0 else 1.0)

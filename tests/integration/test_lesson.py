@@ -1,0 +1,217 @@
+"""What a job teaches the next one, and its own plan, on a real database."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, insert
+
+from scavenger.cluster import ClusterConfig
+from scavenger.models.epochs import EpochsSeen
+from scavenger.prior import StoredModel
+from scavenger.protocol import Hello, Progress, StepColumns, StepReport
+from scavenger.view import Phase
+from service.db import directives, drifts, jobs, models, observations, vms, workers
+from service.db.schema import models as table
+from service.reconciler.action import Choose, Finish, Replan
+from service.reconciler.plan import plan
+from service.reconciler.snapshot import Snapshot
+from service.reconciler.tick import read, record
+from tests.builders import NOW, directive, probe, spec, steps
+
+CORNERS = ((1, 32), (1, 128), (2, 128), (2, 32))
+WORDS = "accuracy >= 0.97"
+EARLIER = NOW - timedelta(minutes=6)
+
+# As version 0.1.0 stored it.
+OLD = {
+    "signature": "digits|1437|none|local",
+    "model": {
+        "parallel": {
+            "compute_fixed": 0.001,
+            "compute_per_sample": 0.001,
+            "sync_fixed": 0.002,
+            "sync_per_worker": 0.001,
+        },
+        "statistical": {"critical_batch": 200.0, "noise_scale": 200.0},
+        "dataset_size": 1437,
+        "reference_batch": 32,
+        "epochs_at_reference": None,
+    },
+    "observations": [
+        {
+            "config": {"workers": workers, "global_batch": batch},
+            "indicators": {
+                "noise": 1.5,
+                "noise_scale": 200.0,
+                "compute_time": 0.001 + 0.001 * batch / workers,
+                "sync_time": 0.0 if workers == 1 else 0.004,
+            },
+            "iterations": 20,
+        }
+        for workers, batch in CORNERS
+    ],
+    "epochs_by_target": {WORDS: 20.0},
+    "jobs": 3,
+}
+
+
+class Life:
+    """A job of two workers whose life is written into the database as it would have been."""
+
+    def __init__(self, connection: Connection, **document: Any) -> None:
+        self.connection, self.job, self.rows = connection, "job_1", 0
+        jobs.create(connection, self.job, spec(**document), NOW)
+        for number in (1, 2):
+            terms = vms.Terms(Decimal("0.36"))
+            vms.intend(connection, self.job, number, terms, EARLIER, timedelta(minutes=20))
+            vms.launched(connection, self.worker(number), f"provider-{number}")
+            hello = Hello(self.worker(number), f"127.0.0.1:{number}")
+            workers.greet(connection, self.job, hello, EARLIER)
+
+    def worker(self, number: int) -> str:
+        return f"{self.job}-w{number}"
+
+    def probe(self) -> None:
+        for corner in CORNERS:
+            observations.record(self.connection, self.job, probe(*corner))
+
+    def train(self, generation: int, config: ClusterConfig, columns: StepColumns) -> None:
+        """Run a generation for as many iterations as there are rows, and report them."""
+        told = directive(config.workers, config.global_batch, generation=generation)
+        members = tuple(replace(m, worker=f"{self.job}-{m.worker}") for m in told.members)
+        told = replace(told, members=members)
+        directives.publish(self.connection, self.job, told, EARLIER)
+        for number in range(1, config.workers + 1):
+            worker, end = self.worker(number), columns.iteration[-1] + 1
+            progress = Progress(generation, end, 0, 10.0, {"accuracy": 0.98})
+            report = StepReport(worker, progress, self.rows, columns)
+            if number == 1:
+                workers.store_steps(self.connection, self.job, self.rows, report, columns)
+            workers.note(self.connection, report, end, NOW)
+        self.rows += len(columns)
+
+    def choose(self, config: ClusterConfig) -> None:
+        jobs.change_outcome(self.connection, self.job, chosen=config, choice="the knee")
+
+    def look(self, after: timedelta = timedelta(0)) -> Snapshot:
+        return read(self.connection, "local", self.job, NOW + after, pause=0.0)
+
+    def finish(self) -> None:
+        reached = Finish(Phase.SUCCEEDED, "target reached", epochs=10.0)
+        record(self.connection, "local", self.look(), reached)
+
+    def stored(self) -> StoredModel:
+        found = models.find(self.connection, "digits|1437|none|local")
+        assert found is not None
+        return found
+
+
+def numbered(first: int, rows: int, config: ClusterConfig) -> StepColumns:
+    columns = steps(rows, 200.0, config)
+    return replace(columns, iteration=tuple(range(first, first + rows)))
+
+
+def test_a_run_to_a_metric_teaches_its_epochs_at_the_batch_it_mostly_trained_at(
+    engine: Engine,
+) -> None:
+    small, large = ClusterConfig(2, 32), ClusterConfig(2, 128)
+    with engine.begin() as connection:
+        life = Life(connection)
+        life.probe()
+        life.train(1, small, numbered(0, 200, small))
+        life.train(2, large, numbered(200, 300, large))
+        life.choose(large)
+        life.finish()
+        (run,) = life.stored().runs[WORDS]
+    # Epochs go with 1 + B/200, so what was done at 32 counts for more at 128.
+    converted = 200 * 32 / 1437 * (1 + 128 / 200) / (1 + 32 / 200)
+    assert run.global_batch == 128
+    assert run.epochs == pytest.approx(300 * 128 / 1437 + converted)
+
+
+def test_iterations_done_twice_count_where_they_were_done_last(engine: Engine) -> None:
+    small, large = ClusterConfig(2, 32), ClusterConfig(2, 128)
+    with engine.begin() as connection:
+        life = Life(connection)
+        life.probe()
+        life.train(1, small, numbered(0, 200, small))
+        life.train(2, large, numbered(0, 300, large))
+        life.choose(large)
+        life.finish()
+        (run,) = life.stored().runs[WORDS]
+    assert run == EpochsSeen(128, 300 * 128 / 1437)
+
+
+def test_a_run_of_so_many_epochs_teaches_nothing_about_epochs(engine: Engine) -> None:
+    config = ClusterConfig(2, 128)
+    with engine.begin() as connection:
+        life = Life(connection, target={"epochs": 10, "at_batch": 32})
+        life.probe()
+        life.train(1, config, numbered(0, 300, config))
+        life.choose(config)
+        life.finish()
+        assert life.stored().runs == {}
+
+
+def test_the_newest_runs_of_all_jobs_are_kept(engine: Engine) -> None:
+    with engine.begin() as connection:
+        life = Life(connection)
+        life.probe()
+        sketch = life.look().knowledge.sketch()
+    assert sketch is not None
+    fresh = StoredModel("s", sketch.model, sketch.observations, {WORDS: 9.0}, 1)
+    stored = None
+    for number in range(1, 41):
+        stored = models.learned(stored, replace(fresh, runs={WORDS: (EpochsSeen(32, number),)}))
+    assert stored is not None
+    assert [run.epochs for run in stored.runs[WORDS]] == list(range(9, 41))
+    assert models.MODEL.validate_json(models.MODEL.dump_json(stored)) == stored
+
+
+def test_a_model_that_an_older_version_stored_still_serves(engine: Engine) -> None:
+    with engine.begin() as connection:
+        row = {"signature": OLD["signature"], "model_key": "digits", "model": OLD, "jobs": 3}
+        connection.execute(insert(table).values(**row, updated_at=NOW))
+        life = Life(connection)
+        action = plan(life.look())
+        assert isinstance(action, Choose)
+        assert action.why.startswith("no search: model of 3 earlier jobs")
+        record(connection, "local", life.look(), action)
+        life.train(1, action.run.config, numbered(0, 100, action.run.config))
+        life.finish()
+        stored = life.stored()
+    assert stored.jobs == 4
+    assert stored.epochs_by_target == {WORDS: 10.0}
+    assert len(stored.runs[WORDS]) == 1
+
+
+def test_a_drift_is_planned_anew_once_and_remembered(engine: Engine) -> None:
+    small = ClusterConfig(2, 32)
+    minute = timedelta(minutes=1)
+    with engine.begin() as connection:
+        target = {"metric": "accuracy", "goal": 0.97, "max_epochs": 600}
+        life = Life(connection, target=target)
+        life.probe()
+        life.train(1, small, steps(200, 640.0, small))
+        life.choose(small)
+        assert not isinstance(plan(life.look(-2 * minute)), Replan)
+        action = plan(life.look())
+        assert isinstance(action, Replan)
+        record(connection, "local", life.look(), action)
+        after = life.look(minute)
+        assert after.job.chosen == action.config == ClusterConfig(2, 128)
+        assert after.job.choice == action.why
+        newest = drifts.newest(connection, life.job)
+        assert newest is not None
+        assert after.knowledge.noise_scale == newest.noise_scale == pytest.approx(640)
+        assert not isinstance(plan(after), Replan)
+        before, now = probe(1, 32).observation, after.knowledge.belief()
+    assert before.indicators.noise_scale == 200
+    assert now is not None
+    assert now.model.statistical.noise_scale == pytest.approx(640)
+    assert now.model.statistical.critical_batch == pytest.approx(640)
