@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test test-slow check bench-agent bench-resize bench-plan clean
+.PHONY: demo test test-slow check bench-agent bench-resize bench-plan paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -32,6 +32,9 @@ bench-resize: $(READY)  ## Seconds of a live resize beside torchrun's elastic re
 
 bench-plan: $(READY)  ## Planning over 100 000 configurations beside a naive loop
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.bench.planning
+
+paper: $(READY)  ## Figures and statements of the paper beside ours; FRESH=1 trains again
+	@$(BIN)/python -m tests.paper $(if $(FRESH),--fresh)
 
 clean:  ## Forget the set-up
 	rm -rf .venv

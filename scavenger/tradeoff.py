@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+from zlib import crc32
 
 import numpy as np
 
@@ -194,6 +195,8 @@ def redraw(forecast: Forecast) -> list[Redraw]:
     normal = np.random.default_rng(REDRAW_SEED).standard_normal((REDRAWS, 6))
     root = np.linalg.cholesky(np.array(uncertainty.covariance)) * uncertainty.spread
     of_steps = model.parallel.elasticities(grid) @ (normal[:, :5] @ root.T).T
+    # No law is exact: each configuration lies off it in its own way.
+    of_steps += uncertainty.spread * np.array([stray(grid.config(row)) for row in range(len(grid))])
     of_steps[np.isfinite(forecast.measured)] = 0.0
     rising = model.statistical.rising_share(
         np.append(grid.global_batch, float(model.reference_batch))
@@ -203,6 +206,12 @@ def redraw(forecast: Forecast) -> list[Redraw]:
     epochs = np.exp(np.clip(-shift * normal[None, :, 5], -LARGEST, LARGEST))
     rows = zip(steps.tolist(), epochs.tolist(), strict=True)
     return [Redraw(tuple(step), tuple(epoch)) for step, epoch in rows]
+
+
+def stray(config: ClusterConfig) -> Floats:
+    """Draw a configuration's own deviation in each world, the same in whatever company."""
+    own = crc32(str(config).encode())
+    return np.random.Generator(np.random.Philox(key=own)).standard_normal(REDRAWS)
 
 
 def in_units(values: Floats) -> Floats:
