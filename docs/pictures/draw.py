@@ -516,24 +516,24 @@ def draw_probes() -> Figure:
     axes.plot(counts, saving, "o-", color=BLUE, markersize=9 * PIXEL, zorder=3)
     axes.plot(counts, short, color=ORANGE, dashes=(5, 4))
     axes.plot(counts, long, color=ORANGE, dashes=(5, 4))
-    axes.text(4.35, 2.05, "saving by choosing better", color=BLUE, weight="bold")
+    axes.text(4.2, saving[0], "saving by choosing better", color=BLUE, weight="bold")
     words: dict[str, Any] = {"color": BROWN, "weight": "bold", "ha": "right"}
-    axes.text(8.1, short[-3:].max() + 0.08, f"price in a job of {hours_of(SHORT)}", **words)
-    axes.text(8.1, long[-1] + 0.1, f"price in a job of {hours_of(LONG)}", **words)
-    for prices, what in ((short, "short"), (long, "long")):
+    axes.text(8.1, short[-2:].max() + 0.12, f"price in a job of {hours_of(SHORT)}", **words)
+    axes.text(4.0, long[0] + 0.1, f"price in a job of {hours_of(LONG)}", **{**words, "ha": "left"})
+    for prices, what, side in ((short, "short", "left"), (long, "long", "right")):
         place = int(np.argmax(saving < prices))
         axes.annotate(
             f"the {what} job\nstops here",
             (counts[place], saving[place]),
-            xytext=(counts[place], saving[place] + 0.42),
-            ha="left",
+            xytext=(counts[place], saving[place] + 0.3),
+            ha=side,
             linespacing=1.4,
             arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 1 * PIXEL, "shrinkB": 5},
         )
-    axes.set(xlim=(3.85, 8.15), ylim=(0, 2.8), xlabel="probes made, the corners first")
+    axes.set(xlim=(3.85, 8.15), ylim=(0, 1.1 * saving[0]), xlabel="probes made, the corners first")
     axes.set_ylabel("share of the whole job")
     put_ticks(axes.xaxis, tuple(counts), "{:g}")
-    put_ticks(axes.yaxis, (0, 0.5, 1, 1.5, 2, 2.5), "{:g} %")
+    put_ticks(axes.yaxis, (0, 1, 2, 3), "{:g} %")
     return figure
 
 

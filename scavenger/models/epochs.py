@@ -52,17 +52,17 @@ class Kappa:
 
     Attributes:
         value: The estimate.
-        deviation: Standard deviation of its logarithm.
+        deviation: Standard deviation of its logarithm, 0 where it is known.
     """
 
     value: float = 1.0
     deviation: float = KAPPA_DEVIATION
 
     def __post_init__(self) -> None:
-        for name in ("value", "deviation"):
-            figure = getattr(self, name)
-            if not (math.isfinite(figure) and figure > 0):
-                raise ValueError(f"{name} must be finite and positive, got {figure}")
+        if not (math.isfinite(self.value) and self.value > 0):
+            raise ValueError(f"value must be finite and positive, got {self.value}")
+        if not (math.isfinite(self.deviation) and self.deviation >= 0):
+            raise ValueError(f"deviation must be finite and not negative, got {self.deviation}")
 
 
 def fit_statistical(
@@ -220,7 +220,7 @@ def convert_run(
 def learn_kappa(runs: Sequence[EpochsSeen], noise_scale: float | None, prior: Kappa) -> Kappa:
     """Correct κ by what finished runs at several batches took; the prior where they cannot tell."""
     points = average_runs(runs)
-    if len(points) < 2 or not noise_scale:
+    if len(points) < 2 or not noise_scale or not prior.deviation:
         return prior
     seen = fit_epochs(points, noise_scale).critical_batch
     if seen is None:
