@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -61,12 +62,14 @@ class ConfigSpace:
         global_batches: Allowed global batches in samples, ascending, no repeats.
         machine_types: Machine types to choose from; empty where there is only one.
         memory: What a local batch needs; bounds the batch by the machines' memory if given.
+        most_local_batch: Samples one worker can hold on any machine; infinite where nothing tells.
     """
 
     workers: tuple[int, ...]
     global_batches: tuple[int, ...]
     machine_types: tuple[MachineType, ...] = ()
     memory: MemoryModel | None = None
+    most_local_batch: float = math.inf
 
     def __post_init__(self) -> None:
         for name, values in (("workers", self.workers), ("global_batches", self.global_batches)):
@@ -85,7 +88,8 @@ class ConfigSpace:
         if next(iter(self), None) is None:
             raise ValueError(
                 f"no configuration fits in memory: {self.workers[-1]} workers share a batch of "
-                f"{self.global_batches[0]}, which needs more than the machines have"
+                f"{self.global_batches[0]}, which needs more than the machines have, or than the "
+                f"{self.most_local_batch:g} samples one worker can hold"
             )
 
     def __iter__(self) -> Iterator[ClusterConfig]:
@@ -140,11 +144,12 @@ class ConfigSpace:
         return [b for b in self.global_batches if self._fits(workers, b, machine)]
 
     def _fits(self, workers: int, global_batch: int, machine: MachineType | None) -> bool:
-        if global_batch < workers:
+        largest = -(-global_batch // workers)
+        if global_batch < workers or largest > self.most_local_batch:
             return False
         if machine is None or self.memory is None:
             return True
-        return self.memory.fits(-(-global_batch // workers), machine)
+        return self.memory.fits(largest, machine)
 
 
 def configure(workers: int, global_batch: int, machine: MachineType | None) -> ClusterConfig:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
+from scavenger.extrapolation import Extrapolation
 from scavenger.forecast import Forecast
 from scavenger.grid import grid_of
 from scavenger.indicators import Observation
@@ -70,6 +71,7 @@ class Situation:
         others: Models of all other jobs, for similarity and the universal average.
         most_epochs: Reference epochs after which training stops anyway; None without a bound.
         effort: What one probe takes besides training.
+        extrapolated: Epochs to target by this run's own learning curve; None while it is unclear.
     """
 
     space: ConfigSpace
@@ -88,6 +90,7 @@ class Situation:
     others: tuple[StoredModel, ...] = ()
     most_epochs: float | None = None
     effort: ProbeEffort = ProbeEffort()
+    extrapolated: Extrapolation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +180,8 @@ def decide_by_worth(situation: Situation) -> Probe | Run:
         return search_by(situation, PartialSearch(), beginning(situation))
     probe = search_by(situation, PartialSearch(), beginning(situation))
     if isinstance(probe, Probe):
-        alike = nearest(situation.others, observations[0])
-        is_known = alike is not None and alike.covers(situation.space)
-        return run_borrowed(situation, alike) if alike is not None and is_known else probe
+        alike = lender(situation)
+        return probe if alike is None else run_borrowed(situation, alike)
     worth = worth_of_more(situation, probe)
     if worth is None or worth.gain <= 0:
         return probe
@@ -195,6 +197,19 @@ def beginning(situation: Situation) -> str:
     if situation.stored is not None:
         return "the stored model does not span this space, so the corners are profiled"
     return "partial search profiles corners only"
+
+
+def lender(situation: Situation) -> StoredModel | None:
+    """Return the model of a job that measures alike, lent while this job's corners are missing.
+
+    None once every corner was probed, and when no job whose model covers the space is alike.
+    """
+    observations, space = situation.observations, situation.space
+    seen = {observation.config for observation in observations}
+    if not observations or PartialSearch().next_probe(space, seen) is None:
+        return None
+    alike = nearest(situation.others, observations[0])
+    return alike if alike is not None and alike.covers(space) else None
 
 
 def run_borrowed(situation: Situation, alike: StoredModel) -> Probe | Run:
@@ -305,7 +320,7 @@ def adapt(model: PerformanceModel, situation: Situation) -> PerformanceModel:
 
 def universal(situation: Situation) -> PerformanceModel | None:
     """Average all stored models, at this job's own speed once anything of it was measured."""
-    model = average(situation.others, situation.space, situation.topology)
+    model = average(situation.others, situation.space, situation.topology, situation.laws)
     if model is None:
         return None
     own = adapt(model, situation)
@@ -337,6 +352,14 @@ def fit_searched(situation: Situation) -> PerformanceModel:
 
 
 def known_epochs(situation: Situation) -> float | None:
+    """Return the epochs to target the user named, else what earlier jobs took, or an estimate."""
+    told = told_epochs(situation)
+    if told is not None or situation.extrapolated is None:
+        return told
+    return situation.extrapolated.progress
+
+
+def told_epochs(situation: Situation) -> float | None:
     """Return the epochs to target the user named, or else what earlier jobs took."""
     if situation.epochs_at_reference is not None or situation.stored is None:
         return situation.epochs_at_reference
@@ -351,7 +374,11 @@ def known_runs(situation: Situation) -> tuple[EpochsSeen, ...]:
 
 def epochs_deviation(situation: Situation) -> float:
     """Relative standard deviation of the epochs known: runs differ, a recipe is what it says."""
-    return 0.0 if situation.epochs_at_reference is not None else RUNS_DIFFER
+    if situation.epochs_at_reference is not None:
+        return 0.0
+    if situation.extrapolated is not None and told_epochs(situation) is None:
+        return situation.extrapolated.deviation
+    return RUNS_DIFFER
 
 
 def choose(

@@ -90,10 +90,10 @@ def lay_out(space: ConfigSpace) -> Grid:
     hosted = np.array([1.0 if m is None else float(m.workers) for m in machines])[kind]
     keys = tuple("" if machine is None else machine.key for machine in machines)
     grid = Grid(counts, batches, hosted, kind, keys)
-    fitting = batches >= counts
+    largest = np.ceil(batches / counts)
+    fitting = (batches >= counts) & (largest <= space.most_local_batch)
     if space.memory is not None and space.machine_types:
         room = np.array([m.memory_gib for m in space.machine_types])[kind]
-        largest = np.ceil(batches / counts)
         needed = space.memory.fixed_gib + space.memory.gib_per_sample * largest
         fitting &= needed * hosted <= room
     return grid.rows(fitting)

@@ -5,6 +5,7 @@ It is a pydantic model because it is a document people write; ``scavenger.submis
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from bisect import bisect_left
@@ -28,11 +29,12 @@ from scavenger.cluster import ConfigSpace
 from scavenger.document import (
     shown,
 )
+from scavenger.machine import MachineType, MemoryModel
 from scavenger.pricing import PriceModel
 from scavenger.protocol import StopAtMetric, StopAtProgress, StopRule
 from scavenger.quantity import Bounds, Duration, Money, read_range
 from scavenger.section import Section, Text, above_zero, nearest, present
-from scavenger.tariff import TariffField, price_model, worker_price
+from scavenger.tariff import MemorySpec, TariffField, price_model, worker_price
 
 MAX_WORKERS = 1024
 MAX_BATCH = 2**24
@@ -234,6 +236,24 @@ def target_kind(value: Mapping[str, object]) -> type[EpochsTarget | MetricTarget
     raise ValueError(f"says neither epochs nor metric: write {_TARGETS}")
 
 
+class MemoryLimit(MemorySpec):
+    """Memory of the machines, each of which hosts one worker, beside what a worker needs.
+
+    Attributes:
+        machine_gib: GiB one machine has.
+    """
+
+    machine_gib: Annotated[float, Strict(), Field(gt=0, le=1_000_000, allow_inf_nan=False)] = Field(
+        examples=[16]
+    )
+
+    @property
+    def largest_batch(self) -> float:
+        """Samples one worker can hold; 0 when not even the model fits."""
+        machine = MachineType("worker", vcpus=1, memory_gib=self.machine_gib)
+        return MemoryModel(self.fixed_gib, self.gib_per_sample).largest_batch(machine)
+
+
 class Limits(Section):
     """What the job may use.
 
@@ -244,6 +264,8 @@ class Limits(Section):
         worker_step: Distance between the worker counts of a range.
         batch: Allowed global batches in samples: a range, which means its low end, every doubling
             of it below the high end, and the high end; or a list.
+        memory: What leaves out configurations whose part of the batch fits no machine; None leaves
+            out none.
     """
 
     max_cost: Annotated[
@@ -253,6 +275,9 @@ class Limits(Section):
     workers: WorkerChoice = Field(examples=["1..4"])
     worker_step: Worker = Field(1, examples=[4])
     batch: BatchChoice = Field(examples=["32..256"])
+    memory: Annotated[MemoryLimit | None, BeforeValidator(present)] = Field(
+        None, examples=["{machine_gib: 16, fixed_gib: 2, gib_per_sample: 0.01}"]
+    )
 
     @field_validator("worker_step")
     @classmethod
@@ -269,11 +294,20 @@ class Limits(Section):
             _check_grid(counts, _global_batches(batch))
         return batch
 
+    @field_validator("memory")
+    @classmethod
+    def _holds_a_part(cls, memory: MemoryLimit | None, info: ValidationInfo) -> MemoryLimit | None:
+        if memory is not None and {"workers", "worker_step", "batch"} <= info.data.keys():
+            counts = _worker_counts(info.data["workers"], info.data["worker_step"])
+            _check_memory(memory, counts, _global_batches(info.data["batch"]))
+        return memory
+
     @property
     def space(self) -> ConfigSpace:
         """The grid of configurations these limits allow."""
         counts = _worker_counts(self.workers, self.worker_step)
-        return ConfigSpace(counts, _global_batches(self.batch))
+        most = math.inf if self.memory is None else self.memory.largest_batch
+        return ConfigSpace(counts, _global_batches(self.batch), most_local_batch=most)
 
 
 def _worker_counts(choice: Choice, step: int) -> tuple[int, ...]:
@@ -307,6 +341,24 @@ def _check_grid(workers: tuple[int, ...], batches: tuple[int, ...]) -> None:
             f"{len(workers)} worker counts and {len(batches)} batches make {configurations} "
             f"configurations, more than {MAX_CONFIGURATIONS}: raise worker_step or list fewer"
         )
+
+
+def _check_memory(memory: MemoryLimit, workers: tuple[int, ...], batches: tuple[int, ...]) -> None:
+    part, batch, count = min(
+        (-(-batch // count), batch, count)
+        for count in workers
+        for batch in batches
+        if batch >= count
+    )
+    if part <= memory.largest_batch:
+        return
+    needed = memory.fixed_gib + memory.gib_per_sample * part
+    raise ValueError(
+        f"no configuration fits: the smallest part of a batch, {batch} on {count} "
+        f"worker{'' if count == 1 else 's'}, is {part} samples and needs {needed:g} GiB of the "
+        f"{memory.machine_gib:g} GiB of a machine: allow larger machines, more workers or a "
+        "smaller batch"
+    )
 
 
 class WeightedObjective(Section):
@@ -424,7 +476,7 @@ class JobSpec(Section):
         """Dollars per hour one worker's machine costs at most, at the largest local batch."""
         space = self.space
         largest = -(-space.global_batches[-1] // space.workers[0])
-        return worker_price(self.price, largest)
+        return worker_price(self.price, int(min(largest, space.most_local_batch)))
 
     @property
     def quantum(self) -> float:

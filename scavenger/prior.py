@@ -17,7 +17,8 @@ import numpy as np
 from scavenger.cluster import ClusterConfig, ConfigSpace
 from scavenger.grid import grid_of
 from scavenger.indicators import Measurement, Observation
-from scavenger.models.epochs import EpochsSeen, Kappa, learn_kappa
+from scavenger.models.epochs import EpochsSeen, Kappa, Laws, learn_kappa
+from scavenger.models.fitting import forms_of
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import RootNoise, StatisticalModel
 from scavenger.models.step_time import Topology, fit_step_time, rescale
@@ -102,7 +103,10 @@ def borrow(model: PerformanceModel, observations: Sequence[Observation]) -> Perf
 
 
 def average(
-    models: Sequence[StoredModel], space: ConfigSpace, topology: Topology = "all_reduce"
+    models: Sequence[StoredModel],
+    space: ConfigSpace,
+    topology: Topology = "all_reduce",
+    laws: Laws = "measured",
 ) -> PerformanceModel | None:
     """Average all stored models into one, the paper's universal model (III-B, V-C).
 
@@ -127,7 +131,7 @@ def average(
         )
         for row, config in enumerate(configs)
     )
-    parallel = fit_step_time(pooled, topology)
+    parallel = fit_step_time(pooled, topology, forms=forms_of(laws))
     differ = fmean(
         pstdev([math.log(max(float(s[row]), 1e-300)) for s in steps]) for row in range(len(configs))
     )

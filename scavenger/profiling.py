@@ -6,6 +6,7 @@ predicts the noise of every configuration, so they are there for the timing (SCI
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from statistics import median
 
@@ -89,6 +90,14 @@ def settle(
 def rows_from(columns: StepColumns, start: int) -> StepColumns:
     """Return the rows from ``start`` on."""
     return StepColumns(*(getattr(columns, field.name)[start:] for field in fields(columns)))
+
+
+def joined(parts: Sequence[StepColumns]) -> StepColumns:
+    """Put the rows of all parts into one."""
+    names = [field.name for field in fields(StepColumns)]
+    return StepColumns(
+        **{name: tuple(x for part in parts for x in getattr(part, name)) for name in names}
+    )
 
 
 def measure_time(columns: StepColumns) -> Timing:

@@ -6,7 +6,11 @@ curve than the one the decision was made from.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeVar
 
 from scavenger.cluster import ClusterConfig
 from scavenger.decision import (
@@ -18,10 +22,14 @@ from scavenger.decision import (
     decide,
     fit_searched,
     known_epochs,
+    lender,
     recalled,
     run_searched,
+    told_epochs,
     universal,
 )
+from scavenger.errors import NothingFeasible
+from scavenger.extrapolation import Extrapolation, extrapolate
 from scavenger.indicators import Observation
 from scavenger.job import JobSpec, WeightedObjective
 from scavenger.lr_scaling import learning_rate_factor, prior_kappa
@@ -29,11 +37,17 @@ from scavenger.models.epochs import Kappa
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import StatisticalModel
 from scavenger.objective import Cheapest, Fastest, Knee, Objective, Weighted, Within
-from scavenger.prior import StoredModel, borrow, machine_of, nearest, signature, teach_kappa
-from scavenger.protocol import StopAtProgress
+from scavenger.prior import StoredModel, borrow, machine_of, signature, teach_kappa
+from scavenger.protocol import StopAtMetric, StopAtProgress
 from scavenger.tradeoff import TradeoffCurve, trace_curve
 
+T = TypeVar("T")
+
 NOTHING_KNOWN = StatisticalModel(critical_batch=None, noise_scale=None)
+# A learning curve counts when at least this share of its likely continuations reach the goal,
+LEAST_CHANCE = 0.5
+# and do so within this many times what was seen.
+FARTHEST_AHEAD = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +91,7 @@ class Knowledge:
         machine: Kind of the machines it runs on; jobs on others do not compare.
         effort: What one probe takes besides training.
         noise_scale: φ in samples that its probes' had drifted to; None while theirs holds.
+        history: Reference epochs and value of the target's metric so far, ascending.
     """
 
     spec: JobSpec
@@ -87,6 +102,7 @@ class Knowledge:
     machine: str = ""
     effort: ProbeEffort = ProbeEffort()  # noqa: RUF009
     noise_scale: float | None = None
+    history: tuple[tuple[float, float], ...] = ()
 
     def situation(self) -> Situation:
         """Return what a decision rests on."""
@@ -94,7 +110,7 @@ class Knowledge:
         known = stop.max_progress if isinstance(stop, StopAtProgress) else self.epochs_to_target
         prior = Kappa(prior_kappa(spec.lr_scaling))
         own = () if self.stored is None else (self.stored,)
-        return Situation(
+        situation = Situation(
             space=spec.space,
             strategy_name=spec.search,
             objective=objective_of(spec),
@@ -112,23 +128,39 @@ class Knowledge:
             most_epochs=stop.max_progress,
             effort=self.effort,
         )
+        if told_epochs(situation) is not None or not isinstance(stop, StopAtMetric):
+            return situation
+        return replace(situation, extrapolated=foresee(self.history, stop))
 
     def decide(self) -> Probe | Run:
         """Return the next probe, or the configuration to train on; raises NothingFeasible."""
-        return decide(self.situation())
+        return hopefully(decide, self.situation())
 
     def choose_now(self) -> Run:
         """Return the configuration to train on by the probes there are; raises NothingFeasible."""
-        return run_searched(self.situation())
+        return hopefully(run_searched, self.situation())
 
     def belief(self) -> Belief | None:
         """Return the laws as they are known now; None while nothing tells."""
-        found = believe(self.situation())
-        if found is None or self.noise_scale is None:
-            return found
-        law = at_noise_scale(found.model.statistical, self.noise_scale)
-        model = replace(found.model, statistical=law)
-        return Belief(model, found.observations, f"{found.source}, and a noise that drifted")
+        situation = self.situation()
+        found = believe(situation)
+        if found is None:
+            return None
+        model, source = found.model, found.source
+        if self.noise_scale is not None:
+            law = model.statistical.at_noise_scale(self.noise_scale)
+            model, source = replace(model, statistical=law), f"{source}, and a noise that drifted"
+        if situation.extrapolated is not None:
+            source = f"{source}, {self.foreseen(situation.extrapolated)}"
+        return Belief(model, found.observations, source)
+
+    def foreseen(self, extrapolated: Extrapolation) -> str:
+        """Say until when the target's metric is expected to reach its goal."""
+        stop = self.spec.stop_rule
+        name = stop.metric if isinstance(stop, StopAtMetric) else "progress"
+        low, high = extrapolated.low, extrapolated.high
+        span = f"{low:.3g} to {high:.3g}" if math.isfinite(high) else f"{low:.3g} or more"
+        return f"epochs extrapolated from the {name} so far: {extrapolated.progress:.3g} ({span})"
 
     def sketch(self) -> Sketch | None:
         """Draw the curve of the whole job from the laws as they are known; None without any."""
@@ -158,6 +190,20 @@ class Knowledge:
         return known_epochs(self.situation())
 
 
+def hopefully(choose: Callable[[Situation], T], situation: Situation) -> T:
+    """Choose; what is only extrapolated ends no job, since its limits stop it when they are met.
+
+    Raises:
+        NothingFeasible: No configuration meets the limits by what is known.
+    """
+    try:
+        return choose(situation)
+    except NothingFeasible:
+        if situation.extrapolated is None:
+            raise
+        return choose(replace(situation, extrapolated=None))
+
+
 def believe(situation: Situation) -> Belief | None:
     """Return the laws that ``decide`` would choose with now; None while nothing tells."""
     own, stored, strategy = situation.observations, situation.stored, situation.strategy_name
@@ -169,32 +215,38 @@ def believe(situation: Situation) -> Belief | None:
         return Belief(recalled(situation, stored), measured, counted([stored]))
     if not own:
         return None
-    alike = nearest(situation.others, own[0]) if strategy == "auto" and len(own) == 1 else None
-    if alike is not None and alike.covers(situation.space):
-        model = borrow(adapt(alike.model, situation), own)
-        return Belief(
-            model, own, f"1 probe of this job, and {counted([alike])} that measured alike"
-        )
     source = f"{len(own)} probe{'' if len(own) == 1 else 's'} of this job"
+    alike = lender(situation) if strategy == "auto" else None
+    if alike is not None:
+        model = borrow(adapt(alike.model, situation), own)
+        return Belief(model, own, f"{source}, and {counted([alike])} that measured alike")
     return Belief(fit_searched(situation), own, source)
+
+
+@lru_cache(maxsize=64)  # every tick and page asks, and it changes with a new value only
+def foresee(history: tuple[tuple[float, float], ...], stop: StopAtMetric) -> Extrapolation | None:
+    """Return when a metric reaches its goal, as far as its values so far can be trusted with that.
+
+    They are when most likely curves get there, before training gives up, and not much later than
+    what was seen. What was not reached yet takes at least as long as was seen.
+
+    Args:
+        history: Reference epochs and value, ascending.
+        stop: The goal.
+    """
+    progress, values = [epochs for epochs, _ in history], [value for _, value in history]
+    found = extrapolate(progress, values, stop.goal, stop.direction)
+    if found is None or found.chance < LEAST_CHANCE:
+        return None
+    seen = progress[-1]
+    is_near = seen < found.high and found.progress <= min(FARTHEST_AHEAD * seen, stop.max_progress)
+    return replace(found, progress=max(found.progress, seen)) if is_near else None
 
 
 def counted(models: tuple[StoredModel, ...] | list[StoredModel]) -> str:
     """Say how many jobs models were learned from."""
     jobs = sum(stored.jobs for stored in models)
     return f"{jobs} earlier job{'' if jobs == 1 else 's'}"
-
-
-def at_noise_scale(law: StatisticalModel, noise_scale: float) -> StatisticalModel:
-    """Return a law of epochs at another noise scale: B_crit = κ φ follows it, and κ stays."""
-    if not law.noise_scale:
-        return law
-    critical, factor = law.critical_batch, noise_scale / law.noise_scale
-    return replace(
-        law,
-        noise_scale=noise_scale,
-        critical_batch=None if critical is None else critical * factor,
-    )
 
 
 def objective_of(spec: JobSpec) -> Within:

@@ -1,4 +1,4 @@
-"""What is billed at once, and noise scales that had drifted.
+"""What is billed at once, noise scales that had drifted, and readings of the target's metric.
 
 Revision ID: 0002
 """
@@ -31,9 +31,27 @@ def upgrade():
         ),
         sa.PrimaryKeyConstraint("job", "at", name=op.f("pk_drifts")),
     )
+    op.create_table(
+        "readings",
+        sa.Column("job", sa.Text(), nullable=False),
+        sa.Column("epochs", sa.Double(), nullable=False),
+        sa.Column("value", sa.Double(), nullable=False),
+        sa.CheckConstraint(
+            "epochs = epochs AND epochs < 'Infinity'::float8",
+            name=op.f("ck_readings_epochs_finite"),
+        ),
+        sa.CheckConstraint(
+            "value = value AND value < 'Infinity'::float8", name=op.f("ck_readings_value_finite")
+        ),
+        sa.ForeignKeyConstraint(
+            ["job"], ["jobs.id"], name=op.f("fk_readings_job"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("job", "epochs", name=op.f("pk_readings")),
+    )
 
 
 def downgrade():
+    op.drop_table("readings")
     op.drop_table("drifts")
     op.drop_constraint(op.f("ck_vms_quantum_finite"), "vms")
     op.drop_column("vms", "quantum")

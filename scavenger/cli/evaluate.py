@@ -89,7 +89,7 @@ def evaluate(
     """Predict tables of measurements from a few of their rows, and compare with the others.
 
     Seconds per iteration from a few configurations, epochs from two and three batches, noise from
-    two, and what a choice from all that loses against the best one that was measured.
+    two; and what choosing by such predictions loses against the best configuration measured.
     """
     # What fits takes longer to import than every other command takes to run.
     from scavenger.cli.evaluation_table import show_evaluation, write_evaluation

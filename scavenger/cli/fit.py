@@ -15,7 +15,7 @@ from scavenger.cli.terminal import Form, terminal_of
 from scavenger.errors import NotEnoughData, NothingFeasible, Problem
 
 if TYPE_CHECKING:
-    from scavenger.fit_report import FitReport
+    from scavenger.fit.report import FitReport
 
 
 class Aim(StrEnum):
@@ -127,7 +127,7 @@ def fit(
     from scavenger.cli.fit_request import Asked, pick_table, request_of
     from scavenger.cli.fit_table import show_fit, write_fit
     from scavenger.cli.table_file import read_files
-    from scavenger.fit_report import report_fit
+    from scavenger.fit.report import report_fit
 
     terminal = terminal_of(context)
     asked = Asked(

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scavenger.cli.errors import NoPlots
-from scavenger.fit_report import FitReport, Interval, Place, PredictedPoint
+from scavenger.fit.place import Place
+from scavenger.fit.predicted_point import Interval, PredictedPoint
+from scavenger.fit.report import FitReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

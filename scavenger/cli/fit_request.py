@@ -11,7 +11,7 @@ import typer
 from scavenger.cli.errors import NoSuchTable
 from scavenger.cli.option import read_counts
 from scavenger.cli.table_file import matching
-from scavenger.fit_report import FitRequest
+from scavenger.fit.request import FitRequest
 from scavenger.models.epochs import EpochsSeen, Laws
 from scavenger.models.step_time import Topology
 from scavenger.objective import Cheapest, Fastest, Knee, Objective, Weighted, Within

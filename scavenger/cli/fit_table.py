@@ -21,16 +21,12 @@ from scavenger.cli.figures import (
     words,
 )
 from scavenger.cli.job_table import show_facts
-from scavenger.fit_report import (
-    CostUnit,
-    EpochsLaw,
-    FitReport,
-    Interval,
-    MeasuredPoint,
-    Place,
-    PredictedPoint,
-    StepTimeLaw,
-)
+from scavenger.fit.epochs_law import EpochsLaw
+from scavenger.fit.measured_point import MeasuredPoint
+from scavenger.fit.place import Place
+from scavenger.fit.predicted_point import Interval, PredictedPoint
+from scavenger.fit.report import CostUnit, FitReport
+from scavenger.fit.step_time_law import StepTimeLaw
 from scavenger.tradeoff import Basis
 
 VERSION = 1

@@ -13,13 +13,14 @@ from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
 from scavenger.evaluation.epochs_error import spread_batches
 from scavenger.evaluation.restriction import Restriction
-from scavenger.evaluation.step_error import forms_of, profile
+from scavenger.evaluation.step_error import profile
 from scavenger.forecast import foresee
 from scavenger.grid import Floats, grid_of
 from scavenger.indicators import Measurement
 from scavenger.machine import MemoryModel
 from scavenger.models.epochs import EpochsSeen, Laws, average_runs, fit_statistical
 from scavenger.models.epochs_level import epochs_at
+from scavenger.models.fitting import forms_of
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.step_time import Topology, fit_step_time
 from scavenger.objective import Cheapest, Fastest, Knee, Within

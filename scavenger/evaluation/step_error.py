@@ -11,7 +11,8 @@ from scavenger.evaluation.restriction import Restriction
 from scavenger.grid import Floats, grid_of
 from scavenger.indicators import Measurement
 from scavenger.models.epochs import Laws
-from scavenger.models.step_time import FORMS, LINES, Form, Topology, fit_step_time
+from scavenger.models.fitting import forms_of
+from scavenger.models.step_time import Topology, fit_step_time
 from scavenger.models.uncertainty import TENTH
 from scavenger.search.design import spread_out
 from scavenger.tables.step_table import StepTable
@@ -84,8 +85,3 @@ def profile(window: Sequence[Measurement], points: int) -> tuple[Measurement, ..
     """Return the measurements that a search would make with this many probes."""
     by_config = {m.config: m for m in window}
     return tuple(by_config[config] for config in spread_out(tuple(by_config), points))
-
-
-def forms_of(laws: Laws) -> tuple[Form, ...]:
-    """Return the forms that laws choose from."""
-    return (LINES,) if laws == "paper" else FORMS

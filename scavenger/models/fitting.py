@@ -8,7 +8,7 @@ from scavenger.indicators import Measurement, Observation
 from scavenger.models.epochs import EpochsSeen, Kappa, Laws, fit_statistical
 from scavenger.models.parallel import ParallelModel
 from scavenger.models.performance import PerformanceModel
-from scavenger.models.step_time import FORMS, LINES, Topology, fit_step_time
+from scavenger.models.step_time import FORMS, LINES, Form, Topology, fit_step_time
 
 NEGLIGIBLE = 1e-12
 
@@ -64,8 +64,12 @@ def fit_parallel(
         NotEnoughData: No observations: probe one configuration.
     """
     newest = {o.config: o.measurement for o in observations}
-    forms = (LINES,) if laws == "paper" else FORMS
-    return fit_step_time(tuple(newest.values()), topology, forms=forms)
+    return fit_step_time(tuple(newest.values()), topology, forms=forms_of(laws))
+
+
+def forms_of(laws: Laws) -> tuple[Form, ...]:
+    """Return the forms of iteration time that laws choose from."""
+    return (LINES,) if laws == "paper" else FORMS
 
 
 def mean_relative_error(model: ParallelModel, measurements: Sequence[Measurement]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -125,6 +125,23 @@ class StatisticalModel:
         if self.noise_scale is None:
             return None
         return noise_at(self.noise_scale, config)
+
+    def at_noise_scale(self, noise_scale: float) -> StatisticalModel:
+        """Return the law at another φ in samples: B_crit = κ φ follows it, and κ stays.
+
+        A law that knows no noise scale has nothing to follow, and stays as it is.
+
+        >>> StatisticalModel(critical_batch=100, noise_scale=50).at_noise_scale(150).critical_batch
+        300.0
+        """
+        if not self.noise_scale:
+            return self
+        critical, factor = self.critical_batch, noise_scale / self.noise_scale
+        return replace(
+            self,
+            noise_scale=noise_scale,
+            critical_batch=None if critical is None else critical * factor,
+        )
 
     @property
     def law(self) -> str:

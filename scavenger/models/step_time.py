@@ -6,7 +6,7 @@ gives negative seconds and lets the slowest configuration decide alone (SCIENCE 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -194,21 +194,43 @@ def choose_form(table: Table, forms: Sequence[Form]) -> Form:
     return best if errors[best] < CLEARLY_BETTER * errors[usual] else usual
 
 
+def form_of(model: ParallelModel) -> Form:
+    """Return the form a law was fitted in."""
+    return Form(model.growth, model.overlap, model.flatness)
+
+
 def left_out_errors(table: Table, form: Form) -> Floats:
     """Relative errors at points, of a law fitted without them; of many points, without a tenth.
 
-    Points without which a coefficient could not be told apart are passed over: a law fitted
-    without them is a guess, and says nothing about one fitted with them.
+    Points without which a coefficient could not be told apart are passed over.
     """
     fold = np.arange(len(table)) % min(len(table), MOST_FOLDS)
+    errors = [
+        errors_of(law, table.rows(fold == number))
+        for number, law in enumerate(laws_without(table, form, fold))
+        if law is not None
+    ]
+    return np.concatenate([*errors, np.empty(0)])
+
+
+def laws_without(
+    table: Table, form: Form, fold: NDArray[np.int_]
+) -> Iterator[ParallelModel | None]:
+    """Yield a law fitted without each part of the table in turn.
+
+    None where a coefficient could not be told apart without the part: such a law is a guess, and
+    says nothing about one fitted with it.
+
+    Args:
+        table: The table.
+        form: The form of the law.
+        fold: Number of the part that each row belongs to, from 0 on.
+    """
     whole = fit_form(table, form)
-    errors = []
     for number in range(int(fold.max()) + 1):
         rest = table.rows(fold != number)
-        if np.array_equal(identifiable(rest), identifiable(table)):
-            law = fit_form(rest, form, start=whole)
-            errors.append(errors_of(law, table.rows(fold == number)))
-    return np.concatenate([*errors, np.empty(0)])
+        is_told = np.array_equal(identifiable(rest), identifiable(table))
+        yield fit_form(rest, form, start=whole) if is_told else None
 
 
 def errors_of(model: ParallelModel, table: Table) -> Floats:
@@ -294,8 +316,7 @@ def with_uncertainty(model: ParallelModel, table: Table) -> ParallelModel:
     """
     count, free = len(table), int(np.count_nonzero(model.coefficients))
     if count >= ENOUGH_TO_COMPARE:
-        form = Form(model.growth, model.overlap, model.flatness)
-        errors = left_out_errors(table, form)
+        errors = left_out_errors(table, form_of(model))
         weight = float(len(errors))
     else:
         errors, weight = errors_of(model, table), float(max(count - free, 0))

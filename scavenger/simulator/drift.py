@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 
 from scavenger.decision import Run, Situation, choose, weight_of
-from scavenger.models.statistical import StatisticalModel
 from scavenger.protocol import StepColumns
 from scavenger.search.value_of_information import weigh
 from scavenger.stability import judge_drift
@@ -27,21 +26,11 @@ def follow_drift(situation: Situation, run: Run, rows: StepColumns) -> Run:
     drift = judge_drift(rows, run.config.global_batch, law.noise_scale)
     if not drift.has_drifted or drift.noise_scale is None:
         return run
-    model = replace(run.model, statistical=rescaled(law, drift.noise_scale / law.noise_scale))
+    model = replace(run.model, statistical=law.at_noise_scale(drift.noise_scale))
     again = choose(situation, model, situation.observations, drift.why, searched=run.searched)
     if saved(run, again, situation) >= LEAST_SAVING:
         return again
     return replace(again, config=run.config)
-
-
-def rescaled(law: StatisticalModel, factor: float) -> StatisticalModel:
-    """Return a law of epochs at another noise scale."""
-    scale, critical = law.noise_scale, law.critical_batch
-    return replace(
-        law,
-        noise_scale=None if scale is None else scale * factor,
-        critical_batch=None if critical is None else critical * factor,
-    )
 
 
 def saved(run: Run, again: Run, situation: Situation) -> float:

@@ -9,8 +9,8 @@ ready.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
@@ -21,7 +21,7 @@ from scavenger.models.epochs import fit_statistical
 from scavenger.models.statistical import StatisticalModel
 from scavenger.objective import Objective, Within
 from scavenger.pricing import PriceModel
-from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, Settled, settle
+from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, Settled, joined, settle
 from scavenger.protocol import StepColumns
 from scavenger.simulator.job import KnownJob
 from scavenger.simulator.oracle import per_hour, true_curve, true_point
@@ -368,11 +368,3 @@ def compare(predicted: TradeoffCurve, truth: TradeoffCurve) -> dict[ClusterConfi
 def ratio(value: float, base: float) -> float:
     """Return a ratio; 1 where both are 0, such as costs at no price."""
     return value / base if base else 1.0 if value == base else math.inf
-
-
-def joined(parts: Sequence[StepColumns]) -> StepColumns:
-    """Put the rows of all parts into one."""
-    names = [field.name for field in fields(StepColumns)]
-    return StepColumns(
-        **{name: tuple(x for part in parts for x in getattr(part, name)) for name in names}
-    )

@@ -15,6 +15,7 @@ import numpy as np
 
 from scavenger.cluster import ClusterConfig
 from scavenger.lr_scaling import LearningRateRule, learning_rate_factor
+from scavenger.profiling import joined
 from scavenger.protocol import StepColumns
 from scavenger.simulator.task import Task
 from scavenger.simulator.trainee import Gradients, Indices
@@ -237,14 +238,6 @@ def columns(rows: Sequence[Row]) -> StepColumns:
     """Turn rows into columns."""
     names = [field.name for field in fields(Row)]
     return StepColumns(**{name: tuple(getattr(row, name) for row in rows) for name in names})
-
-
-def joined(parts: Sequence[StepColumns]) -> StepColumns:
-    """Put the rows of all parts into one."""
-    names = [field.name for field in fields(StepColumns)]
-    return StepColumns(
-        **{name: tuple(x for part in parts for x in getattr(part, name)) for name in names}
-    )
 
 
 class SampleOrder:

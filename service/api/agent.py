@@ -9,11 +9,11 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
 from scavenger.profiling import rows_from
-from scavenger.protocol import Exit, Hello, Lease, Reply, StepReport
+from scavenger.protocol import Directive, Exit, Hello, Lease, Reply, StepReport, StopAtMetric
 from service import ledger
 from service.api.refusal import Refusal
 from service.api.world import Body, Here, Speaker
-from service.db import directives, jobs, vms, workers
+from service.db import directives, jobs, readings, vms, workers
 from service.db.events import say
 
 router = APIRouter(prefix="/v1/agent", tags=["agent"])
@@ -33,7 +33,7 @@ def hello(world: Here, body: Body, speaker: Speaker) -> Response:
         job = job_of(connection, speaker)
         expected = workers.greet(connection, job, message, now)
         say(connection, job, now, "hello", f"{speaker} is ready", {"worker": speaker})
-        reply = compose(connection, job, expected)
+        reply = compose(newest(connection, job), expected)
     world.nudge()
     return reply
 
@@ -59,7 +59,9 @@ def report(world: Here, body: Body, speaker: Speaker) -> Response:
             workers.store_steps(connection, job, first, message, fresh)
         workers.note(connection, message, following, now)
         tell(connection, job, message, world)
-        reply = compose(connection, job, following)
+        directive = newest(connection, job)
+        note_reading(connection, job, directive, message)
+        reply = compose(directive, following)
     if is_news(message):
         world.nudge()
     return reply
@@ -132,17 +134,31 @@ def tell(connection: Connection, job: str, message: StepReport, world: Here) -> 
     )
 
 
+def note_reading(
+    connection: Connection, job: str, directive: Directive | None, message: StepReport
+) -> None:
+    """Note the target's metric as the leader sees it; the others lag behind it or repeat it."""
+    if directive is None or directive.members[0].worker != message.worker:
+        return
+    if isinstance(directive.stop, StopAtMetric):
+        readings.note(connection, job, directive.stop, message.progress)
+
+
 def is_news(message: StepReport) -> bool:
     """Whether the reconciler should look at once."""
     notes = (message.regrouped, message.broken, message.refused, message.finished)
     return bool(len(message.steps)) or any(note is not None for note in notes)
 
 
-def compose(connection: Connection, job: str, next_sequence: int) -> Response:
+def newest(connection: Connection, job: str) -> Directive | None:
+    """Return what the workers of a job were told last."""
+    told = directives.newest(connection, job)
+    return None if told is None else told[0]
+
+
+def compose(directive: Directive | None, next_sequence: int) -> Response:
     """Answer with the newest Directive."""
-    newest = directives.newest(connection, job)
-    reply = Reply(None if newest is None else newest[0], next_sequence)
-    return json(REPLY.dump_json(reply))
+    return json(REPLY.dump_json(Reply(directive, next_sequence)))
 
 
 def json(content: bytes) -> Response:

@@ -9,7 +9,8 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, select
 from sqlalchemy.dialects.postgresql import insert
 
-from scavenger.models.epochs import EpochsSeen
+from scavenger.models.epochs import EpochsSeen, Kappa
+from scavenger.models.fitting import fit_parallel
 from scavenger.prior import StoredModel
 from service.db.schema import models
 
@@ -21,7 +22,22 @@ def find(connection: Connection, signature: str) -> StoredModel | None:
     """Return the stored model of a signature, if there is one."""
     query = select(models.c.model).where(models.c.signature == signature)
     row = connection.execute(query).scalar()
-    return None if row is None else MODEL.validate_python(row)
+    return None if row is None else doubted(MODEL.validate_python(row))
+
+
+def doubted(stored: StoredModel) -> StoredModel:
+    """Return a stored model with what its fit left open.
+
+    Models stored before fits said so would count as known exactly: they are fitted anew.
+    """
+    model, observations = stored.model, stored.observations
+    if model.parallel.uncertainty is not None or not observations:
+        return stored
+    statistical = model.statistical
+    if statistical.critical_batch is not None and not statistical.critical_deviation:
+        statistical = replace(statistical, critical_deviation=Kappa().deviation)
+    fresh = replace(model, parallel=fit_parallel(observations), statistical=statistical)
+    return replace(stored, model=fresh)
 
 
 def store(connection: Connection, model_key: str, model: StoredModel, now: datetime) -> None:
@@ -43,7 +59,7 @@ def newest(
     """Return stored models with their keys and ages, newest first."""
     query = select(models).order_by(models.c.updated_at.desc()).limit(limit)
     return [
-        (row.model_key, MODEL.validate_python(row.model), row.updated_at)
+        (row.model_key, doubted(MODEL.validate_python(row.model)), row.updated_at)
         for row in connection.execute(query)
     ]
 

@@ -206,6 +206,17 @@ drifts = Table(
     finite("noise_scale"),
 )
 
+# What the target's metric was at which progress, thinned: written by the agent endpoint.
+readings = Table(
+    "readings",
+    metadata,
+    job_column(primary_key=True),
+    Column("epochs", Double, primary_key=True),
+    Column("value", Double, nullable=False),
+    finite("epochs"),
+    finite("value"),
+)
+
 # Fitted models by signature: written by the reconciler.
 models = Table(
     "models",

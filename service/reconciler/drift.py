@@ -28,7 +28,7 @@ LEAST_SAVING = 0.03
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Remainder:
     """What is left of a job.
 
     Attributes:
@@ -74,12 +74,12 @@ def replan(snapshot: Snapshot) -> Replan | None:
     return Replan(config, drift.noise_scale, f"{drift.why} since the choice: {why}")
 
 
-def what_is_left(snapshot: Snapshot) -> Rest:
+def what_is_left(snapshot: Snapshot) -> Remainder:
     """Return what is left of the target, and of the limits."""
     spec, expected = snapshot.job.spec, snapshot.knowledge.expected_epochs()
     done = max((worker.epochs for worker in snapshot.workers), default=0.0)
     cap, longest = spec.limits.max_cost, spec.limits.max_time
-    return Rest(
+    return Remainder(
         epochs=None if expected is None else expected - done,
         most_epochs=spec.stop_rule.max_progress - done,
         money=None if cap is None else float(cap - snapshot.accrued),
@@ -120,7 +120,7 @@ def saved(now: TradeoffPoint, best: TradeoffPoint, time_weight: float) -> float:
 
 
 def least_saving(
-    knowledge: Knowledge, model: PerformanceModel, rest: Rest, now: TradeoffPoint
+    knowledge: Knowledge, model: PerformanceModel, rest: Remainder, now: TradeoffPoint
 ) -> float:
     """Return the share of the rest that a resize has to save to be worth its pause."""
     epochs = rest.most_epochs if rest.epochs is None else rest.epochs

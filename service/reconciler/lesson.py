@@ -22,7 +22,7 @@ def remember(
     """Store what a job taught; called when a search has ended and when a target is reached.
 
     A job counts once. What was not measured by this job or one before it is not stored; nor is a
-    drift, since the next job begins where this one began.
+    drift, since the next job begins where this one began, nor epochs that were not trained.
 
     Args:
         connection: Where to.
@@ -30,7 +30,8 @@ def remember(
         snapshot: The job.
         epochs: Reference epochs its target took, once it is reached.
     """
-    spec, sketch = snapshot.job.spec, replace(snapshot.knowledge, noise_scale=None).sketch()
+    spec = snapshot.job.spec
+    sketch = replace(snapshot.knowledge, noise_scale=None, history=()).sketch()
     if sketch is None or not sketch.observations:
         return
     signature, target = signature_of(spec, machine), spec.target_in_words

@@ -127,9 +127,16 @@ def leave_lost_behind(snapshot: Snapshot, directive: Directive) -> Action | None
     survivors = tuple(m for m in directive.members if m.worker not in snapshot.lost)
     if not survivors:
         return None
-    config = ClusterConfig(len(survivors), max(directive.config.global_batch, len(survivors)))
+    config = shrink(snapshot, directive.config, len(survivors))
     why = f"lost {', '.join(snapshot.lost)}: the survivors go on with {config}"
     return Publish(follow(snapshot, config, survivors, why, repairs=True), why)
+
+
+def shrink(snapshot: Snapshot, config: ClusterConfig, workers: int) -> ClusterConfig:
+    """Return a configuration for fewer workers, none of which gets more than its memory holds."""
+    most = snapshot.job.spec.space.most_local_batch
+    batch = int(min(config.global_batch, workers * most))
+    return replace(config, workers=workers, global_batch=max(batch, workers))
 
 
 def is_broken(snapshot: Snapshot, directive: Directive) -> bool:
@@ -186,7 +193,7 @@ def back_off(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     alive = tuple(vm.id for vm in snapshot.alive if vm.id in newcomers)
     if alive:
         return Terminate(alive, f"{', '.join(alive)} cannot be reached by the leader")
-    config = replace(directive.config, workers=len(members))
+    config = shrink(snapshot, directive.config, len(members))
     why = f"newcomers cannot be reached: going on with {config}"
     return Publish(follow(snapshot, config, members, why, repairs=True), why)
 

@@ -21,7 +21,7 @@ from scavenger.protocol import StepColumns
 from scavenger.view import Phase
 from service import ledger
 from service.clouds.provider import Instance, InstanceState, LaunchRequest, Provider
-from service.db import directives, drifts, jobs, models, observations, vms, workers
+from service.db import directives, drifts, jobs, models, observations, readings, vms, workers
 from service.db.drifts import Drifted
 from service.db.events import say
 from service.db.jobs import Job
@@ -218,6 +218,7 @@ def recall(connection: Connection, machine: str, job: Job, probes: tuple[Probe, 
         epochs_to_target=job.epochs_to_target,
         models=tuple(stored for stored in known if stored.signature != signature),
         machine=machine,
+        history=readings.of_job(connection, job.id),
     )
 
 

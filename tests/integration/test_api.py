@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -14,13 +15,14 @@ from pydantic import TypeAdapter
 from sqlalchemy import Engine, func, select
 
 from scavenger.cluster import ClusterConfig
-from scavenger.protocol import Progress, Regrouped, StepColumns, StepReport
+from scavenger.protocol import Member, Progress, Regrouped, StepColumns, StepReport
 from scavenger.view import CurveView, EventList, JobList, JobView, Phase, ProblemView
 from service.api.world import World
 from service.app import build_app
-from service.db import directives, jobs, observations, vms
+from service.db import directives, jobs, observations, readings, vms
 from service.db.schema import jobs as jobs_table
 from service.keys import Keys
+from service.reconciler.tick import recall
 from tests.builders import NOW, directive, document, probe
 
 KEYS = Keys(token="scv_token", secret="s" * 48)
@@ -315,6 +317,42 @@ def test_a_machine_that_is_gone_is_not_heard(agent: Agent, engine: Engine) -> No
     with engine.begin() as connection:
         vms.gone(connection, agent.worker, NOW)
     assert agent.report(0, 1).status_code == 403
+
+
+def test_the_leaders_readings_of_the_metric_make_a_thin_learning_curve(
+    agent: Agent, engine: Engine
+) -> None:
+    def told(leader: str, generation: int) -> None:
+        members = (Member(leader, "127.0.0.1:1"),)
+        told = replace(directive(1, 32, generation=generation), members=members)
+        with engine.begin() as connection:
+            directives.publish(connection, agent.job, told, NOW)
+
+    def say(epochs: float, **metrics: float) -> None:
+        report = StepReport(agent.worker, Progress(1, 0, 0, epochs, metrics), 0)
+        assert agent.say("report", REPORT.dump_json(report)).status_code == 200
+
+    agent.hello()
+    say(0.1, accuracy=0.1)  # before anybody leads
+    told(agent.worker, 1)
+    say(0.0, accuracy=0.1)
+    say(0.5, loss=1.0)
+    say(1.0, accuracy=0.5)
+    say(1.04, accuracy=0.55)  # too soon
+    say(1.1, accuracy=0.5)  # the same value again
+    say(1.2, accuracy=0.6)
+    say(20.0, accuracy=0.8)
+    say(20.5, accuracy=0.81)  # too soon: training may take 60 epochs
+    say(20.7, accuracy=0.82)
+    say(3.0, accuracy=0.7)  # went back
+    told("job-w2", 2)
+    say(30.0, accuracy=0.9)  # another leads
+    with engine.connect() as connection:
+        curve = readings.of_job(connection, agent.job)
+        job = jobs.find(connection, agent.job)
+        assert job is not None
+        assert recall(connection, "local", job, ()).history == curve
+    assert curve == ((1.0, 0.5), (1.2, 0.6), (20.0, 0.8), (20.7, 0.82))
 
 
 POISON = {

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, insert
 
 from scavenger.cluster import ClusterConfig
 from scavenger.models.epochs import EpochsSeen
+from scavenger.models.parallel import ParallelModel
 from scavenger.prior import StoredModel
 from scavenger.protocol import Hello, Progress, StepColumns, StepReport
 from scavenger.view import Phase
@@ -188,6 +189,26 @@ def test_a_model_that_an_older_version_stored_still_serves(engine: Engine) -> No
     assert stored.jobs == 4
     assert stored.epochs_by_target == {WORDS: 10.0}
     assert len(stored.runs[WORDS]) == 1
+
+
+def test_a_model_stored_before_fits_said_what_they_left_open_is_doubted(engine: Engine) -> None:
+    with engine.begin() as connection:
+        row = {"signature": OLD["signature"], "model_key": "digits", "model": OLD, "jobs": 3}
+        connection.execute(insert(table).values(**row, updated_at=NOW))
+        found = models.find(connection, "digits|1437|none|local")
+        (_, listed, _), *_ = models.newest(connection)
+    assert found == listed
+    assert found is not None
+    assert found.model.parallel.uncertainty is not None
+    assert found.model.parallel.step_time(ClusterConfig(2, 64)) == pytest.approx(0.037, rel=0.02)
+    assert found.model.statistical.critical_batch == 200
+    assert found.model.statistical.critical_deviation > 0
+    bare = replace(
+        found,
+        model=replace(found.model, parallel=ParallelModel(0.1, 0.1, 0.1, 0.1)),
+        observations=(),
+    )
+    assert models.doubted(bare) == bare
 
 
 def test_a_drift_is_planned_anew_once_and_remembered(engine: Engine) -> None:

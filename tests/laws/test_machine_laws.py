@@ -33,8 +33,9 @@ def spaces(draw):
     """A space of any shape, with batches too small for some workers and too large for memory."""
     kinds = draw(st.lists(machines, max_size=4, unique_by=lambda machine: machine.key))
     memory = draw(st.none() | memories)
+    most = draw(st.just(math.inf) | st.floats(0.5, 100) | st.integers(1, 100))
     try:
-        return ConfigSpace(draw(ascending(40)), draw(ascending(600)), tuple(kinds), memory)
+        return ConfigSpace(draw(ascending(40)), draw(ascending(600)), tuple(kinds), memory, most)
     except ValueError:
         reject()
 
@@ -76,9 +77,10 @@ def test_a_space_holds_what_it_yields_and_nothing_else(space):
 def test_every_worker_of_a_space_has_the_memory_it_needs(space):
     by_key = {machine.key: machine for machine in space.machine_types}
     for config in space:
+        busiest = -(-config.global_batch // config.workers)
+        assert busiest <= space.most_local_batch
         if space.memory is not None and by_key:
             machine = by_key[config.machine_type]
-            busiest = -(-config.global_batch // config.workers)
             assert space.memory.needed(busiest) * machine.workers <= machine.memory_gib
 
 

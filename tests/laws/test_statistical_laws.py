@@ -55,6 +55,28 @@ def test_predicted_noise_is_finite_or_unknown(model, workers, local):
     assert noise is None or math.isfinite(noise)
 
 
+known = st.builds(StatisticalModel, st.none() | st.floats(1, 1e9), st.floats(1, 1e9))
+
+
+@given(known, st.floats(1, 1e9))
+def test_at_another_noise_scale_kappa_stays(model, scale):
+    moved = model.at_noise_scale(scale)
+    back = moved.at_noise_scale(model.noise_scale)
+    assert (moved.noise_scale, back.noise_scale) == (scale, model.noise_scale)
+    if model.critical_batch is None:
+        assert moved.critical_batch is None
+    else:
+        kappa = model.critical_batch / model.noise_scale
+        assert moved.critical_batch / scale == pytest.approx(kappa)
+        assert back.critical_batch == pytest.approx(model.critical_batch)
+
+
+@given(critical, st.sampled_from([None, 0]), st.floats(1, 1e9))
+def test_a_law_without_a_noise_scale_follows_none(critical, unknown, scale):
+    model = StatisticalModel(critical, unknown)
+    assert model.at_noise_scale(scale) is model
+
+
 def test_epochs_double_at_the_critical_batch():
     model = StatisticalModel(critical_batch=1000, noise_scale=None)
     assert model.relative_epochs(1000, 1) == pytest.approx(2, rel=1e-2)

@@ -16,7 +16,9 @@ from scavenger.cli.main import app
 from scavenger.cli.terminal import Terminal
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NotEnoughData, NothingFeasible
-from scavenger.fit_report import FitRequest, Place, report_fit
+from scavenger.fit.place import Place
+from scavenger.fit.report import report_fit
+from scavenger.fit.request import FitRequest
 from scavenger.indicators import Measurement
 from scavenger.models.epochs import EpochsSeen
 from scavenger.models.parallel import ParallelModel

@@ -16,6 +16,7 @@ from scavenger.job import (
     EpochsTarget,
     JobSpec,
     Limits,
+    MemoryLimit,
     MetricTarget,
     ModelSpec,
     RunSpec,
@@ -87,7 +88,8 @@ def example():
 
 def test_the_example_of_the_reference_parses():
     spec = parse_job(example())
-    assert spec.space == ConfigSpace((4, 8, 12, 16, 20, 24), (32, 64, 128, 200))
+    grid = ConfigSpace((4, 8, 12, 16, 20, 24), (32, 64, 128, 200), most_local_batch=1400)
+    assert spec.space == grid
     assert spec.limits.max_time == 11520
     assert spec.reference_batch == 64
 
@@ -104,6 +106,7 @@ SECTIONS = [
     ServersSpec,
     InterruptionsSpec,
     MemorySpec,
+    MemoryLimit,
     RunSpec,
 ]
 
@@ -207,6 +210,20 @@ def test_a_machine_of_custom_size_is_reserved_for_the_largest_local_batch():
     assert float(spec.price_per_hour) == pytest.approx(0.08 + 0.003 * (2 + 0.01 * largest))
 
 
+def test_what_fits_no_machine_is_not_in_the_space():
+    spec = validate_job(changed(limits={"memory": {**ROOM, "machine_gib": 2.64}}))
+    assert spec.space.most_local_batch == 64
+    assert max(config.local_batch for config in spec.space) == 64
+    assert [c.workers for c in spec.space if c.global_batch == 256] == [4]
+    assert validate_job(spec.document()) == spec
+
+
+def test_no_machine_of_custom_size_is_reserved_for_what_fits_none():
+    limits = {"memory": {**ROOM, "machine_gib": 2.64}}
+    spec = validate_job(changed(price=CUSTOM, limits=limits))
+    assert spec.price_per_hour == Decimal("0.08") + Decimal("0.003") * Decimal("2.64")
+
+
 @pytest.mark.parametrize(
     ("objective", "words"),
     [
@@ -282,6 +299,7 @@ CUSTOM = {
     "vcpus": 4,
     "memory": {"fixed_gib": 2, "gib_per_sample": 0.01},
 }
+ROOM = {"machine_gib": 16, "fixed_gib": 2, "gib_per_sample": 0.01}
 SECRET = (
     "looks like a secret, and this document is stored and shown: "
     "let the command read it from a file or from its machine's identity"
@@ -394,7 +412,7 @@ SECRET = (
         (
             {"limits": {"zzz": 1}},
             'limits.zzz: unknown key "zzz": '
-            "the keys here are max_cost, max_time, workers, worker_step, batch",
+            "the keys here are max_cost, max_time, workers, worker_step, batch, memory",
         ),
         (
             {"limits": {"max_cost": 3.4}},
@@ -442,6 +460,22 @@ SECRET = (
             "more than 400: raise worker_step or list fewer",
         ),
         (
+            {"limits": {"memory": {**ROOM, "machine_gib": 2.05}}},
+            "limits.memory: no configuration fits: the smallest part of a batch, 32 on 4 workers, "
+            "is 8 samples and needs 2.08 GiB of the 2.05 GiB of a machine: allow larger machines, "
+            "more workers or a smaller batch",
+        ),
+        ({"limits": {"memory": {**ROOM, "machine_gib": 0}}}, "machine_gib: must be above 0, got 0"),
+        (
+            {"limits": {"memory": None}},
+            "limits.memory: has no value: write e.g. {machine_gib: 16, fixed_gib: 2, ",
+        ),
+        (
+            {"limits": {"memory": {"fixed_gib": 2, "gib_per_sample": 0.01}}},
+            "limits.memory.machine_gib: is missing: write e.g. machine_gib: 16",
+        ),
+        ({"limits": {"memory": {**ROOM, "fixed_gb": 2}}}, "did you mean fixed_gib?"),
+        (
             {"run": {"command": "python train.py 'a b'"}},
             "run.command: \"python train.py 'a b'\" is a string: write a list, "
             'e.g. ["python", "train.py", "a b"]',
@@ -468,6 +502,13 @@ SECRET = (
 def test_a_wrong_document_says_what_to_write(sections, message):
     (found,) = problems(validate_job, changed(**sections))
     assert message in found
+
+
+def test_memory_that_holds_nothing_is_shown_where_it_is_written():
+    memory = "{machine_gib: 1, fixed_gib: 2, gib_per_sample: 0.01}"
+    text = GOOD.replace("batch: 32..256}", f"batch: 32..256, memory: {memory}}}")
+    (found,) = problems(parse_job, text)
+    assert found.startswith("line 3, column 41: limits.memory: no configuration fits")
 
 
 @pytest.mark.parametrize(

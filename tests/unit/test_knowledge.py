@@ -8,10 +8,12 @@ import pytest
 
 from scavenger.cluster import ClusterConfig
 from scavenger.decision import ProbeEffort, Run
+from scavenger.errors import NothingFeasible
 from scavenger.models.epochs import EpochsSeen
 from scavenger.objective import Cheapest, Fastest, Knee, Objective, Weighted
 from scavenger.prior import StoredModel
-from service.knowledge import Knowledge, at_noise_scale, wish_of
+from scavenger.protocol import StopAtMetric
+from service.knowledge import Knowledge, foresee, wish_of
 from tests.builders import observation, spec
 
 CORNERS = tuple(observation(*corner) for corner in ((1, 32), (1, 128), (2, 128), (2, 32)))
@@ -32,6 +34,14 @@ def stored(signature: str = "digits|1437|none|local") -> StoredModel:
 
 
 OTHER = stored("other|9|none|local")
+
+
+def curve(seen: float, scale: float = 1.0) -> tuple[tuple[float, float], ...]:
+    """An accuracy that would reach 0.97 after 9.5 epochs, as far as it was seen."""
+    epochs = [seen * number / 20 for number in range(1, 21)]
+    return tuple((x, 1 - scale * 0.3 / (x + 0.5)) for x in epochs)
+
+
 RUNS = {TARGET: (EpochsSeen(32, 10.0), EpochsSeen(128, 14.0))}
 
 KNOWN = {
@@ -46,6 +56,10 @@ KNOWN = {
     ),
     "the average over all": knowledge("universal", observations=(), models=(OTHER,)),
     "a job that measures alike": knowledge(observations=CORNERS[:1], models=(OTHER,)),
+    "two probes, and a job that measures alike": knowledge(
+        observations=CORNERS[:2], models=(OTHER,)
+    ),
+    "own probes and a learning curve": knowledge(history=curve(8.0)),
     "a job that measures alike on other machines": knowledge(
         models=(replace(OTHER, signature="other|9|none|elsewhere"),)
     ),
@@ -72,6 +86,70 @@ def test_jobs_on_other_machines_do_not_compare() -> None:
     assert knowledge(models=(OTHER, elsewhere)).situation().others == (OTHER,)
 
 
+def test_corners_of_a_job_that_measures_alike_stay_lent_until_the_last_is_probed() -> None:
+    sources = [
+        belief.source
+        for count in range(1, 5)
+        if (belief := knowledge(observations=CORNERS[:count], models=(OTHER,)).belief())
+    ]
+    assert sources == [
+        "1 probe of this job, and 1 earlier job that measured alike",
+        "2 probes of this job, and 1 earlier job that measured alike",
+        "3 probes of this job, and 1 earlier job that measured alike",
+        "4 probes of this job",
+    ]
+
+
+def test_a_learning_curve_tells_the_epochs_until_something_better_does() -> None:
+    before, now = knowledge().sketch(), knowledge(history=curve(8.0)).sketch()
+    assert before is not None
+    assert now is not None
+    assert (before.curve.basis, now.curve.basis) == ("relative", "total")
+    assert now.source == (
+        "4 probes of this job, epochs extrapolated from the accuracy so far: 9.83 (7.42 to 51.1)"
+    )
+    assert now.model.epochs_deviation > 0.12
+    assert knowledge(history=curve(8.0)).expected_epochs() == pytest.approx(9.5, rel=0.1)
+    better = {"an earlier job": {"stored": stored()}, "its own run": {"epochs_to_target": 12.0}}
+    for known in better.values():
+        assert knowledge(history=curve(8.0), **known).expected_epochs() == 12.0
+    in_epochs = spec(target={"epochs": 12, "at_batch": 32})
+    assert replace(knowledge(history=curve(8.0)), spec=in_epochs).expected_epochs() == 12.0
+
+
+@pytest.mark.parametrize(
+    ("seen", "most"),
+    [
+        (curve(8.0), 9.0),  # training gives up before
+        (curve(2.0), 60.0),  # too far ahead of what was seen
+        (curve(14.0), 60.0),  # by every likely curve it is reached already, and it is not
+        (curve(8.0)[:5], 60.0),
+        (tuple((x, 0.5) for x, _ in curve(8.0)), 60.0),
+        (tuple((x, 1.5 - v) for x, v in curve(8.0)), 60.0),  # moves away from its goal
+        ((), 60.0),
+    ],
+)
+def test_a_curve_is_trusted_no_further_than_it_reaches(
+    seen: tuple[tuple[float, float], ...], most: float
+) -> None:
+    assert foresee(seen, StopAtMetric("accuracy", 0.97, "at_least", most)) is None
+
+
+def test_what_was_not_reached_takes_longer_than_was_seen() -> None:
+    found = foresee(curve(10.0), StopAtMetric("accuracy", 0.97, "at_least", 60.0))
+    assert found is not None
+    assert found.low < found.progress == 10.0 < found.high
+
+
+def test_an_extrapolation_ends_no_job_as_known_epochs_do() -> None:
+    limits = {"max_time": "1s", "workers": "1..2", "batch": [32, 128]}
+    hurried = replace(knowledge(history=curve(8.0)), spec=spec(limits=limits))
+    assert isinstance(hurried.decide(), Run)
+    assert hurried.choose_now() == hurried.decide()
+    with pytest.raises(NothingFeasible):
+        replace(hurried, stored=stored()).decide()
+
+
 def test_what_others_ran_teaches_kappa() -> None:
     taught = replace(OTHER, signature="other|9|none|elsewhere", runs=RUNS)
     before, after = (knowledge(models=models).situation().kappa for models in ((), (taught,)))
@@ -88,9 +166,6 @@ def test_a_noise_that_drifted_moves_the_critical_batch_and_keeps_kappa() -> None
     before, after = belief.model.statistical, drifted.model.statistical
     assert after.noise_scale == 600
     assert after.critical_batch == pytest.approx(3 * (before.critical_batch or 0))
-    assert at_noise_scale(after, before.noise_scale or 0).critical_batch == pytest.approx(
-        before.critical_batch
-    )
 
 
 @pytest.mark.parametrize(

@@ -414,6 +414,16 @@ def test_shrinking_leaves_workers_out_before_machines_are_ended() -> None:
     assert [member.worker for member in published(now).members] == ["w1"]
 
 
+def test_survivors_get_no_more_than_their_memory_holds() -> None:
+    room = {"machine_gib": 1, "fixed_gib": 0.5, "gib_per_sample": 0.005}
+    bounded = spec(limits={"workers": "1..2", "batch": [32, 128], "memory": room})
+    chosen = ClusterConfig(2, 128)
+    lost = snapshot(job=job(spec=bounded, chosen=chosen), vms=(vm(1), vm(2, state="gone")))
+    action = plan(lost)
+    assert isinstance(action, Publish)
+    assert action.directive.config == ClusterConfig(1, 100)
+
+
 def test_survivors_are_told_to_give_up_what_they_wait_for() -> None:
     told = published(snapshot(vms=(vm(1, **DEAD), vm(2))))
     assert told.repairs

@@ -1,9 +1,11 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
-from scavenger.profiling import NotYet, Settled, settle
+from scavenger.profiling import NotYet, Settled, joined, rows_from, settle
 from scavenger.protocol import StepColumns
 
 CONFIG = ClusterConfig(4, 64)
@@ -24,6 +26,19 @@ def steady(rows: int, losses: tuple[float | None, ...] | None = None) -> StepCol
 
 def falling(rows: int) -> tuple[float, ...]:
     return tuple(2 / (1 + row / 10) for row in range(rows))
+
+
+@given(st.lists(st.integers(0, 30), max_size=4))
+def test_rows_put_together_follow_one_another(lengths):
+    parts = [steady(length, falling(length)) for length in lengths]
+    whole = joined(parts)
+    assert len(whole) == sum(lengths)
+    for part in reversed(parts):
+        kept = len(whole) - len(part)
+        assert rows_from(whole, kept) == part
+        whole = replace(
+            whole, **{name: getattr(whole, name)[:kept] for name in StepColumns.__slots__}
+        )
 
 
 @pytest.mark.parametrize(
