@@ -41,7 +41,7 @@ def note_topology(table: StepTable, request: FitRequest) -> Iterator[str]:
     if table.topology is not None and request.topology not in (None, table.topology):
         yield f"fitted as {request.topology}, though the table says {table.topology}"
     if request.topology is None and table.topology is None:
-        yield "fitted as all_reduce, because neither the table nor --topology says otherwise"
+        yield "fitted as all-reduce, because neither the table nor --topology says otherwise"
 
 
 def note_design(table: StepTable, request: FitRequest) -> Iterator[str]:

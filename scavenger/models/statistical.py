@@ -127,7 +127,7 @@ class StatisticalModel:
         return noise_at(self.noise_scale, config)
 
     def at_noise_scale(self, noise_scale: float) -> StatisticalModel:
-        """Return the law at another φ in samples: B_crit = κ φ follows it, and κ stays.
+        """Return the law at another φ in samples: B_crit = κ φ and w = θ φ follow it, κ and θ stay.
 
         A law that knows no noise scale has nothing to follow, and stays as it is.
 
@@ -141,6 +141,7 @@ class StatisticalModel:
             self,
             noise_scale=noise_scale,
             critical_batch=None if critical is None else critical * factor,
+            noisy_samples=self.noisy_samples * factor,
         )
 
     @property

@@ -18,10 +18,10 @@ from scavenger.decision import Probe, Situation, decide
 from scavenger.indicators import Observation, ScalingIndicators
 from scavenger.noise import estimate_noise, shard_norms
 from scavenger.objective import Knee
-from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, Settled, settle
+from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, Settled, joined, settle
 from scavenger.protocol import StepColumns
 from scavenger.simulator.task import Task
-from scavenger.simulator.virtual import VirtualJob, joined, measure_noise
+from scavenger.simulator.virtual import VirtualJob, measure_noise
 from tests.paper.runs import ACTUAL, EARLIER, SEARCHED, Level, Runs, Search, Training, Trajectory
 from tests.paper.workload import Recipe, Workload
 
