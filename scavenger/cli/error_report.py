@@ -17,7 +17,6 @@ from scavenger.cli.errors import (
     NoSuchTable,
     NothingFits,
     UnusableDocument,
-    UnusableTable,
 )
 from scavenger.cli.exit_code import is_infeasible
 from scavenger.cli.figures import configuration, counted, money, words
@@ -79,9 +78,7 @@ def report_error(error: ClientError | CommandError) -> Report:
             remedy = "set SCAVENGER_TOKEN, or pass --token"
             return Report("No token to show", (("What happened", str(error)), ("You can", remedy)))
         case UnusableDocument():
-            return report_document(error, "correct it and submit again")
-        case UnusableTable():
-            return report_document(error, "correct it and try again")
+            return report_document(error)
         case NoSuchTable():
             return report_tables(error)
         case NothingFits():
@@ -135,11 +132,11 @@ def remedy_of(error: Refused) -> str:
             return "read what the controller logged, then try again"
 
 
-def report_document(error: UnusableDocument | UnusableTable, remedy: str) -> Report:
+def report_document(error: UnusableDocument) -> Report:
     """Return what to tell about a file: each problem as file:line:column."""
     headline = f"{error.source} cannot be used: {counted(len(error.problems), 'problem')}"
     places = tuple(f"{_spot(error.source, each)}: {_message(each)}" for each in error.problems)
-    return Report(headline, (("You can", remedy),), places)
+    return Report(headline, (("You can", f"correct it and {error.remedy}"),), places)
 
 
 def _spot(source: str, problem: Problem) -> str:

@@ -3,8 +3,7 @@
 ::
 
     CommandError
-    ├── UnusableDocument     the job document cannot be used: correct what ``problems`` name
-    ├── UnusableTable        a file of measurements cannot be used: correct what ``problems`` name
+    ├── UnusableDocument     a document or a table cannot be used: correct what ``problems`` name
     ├── NoSuchTable          no table, or several, by this name: name one of those there are
     ├── NothingFits          no configuration meets the limits: relax one
     ├── NoPlots              what draws pictures is not installed: install it
@@ -26,30 +25,20 @@ class CommandError(Exception):
 
 
 class UnusableDocument(CommandError):
-    """The job document cannot be used; correct what its problems name.
+    """A job document or a table cannot be used; correct what its problems name.
 
     Attributes:
         source: The file, as the user wrote it.
         problems: What is wrong, in order of appearance.
+        remedy: What to do once it is corrected.
     """
 
-    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+    def __init__(
+        self, source: str, problems: Sequence[Problem], remedy: str = "submit again"
+    ) -> None:
         self.source = source
         self.problems = tuple(problems)
-        super().__init__(f"{source}: {'; '.join(map(str, self.problems))}")
-
-
-class UnusableTable(CommandError):
-    """A file of measurements cannot be used; correct what its problems name.
-
-    Attributes:
-        source: The file, as the user wrote it.
-        problems: What is wrong, in order of appearance.
-    """
-
-    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
-        self.source = source
-        self.problems = tuple(problems)
+        self.remedy = remedy
         super().__init__(f"{source}: {'; '.join(map(str, self.problems))}")
 
 

@@ -14,7 +14,6 @@ from scavenger.cli.errors import (
     NoSuchTable,
     NothingFits,
     UnusableDocument,
-    UnusableTable,
 )
 from scavenger.client.errors import (
     ClientError,
@@ -85,7 +84,7 @@ def code_of_error(error: ClientError | CommandError) -> ExitCode:
             return ExitCode.NOT_FOUND
         case Conflict():
             return ExitCode.CONFLICT
-        case Invalid() | UnusableDocument() | UnusableTable() | AmbiguousJob() | NeedsAnswer():
+        case Invalid() | UnusableDocument() | AmbiguousJob() | NeedsAnswer():
             return ExitCode.USAGE
         case NothingFits():
             return ExitCode.INFEASIBLE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scavenger.cli.errors import NothingFits, UnusableTable
+from scavenger.cli.errors import NothingFits
 from scavenger.cli.figures import words
 from scavenger.cli.option import FormOption, JsonOption, TableFiles
 from scavenger.cli.terminal import Form, terminal_of
@@ -126,7 +126,7 @@ def fit(
     # What fits takes longer to import than every other command takes to run.
     from scavenger.cli.fit_request import Asked, pick_table, request_of
     from scavenger.cli.fit_table import show_fit, write_fit
-    from scavenger.cli.table_file import read_files
+    from scavenger.cli.table_file import read_files, unusable
     from scavenger.fit.report import report_fit
 
     terminal = terminal_of(context)
@@ -156,7 +156,7 @@ def fit(
     try:
         report = report_fit(steps, request)
     except NotEnoughData as error:
-        raise UnusableTable(str(files[0]), [Problem("", str(error))]) from None
+        raise unusable(files[0], [Problem("", str(error))]) from None
     except NothingFeasible as error:
         raise NothingFits(str(error)) from None
     if json or output is Form.JSON:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from scavenger.cli.errors import NoSuchTable, UnusableTable
+from scavenger.cli.errors import NoSuchTable, UnusableDocument
 from scavenger.errors import InvalidDocument, Problem
 from scavenger.tables.tables import Tables, gather, read_tables
 
@@ -17,7 +17,7 @@ def read_files(files: Sequence[Path]) -> Tables:
     """Read files and put their tables together.
 
     Raises:
-        UnusableTable: Everything that is wrong with the first file that cannot be used.
+        UnusableDocument: Everything that is wrong with the first file that cannot be used.
     """
     return gather(read_file(file) for file in files)
 
@@ -26,7 +26,7 @@ def read_file(file: Path) -> Tables:
     """Read one file.
 
     Raises:
-        UnusableTable: Everything that is wrong with it, and where.
+        UnusableDocument: Everything that is wrong with it, and where.
     """
     try:
         if file.stat().st_size > MAX_BYTES:
@@ -34,7 +34,7 @@ def read_file(file: Path) -> Tables:
         with file.open(encoding="utf-8", newline="") as lines:
             return read_tables(lines, name=file.stem)
     except InvalidDocument as error:
-        raise UnusableTable(str(file), error.problems) from None
+        raise unusable(file, error.problems) from None
     except UnicodeDecodeError as error:
         byte = f"byte {error.object[error.start]:#04x}"
         message = f"is no UTF-8 text, it holds {byte}: save the table as CSV in UTF-8"
@@ -43,8 +43,13 @@ def read_file(file: Path) -> Tables:
         raise _refusal(file, f"cannot be read: {error.strerror or error}") from None
 
 
-def _refusal(file: Path, message: str) -> UnusableTable:
-    return UnusableTable(str(file), [Problem("", message)])
+def _refusal(file: Path, message: str) -> UnusableDocument:
+    return unusable(file, [Problem("", message)])
+
+
+def unusable(file: Path, problems: Sequence[Problem]) -> UnusableDocument:
+    """Return the error for a table that cannot be used."""
+    return UnusableDocument(str(file), problems, remedy="try again")
 
 
 def matching(names: Sequence[str], pattern: str | None) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenger.cli.errors import UnusableTable
+from scavenger.cli.errors import UnusableDocument
 from scavenger.cli.table_file import read_file
 from scavenger.errors import InvalidDocument
 from scavenger.models.epochs import EpochsSeen
@@ -187,7 +187,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path, name, content, said):
         file.mkdir()
     elif content is not None:
         file.write_bytes(content)
-    with pytest.raises(UnusableTable, match=said):
+    with pytest.raises(UnusableDocument, match=said):
         read_file(file)
 
 
