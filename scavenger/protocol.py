@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le, Predicate
 
 from scavenger.cluster import ClusterConfig
+from scavenger.lr_scaling import LearningRateScaling
 
 FINITE = {"allow_inf_nan": False}
 Count = Annotated[int, Ge(0), Le(2**53)]
@@ -20,6 +21,7 @@ Code = Annotated[int, Ge(-255), Le(255)]
 Text = Annotated[str, Predicate(lambda text: len(text) <= 256 and text.isprintable())]
 
 Finished = Literal["target", "exhausted", "released"]
+StrategyName = Literal["all_reduce", "parameter_server", "downpour"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Directive:
         members: The workers of this generation in rank order; the first is the leader.
         purpose: Whether this configuration is being probed or trained on.
         progress_per_iteration: Reference epochs of progress one iteration is worth (SCIENCE §2).
-        learning_rate_factor: Multiplies the learning rate the script was written with.
+        learning_rate: How the learning rate the script was written with follows the batch.
         stop: When to stop.
         split_every: With one worker, split one of this many iterations in two shards so that
             noise can be measured; 0 never splits.
@@ -86,6 +88,10 @@ class Directive:
             at once, so that a probe does not wait for the reporting interval.
         repairs: The generation before cannot go on; who waits in one of its collectives gives up.
         why: One sentence for people.
+        strategy: How the workers train together.
+        servers: The parameter servers, in the order of their shards; none for ``all_reduce``.
+        revision: Counts the times the members of this generation regrouped by themselves because
+            one had left or was lost; the controller's Directives have 0.
     """
 
     generation: int
@@ -93,12 +99,15 @@ class Directive:
     members: tuple[Member, ...]
     purpose: Literal["probe", "train"]
     progress_per_iteration: float
-    learning_rate_factor: float
+    learning_rate: LearningRateScaling
     stop: StopRule
     split_every: int
     report_after: int
     why: str
     repairs: bool = False
+    strategy: StrategyName = "all_reduce"
+    servers: tuple[Member, ...] = ()
+    revision: int = 0
 
     def __post_init__(self) -> None:
         if len(self.members) != self.config.workers:
@@ -133,6 +142,9 @@ class StepColumns:
         sync_time: Exposed seconds of synchronisation, worker that waited least.
         step_time: Wall seconds of the whole iteration on the leader.
         loss: Loss the script logged, leader's; None where none was logged or it is not finite.
+        mean_compute_time: The same from first forward to last local gradient, mean over workers;
+            left out by old agents, and then the slowest worker's.
+        fastest_compute_time: The same, fastest worker.
     """
 
     __pydantic_config__ = FINITE
@@ -145,11 +157,16 @@ class StepColumns:
     sync_time: tuple[float, ...] = ()
     step_time: tuple[float, ...] = ()
     loss: tuple[float | None, ...] = ()
+    mean_compute_time: tuple[float, ...] = ()
+    fastest_compute_time: tuple[float, ...] = ()
 
     def __len__(self) -> int:
         return len(self.iteration)
 
     def __post_init__(self) -> None:
+        for name in ("mean_compute_time", "fastest_compute_time"):
+            if not getattr(self, name):
+                object.__setattr__(self, name, self.compute_time)
         columns = (
             self.shards,
             self.local_norm_sq,
@@ -158,6 +175,8 @@ class StepColumns:
             self.sync_time,
             self.step_time,
             self.loss,
+            self.mean_compute_time,
+            self.fastest_compute_time,
         )
         if any(len(column) != len(self.iteration) for column in columns):
             raise ValueError("columns differ in length")
@@ -214,6 +233,7 @@ class StepReport:
         broken: Generation whose collective failed, while the worker waits for a new one.
         refused: Generation that could not be formed, so the old one goes on.
         finished: Why training ended, once it has; None while it runs.
+        dropped: Rows of this stream that were given up so far because too many were waiting.
     """
 
     worker: str
@@ -224,6 +244,7 @@ class StepReport:
     broken: Count | None = None
     refused: Count | None = None
     finished: Finished | None = None
+    dropped: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

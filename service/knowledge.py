@@ -32,7 +32,7 @@ from scavenger.errors import NothingFeasible
 from scavenger.extrapolation import Extrapolation, extrapolate
 from scavenger.indicators import Observation
 from scavenger.job import JobSpec, WeightedObjective
-from scavenger.lr_scaling import learning_rate_factor, prior_kappa
+from scavenger.lr_scaling import LearningRateScaling, prior_kappa
 from scavenger.models.epochs import Kappa
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import StatisticalModel
@@ -180,10 +180,10 @@ class Knowledge:
         law = NOTHING_KNOWN if belief is None else belief.model.statistical
         return law.progress(config.global_batch, spec.reference_batch, spec.model.dataset_size)
 
-    def learning_rate_factor(self, config: ClusterConfig) -> float:
-        """What the script's learning rate is multiplied with at this batch."""
-        spec = self.spec
-        return learning_rate_factor(spec.lr_scaling, config.global_batch, spec.reference_batch)
+    @property
+    def learning_rate(self) -> LearningRateScaling:
+        """How the script's learning rate follows the batch."""
+        return LearningRateScaling(self.spec.lr_scaling, self.spec.reference_batch)
 
     def expected_epochs(self) -> float | None:
         """Reference epochs the target will take, if anything tells."""

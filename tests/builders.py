@@ -10,6 +10,7 @@ from typing import Any
 from scavenger.cluster import ClusterConfig
 from scavenger.indicators import Observation, ScalingIndicators
 from scavenger.job import JobSpec
+from scavenger.lr_scaling import LearningRateScaling
 from scavenger.protocol import Directive, Member, StepColumns, StopAtMetric
 from scavenger.submission import validate_job
 from scavenger.view import Phase
@@ -104,7 +105,7 @@ def directive(workers: int, global_batch: int, **changes: Any) -> Directive:
         "members": tuple(Member(f"w{n}", f"127.0.0.1:{9000 + n}") for n in range(1, workers + 1)),
         "purpose": "train",
         "progress_per_iteration": 0.02,
-        "learning_rate_factor": 1.0,
+        "learning_rate": LearningRateScaling(),
         "stop": STOP,
         "split_every": 25,
         "report_after": 0,

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import TypeAdapter
 
 from scavenger.cluster import ClusterConfig
+from scavenger.lr_scaling import LearningRateScaling
 from scavenger.protocol import (
     Directive,
     Hello,
@@ -139,7 +140,7 @@ class Conductor:
             generation = 1 if self.directive is None else self.directive.generation + 1
             facts: dict[str, Any] = {
                 "progress_per_iteration": global_batch / self.dataset_size,
-                "learning_rate_factor": 1.0,
+                "learning_rate": LearningRateScaling(),
                 "split_every": self.split_every,
                 "report_after": 0,
                 **changes,

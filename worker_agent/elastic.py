@@ -27,7 +27,7 @@ from worker_agent.logbook import Logbook
 from worker_agent.sampler import SampleOrder, Share
 from worker_agent.session import Loggable, never
 from worker_agent.settings import AgentSettings
-from worker_agent.strategies.strategy import Clock, Slice, Strategy, Tally
+from worker_agent.strategies.strategy import Clock, Slice, Strategy, Tally, Words
 from worker_agent.telemetry import AWAITING, CALM, PROBING, Reporter
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class Elastic:
         self.announced = 0
         self.is_over = False
         self.is_broken = False
+        self.is_leaving = False
         self.finished: Finished | None = None
         self.regrouped: Regrouped | None = None
         self.boundary_at = 0.0
@@ -142,8 +143,12 @@ class Elastic:
             slice_ = Slice(
                 part.count / mine.count, mine.count / whole.count, is_last=part is parts[-1]
             )
-            strategy.begin(slice_, announced=self.announced, is_over=self.is_over)
+            strategy.begin(slice_, self._words())
             yield strategy.to_batch(order.indices(part))
+
+    def _words(self) -> Words:
+        factor = self.clock.learning_rate_factor
+        return Words(self.announced, self.is_over, self.is_leaving, factor)
 
     def _is_split(self, mine: Share) -> bool:
         every = self._now.split_every
@@ -305,8 +310,8 @@ class Elastic:
         self.is_broken = False
         self.announced = directive.generation
         self.logbook.turn()
-        factor = directive.learning_rate_factor
-        self.strategy.scale_learning_rate(factor / self.clock.learning_rate_factor)
+        factor = directive.learning_rate.factor(directive.config.global_batch)
+        self.strategy.scale_learning_rate(factor)
         self.clock = replace(self.clock, learning_rate_factor=factor)
         self.regrouped = Regrouped(directive.generation, 0.0, max(lost, 0))
         self.reporter.pace(PROBING if directive.purpose == "probe" else CALM)

@@ -70,6 +70,8 @@ class Logbook:
             sync_time=0.0,
             step_time=step_time,
             loss=None,
+            mean_compute_time=0.0,
+            fastest_compute_time=0.0,
         )
         return complete
 
@@ -86,5 +88,7 @@ class Logbook:
             mean_norm_sq=tally.mean_norm_sq,
             compute_time=tally.compute_time,
             loss=self.metrics.get("loss"),
+            mean_compute_time=tally.mean_compute_time,
+            fastest_compute_time=tally.fastest_compute_time,
         )
         return complete

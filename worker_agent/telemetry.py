@@ -58,6 +58,8 @@ class Row:
     sync_time: float
     step_time: float
     loss: float | None
+    mean_compute_time: float
+    fastest_compute_time: float
 
 
 class Reporter:
@@ -228,6 +230,8 @@ def to_columns(rows: Sequence[Row]) -> StepColumns:
         sync_time=tuple(row.sync_time for row in rows),
         step_time=tuple(row.step_time for row in rows),
         loss=tuple(finite(row.loss) for row in rows),
+        mean_compute_time=tuple(row.mean_compute_time for row in rows),
+        fastest_compute_time=tuple(row.fastest_compute_time for row in rows),
     )
 
 

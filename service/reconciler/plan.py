@@ -294,7 +294,7 @@ def follow(
         members=members,
         purpose="train",
         progress_per_iteration=knowledge.progress_per_iteration(config),
-        learning_rate_factor=knowledge.learning_rate_factor(config),
+        learning_rate=knowledge.learning_rate,
         stop=snapshot.job.spec.stop_rule,
         split_every=SPLIT_TRAIN,
         report_after=0,

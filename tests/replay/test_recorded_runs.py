@@ -1,6 +1,6 @@
 import json
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean, median
@@ -22,7 +22,9 @@ every_run = pytest.mark.parametrize("name", RUNS)
 @cache
 def recorded(name: str) -> tuple[ClusterConfig, StepColumns]:
     run = json.loads((Path(__file__).parent / "data" / f"{name}.json").read_text())
-    columns = StepColumns(*(tuple(run[field.name]) for field in fields(StepColumns)))
+    columns = StepColumns(
+        **{field.name: tuple(run.get(field.name, ())) for field in fields(StepColumns)}
+    )
     return ClusterConfig(run["recipe"]["workers"], run["recipe"]["global_batch"]), columns
 
 
@@ -38,8 +40,7 @@ def leaves_plateau(columns: StepColumns) -> int:
 
 
 def without_losses(columns: StepColumns) -> StepColumns:
-    values = [getattr(columns, field.name) for field in fields(columns)]
-    return StepColumns(*values[:-1], (None,) * len(columns))
+    return replace(columns, loss=(None,) * len(columns))
 
 
 @cache

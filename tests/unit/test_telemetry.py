@@ -52,7 +52,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def row(iteration: int, generation: int = 1) -> Row:
-    return Row(generation, iteration, 2, 1.0, 1.0, 0.1, 0.1, 0.2, None)
+    return Row(generation, iteration, 2, 1.0, 1.0, 0.1, 0.1, 0.2, None, 0.1, 0.1)
 
 
 def start(controller: Flaky) -> tuple[Reporter, list[int]]:

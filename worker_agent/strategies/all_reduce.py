@@ -19,12 +19,13 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import ProcessGroup, ProcessGroupGloo
 from torch.optim import Optimizer
 
-from scavenger.protocol import Directive
+from scavenger.protocol import Directive, Member
 from worker_agent.errors import Broken
 from worker_agent.sampler import Indices
-from worker_agent.strategies.reducer import Pass, Reducer
+from worker_agent.strategies.reducer import COLUMNS, Pass, Reducer
+from worker_agent.strategies.scaled_steps import ScaledSteps
 from worker_agent.strategies.state import TrainingState
-from worker_agent.strategies.strategy import Clock, Slice, Tally
+from worker_agent.strategies.strategy import Clock, Slice, Tally, Words
 
 MEET = timedelta(seconds=20)  # all members are there; one may still die in this moment
 NEVER = timedelta(days=1)  # collectives are waited for in slices, and given up by decision
@@ -51,6 +52,7 @@ class AllReduce:
         self.is_superseded = is_superseded
         self.leaving: list[threading.Thread] = []
         self.optimizer = optimizer
+        self.steps = ScaledSteps(optimizer)
         self.state = TrainingState(model, optimizer)
         self.reducer = Reducer(
             model.parameters(), micro_batches=micro_batches, is_abandoned=is_abandoned
@@ -108,10 +110,10 @@ class AllReduce:
         self.reducer.regroup(self.group, rank, workers)
         return clock
 
-    def begin(self, part: Slice, *, announced: int, is_over: bool) -> None:
+    def begin(self, part: Slice, words: Words) -> None:
         """Prepare for one forward and backward pass."""
         self.is_void = not part.is_last
-        self.reducer.begin(part, announced, is_over)
+        self.reducer.begin(part, words)
 
     def end(self) -> bool:
         """Close the iteration and keep what it said until the next one has ended."""
@@ -127,10 +129,13 @@ class AllReduce:
         """Return what was agreed one iteration ago, without waiting for the device."""
         return self.agreed
 
+    def survivors(self, directive: Directive) -> tuple[Member, ...] | None:
+        """Return who is left of a generation that broke; None leaves it to the controller."""
+        return None
+
     def scale_learning_rate(self, factor: float) -> None:
-        """Multiply the learning rate of every parameter group."""
-        for group in self.optimizer.param_groups:
-            group["lr"] *= factor
+        """Let the steps from now on use the script's learning rates times this factor."""
+        self.steps.factor = factor
 
     def to_batch(self, indices: Indices) -> Tensor:
         """Return indices as an int64 tensor on the host."""
@@ -219,16 +224,23 @@ class AllReduce:
         if self.last is None:
             return None
         measured, message = self.last
-        rows = message.tolist()
-        mean = measured.mean_norm_sq
+        rows = [dict(zip(COLUMNS, row, strict=True)) for row in message.tolist()]
+        leader, mean = rows[0], measured.mean_norm_sq
+        compute_times = [row["compute_time"] for row in rows]
         return Tally(
-            announced=int(rows[0][0]),
-            is_over=bool(rows[0][1]),
+            announced=int(leader["announced"]),
+            is_over=bool(leader["is_over"]),
+            leaving=tuple(rank for rank, row in enumerate(rows) if row["is_leaving"]),
+            learning_rate_factor=leader["learning_rate_factor"],
             shards=measured.shards,
-            local_norm_sq=sum(row[2] for row in rows) if measured.shards > 1 else None,
+            local_norm_sq=sum(row["local_norm_sq"] for row in rows)
+            if measured.shards > 1
+            else None,
             mean_norm_sq=None if mean is None else mean.item(),
-            compute_time=max(row[3] for row in rows),
-            previous_sync_time=min(row[4] for row in rows),
+            compute_time=max(compute_times),
+            previous_sync_time=min(row["previous_sync_time"] for row in rows),
+            mean_compute_time=sum(compute_times) / len(rows),
+            fastest_compute_time=min(compute_times),
         )
 
 

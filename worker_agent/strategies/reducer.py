@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -19,12 +19,13 @@ from torch import Tensor
 from torch.autograd import Variable
 from torch.distributed import ProcessGroup
 
-from worker_agent.strategies.strategy import Slice
+from worker_agent.strategies.strategy import Slice, Words
 
 WAIT_SLICE = timedelta(seconds=1)
 SLICE_IS_OVER = "Operation timed out!"
-COLUMNS = ("announced", "is_over", "local_norm_sq", "compute_time", "previous_sync_time")
-
+WORDS = ("announced", "is_over", "is_leaving", "learning_rate_factor")
+COLUMNS = (*WORDS, "local_norm_sq", "compute_time", "previous_sync_time")
+SILENT = Words(0, is_over=False, is_leaving=False, learning_rate_factor=1.0)
 
 WHOLE = Slice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
 
@@ -125,13 +126,13 @@ class Reducer:
         self.previous_sync_time = 0.0
         self.part = WHOLE
 
-    def begin(self, part: Slice, announced: int, is_over: bool) -> None:
+    def begin(self, part: Slice, words: Words = SILENT) -> None:
         """Start a slice of an iteration; the first one starts the iteration."""
         if self.part.is_last:
             self.measured = Pass()
             for bucket in self.buckets:
                 bucket.used = [False] * len(bucket.parameters)
-        self.part, self.words = part, (float(announced), float(is_over))
+        self.part, self.words = part, words
         self.passes_left = self.micro_batches
         self.is_active = True
         self._rewind()
@@ -224,10 +225,11 @@ class Reducer:
         compute_time = measured.ready_at - (measured.forward_at or measured.ready_at)
         bucket.tail.zero_()
         row = bucket.tail.view(self.workers, len(COLUMNS))[self.rank]
-        host = [*self.words, 0.0, compute_time, self.previous_sync_time]
+        words = [float(word) for word in astuple(self.words)]
+        host = [*words, 0.0, compute_time, self.previous_sync_time]
         row.copy_(torch.tensor(host, dtype=row.dtype))
         if measured.local_norm_sq is not None:
-            row[2] = measured.local_norm_sq
+            row[len(words)] = measured.local_norm_sq
 
     def _send(self, bucket: Bucket) -> None:
         if self.group is None or self.measured.failure:

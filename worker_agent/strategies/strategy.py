@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from scavenger.protocol import Directive
+from scavenger.protocol import Directive, Member
 from worker_agent.sampler import Indices
 
 
@@ -17,7 +17,7 @@ class Clock:
         iteration: Iterations applied over the whole job.
         samples: Samples consumed, the position in the data order.
         epochs: Progress in reference epochs.
-        learning_rate_factor: What the script's learning rates are multiplied with.
+        learning_rate_factor: What the script's learning rates were last multiplied with.
     """
 
     iteration: int = 0
@@ -42,27 +42,53 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """What a worker says to the others with its gradients.
+
+    Attributes:
+        announced: Newest generation the leader has announced; only the leader's counts.
+        is_over: Whether the target is reached; only the leader's counts.
+        is_leaving: Whether this worker wants to be left out from the next iteration on.
+        learning_rate_factor: What all are to multiply the script's learning rates with as soon as
+            they have heard it; only the leader's counts.
+    """
+
+    announced: int
+    is_over: bool
+    is_leaving: bool
+    learning_rate_factor: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tally:
     """What all workers agree on about one iteration.
 
     Attributes:
         announced: Newest generation the leader has announced.
         is_over: Whether the leader has seen the target reached.
+        leaving: Ranks that want to be left out.
+        learning_rate_factor: What the leader wants the script's learning rates multiplied with.
         shards: Shards the norms were taken over; 1 when they say nothing about noise.
         local_norm_sq: Mean over shards of ||g_k||².
         mean_norm_sq: ||ḡ||², known to the leader only.
         compute_time: Seconds from first forward to last local gradient, slowest worker.
         previous_sync_time: Exposed seconds of synchronisation of the iteration before, of the
             worker that waited least.
+        mean_compute_time: The mean over workers of what compute_time is the largest of.
+        fastest_compute_time: The smallest.
     """
 
     announced: int
     is_over: bool
+    leaving: tuple[int, ...]
+    learning_rate_factor: float
     shards: int
     local_norm_sq: float | None
     mean_norm_sq: float | None
     compute_time: float
     previous_sync_time: float
+    mean_compute_time: float
+    fastest_compute_time: float
 
 
 class Strategy(Protocol):
@@ -84,8 +110,8 @@ class Strategy(Protocol):
     def join(self, directive: Directive, rank: int, clock: Clock, *, is_new: bool) -> Clock:
         """Form the generation and take the state of its most advanced member; raises Broken."""
 
-    def begin(self, part: Slice, *, announced: int, is_over: bool) -> None:
-        """Prepare for one forward and backward pass; the leader's two words travel with it."""
+    def begin(self, part: Slice, words: Words) -> None:
+        """Prepare for one forward and backward pass; the words travel with its gradients."""
 
     def end(self) -> bool:
         """Close the iteration; False when its collective failed and it must be redone."""
@@ -93,8 +119,14 @@ class Strategy(Protocol):
     def tally(self) -> Tally | None:
         """Return what was agreed one iteration ago; None in a generation's first iteration."""
 
+    def survivors(self, directive: Directive) -> tuple[Member, ...] | None:
+        """Return who is left of a generation that broke, in rank order.
+
+        None when a missing member may still live: then the controller has to say who goes on.
+        """
+
     def scale_learning_rate(self, factor: float) -> None:
-        """Multiply every learning rate."""
+        """Let the steps from now on use the script's learning rates times this factor."""
 
     def to_batch(self, indices: Indices) -> Any:
         """Return indices as the framework's own integer tensor."""

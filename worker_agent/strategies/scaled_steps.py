@@ -1,0 +1,39 @@
+"""ScaledSteps: learning rates that are multiplied inside the optimizer's step and nowhere else.
+
+The script's schedulers read and write the rates it was written with, so a schedule and a change of
+batch compose, and the momentum that PyTorch keeps is a sum of gradients, free of any rate, so it
+needs no correction when the factor changes (Goyal et al., section 3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.optim import Optimizer
+
+
+class ScaledSteps:
+    """Multiplies the learning rate of every parameter group for the length of each step.
+
+    Attributes:
+        factor: What the rates are multiplied with from the next step on.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.factor = 1.0
+        self._written: list[Any] = []
+        optimizer.register_step_pre_hook(self._scale)
+        optimizer.register_step_post_hook(self._restore)
+
+    def _scale(self, optimizer: Optimizer, *_: Any) -> None:
+        self._restore(optimizer)  # a step that raised has left its own behind
+        if self.factor == 1.0:
+            return
+        self._written = [group["lr"] for group in optimizer.param_groups]
+        for group, written in zip(optimizer.param_groups, self._written, strict=True):
+            group["lr"] = written * self.factor
+
+    def _restore(self, optimizer: Optimizer, *_: Any) -> None:
+        for group, written in zip(optimizer.param_groups, self._written, strict=False):
+            group["lr"] = written
+        self._written = []
