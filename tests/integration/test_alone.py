@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from worker_agent.strategies.all_reduce import AllReduce
-from worker_agent.strategies.strategy import Slice
+from worker_agent.strategies.strategy import Slice, Words
 
 WHOLE = Slice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
+WORDS = Words(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)
 HALVES = [Slice(0.5, 1.0, is_last=False), Slice(0.5, 1.0, is_last=True)]
 
 Batch = tuple[Tensor, Tensor]
@@ -96,7 +97,7 @@ def agree(
 
 def test_unused_shared_and_frozen_parameters_move_as_in_plain_training() -> None:
     def watched(strategy: AllReduce, *rest: object) -> None:
-        strategy.begin(WHOLE, announced=1, is_over=False)
+        strategy.begin(WHOLE, WORDS)
         step(*rest)  # type: ignore[arg-type]
 
     agree(step, watched)
@@ -107,7 +108,7 @@ def test_a_split_iteration_is_one_iteration() -> None:
         strategy: AllReduce, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch
     ) -> None:
         for number, part in enumerate(HALVES):
-            strategy.begin(part, announced=1, is_over=False)
+            strategy.begin(part, WORDS)
             half = slice(6 * number, 6 * number + 6)
             step(model, optimizer, (batch[0][half], batch[1][half]))
 
@@ -120,7 +121,7 @@ def test_accumulated_passes_add_up_even_when_there_are_fewer_than_said(made: int
         step(model, optimizer, batch, parts=made, scale=4)
 
     def watched(strategy: AllReduce, *rest: object) -> None:
-        strategy.begin(WHOLE, announced=1, is_over=False)
+        strategy.begin(WHOLE, WORDS)
         plain(*rest)  # type: ignore[arg-type]
 
     agree(plain, watched, micro_batches=4)
@@ -130,7 +131,7 @@ def test_evaluating_in_between_changes_nothing() -> None:
     def watched(
         strategy: AllReduce, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch
     ) -> None:
-        strategy.begin(WHOLE, announced=1, is_over=False)
+        strategy.begin(WHOLE, WORDS)
         with torch.no_grad():
             model(batch[0])
         step(model, optimizer, batch)
@@ -163,7 +164,7 @@ def test_measuring_never_reads_a_value_of_the_device() -> None:
     strategy = attach(model, optimizer)
     for inputs, labels in data(3):
         for number, part in enumerate(HALVES):
-            strategy.begin(part, announced=1, is_over=False)
+            strategy.begin(part, WORDS)
             half = slice(6 * number, 6 * number + 6)
             loss = nn.functional.cross_entropy(model(inputs[half]), labels[half])
             with Reads() as reads:
