@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test test-slow check bench-agent bench-resize bench-plan paper clean
+.PHONY: bench-server demo test test-slow check bench-agent bench-resize bench-plan bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -30,8 +30,14 @@ bench-agent: $(READY)  ## CPU time of the agent against plain DDP
 bench-resize: $(READY)  ## Seconds of a live resize beside torchrun's elastic restart
 	@$(BIN)/python -m tests.bench.resize
 
+bench-server: $(READY)  ## Round trip of the parameter servers beside gloo; Downpour beside a slow replica
+	@OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo $(BIN)/python -m tests.bench.server
+
 bench-plan: $(READY)  ## Planning over 100 000 configurations beside a naive loop
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.bench.planning
+
+bench-large-batch: $(READY)  ## Accuracy and epochs at eight times the batch, by learning-rate rule
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.bench.large_batch
 
 paper: $(READY)  ## Figures and statements of the paper beside ours; FRESH=1 trains again
 	@$(BIN)/python -m tests.paper $(if $(FRESH),--fresh)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from bisect import bisect_left
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -26,15 +26,24 @@ from pydantic import (
 )
 
 from scavenger.cluster import ConfigSpace
-from scavenger.document import (
-    shown,
-)
+from scavenger.document import shown
+from scavenger.lr_scaling import LearningRateScaling
 from scavenger.machine import MachineType, MemoryModel
-from scavenger.pricing import PriceModel
+from scavenger.pricing import PriceModel, Servers
 from scavenger.protocol import StopAtMetric, StopAtProgress, StopRule
 from scavenger.quantity import Bounds, Duration, Money, read_range
+from scavenger.recipe import LearningRateField, LearningRateSpec
+from scavenger.run import RunSpec
 from scavenger.section import Section, Text, above_zero, nearest, present
-from scavenger.tariff import MemorySpec, TariffField, price_model, worker_price
+from scavenger.strategy import AllReduceSpec, DownpourSpec, Strategy, StrategyField
+from scavenger.tariff import (
+    MemorySpec,
+    Tariff,
+    TariffField,
+    price_model,
+    servers_of,
+    worker_price,
+)
 
 MAX_WORKERS = 1024
 MAX_BATCH = 2**24
@@ -42,8 +51,6 @@ MAX_CONFIGURATIONS = 400
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _KEY = re.compile(r"[A-Za-z0-9._/-]{1,200}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
-_SECRET = re.compile("TOKEN|SECRET|KEY|PASSW|CRED", re.IGNORECASE)
 
 Choice = Bounds | tuple[int, ...]
 
@@ -69,47 +76,6 @@ def _check_key(key: str) -> str:
             "e.g. resnet18/cifar10"
         )
     return key
-
-
-def _check_variable(name: str) -> str:
-    if not _VARIABLE.fullmatch(name):
-        raise ValueError(f"{shown(name)} names no variable: write letters, digits and underscores")
-    if name.upper().startswith("SCAVENGER_"):
-        raise ValueError(f"{shown(name)} is set by Scavenger: choose a name without SCAVENGER_")
-    if _SECRET.search(name):
-        raise ValueError(
-            f"{shown(name)} looks like a secret, and this document is stored and shown: "
-            "let the command read it from a file or from its machine's identity"
-        )
-    return name
-
-
-def check_directory(path: str) -> str:
-    """Return an absolute path as it is; raises ValueError for any other."""
-    if not path.startswith("/"):
-        raise ValueError(f"{shown(path)} is not absolute: write e.g. /srv/train")
-    return path
-
-
-def _refuse_shell(value: object) -> object:
-    if isinstance(value, str):
-        raise ValueError(f"{shown(value)} is a string: write a list, e.g. {_arguments(value)}")
-    return value
-
-
-def _arguments(command: str) -> str:
-    """Write a shell command as a list if it is short, else any list as an example."""
-    try:
-        words = shlex.split(command) if len(command) <= 80 else []
-    except ValueError:
-        words = []
-    return f"[{', '.join(map(shown, words or ['python', 'train.py']))}]"
-
-
-def _check_program(command: tuple[str, ...]) -> tuple[str, ...]:
-    if not command or not command[0]:
-        raise ValueError('names no program: write e.g. ["python", "train.py"]')
-    return command
 
 
 Label = Annotated[str, Strict(), Field(min_length=1, max_length=200)]
@@ -403,26 +369,6 @@ ObjectiveField = Annotated[
 ]
 
 
-class RunSpec(Section):
-    """What every worker runs.
-
-    Attributes:
-        command: Program and arguments, handed over as they are, without a shell.
-        directory: Absolute path the command runs in; None leaves it to the worker.
-        env: Environment variables added to the worker's own; no secrets.
-    """
-
-    command: Annotated[
-        tuple[Text, ...], BeforeValidator(_refuse_shell), AfterValidator(_check_program)
-    ] = Field(examples=['["python", "train.py"]'])
-    directory: Annotated[
-        Annotated[Text, AfterValidator(check_directory)] | None, BeforeValidator(present)
-    ] = Field(None, examples=["/srv/train"])
-    env: dict[Annotated[Text, AfterValidator(_check_variable)], Text] = Field(
-        default_factory=dict, examples=["{LOG_LEVEL: info}"]
-    )
-
-
 class JobSpec(Section):
     """A job: what is trained, until when, within which limits, and with which command.
 
@@ -434,6 +380,8 @@ class JobSpec(Section):
         limits: What the job may use.
         search: How many configurations to probe before choosing one.
         laws: Whether measurements choose the form of the laws, or the paper's forms are taken.
+        level: Whether the job is resized, or only measured, or measured and advised.
+        strategy: How the workers train together.
         lr_scaling: How the learning rate follows the global batch.
         price: Dollars per worker-hour, or a tariff.
         run: What every worker runs.
@@ -452,9 +400,25 @@ class JobSpec(Section):
         "auto", examples=["auto"]
     )
     laws: Literal["measured", "paper"] = Field("measured", examples=["measured"])
-    lr_scaling: Literal["none", "linear", "sqrt"] = Field("none", examples=["linear"])
+    level: Literal["observe", "advise", "control"] = Field("control", examples=["advise"])
+    strategy: StrategyField = Field(AllReduceSpec(), examples=["all_reduce"])
+    lr_scaling: LearningRateField = Field(LearningRateSpec(rule="none"), examples=["linear"])
     price: TariffField = Field(examples=["0.13402 USD/h"])
     run: RunSpec = Field(examples=["{command: [python, train.py]}"])
+
+    @field_validator("strategy")
+    @classmethod
+    def _can_be_chosen_for(cls, strategy: Strategy, info: ValidationInfo) -> Strategy:
+        if isinstance(strategy, DownpourSpec) and "limits" in info.data:
+            _check_single(info.data["limits"].space)
+        return strategy
+
+    @field_validator("price")
+    @classmethod
+    def _pays_the_servers(cls, price: Tariff, info: ValidationInfo) -> Tariff:
+        if "strategy" in info.data:
+            _check_servers(price, info.data["strategy"])
+        return price
 
     @property
     def space(self) -> ConfigSpace:
@@ -468,8 +432,12 @@ class JobSpec(Section):
 
     @property
     def price_model(self) -> PriceModel:
-        """What configurations cost."""
-        return price_model(self.price)
+        """What configurations cost, servers included where they are priced."""
+        model, strategy = price_model(self.price), self.strategy
+        if isinstance(strategy, AllReduceSpec):
+            return model
+        price = float(self.server_price)
+        return replace(model, servers=Servers(strategy.servers, price) if price else None)
 
     @property
     def price_per_hour(self) -> Decimal:
@@ -477,6 +445,20 @@ class JobSpec(Section):
         space = self.space
         largest = -(-space.global_batches[-1] // space.workers[0])
         return worker_price(self.price, int(min(largest, space.most_local_batch)))
+
+    @property
+    def server_price(self) -> Decimal:
+        """Dollars per hour of one parameter server: the tariff's, or else as a worker's machine."""
+        if not self.strategy.priced:
+            return Decimal(0)
+        paid = servers_of(self.price)
+        return self.price_per_hour if paid is None else paid.per_hour
+
+    @property
+    def learning_rate(self) -> LearningRateScaling:
+        """How the learning rate that was written for the reference batch follows to others."""
+        warm_up = self.lr_scaling.warm_up_within(self.stop_rule.max_progress)
+        return LearningRateScaling(self.lr_scaling.rule, self.reference_batch, warm_up)
 
     @property
     def quantum(self) -> float:
@@ -517,6 +499,30 @@ class JobSpec(Section):
     def document(self) -> dict[str, Any]:
         """Return the document as JSON values; ``validate_job`` reads it as an equal spec."""
         return self.model_dump(mode="json", exclude_none=True)
+
+
+def _check_single(space: ConfigSpace) -> None:
+    configurations = len(tuple(space))
+    if configurations > 1:
+        raise ValueError(
+            f"downpour waits for nobody, so no law tells which configuration is best, and the "
+            f"limits leave {configurations}: write one number for limits.workers and one for "
+            f"limits.batch, e.g. workers: {space.workers[-1]}, batch: {space.global_batches[-1]}"
+        )
+
+
+def _check_servers(price: Tariff, strategy: Strategy) -> None:
+    paid = servers_of(price)
+    if paid is None or isinstance(strategy, AllReduceSpec):
+        return
+    if not strategy.priced:
+        raise ValueError(
+            "servers are paid here but strategy says priced: false: leave one of the two out"
+        )
+    if paid.count != strategy.servers:
+        raise ValueError(
+            f"pays {paid.count} servers but strategy has {strategy.servers}: write the same count"
+        )
 
 
 def _number(value: float) -> str:

@@ -228,11 +228,30 @@ def is_between(config: ClusterConfig, seen: list[ClusterConfig]) -> bool:
     ) <= config.local_batch <= max(batches)
 
 
-def signature(model_key: str, dataset_size: int, lr_scaling: str, machine: str) -> str:
+def exchange_of(signature: str) -> str:
+    """Return how gradients travelled, as a signature names it; empty for all-reduce.
+
+    >>> exchange_of("resnet18/cifar10|50000|linear|e2-standard-4|2 servers")
+    '2 servers'
+    """
+    parts = signature.split("|")
+    return unquote(parts[4]) if len(parts) > 4 else ""
+
+
+def signature(
+    model_key: str, dataset_size: int, lr_scaling: str, machine: str, exchange: str = ""
+) -> str:
     """Name what must be equal for one job's model to fit another; no two combinations share it.
+
+    Args:
+        model_key: What is trained.
+        dataset_size: Samples of one epoch.
+        lr_scaling: The learning-rate rule.
+        machine: Kind of machine.
+        exchange: How gradients travel; empty for all-reduce.
 
     >>> signature("resnet18/cifar10", 50000, "linear", "e2-standard-4")
     'resnet18/cifar10|50000|linear|e2-standard-4'
     """
-    parts = (model_key, str(dataset_size), lr_scaling, machine)
+    parts = (model_key, str(dataset_size), lr_scaling, machine, *([exchange] if exchange else []))
     return "|".join(quote(part, safe="/:+ ") for part in parts)

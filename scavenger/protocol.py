@@ -7,7 +7,9 @@ read and write them as JSON with ``pydantic.TypeAdapter``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from signal import Signals
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, Predicate
@@ -22,6 +24,7 @@ Text = Annotated[str, Predicate(lambda text: len(text) <= 256 and text.isprintab
 
 Finished = Literal["target", "exhausted", "released"]
 StrategyName = Literal["all_reduce", "parameter_server", "downpour"]
+Role = Literal["worker", "server"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,23 @@ StopRule = StopAtMetric | StopAtProgress
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """How often a worker of Downpour SGD speaks to the servers, counted in its own iterations.
+
+    Attributes:
+        n_push: Iterations whose gradients are pushed at once.
+        n_fetch: Iterations after which weights are fetched.
+    """
+
+    n_push: int = 1
+    n_fetch: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.n_push, self.n_fetch) < 1:
+            raise ValueError(f"must be at least 1, got {self}")
+
+
+@dataclass(frozen=True, slots=True)
 class Directive:
     """What the controller wants every worker to do from the next iteration boundary on.
 
@@ -90,6 +110,9 @@ class Directive:
         why: One sentence for people.
         strategy: How the workers train together.
         servers: The parameter servers, in the order of their shards; none for ``all_reduce``.
+        handover: Leader of the generation before, who hands its state over at the change; None when
+            there is none or it is lost.
+        most_local_batch: Samples a worker's memory holds; None when nobody knows.
         revision: Counts the times the members of this generation regrouped by themselves because
             one had left or was lost; the controller's Directives have 0.
     """
@@ -107,7 +130,10 @@ class Directive:
     repairs: bool = False
     strategy: StrategyName = "all_reduce"
     servers: tuple[Member, ...] = ()
+    handover: Member | None = None
+    most_local_batch: int | None = None
     revision: int = 0
+    exchange: Exchange = Exchange()
 
     def __post_init__(self) -> None:
         if len(self.members) != self.config.workers:
@@ -120,13 +146,44 @@ class Directive:
                 return rank
         return None
 
+    def without(self, lost: Collection[str]) -> Directive:
+        """Return the next revision of this generation, for the members that are left.
+
+        The global batch stays, unless the workers' memory does not hold their larger parts.
+
+        Raises:
+            ValueError: Nobody is left.
+        """
+        members = tuple(member for member in self.members if member.worker not in lost)
+        if not members:
+            raise ValueError(f"nobody is left of generation {self.generation}")
+        batch = self.config.global_batch
+        if self.most_local_batch is not None:
+            batch = min(batch, len(members) * self.most_local_batch)
+        share = batch / self.config.global_batch
+        return replace(
+            self,
+            config=replace(self.config, workers=len(members), global_batch=batch),
+            members=members,
+            progress_per_iteration=self.progress_per_iteration * share,
+            handover=None,
+            revision=self.revision + 1,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A worker is up and ready to join a generation."""
+    """A worker is up and ready to join a generation, or a parameter server to serve one.
+
+    Attributes:
+        worker: Its id, equal to the id of the VM it runs on.
+        address: ``host:port`` at which the others reach it.
+        role: What it is there for; old agents, which leave it out, are workers.
+    """
 
     worker: Text
     address: Text
+    role: Role = "worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +332,35 @@ class Exit:
         worker: Whose command it was.
         code: Exit code; negative for a signal, as in ``subprocess``.
         tail: Last lines of its output.
+        cause: What is known of the reason beyond the code, in one sentence; empty when the code
+            says all.
+        restarts: Whether the supervisor starts the command again on the same machine.
     """
 
     worker: Text
     code: Code
     tail: str
+    cause: str = ""
+    restarts: bool = False
+
+    @property
+    def in_words(self) -> str:
+        """Say how the command ended.
+
+        >>> Exit("w1", -9, "", "out of memory").in_words
+        'killed by SIGKILL: out of memory'
+        """
+        how = f"exit code {self.code}" if self.code >= 0 else f"killed by {signal_name(-self.code)}"
+        return f"{how}: {self.cause}" if self.cause else how
+
+
+def signal_name(number: int) -> str:
+    """Return a signal's name, or its number if it has none.
+
+    >>> signal_name(11), signal_name(40)
+    ('SIGSEGV', 'signal 40')
+    """
+    try:
+        return Signals(number).name
+    except ValueError:
+        return f"signal {number}"

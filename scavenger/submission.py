@@ -35,12 +35,13 @@ from scavenger.job import (
     MemoryLimit,
     MetricTarget,
     ModelSpec,
-    RunSpec,
     WeightedObjective,
-    check_directory,
     target_kind,
 )
+from scavenger.recipe import LearningRateSpec
+from scavenger.run import CheckpointsSpec, RunSpec, check_directory
 from scavenger.section import Section, nearest
+from scavenger.strategy import DownpourSpec, ParameterServerSpec, StrategyChoice
 from scavenger.tariff import (
     InterruptionsSpec,
     MachineTariff,
@@ -182,10 +183,15 @@ _SECTIONS: Mapping[Path, type[Section]] = {
     ("objective",): WeightedObjective,
     ("limits",): Limits,
     ("limits", "memory"): MemoryLimit,
+    ("strategy",): StrategyChoice,
+    ("strategy", "parameter_server"): ParameterServerSpec,
+    ("strategy", "downpour"): DownpourSpec,
+    ("lr_scaling",): LearningRateSpec,
     ("price", "servers"): ServersSpec,
     ("price", "interruptions"): InterruptionsSpec,
     ("price", "memory"): MemorySpec,
     ("run",): RunSpec,
+    ("run", "checkpoints"): CheckpointsSpec,
 }
 # Sections whose keys depend on which kind is meant.
 _KINDS: Sequence[tuple[str, type[Section]]] = (
@@ -270,6 +276,8 @@ def _expected(kind: str, context: Mapping[str, Any]) -> str:
             return "a number"
         case "string_type":
             return "text"
+        case "bool_type":
+            return "true or false"
         case "tuple_type":
             return "a list"
         case "literal_error":

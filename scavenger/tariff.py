@@ -174,6 +174,11 @@ def price_model(tariff: Tariff) -> PriceModel:
     )
 
 
+def servers_of(tariff: Tariff) -> ServersSpec | None:
+    """Return the parameter servers a tariff pays, if it names any."""
+    return None if isinstance(tariff, Decimal) else tariff.servers
+
+
 def _rate_of(tariff: MachineTariff | ResourceTariff) -> Rate:
     match tariff:
         case MachineTariff(per_hour=per_hour):

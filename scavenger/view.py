@@ -96,6 +96,18 @@ class ProgressView(View):
     metrics: dict[str, float]
 
 
+class AdviceView(View):
+    """What a job that is advised would do better with.
+
+    Attributes:
+        config: The configuration; None when none meets the limits.
+        why: One sentence.
+    """
+
+    config: ConfigView | None
+    why: str
+
+
 class JobView(View):
     """One job.
 
@@ -109,8 +121,12 @@ class JobView(View):
         target: Configuration wanted now.
         applied: Configuration all workers confirmed.
         generation: Counts resizes.
-        workers_alive: VMs that exist now.
+        workers_alive: VMs of workers that exist now.
+        servers_alive: VMs of parameter servers that exist now.
         search: What the search did or does, one sentence ("no search: …" when a model was stored).
+        advice: What a job of level ``advise`` would choose; None until it can tell.
+        checkpoints: Directory of the job's checkpoints, as its machines see it; None where it is
+            not known. Nobody deletes it but you.
         spec: The JobSpec as stored.
     """
 
@@ -131,6 +147,9 @@ class JobView(View):
     elapsed: float
     created_at: datetime
     finished_at: datetime | None
+    servers_alive: int = 0
+    advice: AdviceView | None = None
+    checkpoints: str | None = None
     spec: dict[str, Any]
 
 

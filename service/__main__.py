@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,12 +22,14 @@ from service.api.world import World
 from service.app import build_app
 from service.clouds.local import LocalProvider
 from service.db.migrate import migrate
+from service.db.vms import Vm
 from service.errors import PostgresUnavailable
 from service.keys import Keys
 from service.postgres import EmbeddedPostgres
 from service.reconciler.loop import Loop
 from service.reconciler.tick import Reconciler
 from service.settings import Settings
+from service.storage import Storage
 
 log = logging.getLogger("scavenger")
 
@@ -85,7 +88,7 @@ def serve(settings: Settings, url: str) -> None:
     listener = listen(settings)
     address = f"http://{settings.host}:{listener.getsockname()[1]}"
     loop = Loop(reconciler(settings, engine, keys, address))
-    world = World(engine, "local", loop.nudge)
+    world = World(engine, "local", Storage(settings.home.resolve()), loop.nudge)
     config = uvicorn.Config(
         build_app(world, keys), log_level="warning", timeout_graceful_shutdown=2
     )
@@ -132,10 +135,15 @@ def reconciler(settings: Settings, engine: Engine, keys: Keys, address: str) -> 
     """Put together what a tick needs."""
     provider = LocalProvider(settings.home / "machines", sys.executable, settings.boot_delay)
 
-    def environment(worker: str) -> dict[str, str]:
-        return {"SCAVENGER_CONTROLLER": address, "SCAVENGER_TOKEN": keys.issue(worker)}
+    def environment(vm: Vm) -> dict[str, str]:
+        return {
+            "SCAVENGER_CONTROLLER": address,
+            "SCAVENGER_TOKEN": keys.issue(vm.id),
+            "SCAVENGER_JOB_SECRET": keys.share(vm.job),
+        }
 
-    return Reconciler(engine, provider, environment)
+    storage = Storage(settings.home.resolve())
+    return Reconciler(engine, provider, environment, storage, datetime.now(UTC))
 
 
 def announce(home: Path, address: str, token: str) -> None:

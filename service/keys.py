@@ -50,6 +50,10 @@ class Keys:
         """Make the token of a machine."""
         return jwt.encode({"sub": worker, "aud": AUDIENCE}, self.secret, algorithm="HS256")
 
+    def share(self, job: str) -> str:
+        """Make the secret that workers and parameter servers of one job know each other by."""
+        return hmac.digest(self.secret.encode(), f"job {job}".encode(), "sha256").hex()
+
     def recognise(self, token: str) -> Caller | None:
         """Tell who holds a token; None if nobody does."""
         if not token or not token.isascii():

@@ -32,13 +32,21 @@ from scavenger.errors import NothingFeasible
 from scavenger.extrapolation import Extrapolation, extrapolate
 from scavenger.indicators import Observation
 from scavenger.job import JobSpec, WeightedObjective
-from scavenger.lr_scaling import LearningRateScaling, prior_kappa
+from scavenger.lr_scaling import prior_kappa
 from scavenger.models.epochs import Kappa
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import StatisticalModel
 from scavenger.objective import Cheapest, Fastest, Knee, Objective, Weighted, Within
-from scavenger.prior import StoredModel, borrow, machine_of, signature, teach_kappa
+from scavenger.prior import (
+    StoredModel,
+    borrow,
+    exchange_of,
+    machine_of,
+    signature,
+    teach_kappa,
+)
 from scavenger.protocol import StopAtMetric, StopAtProgress
+from scavenger.strategy import DownpourSpec
 from scavenger.tradeoff import TradeoffCurve, trace_curve
 
 T = TypeVar("T")
@@ -108,7 +116,8 @@ class Knowledge:
         """Return what a decision rests on."""
         spec, stop = self.spec, self.spec.stop_rule
         known = stop.max_progress if isinstance(stop, StopAtProgress) else self.epochs_to_target
-        prior = Kappa(prior_kappa(spec.lr_scaling))
+        rule = spec.learning_rate.rule
+        prior = Kappa(prior_kappa(rule))
         own = () if self.stored is None else (self.stored,)
         situation = Situation(
             space=spec.space,
@@ -121,16 +130,21 @@ class Knowledge:
             epochs_at_reference=known,
             price=spec.price_model,
             target=spec.target_in_words,
-            kappa=teach_kappa(prior, (*own, *self.models), spec.lr_scaling),
-            topology="all_reduce",
+            kappa=teach_kappa(prior, (*own, *self.models), rule),
+            topology="parameter_server" if spec.strategy.servers else "all_reduce",
             laws=spec.laws,
-            others=tuple(m for m in self.models if machine_of(m.signature) == self.machine),
+            others=tuple(m for m in self.models if self.compares(m)),
             most_epochs=stop.max_progress,
             effort=self.effort,
         )
         if told_epochs(situation) is not None or not isinstance(stop, StopAtMetric):
             return situation
         return replace(situation, extrapolated=foresee(self.history, stop))
+
+    def compares(self, other: StoredModel) -> bool:
+        """Tell whether iterations of another job took place as this one's do."""
+        is_alike = machine_of(other.signature) == self.machine
+        return is_alike and exchange_of(other.signature) == exchange_in(self.spec)
 
     def decide(self) -> Probe | Run:
         """Return the next probe, or the configuration to train on; raises NothingFeasible."""
@@ -141,7 +155,9 @@ class Knowledge:
         return hopefully(run_searched, self.situation())
 
     def belief(self) -> Belief | None:
-        """Return the laws as they are known now; None while nothing tells."""
+        """Return the laws as they are known now; None while nothing tells, as for Downpour."""
+        if isinstance(self.spec.strategy, DownpourSpec):
+            return None
         situation = self.situation()
         found = believe(situation)
         if found is None:
@@ -179,11 +195,6 @@ class Knowledge:
         belief, spec = self.belief(), self.spec
         law = NOTHING_KNOWN if belief is None else belief.model.statistical
         return law.progress(config.global_batch, spec.reference_batch, spec.model.dataset_size)
-
-    @property
-    def learning_rate(self) -> LearningRateScaling:
-        """How the script's learning rate follows the batch."""
-        return LearningRateScaling(self.spec.lr_scaling, self.spec.reference_batch)
 
     def expected_epochs(self) -> float | None:
         """Reference epochs the target will take, if anything tells."""
@@ -271,4 +282,11 @@ def wish_of(spec: JobSpec) -> Objective:
 
 def signature_of(spec: JobSpec, machine: str) -> str:
     """Name the stored model this job reads and writes."""
-    return signature(spec.model.key, spec.model.dataset_size, spec.lr_scaling, machine)
+    rule, exchange = spec.learning_rate.rule, exchange_in(spec)
+    return signature(spec.model.key, spec.model.dataset_size, rule, machine, exchange)
+
+
+def exchange_in(spec: JobSpec) -> str:
+    """Say how gradients travel where that changes how long an iteration takes."""
+    name, servers = spec.strategy.name, spec.strategy.servers
+    return f"{name} {servers}" if servers else ""

@@ -15,6 +15,7 @@ from decimal import Decimal
 from sqlalchemy import Connection
 
 from scavenger.job import JobSpec
+from scavenger.protocol import Role
 from service.db import vms
 from service.db.vms import Terms, Vm
 
@@ -26,6 +27,17 @@ GRACE = timedelta(seconds=6)
 def terms_of(spec: JobSpec) -> Terms:
     """Return what a machine of a job is billed; one as large as the largest local batch needs."""
     return Terms(spec.price_per_hour, timedelta(seconds=spec.quantum))
+
+
+def terms_of_role(spec: JobSpec, role: Role) -> Terms:
+    """Return what a machine of a job is billed; a server nothing where servers are not priced."""
+    return terms_of_all(spec, *((0, 1) if role == "server" else (1, 0)))
+
+
+def terms_of_all(spec: JobSpec, workers: int, servers: int) -> Terms:
+    """Return what machines that start together are billed, as if they were one."""
+    price = workers * spec.price_per_hour + servers * spec.server_price
+    return Terms(price, timedelta(seconds=spec.quantum))
 
 
 def committed(machines: Sequence[Vm]) -> Decimal:

@@ -53,6 +53,8 @@ def job(**changes: Any) -> Job:
         "search": "",
         "chosen": None,
         "choice": None,
+        "advised": None,
+        "advice": None,
         "worker_exit_code": None,
         "epochs_to_target": None,
         "finished_at": None,
@@ -64,6 +66,7 @@ def vm(number: int, **changes: Any) -> Vm:
     machine = Vm(
         id=f"w{number}",
         job="job_1",
+        role="worker",
         launch_key=f"key-{number}",
         state="launched",
         provider_id=f"provider-{number}",
@@ -76,6 +79,17 @@ def vm(number: int, **changes: Any) -> Vm:
         tail="",
     )
     return replace(machine, **changes)
+
+
+def server(number: int, **changes: Any) -> Vm:
+    return vm(number, **{"id": f"s{number}", "role": "server", **changes})
+
+
+def serving(number: int, **changes: Any) -> Worker:
+    """What a parameter server said when it was up, and not a word since."""
+    hello_at = NOW - timedelta(seconds=55)
+    quiet = {"worker": f"s{number}", "generation": 0, "iteration": 0, "samples": 0, "epochs": 0.0}
+    return worker(number, **{**quiet, "hello_at": hello_at, "seen_at": hello_at, **changes})
 
 
 def worker(number: int, **changes: Any) -> Worker:

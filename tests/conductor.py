@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -39,6 +39,49 @@ HELLO, REPORT, REPLY = TypeAdapter(Hello), TypeAdapter(StepReport), TypeAdapter(
 FOREVER = StopAtProgress(max_progress=1e9)
 
 
+class Process(Protocol):
+    """What a test does to a worker."""
+
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a worker is to be started."""
+
+    command: list[str]
+    directory: Path
+    environment: dict[str, str]
+    log: Path
+
+
+class Unavailable(Exception):
+    """The controller answers that it cannot answer."""
+
+
+def spawn(start: Start) -> Process:
+    """Start a worker in an interpreter of its own."""
+    with open(start.log, "wb") as log:
+        return subprocess.Popen(
+            [sys.executable, *start.command],
+            cwd=start.directory,
+            env=start.environment,
+            stdout=log,
+            stderr=log,
+        )
+
+
+def answer_all(answer: Callable[[], bytes]) -> bytes:
+    """Let everybody in."""
+    return answer()
+
+
 @dataclass
 class Conductor:
     """Starts workers, tells them what to do, and remembers what they report."""
@@ -50,6 +93,8 @@ class Conductor:
     split_every: int = 0
     purpose: Literal["probe", "train"] = "train"
     environment: Mapping[str, str] = field(default_factory=dict)
+    launch: Callable[[Start], Process] = spawn
+    door: Callable[[Callable[[], bytes]], bytes] = answer_all
 
     def __post_init__(self) -> None:
         self.directive: Directive | None = None
@@ -57,7 +102,7 @@ class Conductor:
         self.reports: list[StepReport] = []
         self.heard_at: dict[str, float] = {}
         self.sequences: dict[str, int] = {}
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Process] = {}
         self.news = threading.Condition()
         conductor = self
 
@@ -66,7 +111,12 @@ class Conductor:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                answer = conductor.answer(self.path.rsplit("/", 1)[1], body)
+                what = self.path.rsplit("/", 1)[1]
+                try:
+                    answer = conductor.door(lambda: conductor.answer(what, body))
+                except Unavailable:
+                    self.send_error(500)
+                    return
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
@@ -105,6 +155,7 @@ class Conductor:
         if what == "hello":
             hello = HELLO.validate_json(body)
             self.hellos[hello.worker] = hello
+            self.heard_at[hello.worker] = time.monotonic()
             return hello.worker
         report = REPORT.validate_json(body)
         self.reports.append(report)
@@ -124,25 +175,23 @@ class Conductor:
             "SCAVENGER_PREPAID": "600",
             "OMP_NUM_THREADS": "1",
         }
-        with open(self.directory / f"{worker}.log", "wb") as log:
-            self.processes[worker] = subprocess.Popen(
-                [sys.executable, *self.command],
-                cwd=self.directory,
-                env={**os.environ, **ours, **self.environment},
-                stdout=log,
-                stderr=log,
-            )
+        environment = {**os.environ, **ours, **self.environment}
+        log = self.directory / f"{worker}.log"
+        self.processes[worker] = self.launch(Start(self.command, self.directory, environment, log))
 
     def order(self, workers: list[str], global_batch: int, **changes: Any) -> int:
         """Publish a Directive for these workers, once they are all up; returns its generation."""
         self.wait(lambda: all(worker in self.hellos for worker in workers))
         with self.news:
-            generation = 1 if self.directive is None else self.directive.generation + 1
+            before = self.directive
+            generation = 1 if before is None else before.generation + 1
+            is_planned = before is not None and not changes.get("repairs", False)
             facts: dict[str, Any] = {
                 "progress_per_iteration": global_batch / self.dataset_size,
                 "learning_rate": LearningRateScaling(),
                 "split_every": self.split_every,
                 "report_after": 0,
+                "handover": before.members[0] if before is not None and is_planned else None,
                 **changes,
             }
             self.directive = Directive(
@@ -166,7 +215,7 @@ class Conductor:
 
         return self.wait(found)
 
-    def wait(self, condition: Callable[[], T | bool | None], timeout: float = 60.0) -> T:
+    def wait(self, condition: Callable[[], T | bool | None], timeout: float = 150.0) -> T:
         """Wait until a condition holds, or fail with everything the workers printed."""
         deadline = time.monotonic() + timeout
         with self.news:
@@ -189,6 +238,9 @@ class Conductor:
         )
 
     def rows(self, worker: str) -> list[dict[str, Any]]:
-        """Return what a worker's script wrote into its own file, one JSON object per line."""
+        """Return what a worker's script wrote into its own file, one JSON object per line.
+
+        A line it was killed in is left out.
+        """
         path = self.directory / f"{worker}.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        return [json.loads(line) for line in path.read_text().split("\n")[:-1]]

@@ -16,11 +16,16 @@ from worker_agent.settings import read_settings
 __all__ = ["Session", "session"]
 
 
-def session() -> Session:
-    """Open the session of this training process; without a job's environment it does nothing."""
+def session(*, deterministic: bool = False) -> Session:
+    """Open the session of this training process; without a job's environment it does nothing.
+
+    Args:
+        deterministic: Let the random streams of an iteration depend on nothing but the seed of
+            ``batches()`` and the position in the data, and refuse operations whose result varies.
+    """
     settings = read_settings()
     if settings is None:
-        return Solo()
+        return Solo(deterministic=deterministic)
     from worker_agent.elastic import Elastic
 
-    return Elastic(settings)
+    return Elastic(settings, deterministic=deterministic)

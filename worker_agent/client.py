@@ -45,10 +45,6 @@ class ControllerClient:
         """Hand over what was measured; the reply is the newest Directive."""
         return _understood(REPLY, self._post("report", REPORT.dump_json(report)))
 
-    def report_as_written(self, content: bytes) -> Reply:
-        """Hand over a report that another process of this machine could not deliver."""
-        return _understood(REPLY, self._post("report", content))
-
     def lease(self, worker: str) -> Lease:
         """Ask how long this machine may go on, counted from before this call."""
         return _understood(LEASE, self._post("lease", WORKER.dump_json({"worker": worker})))

@@ -1,17 +1,20 @@
 """Elastic: the session of one worker of a job; the iteration boundary is where it all happens.
 
-Between two iterations the session counts progress, hands the measurements to the reporter, and
-enters a new generation when the leader has announced one. Inside an iteration it does nothing.
+Between two iterations the session counts progress, hands the measurements to the reporter, saves a
+checkpoint when one is due, and goes to another generation when its membership says so. Inside an
+iteration it does nothing.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scavenger.protocol import (
     Directive,
@@ -21,45 +24,59 @@ from scavenger.protocol import (
     Regrouped,
     StopAtMetric,
 )
-from worker_agent.client import REPORT, ControllerClient
-from worker_agent.errors import Broken
+from worker_agent.client import ControllerClient
+from worker_agent.drain import Drain
+from worker_agent.errors import StateRefused
+from worker_agent.heartbeat import Heartbeat, Phase
+from worker_agent.learning_rate import LearningRate, with_tally
 from worker_agent.logbook import Logbook
+from worker_agent.membership import Membership
 from worker_agent.sampler import SampleOrder, Share
 from worker_agent.session import Loggable, never
 from worker_agent.settings import AgentSettings
 from worker_agent.strategies.strategy import Clock, Slice, Strategy, Tally, Words
-from worker_agent.telemetry import AWAITING, CALM, PROBING, Reporter
+from worker_agent.telemetry import CALM, PROBING, Reporter, spool_opener
+
+if TYPE_CHECKING:
+    from worker_agent.checkpointer import Checkpointer
 
 log = logging.getLogger(__name__)
 
-LAST_WORD = 5.0
-POLL = 0.01
+LAST_WORD = 4.0  # seconds; with what closing the group takes, an exit is late by 5 at most
+MOST_TO_TELL, MOST_TO_LEAVE = 3.5, 1.0
 
 
 class Elastic:
     """The session of one worker of a job."""
 
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: AgentSettings, *, deterministic: bool = False) -> None:
         self.settings = settings
+        self.is_deterministic = deterministic
         self.controller = ControllerClient(settings)
-        self.reporter = Reporter(self.controller, settings.worker, self._is_directed)
+        self.reporter = Reporter(
+            self.controller,
+            settings.worker,
+            self._is_directed,
+            open_spool=spool_opener(settings),
+        )
+        self.membership: Membership | None = None
         self.strategy: Strategy | None = None
-        self.directive: Directive | None = None
-        self.rank = 0
         self.clock = Clock()
+        self.pace = LearningRate()
         self.logbook = Logbook()
-        self.announced = 0
         self.is_over = False
-        self.is_broken = False
         self.is_leaving = False
         self.finished: Finished | None = None
         self.regrouped: Regrouped | None = None
         self.boundary_at = 0.0
+        self.heartbeat = Heartbeat(settings.heartbeat)
+        self.checkpointer = checkpointer_of(settings)
 
     @property
     def is_leader(self) -> bool:
         """Whether this worker has rank 0 in its generation."""
-        return self.rank == 0 and self.finished != "released"
+        is_first = self.membership is None or self.membership.rank == 0
+        return is_first and self.finished != "released"
 
     @property
     def iteration(self) -> int:
@@ -71,22 +88,44 @@ class Elastic:
         """Samples consumed so far, over the whole job."""
         return self.clock.samples
 
-    def prepare(self, model: Any, optimizer: Any, *, micro_batches: int = 1) -> None:
-        """Hook into the model and its optimizer."""
-        from worker_agent.strategies.all_reduce import AllReduce
+    @property
+    def directive(self) -> Directive | None:
+        """The generation this worker is in; None before the first."""
+        return None if self.membership is None else self.membership.directive
 
-        self.strategy = AllReduce(
+    def prepare(
+        self,
+        model: Any,
+        optimizer: Any,
+        *,
+        micro_batches: int = 1,
+        scheduler: Any = None,
+        scaler: Any = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Hook into the model, its optimizer and what else is to be carried."""
+        from worker_agent.strategies.all_reduce import AllReduce
+        from worker_agent.strategies.store_meeting import StoreMeeting
+
+        host, worker = self.settings.host, self.settings.worker
+        strategy = AllReduce(
             model,
             optimizer,
-            host=self.settings.host,
+            StoreMeeting(worker, host, self._is_superseded),
             micro_batches=micro_batches,
+            carried=carried(scheduler, scaler, extra),
             is_abandoned=self._is_abandoned,
-            is_superseded=self._is_superseded,
+            restart=self._restart,
         )
+        self.strategy = strategy
+        self.membership = Membership(worker, strategy, self.reporter, self._wants_to_leave)
 
     def log(self, **metrics: Loggable) -> None:
         """Note named values; a tensor is read one iteration later, when it is surely there."""
-        self.logbook.log(metrics)
+        try:
+            self.logbook.log(metrics)
+        except (TypeError, ValueError, RuntimeError) as error:
+            log.warning("job.log: %s is no number and is left out: %s", ", ".join(metrics), error)
 
     def batches(
         self,
@@ -98,21 +137,22 @@ class Elastic:
         until: Callable[[], bool] = never,
     ) -> Iterator[Any]:
         """Yield this worker's part of each batch until the job is done or it is released."""
-        if self.strategy is None:
+        if self.strategy is None or self.membership is None:
             raise RuntimeError("call prepare(model, optimizer) before batches()")
         order = SampleOrder(dataset_size, seed)
-        self.reporter.start(Hello(self.settings.worker, self.strategy.address))
+        self.reporter.start(Hello(self.settings.worker, self.strategy.meeting.address))
         self.boundary_at = time.perf_counter()
-        self._enter(self._await_directive(newer_than=0))
+        self._go(self.membership.begin)
         try:
             while self.finished is None:
                 yield from self._iteration(self.strategy, order)
-                self._boundary(self.strategy)
+                self._boundary(self.strategy, self.membership)
         except GeneratorExit:
             self.finished = self.finished or self._verdict(is_over=False)
 
     def __enter__(self) -> Elastic:
         """Open the session; the controller hears of it when training begins."""
+        self.drain = Drain(self._leave_soon)
         return self
 
     def __exit__(
@@ -122,12 +162,18 @@ class Elastic:
         trace: TracebackType | None,
     ) -> None:
         """Tell the controller how training ended; a failing script is told by its exit code."""
-        if kind is None and self.strategy is not None:
-            finished = self.finished or "exhausted"
-            undelivered = self.reporter.close(self._progress(), finished, LAST_WORD)
-            if undelivered is not None:
-                self.settings.leave_last_report(REPORT.dump_json(undelivered))
-            self.strategy.close()
+        self.drain.disarm()
+        if self.strategy is None:
+            return
+        end = time.monotonic() + LAST_WORD
+        if kind is None:
+            self.reporter.close(self._progress(), self.finished or "exhausted", MOST_TO_TELL)
+            self.heartbeat.enter(Phase.OVER)
+        else:
+            self.reporter.leave(MOST_TO_LEAVE)
+        if self.checkpointer is not None:
+            self.checkpointer.close(max(end - time.monotonic(), 0.0))
+        self.strategy.close()  # the others notice at once
 
     # One iteration.
 
@@ -135,7 +181,7 @@ class Elastic:
         """Yield this worker's samples, in two halves when noise is measured alone."""
         config = self._now.config
         whole = Share(self.clock.samples, config.global_batch)
-        mine = whole.split(config.workers)[self.rank]
+        mine = whole.split(config.workers)[self._rank]
         parts = mine.split(2) if self._is_split(mine) else (mine,)
         if self.regrouped is not None:
             self._entered(self.regrouped)
@@ -144,30 +190,42 @@ class Elastic:
                 part.count / mine.count, mine.count / whole.count, is_last=part is parts[-1]
             )
             strategy.begin(slice_, self._words())
+            if self.is_deterministic:
+                strategy.seed(order.seed, part.start)
             yield strategy.to_batch(order.indices(part))
 
     def _words(self) -> Words:
-        factor = self.clock.learning_rate_factor
-        return Words(self.announced, self.is_over, self.is_leaving, factor)
+        assert self.membership is not None
+        factor = self.pace.wanted(self._now, self.clock)
+        return Words(self.membership.announced, self.is_over, self.is_leaving, factor)
 
     def _is_split(self, mine: Share) -> bool:
         every = self._now.split_every
         is_alone = self._now.config.workers == 1 and mine.count > 1
         return is_alone and every > 0 and self.clock.iteration % every == 0
 
-    def _boundary(self, strategy: Strategy) -> None:
+    def _boundary(self, strategy: Strategy, membership: Membership) -> None:
         """Count the iteration, tell what it measured, and change generation if agreed."""
         if not strategy.end():
-            self._recover()
+            self._go(membership.recover)
             return
         tally = strategy.tally()
         self._advance()
         self._record(tally)
+        self._steer(strategy, tally)
         is_over = self._judge() or (tally is not None and tally.is_over)
         if is_over or self.clock.epochs >= self._now.stop.max_progress:
             self.finished = self._verdict(is_over)
-        elif tally is not None and tally.announced > self._now.generation:
-            self._change(strategy, tally.announced)
+        elif tally is not None and membership.is_announced(tally.announced):
+            self._go(partial(membership.change, tally.announced))
+        elif membership.is_fenced_out():
+            self.finished = "released"
+        elif leaving := self._leaving(tally):
+            if len(leaving) == len(self._now.members):
+                self._save(strategy)  # nobody is left to hand the state to
+            self._go(partial(membership.part, leaving))
+        if self._rank == 0 and self.checkpointer is not None and self.checkpointer.is_due():
+            self._save(strategy)
 
     def _advance(self) -> None:
         now, clock = self._now, self.clock
@@ -177,10 +235,48 @@ class Elastic:
             samples=clock.samples + now.config.global_batch,
             epochs=clock.epochs + now.progress_per_iteration,
         )
+        self.heartbeat.beat(self.clock.iteration)
+
+    def _save(self, strategy: Strategy) -> None:
+        """Have a checkpoint written; one that cannot be taken is no reason to stop training."""
+        if self.checkpointer is None or self._rank != 0:
+            return
+        try:
+            self.checkpointer.write(strategy.snapshot(self.clock), self._now.generation)
+        except StateRefused as error:
+            log.warning("no checkpoint: %s", error)
+
+    def _restart(self, state: Any, clock: Clock) -> Clock:
+        """Go on from the newest checkpoint when no worker has a state to hand over."""
+        snapshot = None if self.checkpointer is None else self.checkpointer.newest()
+        if snapshot is None:
+            return clock
+        try:
+            restored: Clock = state.restore(snapshot)
+        except StateRefused as error:
+            log.warning("the checkpoint is left alone, training begins anew: %s", error)
+            return clock
+        log.warning("training goes on from the checkpoint of iteration %d", restored.iteration)
+        return restored
+
+    def _steer(self, strategy: Strategy, tally: Tally | None) -> None:
+        """Take over the learning rate's factor that all have agreed on."""
+        now, clock = self._now, self.clock
+        if tally is not None and self._rank == 0:
+            clock = replace(clock, noise=with_tally(clock.noise, tally, now.config.global_batch))
+        factor = self.pace.factor(now, clock, tally)
+        strategy.scale_learning_rate(factor)
+        self.clock = replace(clock, learning_rate_factor=factor)
+
+    def _leaving(self, tally: Tally | None) -> tuple[int, ...]:
+        """Return the ranks that leave at this boundary; who is alone has nobody to tell."""
+        if self._now.config.workers == 1:
+            return (0,) if self.is_leaving else ()
+        return () if tally is None else tally.leaving
 
     def _judge(self) -> bool:
         """As leader, see whether the target is reached; True when nobody else need be told."""
-        if self.rank == 0:
+        if self._rank == 0:
             self.is_over = self.is_over or self._has_reached_goal()
         return self.is_over and self._now.config.workers == 1
 
@@ -188,7 +284,7 @@ class Elastic:
         """Say how training ended; a follower believes the leader that it is over."""
         stop = self._now.stop
         if isinstance(stop, StopAtMetric):
-            is_good = self._has_reached_goal() if self.rank == 0 else is_over
+            is_good = self._has_reached_goal() if self._rank == 0 else is_over
         else:
             is_good = self.clock.epochs >= stop.max_progress
         return "target" if is_good else "exhausted"
@@ -206,11 +302,12 @@ class Elastic:
         now = time.perf_counter()
         step_time, self.boundary_at = now - self.boundary_at, now
         self.logbook.read_tensors()
-        if self.rank != 0:
+        if self._rank != 0:
             return
         generation, iteration = self._now.generation, self.clock.iteration
         row = self.logbook.record(generation, iteration, step_time, tally)
-        if row is None:
+        if row is None or self._now.revision:  # no configuration that anybody asked for
+            self.reporter.tell(self._progress())
             return
         self.reporter.record(row)
         self.reporter.tell(self._progress())
@@ -226,97 +323,36 @@ class Elastic:
 
     @property
     def _now(self) -> Directive:
-        assert self.directive is not None
-        return self.directive
+        assert self.membership is not None
+        return self.membership.now
 
-    def _is_directed(self, directive: Directive) -> None:
-        """Runs on the reporter's thread: as leader, prepare the newcomers, then announce."""
-        current, strategy = self.directive, self.strategy
-        if current is None or strategy is None or self.rank != 0 or self.is_broken:
-            return
-        known = {member.worker for member in current.members}
-        newcomers = tuple(m.address for m in directive.members if m.worker not in known)
-        try:
-            strategy.push(directive, newcomers)
-        except Broken as error:
-            log.warning("generation %d is refused: %s", directive.generation, error)
-            self.reporter.refuse(directive.generation)
-            return
-        self.announced = directive.generation
+    @property
+    def _rank(self) -> int:
+        assert self.membership is not None
+        return self.membership.rank
 
-    def _await_directive(self, newer_than: int) -> Directive:
-        """Wait until the controller or a leader names this worker in a newer generation."""
-        self.reporter.pace(AWAITING)
-        while True:
-            directive = self._newest()
-            if directive is not None and self._concerns_me(directive, newer_than):
-                return directive
-            time.sleep(POLL)
+    def _go(self, move: Callable[[Clock, Progress], Clock]) -> None:
+        """Let the membership move to another generation, and settle in there."""
+        assert self.membership is not None
+        before, directive = self.clock, self.directive
+        self.heartbeat.enter(Phase.WAITING)
+        self.clock = move(self.clock, self._progress())
+        self.heartbeat.enter(Phase.TRAINING)
+        if self.membership.is_released:
+            self.finished = "released"
+        elif self.directive is not directive:
+            self._settle_in(self._now, lost=before.iteration - self.clock.iteration)
 
-    def _concerns_me(self, directive: Directive, newer_than: int) -> bool:
-        """Whether a Directive is new and names this worker, or leaves a former member out."""
-        is_named = directive.rank_of(self.settings.worker) is not None
-        return directive.generation > newer_than and (is_named or newer_than > 0)
-
-    def _newest(self) -> Directive | None:
-        """Return the newest Directive the controller sent or a leader pushed."""
-        assert self.strategy is not None
-        told = [d for d in (self.reporter.newest, self.strategy.called()) if d is not None]
-        return max(told, key=lambda directive: directive.generation, default=None)
-
-    def _is_superseded(self, generation: int) -> bool:
-        """Whether a generation that is waited for will not come."""
-        newest = self._newest()
-        return newest is not None and newest.generation > generation
-
-    def _change(self, strategy: Strategy, generation: int) -> None:
-        """Leave this generation for the announced one."""
-        try:
-            directive = strategy.told(generation)
-        except Broken:
-            self._recover()
-            return
-        self._enter(directive)
-
-    def _recover(self) -> None:
-        """The collective failed: wait for a generation without the lost, then redo."""
-        self.is_broken = True
-        self.reporter.tell(self._progress(), broken=self._now.generation)
-        self._enter(self._await_directive(newer_than=self._now.generation))
-
-    def _enter(self, directive: Directive) -> None:
-        """Join a generation; tries later ones until one can be formed."""
-        assert self.strategy is not None
-        before = self.clock
-        is_new = self.directive is None
-        while True:
-            rank = directive.rank_of(self.settings.worker)
-            if rank is None:
-                self.finished = "released"
-                return
-            try:
-                self.clock = self.strategy.join(directive, rank, self.clock, is_new=is_new)
-                break
-            except Broken as error:
-                log.warning("%s", error)
-                self.reporter.tell(self._progress(), broken=directive.generation)
-                directive = self._await_directive(newer_than=directive.generation)
-        self._settle_in(directive, rank, lost=before.iteration - self.clock.iteration)
-
-    def _settle_in(self, directive: Directive, rank: int, lost: int) -> None:
+    def _settle_in(self, directive: Directive, lost: int) -> None:
         """Take over the generation's configuration."""
         assert self.strategy is not None
-        self.directive, self.rank = directive, rank
-        self.is_broken = False
-        self.announced = directive.generation
         self.logbook.turn()
-        factor = directive.learning_rate.factor(directive.config.global_batch)
-        self.strategy.scale_learning_rate(factor)
-        self.clock = replace(self.clock, learning_rate_factor=factor)
+        self.pace = LearningRate(self.clock.learning_rate_factor, self.clock.epochs)
+        self._steer(self.strategy, None)
         self.regrouped = Regrouped(directive.generation, 0.0, max(lost, 0))
         self.reporter.pace(PROBING if directive.purpose == "probe" else CALM)
         newest = self.reporter.newest
-        if newest is not None and newest.generation > directive.generation:
+        if newest is not None:
             self._is_directed(newest)
 
     def _entered(self, regrouped: Regrouped) -> None:
@@ -324,12 +360,40 @@ class Elastic:
         now = time.perf_counter()
         pause, self.boundary_at = now - self.boundary_at, now
         self.regrouped = None
-        news = replace(regrouped, pause=pause) if self.rank == 0 else None
+        news = replace(regrouped, pause=pause) if self._rank == 0 else None
         self.reporter.tell(self._progress(), regrouped=news)
 
+    def _is_directed(self, directive: Directive) -> None:
+        """Runs on the reporter's thread, with every Directive newer than all before."""
+        if self.membership is not None:
+            self.membership.announce(directive)
+
+    def _is_superseded(self, directive: Directive) -> bool:
+        return self.membership is not None and self.membership.is_superseded(directive)
+
     def _is_abandoned(self) -> bool:
-        """Whether the collective that is waited for will never end."""
-        newest, current = self.reporter.newest, self.directive
-        if newest is None or current is None:
-            return False
-        return newest.repairs and newest.generation > current.generation
+        self.heartbeat.wait()
+        return self.membership is not None and self.membership.is_abandoned()
+
+    def _wants_to_leave(self) -> bool:
+        return self.is_leaving
+
+    def _leave_soon(self) -> None:
+        """Somebody asked this process to end: it leaves the others at the next boundary."""
+        self.is_leaving = True
+
+
+def checkpointer_of(settings: AgentSettings) -> Checkpointer | None:
+    """Return what keeps this job's checkpoints; None when none are wanted."""
+    if settings.checkpoints is None:
+        return None
+    from worker_agent.checkpointer import Checkpointer  # needs safetensors
+
+    every, keep = settings.checkpoint_every, settings.checkpoint_keep
+    return Checkpointer(Path(settings.checkpoints), settings.job, every=every, keep=keep)
+
+
+def carried(scheduler: Any, scaler: Any, extra: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Name what travels with the weights besides the optimizer."""
+    named = {"scheduler": scheduler, "scaler": scaler, **(extra or {})}
+    return {name: each for name, each in named.items() if each is not None}

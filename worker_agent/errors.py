@@ -5,7 +5,10 @@
     AgentError
     ├── ControllerUnreachable    no answer that makes sense: carry on, ask again later
     ├── ControllerRefused        the controller understood and said no: do not repeat it
-    └── Broken                   a generation's collective failed: wait for a newer Directive
+    ├── Broken                   a generation's collective failed: wait for a newer Directive
+    ├── Aborted                  a change was called off: go on in the generation before
+    ├── StateRefused             a state cannot be carried or does not fit: its message says where
+    └── SpoolUnusable            in use, or another's: do without, or name another directory
 """
 
 from __future__ import annotations
@@ -35,3 +38,18 @@ class ControllerRefused(AgentError):
 
 class Broken(AgentError):
     """A generation could not be formed or fell apart; wait for a newer Directive."""
+
+
+class Aborted(AgentError):
+    """A change was called off before anybody left the generation before; go on in it."""
+
+
+class StateRefused(AgentError):
+    """A state holds what cannot be carried, or does not fit this model; nothing was changed.
+
+    Start anew without it, and show the person the message: it names the place.
+    """
+
+
+class SpoolUnusable(AgentError):
+    """A spool is in use, or not this worker's, or none; go on without, or use another directory."""

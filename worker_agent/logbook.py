@@ -7,13 +7,20 @@ gradients; so a row is complete two iterations after its own.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from worker_agent.row import Row
 from worker_agent.strategies.strategy import Tally
-from worker_agent.telemetry import Row
+
+LONGEST_NAME = 256
+# What float() of a script's own object may raise.
+NO_NUMBER = (TypeError, ValueError, RuntimeError, ArithmeticError, LookupError, AttributeError)
+
+log = logging.getLogger(__name__)
 
 
 class Logbook:
@@ -28,6 +35,7 @@ class Logbook:
         self.metrics: dict[str, float] = {}
         self.tensors: dict[str, Any] = {}
         self.old_tensors: dict[str, Any] = {}
+        self.left_out: set[str] = set()
         self.turn()
 
     def turn(self) -> None:
@@ -37,17 +45,28 @@ class Logbook:
         self.rows = 0
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Note named values."""
+        """Note named values; what is no number is left out, which is said once per name."""
         for name, value in metrics.items():
-            if hasattr(value, "detach"):
+            if isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "detach"):
                 self.tensors[name] = value.detach()
             else:
-                self.metrics[name] = float(value)
+                self._note(name, value)
 
     def read_tensors(self) -> None:
         """Read the tensors logged one iteration ago; this iteration's are kept for the next."""
-        self.metrics.update({name: float(value) for name, value in self.old_tensors.items()})
+        for name, value in self.old_tensors.items():
+            self._note(name, value)
         self.old_tensors, self.tensors = self.tensors, {}
+
+    def _note(self, name: str, value: Any) -> None:
+        try:
+            if not (len(name) <= LONGEST_NAME and name.isprintable()):
+                raise ValueError(f"a name is at most {LONGEST_NAME} printable characters")
+            self.metrics[name] = float(value)
+        except NO_NUMBER as error:
+            if name not in self.left_out:
+                self.left_out.add(name)
+                log.warning("job.log: %.80r is left out: %s", name, error)
 
     def finite_metrics(self) -> dict[str, float]:
         """Return the metrics that can be written in JSON."""

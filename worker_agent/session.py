@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -35,7 +35,16 @@ class Session(Protocol):
     def is_leader(self) -> bool:
         """Whether this process should evaluate, print and save."""
 
-    def prepare(self, model: Any, optimizer: Any, *, micro_batches: int = 1) -> None:
+    def prepare(
+        self,
+        model: Any,
+        optimizer: Any,
+        *,
+        micro_batches: int = 1,
+        scheduler: Any = None,
+        scaler: Any = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
         """Take part in backward passes and optimizer steps of this model.
 
         Args:
@@ -43,6 +52,10 @@ class Session(Protocol):
             optimizer: Its ``torch.optim.Optimizer``.
             micro_batches: Backward passes the script makes per batch, the loss of each divided
                 by this number.
+            scheduler: Its learning-rate scheduler, if any: newcomers continue its schedule.
+            scaler: Its ``torch.amp.GradScaler``, if any.
+            extra: What else the next iteration depends on, by name: objects that have
+                ``state_dict`` and ``load_state_dict``.
         """
 
     def batches(
@@ -83,12 +96,22 @@ class Session(Protocol):
 class Solo:
     """The session of a script that runs alone: plain batches, nothing measured, nothing sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, deterministic: bool = False) -> None:
+        self.is_deterministic = deterministic
         self.iteration = 0
         self.samples = 0
         self.is_leader = True
 
-    def prepare(self, model: Any, optimizer: Any, *, micro_batches: int = 1) -> None:
+    def prepare(
+        self,
+        model: Any,
+        optimizer: Any,
+        *,
+        micro_batches: int = 1,
+        scheduler: Any = None,
+        scaler: Any = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
         """Do nothing."""
 
     def batches(
@@ -103,8 +126,14 @@ class Solo:
         """Yield whole batches until the epochs are used up or ``until`` says so."""
         import torch
 
+        from worker_agent.strategies.randomness import seed_iteration
+
+        if self.is_deterministic:
+            torch.use_deterministic_algorithms(True)
         order = SampleOrder(dataset_size, seed)
         while self.samples < epochs * dataset_size and not until():
+            if self.is_deterministic:
+                seed_iteration(seed, self.samples)
             yield torch.from_numpy(order.indices(Share(self.samples, global_batch)))
             self.samples += global_batch
             self.iteration += 1

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+
+SERVER = ("-m", "worker_agent.parameter_server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +23,14 @@ class AgentSettings:
         host: Address at which the other workers reach this one.
         boot_delay: Seconds the machine pretends to boot.
         prepaid: Seconds the machine may run before its first lease.
-        last_report: Where to leave a last report that the controller did not hear.
+        spool: Directory in which measurements are written ahead; None keeps them in memory only.
+        checkpoints: Directory of the job's checkpoints; None for none.
+        checkpoint_every: Seconds between two.
+        checkpoint_keep: How many are kept.
+        job_secret: Secret that workers and parameter servers of one job share.
+        heartbeat: Where the session says how training advances; None when nobody watches.
+        drain: Seconds training has to end in order once its machine was told to end.
+        stall: Seconds without an iteration after which training counts as stuck, at the least.
     """
 
     controller: str
@@ -30,15 +40,14 @@ class AgentSettings:
     host: str = "127.0.0.1"
     boot_delay: float = 0.0
     prepaid: float
-    last_report: str | None = None
-
-    def leave_last_report(self, content: bytes) -> None:
-        """Leave a report for the supervisor to deliver after this process has ended."""
-        if self.last_report is None:
-            return
-        fresh = Path(f"{self.last_report}.new")
-        fresh.write_bytes(content)
-        fresh.replace(self.last_report)
+    spool: str | None = None
+    checkpoints: str | None = None
+    checkpoint_every: float = 60.0
+    checkpoint_keep: int = 3
+    job_secret: str = field(default="", repr=False)
+    heartbeat: str | None = None
+    drain: float = 30.0
+    stall: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,56 @@ class Command:
 
     words: tuple[str, ...]
     directory: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookSettings:
+    """What ``agent run`` tells the processes it starts.
+
+    Attributes:
+        rows: File that takes what is measured, a line per iteration; None measures nothing.
+        wish: File that asks for a stop at the next boundary once it exists; None never stops.
+        ended: File that tells the launcher how training ended, where an exit code does not.
+        checkpoints: Directory of the checkpoints for a restart.
+        checkpoint_every: Seconds between two while training runs.
+        job: Id of the job, for the checkpoints.
+        generation: Generation these processes train in; the newer checkpoint has the later one.
+        restarts: Generations before this one, the same on every machine; 0 in the first.
+        rank: Rank of this process among those that run the script, by torchrun's contract.
+        is_watched: Whether torchrun started this process, which takes any code but 0 for a failure.
+    """
+
+    rows: str | None = None
+    wish: str | None = None
+    ended: str | None = None
+    checkpoints: str | None = None
+    checkpoint_every: float = 60.0
+    job: str = "none"
+    generation: int = 0
+    restarts: int = 0
+    rank: int = 0
+    is_watched: bool = False
+
+
+def inherited() -> dict[str, str]:
+    """Return the environment of this process, for a command it starts."""
+    return dict(os.environ)
+
+
+def read_hook_settings() -> HookSettings:
+    """Return what ``agent run`` told this process."""
+    return HookSettings(
+        rows=os.environ.get("SCAVENGER_ROWS"),
+        wish=os.environ.get("SCAVENGER_WISH"),
+        ended=os.environ.get("SCAVENGER_ENDED"),
+        checkpoints=os.environ.get("SCAVENGER_CHECKPOINTS"),
+        checkpoint_every=float(os.environ.get("SCAVENGER_CHECKPOINT_EVERY", "60")),
+        job=os.environ.get("TORCHELASTIC_RUN_ID", "none"),
+        generation=int(os.environ.get("SCAVENGER_GENERATION", "0")),
+        restarts=int(os.environ.get("SCAVENGER_RESTARTS", "0")),
+        rank=int(os.environ.get("RANK", "0")),
+        is_watched="TORCHELASTIC_USE_AGENT_STORE" in os.environ,
+    )
 
 
 def read_settings() -> AgentSettings | None:
@@ -71,29 +130,38 @@ def read_settings() -> AgentSettings | None:
         host=os.environ.get("SCAVENGER_HOST", "127.0.0.1"),
         boot_delay=float(os.environ.get("SCAVENGER_BOOT_DELAY", "0")),
         prepaid=float(_required("SCAVENGER_PREPAID")),
-        last_report=os.environ.get("SCAVENGER_LAST_REPORT"),
+        spool=os.environ.get("SCAVENGER_SPOOL"),
+        checkpoints=os.environ.get("SCAVENGER_CHECKPOINTS"),
+        checkpoint_every=float(os.environ.get("SCAVENGER_CHECKPOINT_EVERY", "60")),
+        checkpoint_keep=int(os.environ.get("SCAVENGER_CHECKPOINT_KEEP", "3")),
+        job_secret=os.environ.get("SCAVENGER_JOB_SECRET", ""),
+        heartbeat=os.environ.get("SCAVENGER_HEARTBEAT"),
+        drain=float(os.environ.get("SCAVENGER_DRAIN", "30")),
+        stall=float(os.environ.get("SCAVENGER_STALL", "300")),
     )
 
 
 def read_command() -> Command:
-    """Return the command this machine was started for.
+    """Return the command this machine was started for: the user's, or a parameter server.
 
     Raises:
         ValueError: It is missing, or not a JSON list.
     """
+    if os.environ.get("SCAVENGER_ROLE") == "server":
+        return Command((sys.executable, *SERVER), None)
     words = json.loads(_required("SCAVENGER_COMMAND"))
     if not isinstance(words, list) or not words:
         raise ValueError(f"SCAVENGER_COMMAND must be a JSON list of words, got {words!r}")
     return Command(tuple(map(str, words)), os.environ.get("SCAVENGER_DIRECTORY"))
 
 
-def training_environment(last_report: Path) -> dict[str, str]:
+def training_environment(spool: Path, heartbeat: str) -> dict[str, str]:
     """Return what the training command gets: all of ours, and one thread unless it asks for more.
 
     Several workers share one computer, each with as many threads as there are cores, would spend
     their time waiting for one another.
     """
-    ours = {"SCAVENGER_LAST_REPORT": str(last_report)}
+    ours = {"SCAVENGER_SPOOL": str(spool), "SCAVENGER_HEARTBEAT": heartbeat}
     return {"OMP_NUM_THREADS": "1"} | dict(os.environ) | ours
 
 

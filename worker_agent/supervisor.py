@@ -1,7 +1,8 @@
 """The first process of a machine: it runs the training command and ends the machine in time.
 
 A machine never outlives the time paid for it, whatever happens to the controller or the network.
-Whichever way this process ends on its own, the machine ends with it.
+Whichever way this process ends on its own, the machine ends with it. A command that dies by no
+error of its own is started again; SIGTERM lets it end in order, and the machine after it.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ import atexit
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import IO, NoReturn
 
-from scavenger.protocol import Exit
+from worker_agent.attempt import Surroundings, attempt
 from worker_agent.client import ControllerClient
+from worker_agent.delivery import deliver
+from worker_agent.ending import Ending
 from worker_agent.errors import AgentError, ControllerRefused, ControllerUnreachable
+from worker_agent.heartbeat import Page
+from worker_agent.notice import Notice
+from worker_agent.output import Log
+from worker_agent.prepaid import Prepaid
+from worker_agent.processes import kill_all
+from worker_agent.restarts import Restarts
 from worker_agent.settings import (
     AgentSettings,
     Command,
@@ -30,41 +36,28 @@ from worker_agent.settings import (
     training_environment,
 )
 
-RENEW_EVERY = 5.0
-LOOK_EVERY = 0.5  # a lease that was shortened is noticed this late
-FAREWELL = 5.0  # between asking the command to end and ending the machine
-TAIL_LINES = 50
-TAIL_BYTES = 16 * 1024
-NOT_STARTED = 127  # what a shell answers for a command it cannot run
+REMAINS = 1.0  # for what a command left behind to be gone
+LAST_WORDS = 5.0  # to reach the controller once the machine was told to end
 
 log = logging.getLogger(__name__)
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Supervise the machine whose file is named by the only argument."""
+def main(arguments: Sequence[str], restarts: Restarts) -> None:
+    """Supervise the machine whose file is named by the only argument, and end it."""
     (machine,) = arguments
+    logging.basicConfig(format="supervisor: %(message)s")
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)  # the machine is this group: nobody else's processes may be in it
+    # Last of all, after the traceback of whatever went wrong has been written.
+    atexit.register(power_off)
+    notice = Notice()
+    signal.signal(signal.SIGTERM, notice.hear)
     _write_pid(Path(machine).with_suffix(".pid"))
     settings = read_settings()
     if settings is None:
         raise ValueError("SCAVENGER_JOB is not set")
-    supervise(settings, read_command(), Path(machine).with_suffix(".report"))
-
-
-def supervise(settings: AgentSettings, command: Command, last_report: Path) -> None:
-    """Boot, run the command, and report how it ended unless the prepaid time ended first."""
-    controller = ControllerClient(settings)
-    prepaid = Prepaid(controller, settings)
-    time.sleep(min(settings.boot_delay, prepaid.left()))
-    if not prepaid.left():
-        return
-    threading.Thread(target=prepaid.keep_renewing, daemon=True).start()
-    ending = _run(command, training_environment(last_report), settings.worker, prepaid)
-    if ending is None:
-        return
-    if last_report.exists():
-        content = last_report.read_bytes()
-        _insist(lambda: controller.report_as_written(content), prepaid)
-    _insist(lambda: controller.exit(ending), prepaid)
+    spool = Path(machine).with_suffix(".spool")
+    Supervisor(settings, notice, restarts).supervise(read_command(), spool)
 
 
 def power_off() -> None:
@@ -73,61 +66,87 @@ def power_off() -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-class Prepaid:
-    """How long this machine may go on.
+class Supervisor:
+    """Runs a command and speaks for its machine.
 
-    Lease requests run in a thread of their own: a controller that is slow to answer must delay
-    neither the training command's output nor the end of the prepaid time.
+    Args:
+        settings: Who this machine is.
+        notice: Whether it was told to end.
+        restarts: How often the command may be started again.
     """
 
-    def __init__(self, controller: ControllerClient, settings: AgentSettings) -> None:
-        self._controller = controller
-        self._worker = settings.worker
-        self._period = min(RENEW_EVERY, settings.prepaid / 3)
-        self._end = time.monotonic() + settings.prepaid
+    def __init__(self, settings: AgentSettings, notice: Notice, restarts: Restarts) -> None:
+        self._settings, self._notice, self._restarts = settings, notice, restarts
+        self._controller = ControllerClient(settings)
+        self._prepaid = Prepaid(self._controller, settings)
 
-    def left(self) -> float:
-        """Return the prepaid seconds left, 0 or more."""
-        return max(0.0, self._end - time.monotonic())
+    def supervise(self, command: Command, spool: Path) -> None:
+        """Boot, run the command, and report how it ended unless the prepaid time ended first."""
+        self._notice.sleep(min(self._settings.boot_delay, self._prepaid.left()))
+        if not self._may_go_on():
+            return
+        threading.Thread(target=self._prepaid.keep_renewing, daemon=True).start()
+        ending = self._last_ending(command, spool)
+        if ending is None or not self._prepaid.left():
+            return
+        self._insist(lambda: deliver(spool, self._controller))
+        self._insist(lambda: self._controller.exit(ending.told_by(self._settings.worker)))
 
-    def keep_renewing(self) -> NoReturn:
-        """Ask for more time again and again; without an answer the end stays where it is."""
+    def _last_ending(self, command: Command, spool: Path) -> Ending | None:
+        """Run the command as often as it may be; None when the prepaid time is over."""
+        settings, page = self._settings, Page()
+        around = Surroundings(
+            page,
+            Log(sys.stdout.fileno()),
+            self._prepaid,
+            self._notice,
+            drain=settings.drain,
+            stall=settings.stall,
+        )
+        environment = training_environment(spool, page.path)
         while True:
-            self._renew()
-            time.sleep(self._period)
+            ending = attempt(command, environment, around)
+            if ending is None or not self._starts_again(ending):
+                return ending
 
-    def _renew(self) -> None:
-        # Counted from before the request, so a slow network shortens the lease, never extends it.
-        asked = time.monotonic()
+    def _starts_again(self, ending: Ending) -> bool:
+        """Decide on another attempt, tell the controller, and wait until it is time."""
+        message = ending.told_by(self._settings.worker, restarts=True)
+        if message.code or message.cause:
+            log.warning("the command ended: %s", message.in_words)
+        if self._notice.is_heard or not ending.deserves_another_try:
+            return False
+        began = time.monotonic()
+        pause = self._restarts.pause(began)
+        if pause is None:
+            log.warning("it was started again often enough")
+            return False
+        kill_all(REMAINS)  # they would hold memory, ports and devices
         try:
-            self._end = asked + self._controller.lease(self._worker).remaining
+            self._controller.exit(message)
         except AgentError as error:
-            log.warning("no new lease, %.0f s left: %s", self.left(), error)
+            log.warning("the controller did not hear that the command starts again: %s", error)
+        self._notice.sleep(began + pause - time.monotonic())
+        return self._may_go_on()
 
+    def _may_go_on(self) -> bool:
+        return not self._notice.is_heard and self._prepaid.left() > 0
 
-class Output:
-    """Copies what the command says to the log and keeps its end, however much it is."""
-
-    def __init__(self, source: IO[bytes]) -> None:
-        self._source = source
-        self._end = b""
-        self._thread = threading.Thread(target=self._copy, daemon=True)
-        self._thread.start()
-
-    def tail(self) -> str:
-        """Return the last lines; call it when the command has ended."""
-        # A background process of the command may keep the pipe open; do not wait for that.
-        self._thread.join(timeout=1.0)
-        # Postgres stores no NUL in text.
-        text = self._end.decode(errors="replace").replace("\0", "")
-        return "\n".join(text.splitlines()[-TAIL_LINES:])
-
-    def _copy(self) -> None:
-        while chunk := self._source.read(65536):
-            # A full disk must not stop the command: it would wait for ever with a full pipe.
-            with suppress(OSError):
-                os.write(sys.stdout.fileno(), chunk)
-            self._end = (self._end + chunk)[-TAIL_BYTES:]
+    def _insist(self, tell: Callable[[], object]) -> None:
+        """Tell the controller something; while it is away, again, as long as the machine may."""
+        deadline = time.monotonic() + LAST_WORDS
+        while True:
+            try:
+                tell()
+            except ControllerRefused as error:
+                return log.warning("the end of the command is not wanted: %s", error)
+            except ControllerUnreachable as error:
+                is_late = self._notice.is_heard and time.monotonic() > deadline
+                if is_late or not self._prepaid.left():
+                    return log.warning("nobody heard that the command ended: %s", error)
+            else:
+                return None
+            time.sleep(0.5)
 
 
 def _write_pid(path: Path) -> None:
@@ -137,64 +156,5 @@ def _write_pid(path: Path) -> None:
     fresh.replace(path)
 
 
-def _run(
-    command: Command, environment: dict[str, str], worker: str, prepaid: Prepaid
-) -> Exit | None:
-    """Run the command; return None if the prepaid time ended before it did."""
-    try:
-        child = _start(command, environment)
-    except OSError as error:
-        return Exit(worker, NOT_STARTED, f"cannot start {command.words[0]}: {error}")
-    if child.stdout is None:
-        raise AssertionError("the command was started with a pipe")
-    output = Output(child.stdout)
-    code = _wait(child, prepaid)
-    return None if code is None else Exit(worker, code, output.tail())
-
-
-def _start(command: Command, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command.words,
-        bufsize=0,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        cwd=command.directory,
-        env=environment,
-        # The only inheritable descriptor is the machine's lock, which lives as long as the command.
-        close_fds=False,
-    )
-
-
-def _wait(child: subprocess.Popen[bytes], prepaid: Prepaid) -> int | None:
-    while left := prepaid.left():
-        with suppress(subprocess.TimeoutExpired):
-            return child.wait(min(left, LOOK_EVERY))
-    log.warning("the prepaid time is over")
-    child.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        child.wait(FAREWELL)
-    return None
-
-
-def _insist(tell: Callable[[], object], prepaid: Prepaid) -> None:
-    """Tell the controller something; while it is away, again, as long as the machine may run."""
-    while True:
-        try:
-            tell()
-        except ControllerRefused as error:
-            return log.warning("the end of the command is not wanted: %s", error)
-        except ControllerUnreachable as error:
-            if not prepaid.left():
-                return log.warning("nobody heard that the command ended: %s", error)
-        else:
-            return None
-        time.sleep(0.5)
-
-
 if __name__ == "__main__":
-    logging.basicConfig(format="supervisor: %(message)s")
-    # Last of all, after the traceback of whatever went wrong has been written.
-    atexit.register(power_off)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("supervisor: told to end"))
-    main(sys.argv[1:])
+    main(sys.argv[1:], Restarts())

@@ -7,32 +7,34 @@ controller that cannot be reached costs rows in the end, never time.
 from __future__ import annotations
 
 import logging
-import math
+import random
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
-from scavenger.protocol import (
-    Directive,
-    Finished,
-    Hello,
-    Progress,
-    Regrouped,
-    Reply,
-    StepColumns,
-    StepReport,
-)
+from scavenger.protocol import Directive, Finished, Hello, Progress, Regrouped, Reply, StepReport
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
+from worker_agent.outbox import Outbox
+from worker_agent.row import Row, following
+from worker_agent.settings import AgentSettings
+from worker_agent.spool import BATCH_ROWS, Spool
+from worker_agent.spool_header import Header
 
 log = logging.getLogger(__name__)
 
-QUEUE_ROWS = 100_000
-BATCH_ROWS = 1_000
+__all__ = ["AWAITING", "CALM", "PROBING", "Controller", "Reporter", "spool_opener"]
+
 CALM = 1.0
 PROBING = 0.25
 AWAITING = 0.1
+LONGEST_PAUSE = 15.0  # between two attempts to reach a controller that is away
+LONGEST_WAIT = 3.0  # the same while a worker waits for a Directive
+LAST_PAUSE = 0.5  # the same once training has ended
+UNUSABLE = (400, 413, 415, 422)  # statuses for words that will never be understood
+UNGREETED = 409  # status of a controller that has not heard the Hello, or forgot it
 
 
 class Controller(Protocol):
@@ -45,23 +47,6 @@ class Controller(Protocol):
         """Report and learn the newest Directive."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One measured iteration and the generation it belongs to."""
-
-    generation: int
-    iteration: int
-    shards: int
-    local_norm_sq: float | None
-    mean_norm_sq: float | None
-    compute_time: float
-    sync_time: float
-    step_time: float
-    loss: float | None
-    mean_compute_time: float
-    fastest_compute_time: float
-
-
 class Reporter:
     """Sends rows and notes in order, each at least once, and keeps the newest Directive.
 
@@ -70,34 +55,48 @@ class Reporter:
         worker: This worker's id.
         on_directive: Called on the reporter's thread with every Directive that is newer than all
             before; it may raise nothing.
+        open_spool: Opens the spool of this worker, given its Hello; None keeps rows in memory
+            only. It runs on a background thread and may raise SpoolUnusable and OSError.
+        chance: Spreads the attempts to reach a controller that is away, so that not all workers
+            come back at once.
+
+    Attributes:
+        newest: The newest Directive the controller sent.
     """
 
     def __init__(
-        self, controller: Controller, worker: str, on_directive: Callable[[Directive], None]
+        self,
+        controller: Controller,
+        worker: str,
+        on_directive: Callable[[Directive], None],
+        *,
+        open_spool: Callable[[Hello], Spool] | None = None,
+        chance: random.Random | None = None,
     ) -> None:
         self.controller, self.worker, self.on_directive = controller, worker, on_directive
-        self.rows: deque[Row] = deque()
-        self.sequence = 0
-        self.progress = Progress(0, 0, 0, 0.0, {})
-        self.note = StepReport(worker, self.progress)
         self.newest: Directive | None = None
-        self.interval = AWAITING
-        self.is_closing = False
-        self.state = threading.Condition()
-        self.thread = threading.Thread(target=self._run, name="scavenger-reporter", daemon=True)
+        self.outbox = Outbox(worker, None if open_spool is None else self._open_spool)
+        self._make_spool = open_spool
+        self._chance = chance or random.Random()  # noqa: S311
+        self._hello = Hello(worker, "")
+        self._greeting: Hello | None = None
+        self._progress = Progress(0, 0, 0, 0.0, {})
+        self._note = StepReport(worker, self._progress)
+        self._interval = AWAITING
+        self._failures = self._begun = self._ended = 0
+        self._has_news = self._is_closing = self._is_given_up = False
+        self._state = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="scavenger-reporter", daemon=True)
 
     def start(self, hello: Hello) -> None:
-        """Start the thread; it says hello before anything else."""
-        self.greeting: Hello | None = hello
-        self.thread.start()
+        """Start the threads; hello is said before anything else."""
+        self._hello = self._greeting = hello
+        self.outbox.start()
+        self._thread.start()
 
     def record(self, row: Row) -> None:
-        """Queue one iteration; a full queue drops the oldest, a gap that the controller counts."""
-        with self.state:
-            if len(self.rows) >= QUEUE_ROWS:
-                self.rows.popleft()
-                self.sequence += 1
-            self.rows.append(row)
+        """Queue one iteration; when too many wait, the oldest are given up and counted."""
+        self.outbox.put(row)
 
     def tell(
         self,
@@ -106,135 +105,214 @@ class Reporter:
         regrouped: Regrouped | None = None,
         broken: int | None = None,
     ) -> None:
-        """Update what the next report says besides its rows; news is sent at once."""
-        with self.state:
-            self.progress = progress
-            if self.note.broken is not None and progress.generation > self.note.broken:
-                self.note = replace(self.note, broken=None)
+        """Update what the next report says besides its rows; news is sent at once.
+
+        Who does not say that its generation is broken has mended it.
+        """
+        with self._state:
+            self._progress = self.outbox.progress = progress
+            self._note = replace(self._note, broken=broken)
             if regrouped is not None:
-                self.note = replace(self.note, regrouped=regrouped)
-            if broken is not None:
-                self.note = replace(self.note, broken=broken)
+                self._note = replace(self._note, regrouped=regrouped)
             if regrouped is not None or broken is not None:
-                self.state.notify()
+                self._wake()
 
     def refuse(self, generation: int) -> None:
         """Say that a generation could not be prepared; training goes on as it was."""
-        with self.state:
-            self.note = replace(self.note, refused=generation)
-            self.state.notify()
+        with self._state:
+            self._note = replace(self._note, refused=generation)
+            self._wake()
 
     def pace(self, interval: float) -> None:
         """Report that often, in seconds, from now on: the answer brings the next Directive."""
-        with self.state:
-            self.interval = interval
-            self.state.notify()
+        with self._state:
+            if interval < self._interval:
+                self._failures = 0
+            self._interval = interval
+            self._wake()
 
     def flush(self) -> None:
         """Send what there is now, without waiting for it."""
-        with self.state:
-            self.state.notify()
+        with self._state:
+            self._wake()
 
-    def close(self, progress: Progress, finished: Finished, timeout: float) -> StepReport | None:
-        """Send the last report, for at most this many seconds; returns it if nobody heard it."""
-        with self.state:
-            self.progress = progress
-            self.note = replace(self.note, finished=finished, broken=None)
-            self.is_closing = True
-            self.state.notify()
-        if self.thread.ident is not None:
-            self.thread.join(timeout)
-        is_told = self.thread.ident is not None and not self.thread.is_alive()
-        return None if is_told else replace(self.note, progress=progress, sequence=self.sequence)
+    def hear(self, timeout: float) -> None:
+        """Wait until an exchange with the controller that begins now has ended, at most so long."""
+        with self._state:
+            mine = self._begun + 1
+            self._wake()
+            self._state.wait_for(lambda: self._ended >= mine, timeout)
+
+    def close(self, progress: Progress, finished: Finished, timeout: float) -> bool:
+        """Send the last report, for at most this many seconds.
+
+        Returns:
+            Whether the controller heard everything; what it did not stays in the spool.
+        """
+        deadline = time.monotonic() + timeout
+        with self._state:
+            self._progress = self.outbox.progress = progress
+            self._note = replace(self._note, finished=finished, broken=None)
+            self._is_closing = True
+            self._wake()
+        if self._thread.ident is None:
+            return False
+        self.outbox.leave(replace(self._note, progress=progress, regrouped=None, refused=None))
+        self._thread.join(timeout)
+        with self._state:
+            is_told = not self._thread.is_alive() and not self._is_given_up
+            self._is_given_up = not is_told
+        self.outbox.close(is_delivered=is_told, timeout=max(0.0, deadline - time.monotonic()))
+        return is_told
+
+    def leave(self, timeout: float) -> None:
+        """End without a last word; what waits stays in the spool for somebody else to deliver."""
+        with self._state:
+            self._is_given_up = True
+            self._wake()
+        if self._thread.ident is not None:
+            self.outbox.close(is_delivered=False, timeout=timeout)
+
+    # The reporter's thread.
+
+    def _open_spool(self) -> Spool:
+        assert self._make_spool is not None
+        return self._make_spool(self._hello)
 
     def _run(self) -> None:
         try:
-            while not self._is_done(self._exchange()):
-                with self.state:
-                    self.state.wait(AWAITING if self.is_closing else self.interval)
+            while not self._is_given_up and not self._count_exchange():
+                self._wait()
         except Exception:  # the agent adds nothing to the damage: training goes on
+            self._is_given_up = True
             log.exception("reporting stopped; training goes on without the controller")
 
-    def _is_done(self, delivered: StepReport | None) -> bool:
-        return delivered is not None and delivered.finished is not None and not self.rows
+    def _wait(self) -> None:
+        """Wait for the next exchange; news shortens it, but while nobody answers only the end."""
+        with self._state:
+            self._state.wait_for(self._is_awake, self._pause())
+            self._has_news = False
 
-    def _exchange(self) -> StepReport | None:
-        """Send one report; returns it once the controller has it."""
-        report, sent = self._compose()
+    def _is_awake(self) -> bool:
+        is_answered = not self._failures or self._is_closing
+        return self._is_given_up or (self._has_news and is_answered)
+
+    def _pause(self) -> float:
+        """Return the seconds until the next exchange: more and more while nobody answers."""
+        interval = min(self._interval, AWAITING) if self._is_closing else self._interval
+        if not self._failures:
+            return interval
+        longest = LONGEST_PAUSE if interval >= CALM else LONGEST_WAIT
+        grown = interval * 2.0 ** min(self._failures, 10)
+        last = LAST_PAUSE if self._is_closing else longest
+        return min(grown, last) * self._chance.uniform(0.5, 1.0)
+
+    def _count_exchange(self) -> bool:
+        """Exchange, and let who waits for the controller's answer know."""
+        with self._state:
+            self._begun += 1
+        is_over = self._exchange()
+        with self._state:
+            self._ended = self._begun
+            self._state.notify_all()
+        return is_over
+
+    def _exchange(self) -> bool:
+        """Say what there is to say; True once the controller has heard the last of it."""
         try:
-            reply = self._send(report)
+            if self._greeting is not None:
+                self._greet(self._greeting)
+            is_over = self._send_all()
         except ControllerUnreachable as error:
             log.debug("controller unreachable: %s", error)
-            return None
+            self._failures += 1
+            return False
         except ControllerRefused as error:
-            log.warning("the controller refused a report, its rows are skipped: %s", error)
-            self._acknowledge(report, report.sequence + sent)
-            return report
-        self._acknowledge(report, reply.next_sequence)
-        self._receive(reply.directive)
-        return report
+            self._stand_back(error)
+            return False
+        self._failures = 0
+        return is_over
 
-    def _send(self, report: StepReport) -> Reply:
-        if self.greeting is None:
-            return self.controller.report(report)
-        reply = self.controller.hello(self.greeting)
-        self.greeting = None
-        return replace(reply, next_sequence=self.sequence)
+    def _stand_back(self, error: ControllerRefused) -> None:
+        """The controller does not accept this worker: the rows wait for one that does."""
+        if not self._failures:
+            log.warning("the controller refuses this worker, its rows wait: %s", error)
+        self._failures += 1
+        if error.status == UNGREETED:
+            self._greeting = self._hello
+        elif self._is_closing:
+            self._is_given_up = True
+
+    def _greet(self, hello: Hello) -> None:
+        reply = self.controller.hello(hello)
+        self._greeting = None
+        self.outbox.expect(reply.next_sequence)
+        self._receive(reply.directive)
+
+    def _send_all(self) -> bool:
+        """Send what waits, batch after batch; True if that was all there will ever be."""
+        while True:
+            report, behind = self._compose()
+            self._send(report)
+            is_hurried = behind >= BATCH_ROWS or (self._is_closing and behind > 0)
+            if not is_hurried or not len(report.steps) or self._is_given_up:
+                return report.finished is not None and not behind
+
+    def _send(self, report: StepReport) -> None:
+        try:
+            reply = self.controller.report(report)
+        except ControllerRefused as error:
+            if error.status not in UNUSABLE:
+                raise
+            log.warning("the controller refused a report, its rows are skipped: %s", error)
+            self._hear(report, following(report))
+        else:
+            self._hear(report, reply.next_sequence)
+            self._receive(reply.directive)
 
     def _compose(self) -> tuple[StepReport, int]:
-        """Build a report of queued rows; all rows of one report share a generation."""
-        with self.state:
-            if self.greeting is not None:
-                return StepReport(self.worker, self.progress), 0
-            rows: list[Row] = []
-            for row in self.rows:
-                if len(rows) == BATCH_ROWS or row.generation != self.rows[0].generation:
-                    break
-                rows.append(row)
-            progress = self.progress
-            if rows:
-                progress = replace(progress, generation=rows[0].generation)
-            report = replace(
-                self.note, progress=progress, sequence=self.sequence, steps=to_columns(rows)
-            )
-            return report, len(rows)
+        """Build a report of rows that wait; returns it and how many rows are behind it."""
+        rows, behind = self.outbox.next_report()
+        with self._state:
+            report = replace(self._note, progress=self._progress, dropped=self.outbox.dropped)
+        if rows is None:
+            return replace(report, sequence=self.outbox.acknowledged), behind
+        progress = replace(report.progress, generation=rows.progress.generation)
+        return replace(report, progress=progress, sequence=rows.sequence, steps=rows.steps), behind
 
-    def _acknowledge(self, report: StepReport, next_sequence: int) -> None:
+    def _hear(self, report: StepReport, next_sequence: int) -> None:
         """Forget what the controller has stored, and news it has heard."""
-        with self.state:
-            stored = min(max(next_sequence - self.sequence, 0), len(self.rows))
-            for _ in range(stored):
-                self.rows.popleft()
-            self.sequence = max(self.sequence, next_sequence)
-            if self.note.regrouped is report.regrouped:
-                self.note = replace(self.note, regrouped=None)
+        self.outbox.acknowledge(next_sequence)
+        with self._state:
+            if self._note.regrouped is report.regrouped:
+                self._note = replace(self._note, regrouped=None)
 
     def _receive(self, directive: Directive | None) -> None:
         if directive is None:
             return
         if self.newest is None or directive.generation > self.newest.generation:
-            with self.state:
-                self.note = replace(self.note, refused=None)
+            with self._state:
+                self._note = replace(self._note, refused=None)
             self.newest = directive
             self.on_directive(directive)
 
+    # With the state held.
 
-def to_columns(rows: Sequence[Row]) -> StepColumns:
-    """Turn rows into columns, with None where a value is not finite."""
-    return StepColumns(
-        iteration=tuple(row.iteration for row in rows),
-        shards=tuple(row.shards for row in rows),
-        local_norm_sq=tuple(finite(row.local_norm_sq) for row in rows),
-        mean_norm_sq=tuple(finite(row.mean_norm_sq) for row in rows),
-        compute_time=tuple(row.compute_time for row in rows),
-        sync_time=tuple(row.sync_time for row in rows),
-        step_time=tuple(row.step_time for row in rows),
-        loss=tuple(finite(row.loss) for row in rows),
-        mean_compute_time=tuple(row.mean_compute_time for row in rows),
-        fastest_compute_time=tuple(row.fastest_compute_time for row in rows),
-    )
+    def _wake(self) -> None:
+        self._has_news = True
+        self._state.notify_all()
 
 
-def finite(value: float | None) -> float | None:
-    """Return the value, or None when it is NaN or infinite."""
-    return None if value is None or not math.isfinite(value) else value
+def spool_opener(settings: AgentSettings) -> Callable[[Hello], Spool] | None:
+    """Return what opens the spool of this worker, None where it has none."""
+    if settings.spool is None:
+        return None
+    directory = Path(settings.spool)
+
+    def open_spool(hello: Hello) -> Spool:
+        header = Header(
+            settings.job, settings.worker, settings.controller, hello.address, hello.role
+        )
+        return Spool(directory, header)
+
+    return open_spool

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from scavenger.cli.agent import AGENT_CONTEXT, agent
 from scavenger.cli.curve import curve
 from scavenger.cli.demo import demo
 from scavenger.cli.error_report import report_error, show_report
@@ -77,6 +78,9 @@ app.command(epilog="Example: scavenger models")(models)
 app.command(epilog="Example: scavenger simulate --strategy partial --seeds 5")(simulate)
 app.command(epilog="Example: scavenger fit steps.csv epochs.csv --dataset-size 50000")(fit)
 app.command(epilog="Example: scavenger evaluate steps.csv --points 4,6")(evaluate)
+app.command(
+    context_settings=AGENT_CONTEXT, epilog="Example: scavenger agent run -- python train.py"
+)(agent)
 
 
 def main() -> None:

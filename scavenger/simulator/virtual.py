@@ -15,6 +15,7 @@ import numpy as np
 
 from scavenger.cluster import ClusterConfig
 from scavenger.lr_scaling import LearningRateRule, learning_rate_factor
+from scavenger.noise import ShardNorms, SmoothedNoise
 from scavenger.profiling import joined
 from scavenger.protocol import StepColumns
 from scavenger.simulator.task import Task
@@ -68,7 +69,8 @@ class VirtualJob:
     Args:
         task: What to train; its learning rate belongs to its reference batch.
         clock: What iterations take.
-        rule: How the learning rate follows the global batch.
+        rule: How the learning rate follows the global batch; ``adascale`` follows the noise of the
+            iterations before as well.
         seed: Seed of the initial weights, the order of samples and the jitter of time.
         split_every: With one worker, split one of this many iterations in two shards so that
             noise can be measured; 0 never splits.
@@ -91,6 +93,7 @@ class VirtualJob:
         self.samples = 0
         self.evaluated = 0
         self.metric: float | None = None
+        self.noise = SmoothedNoise()
 
     @property
     def dataset_size(self) -> int:
@@ -118,6 +121,7 @@ class VirtualJob:
         indices = self.order.take(config.global_batch)
         gradients = self.trainee.gradients(indices, self._shards(config))
         self.trainee.learn(gradients.mean, self._learning_rate(config))
+        self._follow_noise(gradients, config.global_batch)
         self.iterations += 1
         row = Row.of(self.iterations, config, gradients, self.clock.read(config, self.rng))
         self.samples += config.global_batch
@@ -131,8 +135,15 @@ class VirtualJob:
 
     def _learning_rate(self, config: ClusterConfig) -> float:
         task = self.task
-        factor = learning_rate_factor(self.rule, config.global_batch, task.reference_batch)
+        batch, noise_scale = config.global_batch, self.noise.noise_scale
+        factor = learning_rate_factor(self.rule, batch, task.reference_batch, noise_scale)
         return task.learning_rate * factor
+
+    def _follow_noise(self, gradients: Gradients, global_batch: int) -> None:
+        """Smooth what an iteration says about noise; one shard says nothing."""
+        shards, norms = len(gradients.losses), (gradients.local_norm_sq, gradients.mean_norm_sq)
+        if shards > 1 and all(map(math.isfinite, norms)):
+            self.noise = self.noise.with_row(ShardNorms(shards, *norms), global_batch)
 
     def _look(self) -> None:
         if self.samples - self.evaluated >= self.task.evaluate_every:

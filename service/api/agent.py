@@ -8,11 +8,11 @@ from fastapi import APIRouter, Response
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
-from scavenger.profiling import rows_from
 from scavenger.protocol import Directive, Exit, Hello, Lease, Reply, StepReport, StopAtMetric
 from service import ledger
+from service.api.intake import take_in
 from service.api.refusal import Refusal
-from service.api.world import Body, Here, Speaker
+from service.api.world import Body, Here, Speaker, World
 from service.db import directives, jobs, readings, vms, workers
 from service.db.events import say
 
@@ -20,21 +20,25 @@ router = APIRouter(prefix="/v1/agent", tags=["agent"])
 
 T = TypeVar("T")
 HELLO, REPORT, EXIT = TypeAdapter(Hello), TypeAdapter(StepReport), TypeAdapter(Exit)
+LONGEST_SENTENCE, LONGEST_TAIL = 500, 8000
 REPLY, LEASE = TypeAdapter(Reply), TypeAdapter(Lease)
 
 
 @router.post("/hello")
 def hello(world: Here, body: Body, speaker: Speaker) -> Response:
-    """A worker is up and can take part."""
+    """A worker is up and can take part, or a server can serve; it may say so again and again."""
     message = understand(HELLO, body)
     own(speaker, message.worker)
     now = world.now()
     with world.engine.begin() as connection:
         job = job_of(connection, speaker)
+        is_news = workers.address_of(connection, speaker) != message.address
         expected = workers.greet(connection, job, message, now)
-        say(connection, job, now, "hello", f"{speaker} is ready", {"worker": speaker})
+        if is_news:
+            say(connection, job, now, "hello", f"{speaker} is ready", {"worker": speaker})
         reply = compose(newest(connection, job), expected)
-    world.nudge()
+    if is_news:
+        world.nudge()
     return reply
 
 
@@ -43,28 +47,21 @@ def report(world: Here, body: Body, speaker: Speaker) -> Response:
     """Store what a worker measured, each row once."""
     message = understand(REPORT, body)
     own(speaker, message.worker)
-    now = world.now()
     with world.engine.begin() as connection:
-        job = job_of(connection, speaker)
-        expected = workers.expected(connection, speaker)
-        if expected is None:
-            raise Refusal("sequence_gap", f"{speaker} reports before its hello")
-        first = max(expected, message.sequence)
-        if first > expected:
-            lost = f"{first - expected} measured iterations of {speaker} never arrived"
-            say(connection, job, now, "rows_lost", lost)
-        fresh = rows_from(message.steps, first - message.sequence)
-        following = first + len(fresh)
-        if len(fresh):
-            workers.store_steps(connection, job, first, message, fresh)
-        workers.note(connection, message, following, now)
-        tell(connection, job, message, world)
-        directive = newest(connection, job)
-        note_reading(connection, job, directive, message)
-        reply = compose(directive, following)
+        reply = hear(connection, world, job_of(connection, speaker), message)
     if is_news(message):
         world.nudge()
     return reply
+
+
+def hear(connection: Connection, world: World, job: str, message: StepReport) -> Response:
+    """Store a report of a machine that exists, rows and news."""
+    following = take_in(connection, job, message, world.now())
+    workers.note(connection, message, world.now())
+    tell(connection, job, message, world)
+    directive = newest(connection, job)
+    note_reading(connection, job, directive, message)
+    return compose(directive, following)
 
 
 @router.post("/lease")
@@ -81,17 +78,31 @@ def lease(world: Here, speaker: Speaker) -> Response:
 
 @router.post("/exit")
 def exit_(world: Here, body: Body, speaker: Speaker) -> Response:
-    """The training command of a worker ended."""
+    """The training command of a worker ended, for good or to be started again."""
     message = understand(EXIT, body)
     own(speaker, message.worker)
     now = world.now()
     with world.engine.begin() as connection:
         job = job_of(connection, speaker)
-        tail = message.tail.replace("\x00", "")[-8000:]
-        vms.note_exit(connection, speaker, message.code, tail, now)
-        say(connection, job, now, "exit", f"{speaker} ended: {ending(message.code)}")
+        how = clean(message.in_words)[:LONGEST_SENTENCE]
+        if message.restarts:
+            workers.note_restart(connection, speaker, now)
+            say(connection, job, now, "restart", f"{speaker} starts its command again: {how}")
+        else:
+            vms.note_exit(connection, speaker, message.code, last_words(message), now)
+            say(connection, job, now, "exit", f"{speaker} ended: {how}")
     world.nudge()
     return json(b"{}")
+
+
+def last_words(message: Exit) -> str:
+    """Return the last lines of a command, and under them what its supervisor knows besides."""
+    return clean(f"{message.tail}\n{message.cause}".strip())[-LONGEST_TAIL:]
+
+
+def clean(text: str) -> str:
+    """Return text as Postgres can store it."""
+    return text.replace("\x00", "")
 
 
 def understand(adapter: TypeAdapter[T], body: bytes) -> T:
@@ -118,7 +129,7 @@ def job_of(connection: Connection, worker: str) -> str:
     return job
 
 
-def tell(connection: Connection, job: str, message: StepReport, world: Here) -> None:
+def tell(connection: Connection, job: str, message: StepReport, world: World) -> None:
     """Record the news of a report."""
     regrouped = message.regrouped
     if regrouped is None or not workers.note_regroup(connection, job, regrouped, world.now()):
@@ -164,12 +175,3 @@ def compose(directive: Directive | None, next_sequence: int) -> Response:
 def json(content: bytes) -> Response:
     """Wrap JSON that is ready."""
     return Response(content, media_type="application/json")
-
-
-def ending(code: int) -> str:
-    """Say in words how a command ended.
-
-    >>> ending(-9)
-    'killed by signal 9'
-    """
-    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"

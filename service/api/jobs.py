@@ -137,7 +137,7 @@ def show(world: World, connection: Connection, job: str) -> JobView:
     snapshot = read(connection, world.machine, job, world.now())
     generation = 0 if snapshot.directive is None else snapshot.directive.generation
     recent = workers.steps_of(connection, job, generation, RECENT_REPORTS)
-    return show_job(snapshot, recent, snapshot.knowledge.sketch())
+    return show_job(snapshot, recent, snapshot.knowledge.sketch(), world.storage)
 
 
 def write_cursor(last: JobView) -> str:

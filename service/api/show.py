@@ -18,8 +18,10 @@ from scavenger.objective import Cheapest, Choice, Fastest, Knee, Objective
 from scavenger.prior import StoredModel
 from scavenger.profiling import measure_time
 from scavenger.protocol import StepColumns
+from scavenger.strategy import DownpourSpec
 from scavenger.tradeoff import TradeoffCurve, TradeoffPoint
 from scavenger.view import (
+    AdviceView,
     ConfigView,
     CostView,
     CurveView,
@@ -34,14 +36,18 @@ from scavenger.view import (
     StoredModelView,
 )
 from service.db.directives import Resize
+from service.db.jobs import Job
 from service.db.observations import Probe
 from service.knowledge import Sketch, objective_of
 from service.reconciler.snapshot import Snapshot
+from service.storage import Storage
 
 MILLIONTH = Decimal("0.000001")
 
 
-def show_job(snapshot: Snapshot, recent: StepColumns, sketch: Sketch | None) -> JobView:
+def show_job(
+    snapshot: Snapshot, recent: StepColumns, sketch: Sketch | None, storage: Storage
+) -> JobView:
     """Show a job: where it stands, what it measures, what it costs."""
     job, directive = snapshot.job, snapshot.directive
     target = job.chosen or (directive.config if directive else None)
@@ -57,7 +63,10 @@ def show_job(snapshot: Snapshot, recent: StepColumns, sketch: Sketch | None) -> 
         applied=show_config(applied),
         generation=0 if directive is None else directive.generation,
         workers_alive=len(snapshot.alive),
+        servers_alive=len(snapshot.servers),
         search=job.search,
+        advice=show_advice(job),
+        checkpoints=str(storage.checkpoints(job.id, job.spec)),
         progress=show_progress(snapshot),
         indicators=None if applied is None else show_indicators(recent, applied),
         cost=show_cost(snapshot, sketch, target),
@@ -68,9 +77,16 @@ def show_job(snapshot: Snapshot, recent: StepColumns, sketch: Sketch | None) -> 
     )
 
 
+def show_advice(job: Job) -> AdviceView | None:
+    """Show what a job that is only advised would do better with."""
+    if job.advice is None:
+        return None
+    return AdviceView(config=show_config(job.advised), why=job.advice)
+
+
 def show_progress(snapshot: Snapshot) -> ProgressView:
     """Show how far the most advanced worker is."""
-    best = max(snapshot.workers, key=lambda worker: worker.iteration, default=None)
+    best = snapshot.foremost
     return ProgressView(
         iteration=0 if best is None else best.iteration,
         epochs=0.0 if best is None else best.epochs,
@@ -112,14 +128,21 @@ def foresee(
 ) -> Decimal | None:
     """Return what a job will have cost: spent, and for the epochs left on its configuration."""
     expected = snapshot.knowledge.expected_epochs()
-    if sketch is None or sketch.curve.basis != "total" or expected is None:
+    if expected is None or snapshot.job.phase.is_final:
         return None
-    done = max((worker.epochs for worker in snapshot.workers), default=0.0)
-    left = max(1 - done / expected, 0.0)
+    if isinstance(snapshot.job.spec.strategy, DownpourSpec):
+        return carry_on(snapshot, expected)
+    if sketch is None or sketch.curve.basis != "total":
+        return None
+    left = max(1 - snapshot.epochs / expected, 0.0)
     costs = [point.cost for point in sketch.curve.points if point.config == target]
-    if not costs or snapshot.job.phase.is_final:
-        return None
-    return snapshot.accrued + Decimal(costs[0] * left)
+    return snapshot.accrued + Decimal(costs[0] * left) if costs else None
+
+
+def carry_on(snapshot: Snapshot, expected: float) -> Decimal | None:
+    """Return what a job will have cost if it goes on as it did so far; None before it began."""
+    done = snapshot.epochs
+    return snapshot.accrued * Decimal(max(expected / done, 1.0)) if done > 0 else None
 
 
 def show_curve(snapshot: Snapshot, sketch: Sketch | None, resizes: Sequence[Resize]) -> CurveView:

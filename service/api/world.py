@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from sqlalchemy import Engine
 
 from service.keys import Machine
+from service.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +20,13 @@ class World:
 
     Attributes:
         machine: Name of the machines jobs run on, part of a model's signature.
+        storage: Where machines keep what outlives them.
         nudge: Hints to the reconciler that there is news; it would look soon anyway.
     """
 
     engine: Engine
     machine: str
+    storage: Storage
     nudge: Callable[[], None]
 
     def now(self) -> datetime:

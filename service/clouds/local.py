@@ -12,6 +12,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -100,7 +101,10 @@ class LocalProvider:
         if _is_alive(machine):
             raise ValueError(f"{provider_id} is not gone")
         for file in self._root.glob(f"{provider_id}.*"):
-            file.unlink(missing_ok=True)
+            if file.is_dir():
+                shutil.rmtree(file, ignore_errors=True)
+            else:
+                file.unlink(missing_ok=True)
 
     def _machine(self, launch_key: str) -> Path:
         return self._root / f"{launch_key}.vm"

@@ -24,6 +24,8 @@ class Job:
         search: What the search does or did, in one sentence.
         chosen: The configuration to train on; None until decided.
         choice: Why it was chosen.
+        advised: The configuration the job would do better with, while it is only advised.
+        advice: Why.
         epochs_to_target: Reference epochs the target took, once reached.
     """
 
@@ -37,6 +39,8 @@ class Job:
     search: str
     chosen: ClusterConfig | None
     choice: str | None
+    advised: ClusterConfig | None
+    advice: str | None
     worker_exit_code: int | None
     epochs_to_target: float | None
     finished_at: datetime | None
@@ -90,9 +94,10 @@ def request_cancel(connection: Connection, job: str, now: datetime) -> None:
 
 def change_outcome(connection: Connection, job: str, **values: object) -> None:
     """Write what became of a job."""
-    chosen = values.get("chosen")
-    if isinstance(chosen, ClusterConfig):
-        values["chosen"] = asdict(chosen)
+    for name in ("chosen", "advised"):
+        config = values.get(name)
+        if isinstance(config, ClusterConfig):
+            values[name] = asdict(config)
     connection.execute(update(outcomes).where(outcomes.c.job == job).values(**values))
 
 
@@ -114,6 +119,8 @@ def to_job(row: Row[Any]) -> Job:
         search=row.search,
         chosen=None if row.chosen is None else ClusterConfig(**row.chosen),
         choice=row.choice,
+        advised=None if row.advised is None else ClusterConfig(**row.advised),
+        advice=row.advice,
         worker_exit_code=row.worker_exit_code,
         epochs_to_target=row.epochs_to_target,
         finished_at=row.finished_at,

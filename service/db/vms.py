@@ -11,6 +11,7 @@ from uuid import UUID, uuid5
 from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from scavenger.protocol import Role
 from service.db.schema import exits, jobs, vms
 
 NAMESPACE = UUID("5ca7e26e-0000-4000-8000-000000000001")
@@ -43,6 +44,7 @@ class Vm:
     """One machine of a job.
 
     Attributes:
+        role: What it is there for.
         state: ``intended`` before the provider confirmed it, then ``launched``, finally ``gone``.
         quantum: Seconds that are billed at once; 0 bills exactly.
         exit_code: How its training command ended; None while it runs.
@@ -51,6 +53,7 @@ class Vm:
 
     id: str
     job: str
+    role: Role
     launch_key: str
     state: Literal["intended", "launched", "gone"]
     provider_id: str | None
@@ -90,13 +93,21 @@ def of_job(connection: Connection, job: str) -> tuple[Vm, ...]:
 
 
 def intend(
-    connection: Connection, job: str, number: int, terms: Terms, now: datetime, prepaid: timedelta
+    connection: Connection,
+    job: str,
+    number: int,
+    terms: Terms,
+    now: datetime,
+    prepaid: timedelta,
+    *,
+    role: Role = "worker",
 ) -> None:
     """Write down that a machine will be launched, before it is."""
     connection.execute(
         insert(vms).values(
-            id=f"{job}-w{number}",
+            id=f"{job}-{role[0]}{number}",
             job=job,
+            role=role,
             launch_key=str(uuid5(NAMESPACE, f"{job}/{number}")),
             state="intended",
             price_per_hour=terms.price_per_hour,
@@ -123,6 +134,11 @@ def job_of(connection: Connection, vm: str) -> str | None:
     """Return the job of a machine that may still exist, or None."""
     query = select(vms.c.job).where(vms.c.id == vm, vms.c.state != "gone")
     return connection.execute(query).scalar()
+
+
+def ever_of(connection: Connection, vm: str) -> str | None:
+    """Return the job of a machine, gone or not, or None if there never was such a machine."""
+    return connection.execute(select(vms.c.job).where(vms.c.id == vm)).scalar()
 
 
 def lock_job(connection: Connection, job: str) -> None:

@@ -7,13 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, case, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.protocol import Hello, Regrouped, StepColumns, StepReport
 from service.db.schema import regroups, steps, workers
 
 COLUMNS = TypeAdapter(StepColumns)
+STATELESS = {"generation": 0, "broken": None, "refused": None, "finished": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,25 @@ class Worker:
     next_sequence: int
     hello_at: datetime
     seen_at: datetime
+    dropped: int = 0
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process runs, as far as known: one that starts again has no address yet."""
+        return self.address != ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """How far the rows of a worker are known.
+
+    Attributes:
+        next_sequence: Number of the row expected next.
+        dropped: Gaps so far, in rows, of which the worker said that it gave them up.
+    """
+
+    next_sequence: int
+    dropped: int
 
 
 def of_job(connection: Connection, job: str) -> tuple[Worker, ...]:
@@ -48,30 +68,60 @@ def of_job(connection: Connection, job: str) -> tuple[Worker, ...]:
     return tuple(Worker(**row) for row in connection.execute(query).mappings())
 
 
+def address_of(connection: Connection, worker: str) -> str | None:
+    """Return the address a worker or server said last; None before its hello."""
+    query = select(workers.c.address).where(workers.c.worker == worker)
+    return connection.execute(query).scalar()
+
+
 def greet(connection: Connection, job: str, hello: Hello, now: datetime) -> int:
-    """Note a worker that is up; returns the sequence expected from it next."""
+    """Note a worker that is up; returns the sequence expected from it next.
+
+    One that comes with another address is a new process, which has nothing of the state before.
+    """
     nothing = {"generation": 0, "iteration": 0, "samples": 0, "epochs": 0.0, "metrics": {}}
     row: dict[str, Any] = {
         "worker": hello.worker,
         "job": job,
         "address": hello.address,
         "next_sequence": 0,
+        "dropped": 0,
         "hello_at": now,
         "seen_at": now,
         **nothing,
     }
-    again = {"address": hello.address, "seen_at": now}
+    is_same = workers.c.address == hello.address
+    anew = {"hello_at": now, **STATELESS}
+    again: dict[str, Any] = {"address": hello.address, "seen_at": now}
+    for name, value in anew.items():
+        again[name] = case((is_same, workers.c[name]), else_=value)
     query = insert(workers).values(row).on_conflict_do_update(index_elements=["worker"], set_=again)
     return int(connection.execute(query.returning(workers.c.next_sequence)).scalar_one())
 
 
-def expected(connection: Connection, worker: str) -> int | None:
-    """Return the sequence expected next, and hold the worker's row; None before its hello."""
-    query = select(workers.c.next_sequence).where(workers.c.worker == worker).with_for_update()
-    return connection.execute(query).scalar()
+def note_restart(connection: Connection, worker: str, now: datetime) -> None:
+    """Note that a worker's process is gone and a new one will say hello, unless it has by now."""
+    query = update(workers).where(workers.c.worker == worker, workers.c.hello_at <= now)
+    connection.execute(query.values(address="", seen_at=now, **STATELESS))
 
 
-def note(connection: Connection, report: StepReport, next_sequence: int, now: datetime) -> None:
+def stream(connection: Connection, worker: str) -> Stream | None:
+    """Return how far a worker's rows are known, and hold its row; None before its hello."""
+    query = select(workers.c.next_sequence, workers.c.dropped).where(workers.c.worker == worker)
+    row = connection.execute(query.with_for_update()).one_or_none()
+    return None if row is None else Stream(*row)
+
+
+def advance(connection: Connection, worker: str, known: Stream) -> None:
+    """Write down how far a worker's rows are known."""
+    connection.execute(
+        update(workers)
+        .where(workers.c.worker == worker)
+        .values(next_sequence=known.next_sequence, dropped=known.dropped)
+    )
+
+
+def note(connection: Connection, report: StepReport, now: datetime) -> None:
     """Write down where a worker stands."""
     progress = report.progress
     connection.execute(
@@ -86,7 +136,6 @@ def note(connection: Connection, report: StepReport, next_sequence: int, now: da
             broken=report.broken,
             refused=report.refused,
             finished=report.finished,
-            next_sequence=next_sequence,
             seen_at=now,
         )
     )

@@ -13,10 +13,16 @@ from scavenger.view import Phase
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start so many more machines."""
+    """Start so many more machines, all at once or none.
+
+    Attributes:
+        count: Workers.
+        servers: Parameter servers.
+    """
 
     count: int
     why: str
+    servers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,26 @@ class Choose:
     """Fix the configuration to train on."""
 
     run: Run
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Train on the configuration the job has, without choosing one."""
+
+    config: ClusterConfig
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advise:
+    """Say which configuration the job would do better with.
+
+    Attributes:
+        config: It; None when none meets the limits.
+    """
+
+    config: ClusterConfig | None
     why: str
 
 
@@ -87,4 +113,4 @@ class Rest:
     why: str
 
 
-Action = Launch | Terminate | Publish | Learn | Choose | Replan | Finish | Rest
+Action = Launch | Terminate | Publish | Learn | Choose | Keep | Advise | Replan | Finish | Rest

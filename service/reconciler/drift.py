@@ -58,8 +58,8 @@ def is_due(now: datetime, published_at: datetime | None, drifted: Drifted | None
 
 def replan(snapshot: Snapshot) -> Replan | None:
     """The noise scale has left the one the configuration was chosen with: choose again."""
-    directive, chosen = snapshot.directive, snapshot.job.chosen
-    if chosen is None or directive is None or directive.config != chosen:
+    directive, chosen, level = snapshot.directive, snapshot.job.chosen, snapshot.job.spec.level
+    if chosen is None or directive is None or directive.config != chosen or level == "observe":
         return None
     if not is_due(snapshot.now, snapshot.published_at, snapshot.drifted):
         return None
@@ -71,13 +71,16 @@ def replan(snapshot: Snapshot) -> Replan | None:
     if not drift.has_drifted or drift.noise_scale is None:
         return None
     config, why = choose_again(snapshot, chosen, drift.noise_scale)
-    return Replan(config, drift.noise_scale, f"{drift.why} since the choice: {why}")
+    said = f"{drift.why} since the choice: {why}"
+    if level == "control":
+        return Replan(config, drift.noise_scale, said)
+    return Replan(None, drift.noise_scale, f"{said}; the job is only advised")
 
 
 def what_is_left(snapshot: Snapshot) -> Remainder:
     """Return what is left of the target, and of the limits."""
     spec, expected = snapshot.job.spec, snapshot.knowledge.expected_epochs()
-    done = max((worker.epochs for worker in snapshot.workers), default=0.0)
+    done = snapshot.epochs
     cap, longest = spec.limits.max_cost, spec.limits.max_time
     return Remainder(
         epochs=None if expected is None else expected - done,

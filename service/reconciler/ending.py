@@ -59,7 +59,7 @@ def is_spent(snapshot: Snapshot, cap: Decimal) -> bool:
 def end_by_itself(snapshot: Snapshot) -> Action | None:
     """The leader's command has ended well, or does not end although training is done."""
     leader = snapshot.leader
-    if leader is None:
+    if leader is None or leader.finished == "released":
         return None
     vm = machine(snapshot, leader.worker)
     is_overdue = leader.finished is not None and snapshot.now - leader.seen_at > LONGEST_ENDING
@@ -88,8 +88,11 @@ def verdict(snapshot: Snapshot, leader: Worker) -> Finish:
 
 
 def end_by_failure(snapshot: Snapshot) -> Action | None:
-    """A member's command failed by itself; a signal is the machine's loss, not the script's."""
-    for vm in snapshot.vms:
+    """A member's command failed by itself; a signal is the machine's loss, not the script's.
+
+    A parameter server runs no script of the user's: one that ends is lost, and replaced.
+    """
+    for vm in (vm for vm in snapshot.vms if vm.role == "worker"):
         worker = snapshot.worker(vm.id)
         if vm.exit_code == 0 and worker is None:
             return Finish(
@@ -98,8 +101,7 @@ def end_by_failure(snapshot: Snapshot) -> Action | None:
                 "worker_agent.session() and go through job.batches()?",
                 0,
             )
-        is_over = worker is not None and worker.finished is not None
-        if vm.exit_code is None or vm.exit_code <= 0 or (is_over and worker != snapshot.leader):
+        if vm.exit_code is None or vm.exit_code <= 0 or is_released(snapshot, worker):
             continue
         tail = "\n".join(vm.tail.splitlines()[-TAIL_LINES:])
         why = f"{vm.id} exited with code {vm.exit_code}; its last lines:\n{tail}"
@@ -116,12 +118,21 @@ def end_by_failure(snapshot: Snapshot) -> Action | None:
 
 def most_launches(snapshot: Snapshot) -> int:
     """Launches a job may use: an adversary that kills every machine must not empty a purse."""
-    return 4 * snapshot.job.spec.space.workers[-1] + 8
+    spec = snapshot.job.spec
+    return 4 * (spec.space.workers[-1] + spec.strategy.servers) + 8
+
+
+def is_released(snapshot: Snapshot, worker: Worker | None) -> bool:
+    """Whether training goes on without a worker, or has ended well, whatever its exit code."""
+    if worker is None or worker.finished is None:
+        return False
+    return worker != snapshot.leader or worker.finished == "released"
 
 
 def is_done(snapshot: Snapshot) -> bool:
     """Whether the leader has said that training ended."""
-    return snapshot.leader is not None and snapshot.leader.finished is not None
+    leader = snapshot.leader
+    return leader is not None and leader.finished in ("target", "exhausted")
 
 
 def machine(snapshot: Snapshot, worker: str) -> Vm:

@@ -16,7 +16,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.decision import Probe, Run
 from scavenger.errors import NothingFeasible
 from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, NotYet, settle
-from scavenger.protocol import Directive, Member
+from scavenger.protocol import Directive
 from scavenger.view import Phase
 from service import ledger
 from service.db.vms import Vm
@@ -24,6 +24,7 @@ from service.reconciler.action import (
     Action,
     Choose,
     Finish,
+    Keep,
     Launch,
     Learn,
     Publish,
@@ -40,11 +41,19 @@ from service.reconciler.ending import (
     end_by_wish,
     is_done,
 )
+from service.reconciler.level import advise, is_searched, observe
+from service.reconciler.servers import (
+    are_ready,
+    end_late_servers,
+    missing_servers,
+    replace_servers,
+    silent_servers,
+)
 from service.reconciler.snapshot import Snapshot
+from service.reconciler.succession import choose_members, follow, shrink, survivors_of
 
 SPLIT_FIRST = 2
 SPLIT_PROBE = 5
-SPLIT_TRAIN = 25
 PROBE_ROWS = (PROBE_ITERATIONS + WARM_UP) * (SPLIT_PROBE + 1) // SPLIT_PROBE + 1
 FAREWELL = timedelta(seconds=10)
 BOOT = timedelta(minutes=15)
@@ -89,8 +98,11 @@ def advance(snapshot: Snapshot) -> Action:
     aged = replan(snapshot)
     if aged is not None:
         return aged
+    advice = advise(snapshot)
+    if advice is not None:
+        return advice
     wanted = want(snapshot)
-    if isinstance(wanted, Choose):
+    if isinstance(wanted, Choose | Keep):
         return wanted
     concerns: tuple[Callable[[Snapshot, Wanted], Action | None], ...] = (
         back_off,
@@ -113,8 +125,15 @@ def repair(snapshot: Snapshot) -> Action | None:
     hung = hung_members(snapshot)
     if hung:
         return Terminate(hung, f"{', '.join(hung)} silent while the others wait")
-    if snapshot.lost:
+    stuck = silent_servers(snapshot)
+    if stuck:
+        return Terminate(stuck, f"{', '.join(stuck)} silent while the workers wait")
+    if snapshot.lost_servers:
+        return replace_servers(snapshot, directive)
+    if snapshot.lost or snapshot.restarted:
         return leave_lost_behind(snapshot, directive)
+    if snapshot.released:
+        return let_released_go(snapshot, directive)
     if is_broken(snapshot, directive):
         why = f"the workers lost touch: forming {directive.config} anew"
         again = follow(snapshot, directive.config, directive.members, why, repairs=True)
@@ -123,27 +142,42 @@ def repair(snapshot: Snapshot) -> Action | None:
 
 
 def leave_lost_behind(snapshot: Snapshot, directive: Directive) -> Action | None:
-    """Members died: the survivors go on without them."""
-    survivors = tuple(m for m in directive.members if m.worker not in snapshot.lost)
+    """Members died: the survivors go on without them, and with those that are back already."""
+    survivors = survivors_of(snapshot, directive)
     if not survivors:
         return None
     config = shrink(snapshot, directive.config, len(survivors))
-    why = f"lost {', '.join(snapshot.lost)}: the survivors go on with {config}"
+    why = f"{news_of(snapshot)} with {config}"
     return Publish(follow(snapshot, config, survivors, why, repairs=True), why)
 
 
-def shrink(snapshot: Snapshot, config: ClusterConfig, workers: int) -> ClusterConfig:
-    """Return a configuration for fewer workers, none of which gets more than its memory holds."""
-    most = snapshot.job.spec.space.most_local_batch
-    batch = int(min(config.global_batch, workers * most))
-    return replace(config, workers=workers, global_batch=max(batch, workers))
+def news_of(snapshot: Snapshot) -> str:
+    """Say what befell the members, and who goes on."""
+    again = f"{', '.join(snapshot.restarted)} started again"
+    if not snapshot.lost:
+        return f"{again}: going on"
+    lost = f"lost {', '.join(snapshot.lost)}"
+    return f"{lost}; {again}: going on" if snapshot.restarted else f"{lost}: the survivors go on"
+
+
+def let_released_go(snapshot: Snapshot, directive: Directive) -> Action | None:
+    """Members' machines were told to end: the others go on, with whoever is ready to step in.
+
+    Nothing is broken: the others have left them out at an iteration boundary already.
+    """
+    members = choose_members(snapshot, directive.config.workers)
+    if not survivors_of(snapshot, directive):
+        return None
+    config = shrink(snapshot, directive.config, len(members))
+    why = f"{', '.join(snapshot.released)} was told to leave: the others go on with {config}"
+    return Publish(follow(snapshot, config, members, why), why)
 
 
 def is_broken(snapshot: Snapshot, directive: Directive) -> bool:
     """Whether a member waits for a new generation, for long enough that it is no accident."""
     age = snapshot.now - (snapshot.published_at or snapshot.now)
     members = [snapshot.worker(member) for member in snapshot.members]
-    waits = any(w is not None and w.broken == directive.generation for w in members)
+    waits = any(w is not None and w.broken is not None for w in members)
     return waits and age > BREATH
 
 
@@ -167,18 +201,21 @@ def learn(snapshot: Snapshot) -> Action | None:
     return Learn(settled, f"probe {len(snapshot.probes) + 1} settled: {settled.why}")
 
 
-def want(snapshot: Snapshot) -> Wanted | Choose:
+def want(snapshot: Snapshot) -> Wanted | Choose | Keep:
     """Return the configuration the job should be in now."""
-    job = snapshot.job
+    job, only = snapshot.job, observe(snapshot)
     if job.chosen is not None:
-        why = f"training on {job.chosen}, the {job.spec.objective_in_words}"
+        wish = f", the {job.spec.objective_in_words}" if is_searched(job.spec) else ""
+        why = f"training on {job.chosen}{wish}"
         return Wanted(job.chosen, "train", why, is_first=False)
-    decision = snapshot.knowledge.decide()
+    decision = snapshot.knowledge.decide() if only is None else only
     match decision:
         case Probe(config, why):
             return Wanted(config, "probe", why, is_first=not snapshot.probes)
         case Run():
             return Choose(decision, decision.why)
+        case Keep():
+            return decision
 
 
 def back_off(snapshot: Snapshot, wanted: Wanted) -> Action | None:
@@ -203,16 +240,19 @@ def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     late = tuple(vm.id for vm in snapshot.available if is_late(snapshot, vm))
     if late:
         return Terminate(late, f"{', '.join(late)} did not say hello in {BOOT}")
-    missing = wanted.config.workers - len(snapshot.available)
-    if missing <= 0:
+    missing = max(wanted.config.workers - len(snapshot.available), 0)
+    servers = missing_servers(snapshot)
+    if not missing and not servers:
         return None
     if is_ending(snapshot):
         return Rest("training is ending, no machine is replaced")
     spec = snapshot.job.spec
-    terms = ledger.terms_of(spec)
-    if ledger.affordable(snapshot.vms, spec.limits.max_cost, terms, missing) is not None:
-        return Launch(missing, f"{count(missing, 'machine')} for {wanted.config}")
-    return do_without(snapshot, wanted, missing)
+    terms = ledger.terms_of_all(spec, missing, servers)
+    if ledger.affordable(snapshot.vms, spec.limits.max_cost, terms, 1) is None:
+        return do_without(snapshot, wanted, missing + servers)
+    beside = f", and {count(servers, 'server')}" if servers else ""
+    why = f"{count(missing, 'machine')} for {wanted.config}{beside}"
+    return Launch(missing, why, servers)
 
 
 def is_ending(snapshot: Snapshot) -> bool:
@@ -222,14 +262,16 @@ def is_ending(snapshot: Snapshot) -> bool:
 
 
 def is_late(snapshot: Snapshot, vm: Vm) -> bool:
-    """Whether a machine has existed for longer than any boot takes and never said hello."""
-    return snapshot.worker(vm.id) is None and snapshot.now - vm.intended_at > BOOT
+    """Whether a machine's process should have said hello long ago, since it was started last."""
+    known = snapshot.worker(vm.id)
+    started_at = vm.intended_at if known is None else known.seen_at
+    return (known is None or not known.is_up) and snapshot.now - started_at > BOOT
 
 
 def do_without(snapshot: Snapshot, wanted: Wanted, missing: int) -> Action:
     """The cap does not pay for more machines: end, choose from what is known, or go on."""
     why = f"max_cost leaves no room for {count(missing, 'more machine')}"
-    if not snapshot.alive:
+    if not snapshot.alive or missing_servers(snapshot):
         return Finish(Phase.CAPPED, f"{why}; raise limits.max_cost and submit again")
     if wanted.purpose == "probe" and snapshot.probes:
         run = snapshot.knowledge.choose_now()
@@ -245,6 +287,8 @@ def resize(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     missing = wanted.config.workers - len(snapshot.ready)
     if missing > 0:
         return Rest(f"waiting for {count(missing, 'worker')} to boot")
+    if not are_ready(snapshot):
+        return end_late_servers(snapshot) or Rest("waiting for the parameter servers to boot")
     members = choose_members(snapshot, wanted.config.workers)
     is_same = directive is not None and (
         (directive.config, directive.purpose) == (wanted.config, wanted.purpose)
@@ -268,36 +312,3 @@ def trim(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     if snapshot.now - published_at < FAREWELL:
         return Rest("letting released workers end by themselves")
     return Terminate(spare, f"{count(len(spare), 'machine')} released by {wanted.config}")
-
-
-def choose_members(snapshot: Snapshot, workers: int) -> tuple[Member, ...]:
-    """Keep ranks where they are and append newcomers, so that the leader stays the leader."""
-    ready = {worker.worker: worker for worker in snapshot.ready}
-    order = [m for m in snapshot.members if m in ready]
-    order += [w for w in ready if w not in order]
-    return tuple(Member(w, ready[w].address) for w in order[:workers])
-
-
-def follow(
-    snapshot: Snapshot,
-    config: ClusterConfig,
-    members: tuple[Member, ...],
-    why: str,
-    *,
-    repairs: bool = False,
-) -> Directive:
-    """Compose the Directive that comes after the newest one, for training."""
-    knowledge, directive = snapshot.knowledge, snapshot.directive
-    return Directive(
-        generation=1 if directive is None else directive.generation + 1,
-        config=config,
-        members=members,
-        purpose="train",
-        progress_per_iteration=knowledge.progress_per_iteration(config),
-        learning_rate=knowledge.learning_rate,
-        stop=snapshot.job.spec.stop_rule,
-        split_every=SPLIT_TRAIN,
-        report_after=0,
-        why=why,
-        repairs=repairs,
-    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from scavenger.protocol import Directive, StepColumns
+from scavenger.protocol import Directive, Member, StepColumns
 from service import ledger
 from service.db.drifts import Drifted
 from service.db.jobs import Job
@@ -33,6 +34,7 @@ class Snapshot:
         steps: Iterations measured in the newest generation: all while probing, recent ones once a
             plan has stood for long enough to be looked at again.
         knowledge: What is known for a decision, from probes and earlier jobs.
+        listening_since: When this controller began to listen; nobody can have spoken to it before.
     """
 
     now: datetime
@@ -45,11 +47,29 @@ class Snapshot:
     drifted: Drifted | None
     steps: StepColumns
     knowledge: Knowledge
+    listening_since: datetime | None = None
 
     @property
     def alive(self) -> tuple[Vm, ...]:
-        """Machines that may exist and whose command has not ended."""
-        return tuple(vm for vm in self.vms if vm.is_alive and vm.exit_code is None)
+        """Workers' machines that may exist and whose command has not ended."""
+        return tuple(vm for vm in running(self.vms) if vm.role == "worker")
+
+    @property
+    def servers(self) -> tuple[Vm, ...]:
+        """Parameter servers' machines that may exist and whose process has not ended."""
+        return tuple(vm for vm in running(self.vms) if vm.role == "server")
+
+    @property
+    def serving(self) -> tuple[Member, ...]:
+        """Parameter servers that said hello, with the address they said last."""
+        greeted = [self.worker(vm.id) for vm in self.servers]
+        return tuple(Member(w.worker, w.address) for w in greeted if w is not None and w.is_up)
+
+    @property
+    def lost_servers(self) -> tuple[str, ...]:
+        """Servers of the newest Directive that are gone, or were started again and are empty."""
+        told = () if self.directive is None else self.directive.servers
+        return tuple(member.worker for member in told if member not in self.serving)
 
     @property
     def available(self) -> tuple[Vm, ...]:
@@ -61,7 +81,7 @@ class Snapshot:
     def ready(self) -> tuple[Worker, ...]:
         """Workers that can take part: alive, greeted, not done."""
         ids = {vm.id for vm in self.available}
-        return tuple(worker for worker in self.workers if worker.worker in ids)
+        return tuple(worker for worker in self.workers if worker.worker in ids and worker.is_up)
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -78,7 +98,8 @@ class Snapshot:
         """Whether every member that still lives has confirmed the newest Directive."""
         if self.directive is None:
             return True
-        confirmed = [self.worker(member) for member in self.members if member not in self.lost]
+        gone = (*self.lost, *self.released, *self.restarted)
+        confirmed = [self.worker(member) for member in self.members if member not in gone]
         return all(w is not None and w.generation >= self.directive.generation for w in confirmed)
 
     @property
@@ -87,6 +108,40 @@ class Snapshot:
         ids = {vm.id for vm in self.alive}
         done = {worker.worker for worker in self.workers if worker.finished is not None}
         return tuple(m for m in self.members if m not in ids and m not in done)
+
+    @property
+    def released(self) -> tuple[str, ...]:
+        """Members that left before training was done, because their machine was told to end."""
+        members = [self.worker(member) for member in self.members]
+        return tuple(w.worker for w in members if w is not None and w.finished == "released")
+
+    @property
+    def restarted(self) -> tuple[str, ...]:
+        """Members whose process died and is started again on the same machine: it holds nothing."""
+        told = () if self.directive is None else self.directive.members
+        known = [(member, self.worker(member.worker)) for member in told]
+        return tuple(
+            member.worker
+            for member, worker in known
+            if worker is not None
+            and worker.address != member.address
+            and member.worker not in (*self.lost, *self.released)
+        )
+
+    @property
+    def foremost(self) -> Worker | None:
+        """The most advanced worker of those that train now, else of all there ever were.
+
+        After a job went back to a checkpoint, its former workers were further.
+        """
+        members = [self.worker(member) for member in self.members]
+        active = [w for w in members if w is not None and w.generation > 0]
+        return max(active or self.workers, key=lambda worker: worker.iteration, default=None)
+
+    @property
+    def epochs(self) -> float:
+        """Reference epochs of progress so far."""
+        return 0.0 if self.foremost is None else self.foremost.epochs
 
     @property
     def accrued(self) -> Decimal:
@@ -108,4 +163,14 @@ class Snapshot:
     def is_silent(self, worker: str) -> bool:
         """Whether a worker has not been heard for longer than any report takes."""
         known = self.worker(worker)
-        return known is None or self.now - known.seen_at > SILENCE
+        if known is None:
+            return True
+        heard_at = known.seen_at
+        if self.listening_since is not None:
+            heard_at = max(heard_at, self.listening_since)
+        return self.now - heard_at > SILENCE
+
+
+def running(machines: Sequence[Vm]) -> tuple[Vm, ...]:
+    """Return the machines that may exist and whose command has not ended."""
+    return tuple(vm for vm in machines if vm.is_alive and vm.exit_code is None)

@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import assert_never
 
 from sqlalchemy import Connection, Engine
 
-from scavenger.cluster import ClusterConfig
 from scavenger.decision import ProbeEffort
-from scavenger.indicators import Observation
 from scavenger.profiling import PROBE_ITERATIONS, WARM_UP
-from scavenger.protocol import StepColumns
+from scavenger.protocol import Role, StepColumns
 from scavenger.view import Phase
 from service import ledger
 from service.clouds.provider import Instance, InstanceState, LaunchRequest, Provider
 from service.db import directives, drifts, jobs, models, observations, readings, vms, workers
-from service.db.drifts import Drifted
 from service.db.events import say
 from service.db.jobs import Job
 from service.db.observations import Probe
@@ -30,20 +26,15 @@ from service.db.vms import Vm
 from service.errors import CloudError, LaunchRefused
 from service.knowledge import Knowledge, signature_of
 from service.reconciler.action import (
-    Action,
-    Choose,
-    Finish,
     Launch,
-    Learn,
-    Publish,
-    Replan,
     Rest,
     Terminate,
 )
 from service.reconciler.drift import is_due
-from service.reconciler.lesson import remember
 from service.reconciler.plan import plan
+from service.reconciler.record import record
 from service.reconciler.snapshot import Snapshot
+from service.storage import Storage
 
 RECENT_REPORTS = 300
 MOST_MODELS = 200
@@ -54,18 +45,23 @@ class Reconciler:
     """What a tick needs of the world.
 
     Attributes:
-        environment: Makes what a machine needs to find the controller, given its worker id.
+        environment: Makes what a machine needs to find and trust the controller and its job.
+        storage: Where machines keep what outlives them.
+        started_at: When this controller began to listen.
     """
 
     engine: Engine
     provider: Provider
-    environment: Callable[[str], Mapping[str, str]]
+    environment: Callable[[Vm], Mapping[str, str]]
+    storage: Storage
+    started_at: datetime
 
     def tick(self, job: str, now: datetime) -> str:
         """Do one thing for a job and say what, in one sentence."""
         self._observe(job, now)
         with self.engine.connect() as connection:
             snapshot = read(connection, self.provider.name, job, now, self.provider.pause)
+        snapshot = replace(snapshot, listening_since=self.started_at)
         action = plan(snapshot)
         match action:
             case Launch():
@@ -110,19 +106,20 @@ class Reconciler:
         with self.engine.begin() as connection:
             vms.lock_job(connection, snapshot.job.id)
             machines = vms.of_job(connection, snapshot.job.id)
-            terms = ledger.terms_of(spec)
-            span = ledger.affordable(machines, spec.limits.max_cost, terms, action.count)
+            terms = ledger.terms_of_all(spec, action.count, action.servers)
+            span = ledger.affordable(machines, spec.limits.max_cost, terms, 1)
             if span is None:
                 return
-            first = len(machines) + 1
-            for number in range(first, first + action.count):
-                vms.intend(connection, snapshot.job.id, number, terms, now, span)
+            for number, role in enumerate(roles_of(action), len(machines) + 1):
+                terms = ledger.terms_of_role(spec, role)
+                vms.intend(connection, snapshot.job.id, number, terms, now, span, role=role)
             if snapshot.job.phase is Phase.PENDING:
                 jobs.change_outcome(
                     connection, snapshot.job.id, phase=Phase.STARTING, reason="machines boot"
                 )
             say(connection, snapshot.job.id, now, "launch", f"launching {action.why}")
-            fresh = vms.of_job(connection, snapshot.job.id)[-action.count :]
+            known = {vm.id for vm in machines}
+            fresh = [vm for vm in vms.of_job(connection, snapshot.job.id) if vm.id not in known]
         for vm in fresh:
             self._start(snapshot.job, vm, now)
 
@@ -150,9 +147,11 @@ class Reconciler:
             command=tuple(run.command),
             environment={
                 **(run.env or {}),
-                **self.environment(vm.id),
+                **self.environment(vm),
+                **self.storage.environment(job.id, job.spec),
                 "SCAVENGER_JOB": job.id,
                 "SCAVENGER_WORKER": vm.id,
+                "SCAVENGER_ROLE": vm.role,
                 "SCAVENGER_PREPAID": f"{prepaid:.3f}",
             },
             directory=run.directory,
@@ -171,6 +170,12 @@ class Reconciler:
                     said.append(f"{vm.id}: {error}; trying again")
         with self.engine.begin() as connection:
             say(connection, job, now, "terminate", "; ".join(said))
+
+
+def roles_of(action: Launch) -> tuple[Role, ...]:
+    """Return what each machine of a launch is there for."""
+    roles: tuple[tuple[Role, int], ...] = (("server", action.servers), ("worker", action.count))
+    return tuple(role for role, number in roles for _ in range(number))
 
 
 def read(
@@ -220,104 +225,3 @@ def recall(connection: Connection, machine: str, job: Job, probes: tuple[Probe, 
         machine=machine,
         history=readings.of_job(connection, job.id),
     )
-
-
-def record(
-    connection: Connection,
-    machine: str,
-    snapshot: Snapshot,
-    action: Publish | Learn | Choose | Replan | Finish,
-) -> None:
-    """Write down a decision and its sentence in one transaction."""
-    job, now = snapshot.job.id, snapshot.now
-    match action:
-        case Publish(directive, why):
-            directives.publish(connection, job, directive, now)
-            if directive.purpose == "probe":
-                jobs.change_outcome(connection, job, phase=Phase.PROBING, reason=why, search=why)
-            say(connection, job, now, "resize", why, config_of(action))
-        case Learn(settled, why):
-            observations.record(connection, job, booked(snapshot, settled.observation))
-            say(connection, job, now, "probe", why, config_of(action))
-        case Choose(run, why):
-            search = why if not run.searched else f"searched: {len(snapshot.probes)} probes"
-            reason = f"training on {run.config}"
-            jobs.change_outcome(
-                connection,
-                job,
-                phase=Phase.TRAINING,
-                reason=reason,
-                search=search,
-                chosen=run.config,
-                choice=why,
-            )
-            if run.searched:
-                remember(connection, machine, snapshot)
-            say(connection, job, now, "choice", why, config_of(action))
-        case Replan(config, noise_scale, why):
-            drifts.record(connection, job, Drifted(now, noise_scale))
-            if config is not None:
-                reason = f"training on {config}"
-                jobs.change_outcome(connection, job, reason=reason, chosen=config, choice=why)
-            say(connection, job, now, "drift", why, config_of(action))
-        case Finish():
-            finish(connection, machine, snapshot, action)
-        case _:
-            assert_never(action)
-
-
-def finish(connection: Connection, machine: str, snapshot: Snapshot, action: Finish) -> None:
-    """Write the outcome, once; a reached target teaches how many epochs it takes."""
-    job, now = snapshot.job.id, snapshot.now
-    jobs.change_outcome(
-        connection,
-        job,
-        phase=action.phase,
-        reason=action.why,
-        worker_exit_code=action.exit_code,
-        epochs_to_target=action.epochs,
-        finished_at=now,
-    )
-    if action.phase is Phase.SUCCEEDED:
-        remember(connection, machine, snapshot, action.epochs)
-    say(connection, job, now, str(action.phase), action.why)
-
-
-def booked(snapshot: Snapshot, observation: Observation) -> Probe:
-    """Price a settled probe: the time since its Directive, and what the machines cost meanwhile."""
-    since = snapshot.published_at or snapshot.now
-    before = ledger.accrued(snapshot.vms, since)
-    return Probe(
-        observation,
-        seconds=(snapshot.now - since).total_seconds(),
-        cost=snapshot.accrued - before,
-        settled_at=snapshot.now,
-    )
-
-
-def config_of(action: Action) -> dict[str, object]:
-    """Return what an event about an action carries besides its sentence."""
-    match action:
-        case Publish(directive, _):
-            return {"generation": directive.generation, **shape_of(directive.config)}
-        case Choose(run, _):
-            return shape_of(run.config)
-        case Replan(config, noise_scale, _):
-            moved = {} if config is None else shape_of(config)
-            return {"noise_scale": noise_scale, **moved}
-        case Learn(settled, _):
-            indicators = settled.observation.indicators
-            return {
-                **shape_of(settled.observation.config),
-                "noise": indicators.noise,
-                "noise_scale": indicators.noise_scale,
-                "compute_time": indicators.compute_time,
-                "sync_time": indicators.sync_time,
-            }
-        case _:
-            return {}
-
-
-def shape_of(config: ClusterConfig) -> dict[str, object]:
-    """Return a configuration as events carry it."""
-    return {"workers": config.workers, "global_batch": config.global_batch}

@@ -9,10 +9,10 @@ def main() -> None:
     """Train until torchrun restarts or ends this process."""
     started = time.monotonic()
     # Here because a restart imports everything again, and that is part of what it costs.
-    from tests.bench import digits
+    from tests.bench import resized
     from tests.bench.diary import Boot
 
-    digits.be_restarted(Boot(started, time.monotonic()))
+    resized.be_restarted(Boot(started, time.monotonic()))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from multiprocessing.connection import Connection
 from typing import SupportsFloat
 
@@ -15,10 +16,12 @@ class Round:
     Attributes:
         cpu_time: CPU seconds of the whole process: every thread, user and system.
         loss: Loss of the last iteration on this worker's samples.
+        wall_times: Wall seconds of each iteration.
     """
 
     cpu_time: float
     loss: float
+    wall_times: tuple[float, ...]
 
 
 class Turn:
@@ -29,9 +32,11 @@ class Turn:
         self.left = 0
         self.began_at: float | None = None
         self.loss: SupportsFloat = 0.0
+        self.moments: list[float] = []
 
     def goes_on(self) -> bool:
         """Wait for the turn if it is over; False when there will be no other."""
+        self.moments.append(time.perf_counter())
         if self.left == 0:
             self._pause()
         self.left -= 1
@@ -40,6 +45,8 @@ class Turn:
     def _pause(self) -> None:
         if self.began_at is not None:
             cpu_time = time.process_time() - self.began_at
-            self.connection.send(Round(cpu_time, float(self.loss)))
+            wall_times = tuple(after - before for before, after in pairwise(self.moments))
+            self.connection.send(Round(cpu_time, float(self.loss), wall_times))
         self.left = self.connection.recv()
+        self.moments = [time.perf_counter()]
         self.began_at = time.process_time()

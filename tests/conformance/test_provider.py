@@ -8,88 +8,23 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
 import pytest
-from pydantic import TypeAdapter
 
-from scavenger.protocol import Exit, Lease, Progress, Reply, StepReport
+from scavenger.protocol import Progress, StepReport
 from service.clouds.local import LocalProvider
 from service.clouds.provider import Instance, InstanceState, LaunchRequest, Provider
 from service.errors import LaunchRefused
+from tests.controller_double import TOKEN, ControllerDouble, until
 
-TOKEN = "a-secret-of-this-job"
 PROJECT = Path(__file__).parents[2]
 FOREVER = ("sleep", "600")
-
-
-def until(is_true: Callable[[], object], patience: float = 10.0) -> None:
-    deadline = time.monotonic() + patience
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-class ControllerDouble:
-    """Obeys the protocol: grants leases, hears how commands ended."""
-
-    def __init__(self) -> None:
-        self.lease = 60.0
-        self.asked: list[float] = []
-        self.exits: list[Exit] = []
-        self.reports: list[StepReport] = []
-        self.refused = 0
-        self.is_silent = threading.Event()
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        self.is_silent.clear()
-        self.server.shutdown()
-        self.server.server_close()
-
-    def answer(self, path: str, content: bytes) -> bytes:
-        if path == "/v1/agent/lease":
-            self.asked.append(time.monotonic())
-            assert json.loads(content)["worker"]
-            return TypeAdapter(Lease).dump_json(Lease(self.lease))
-        if path == "/v1/agent/report":
-            assert not self.exits, "the report comes before the end"
-            self.reports.append(TypeAdapter(StepReport).validate_json(content))
-            return TypeAdapter(Reply).dump_json(Reply(None, 0))
-        assert path == "/v1/agent/exit"
-        self.exits.append(TypeAdapter(Exit).validate_json(content))
-        return b"null"
-
-    def _handler(controller) -> type[BaseHTTPRequestHandler]:  # noqa: N805
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                content = self.rfile.read(int(self.headers["Content-Length"]))
-                if controller.is_silent.is_set():
-                    until(lambda: not controller.is_silent.is_set(), patience=60)
-                    return
-                if self.headers["Authorization"] != f"Bearer {TOKEN}":
-                    controller.refused += 1
-                    self.send_error(401)
-                    return
-                answer = controller.answer(self.path, content)
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        return Handler
 
 
 @pytest.fixture
@@ -389,7 +324,6 @@ def test_a_machine_boots_before_it_runs_its_command(
     ("command", "code", "tail"),
     [
         (("sh", "-c", "echo out; echo err >&2; exit 3"), 3, "out\nerr"),
-        (("sh", "-c", "echo dying; kill -9 $$"), -9, "dying"),
         (("true",), 0, ""),
         (("seq", "1000"), 0, "\n".join(map(str, range(951, 1001)))),
         (("sh", "-c", "head -c 30000000 /dev/zero; echo; echo end"), 0, "\nend"),
@@ -486,15 +420,25 @@ def test_the_end_of_a_command_is_told_once_the_controller_is_back(
     assert controller.exits[0].code == 4
 
 
+LEAVE = """
+import os
+from pathlib import Path
+from scavenger.protocol import Progress, StepReport
+from worker_agent.spool import Spool
+from worker_agent.spool_header import Header
+
+spool = Spool(Path(os.environ["SCAVENGER_SPOOL"]), Header("job", "w1", "", ""))
+spool.append(StepReport("w1", Progress(1, 9, 9, 0.9, {"accuracy": 0.98}), finished="target"))
+print("left", flush=True)
+"""
+
+
 def test_a_last_report_nobody_heard_is_delivered_before_the_end(
     local: LocalProvider, controller: ControllerDouble, root: Path, request_for: Request
 ) -> None:
     report = StepReport("w1", Progress(1, 9, 9, 0.9, {"accuracy": 0.98}), finished="target")
-    content = TypeAdapter(StepReport).dump_json(report).decode()
     controller.is_silent.set()
-    machine = local.launch(
-        request_for("sh", "-c", f"echo '{content}' > $SCAVENGER_LAST_REPORT; echo left")
-    )
+    machine = local.launch(request_for(sys.executable, "-c", LEAVE))
     until(lambda: "left" in said(root, machine))
     controller.is_silent.clear()
     until(lambda: controller.exits)

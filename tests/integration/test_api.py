@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +17,14 @@ from sqlalchemy import Engine, func, select
 
 from scavenger.cluster import ClusterConfig
 from scavenger.protocol import Member, Progress, Regrouped, StepColumns, StepReport
-from scavenger.view import CurveView, EventList, JobList, JobView, Phase, ProblemView
+from scavenger.view import AdviceView, CurveView, EventList, JobList, JobView, Phase, ProblemView
 from service.api.world import World
 from service.app import build_app
-from service.db import directives, jobs, observations, readings, vms
+from service.db import directives, jobs, observations, readings, vms, workers
 from service.db.schema import jobs as jobs_table
 from service.keys import Keys
 from service.reconciler.tick import recall
+from service.storage import Storage
 from tests.builders import NOW, directive, document, probe
 
 KEYS = Keys(token="scv_token", secret="s" * 48)
@@ -31,7 +33,7 @@ REPORT = TypeAdapter(StepReport)
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(World(engine, "local", lambda: None), KEYS)
+    app = build_app(World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None), KEYS)
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client
@@ -208,9 +210,9 @@ def test_cancelling_is_a_wish_and_not_possible_after_the_end(
 class Agent:
     """A worker of a job, speaking for itself over HTTP."""
 
-    def __init__(self, client: TestClient, engine: Engine) -> None:
+    def __init__(self, client: TestClient, engine: Engine, **changes: Any) -> None:
         self.client = client
-        self.job = submit(client).id
+        self.job = submit(client, **changes).id
         with engine.begin() as connection:
             now, prepaid = datetime.now(UTC), timedelta(seconds=60)
             vms.intend(connection, self.job, 1, vms.Terms(Decimal("0.36")), now, prepaid)
@@ -451,3 +453,113 @@ def test_the_forecast_is_what_is_spent_and_what_is_left(
         jobs.change_outcome(connection, job, phase=Phase.SUCCEEDED, reason="over")
     done = JobView.model_validate_json(client.get(f"/v1/jobs/{job}").text)
     assert done.cost.forecast is None
+
+
+def test_a_server_that_says_hello_again_and_again_is_news_once(
+    client: TestClient, agent: Agent
+) -> None:
+    for address in ("127.0.0.1:1", "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:2"):
+        body = {"worker": agent.worker, "address": address, "role": "server"}
+        assert agent.say("hello", body).status_code == 200
+    events = EventList.model_validate_json(client.get(f"/v1/jobs/{agent.job}/events").text)
+    assert [event.kind for event in events.events].count("hello") == 2
+
+
+def test_a_job_shows_its_advice_and_where_its_checkpoints_are(
+    client: TestClient, engine: Engine
+) -> None:
+    def shown() -> JobView:
+        return JobView.model_validate_json(client.get(f"/v1/jobs/{job}").text)
+
+    job = submit(client, level="advise").id
+    assert shown().checkpoints == f"/srv/scavenger/checkpoints/{job}"
+    assert shown().advice is None
+    with engine.begin() as connection:
+        jobs.change_outcome(connection, job, advised=ClusterConfig(2, 128), advice="cheaper")
+    advice = shown().advice
+    assert advice is not None
+    assert advice.config is not None
+    assert (advice.config.workers, advice.config.global_batch, advice.why) == (2, 128, "cheaper")
+    with engine.begin() as connection:
+        jobs.change_outcome(connection, job, advised=None, advice="nothing is cheap enough")
+    assert shown().advice == AdviceView(config=None, why="nothing is cheap enough")
+
+
+def test_the_forecast_of_downpour_carries_on_as_it_went_so_far(
+    client: TestClient, engine: Engine
+) -> None:
+    one = {"workers": 1, "batch": 32}
+    target = {"epochs": 10, "at_batch": 32}
+    agent = Agent(client, engine, strategy="downpour", limits=one, target=target)
+    agent.hello()
+    before = JobView.model_validate_json(client.get(f"/v1/jobs/{agent.job}").text)
+    assert before.cost.forecast is None
+    message = StepReport(agent.worker, Progress(1, 40, 1280, 2.5, {}))
+    assert agent.say("report", REPORT.dump_json(message)).status_code == 200
+    view = JobView.model_validate_json(client.get(f"/v1/jobs/{agent.job}").text)
+    assert view.cost.forecast is not None
+    spent = float(view.cost.accrued.amount)
+    assert float(view.cost.forecast.amount) == pytest.approx(4 * spent, abs=1e-5)
+
+
+def end(agent: Agent, **changes: Any) -> None:
+    body = {"worker": agent.worker, "code": -9, "tail": "step 8\x00", **changes}
+    assert agent.say("exit", body).status_code == 200
+
+
+def test_a_command_that_starts_again_is_told_and_has_lost_its_state(
+    client: TestClient, agent: Agent, engine: Engine
+) -> None:
+    agent.hello()
+    report = StepReport(agent.worker, Progress(3, 40, 1280, 2.5, {}), finished="target")
+    assert agent.say("report", REPORT.dump_json(report)).status_code == 200
+    end(agent, cause="out of memory", restarts=True)
+    with engine.connect() as connection:
+        (vm,), (dying,) = vms.of_job(connection, agent.job), workers.of_job(connection, agent.job)
+    assert (vm.exit_code, dying.is_up, dying.generation, dying.finished) == (None, False, 0, None)
+    assert (dying.iteration, dying.epochs) == (40, 2.5), "where the job stood is still shown"
+    body = {"worker": agent.worker, "address": "127.0.0.1:7"}
+    assert agent.say("hello", body).status_code == 200
+    with engine.connect() as connection:
+        (back,) = workers.of_job(connection, agent.job)
+    assert (back.is_up, back.address, back.generation) == (True, "127.0.0.1:7", 0)
+    assert back.hello_at > dying.hello_at
+    events = EventList.model_validate_json(client.get(f"/v1/jobs/{agent.job}/events").text)
+    (told,) = [event.message for event in events.events if event.kind == "restart"]
+    assert told == f"{agent.worker} starts its command again: killed by SIGKILL: out of memory"
+
+
+def test_news_of_a_death_that_comes_after_the_new_process_is_old(
+    agent: Agent, engine: Engine
+) -> None:
+    agent.hello()
+    with engine.begin() as connection:
+        (known,) = workers.of_job(connection, agent.job)
+        workers.note_restart(connection, agent.worker, known.hello_at - timedelta(seconds=1))
+        assert workers.of_job(connection, agent.job) == (known,)
+
+
+def test_the_same_process_that_says_hello_twice_keeps_its_place(
+    agent: Agent, engine: Engine
+) -> None:
+    agent.hello()
+    report = StepReport(agent.worker, Progress(3, 40, 1280, 2.5, {}))
+    assert agent.say("report", REPORT.dump_json(report)).status_code == 200
+    agent.hello()
+    with engine.connect() as connection:
+        (known,) = workers.of_job(connection, agent.job)
+    assert (known.generation, known.is_up) == (3, True)
+
+
+def test_the_cause_of_an_end_is_an_event_and_stands_under_the_last_lines(
+    client: TestClient, agent: Agent, engine: Engine
+) -> None:
+    agent.hello()
+    end(agent, cause="no progress for 300 s")
+    with engine.connect() as connection:
+        (vm,) = vms.of_job(connection, agent.job)
+    assert (vm.exit_code, vm.tail) == (-9, "step 8\nno progress for 300 s")
+    events = EventList.model_validate_json(client.get(f"/v1/jobs/{agent.job}/events").text)
+    assert events.events[-1].message == (
+        f"{agent.worker} ended: killed by SIGKILL: no progress for 300 s"
+    )

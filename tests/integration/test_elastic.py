@@ -57,8 +57,8 @@ def trajectory(conductor: Conductor) -> tuple[list[list[int]], list[float]]:
             parts[iteration].append(row)
     order, losses = [], []
     for iteration in sorted(parts):
-        newest = max(row["generation"] for row in parts[iteration])
-        rows = [row for row in parts[iteration] if row["generation"] == newest]
+        newest = max(row["attempt"] for row in parts[iteration])
+        rows = [row for row in parts[iteration] if row["attempt"] == newest]
         order.append([i for row in rows for i in row["indices"]])
         losses.append(math.fsum(row["loss"] for row in rows) / len(order[-1]))
     return order, losses
@@ -206,3 +206,62 @@ def test_one_worker_measures_noise_on_the_halves_of_its_batch(tmp_path: Path) ->
             assert mean == pytest.approx(((shares @ grads) ** 2).sum(), rel=1e-5)
     order = [[i for row in rows for i in row["indices"]] for rows in halves.values()]
     assert_each_epoch_holds_every_sample_once(order)
+
+
+def latest(conductor: Conductor, worker: str) -> int:
+    return max((r.progress.iteration for r in conductor.reports if r.worker == worker), default=0)
+
+
+@pytest.mark.parametrize("victim", ["w2", "w0"], ids=["follower", "leader"])
+def test_survivors_go_on_by_themselves_when_the_others_are_proven_dead(
+    tmp_path: Path, victim: str
+) -> None:
+    names = ["w0", "w1", "w2"]
+    with conduct(tmp_path) as conductor:
+        for name in names:
+            conductor.start(name)
+        conductor.wait_applied(conductor.order(names, 24), iterations=10)
+        first = next(name for name in names if name != victim)
+        conductor.processes[victim].send_signal(signal.SIGKILL)
+        killed_at = latest(conductor, first)
+        conductor.wait(lambda: latest(conductor, first) > killed_at + 20)
+        told = [r for r in conductor.reports if r.progress.iteration > killed_at + 15]
+        assert not any(len(report.steps) for report in told)
+    order, losses = trajectory(conductor)
+    assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
+    assert_each_epoch_holds_every_sample_once(order)
+
+
+def test_all_machines_are_replaced_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
+    with conduct(tmp_path) as conductor:
+        for name in ("w0", "w1", "w2", "w3"):
+            conductor.start(name)
+        conductor.wait_applied(conductor.order(["w0", "w1"], 24), iterations=10)
+        conductor.wait_applied(conductor.order(["w2", "w3"], 24), iterations=10)
+        conductor.wait_applied(conductor.order(["w3"], 24), iterations=10)
+        endings = {r.worker: r.finished for r in conductor.reports if r.finished}
+        lost = [r.regrouped.iterations_lost for r in conductor.reports if r.regrouped]
+    order, losses = trajectory(conductor)
+    assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
+    assert_each_epoch_holds_every_sample_once(order)
+    assert endings == {"w0": "released", "w1": "released", "w2": "released"}
+    assert set(lost) == {0}
+
+
+@pytest.mark.parametrize("leaver", ["w1", "w0"], ids=["follower", "leader"])
+def test_a_worker_that_is_asked_to_end_leaves_at_a_boundary(tmp_path: Path, leaver: str) -> None:
+    with conduct(tmp_path) as conductor:
+        for name in ("w0", "w1", "w2"):
+            conductor.start(name)
+        conductor.wait_applied(conductor.order(["w0", "w1", "w2"], 24), iterations=10)
+        conductor.processes[leaver].send_signal(signal.SIGTERM)
+        conductor.wait(lambda: conductor.processes[leaver].poll() is not None)
+        assert conductor.processes[leaver].poll() == 0
+        stayer = "w2"
+        left_at = latest(conductor, stayer)
+        conductor.wait(lambda: latest(conductor, stayer) > left_at + 20)
+        assert not any(report.broken for report in conductor.reports)
+        endings = {r.worker: r.finished for r in conductor.reports if r.finished}
+    order, losses = trajectory(conductor)
+    assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
+    assert endings == {leaver: "released"}

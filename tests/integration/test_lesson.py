@@ -20,8 +20,9 @@ from service.db import directives, drifts, jobs, models, observations, vms, work
 from service.db.schema import models as table
 from service.reconciler.action import Choose, Finish, Replan
 from service.reconciler.plan import plan
+from service.reconciler.record import record
 from service.reconciler.snapshot import Snapshot
-from service.reconciler.tick import read, record
+from service.reconciler.tick import read
 from tests.builders import NOW, directive, probe, spec, steps
 
 CORNERS = ((1, 32), (1, 128), (2, 128), (2, 32))
@@ -71,7 +72,7 @@ class Life:
             terms = vms.Terms(Decimal("0.36"))
             vms.intend(connection, self.job, number, terms, EARLIER, timedelta(minutes=20))
             vms.launched(connection, self.worker(number), f"provider-{number}")
-            hello = Hello(self.worker(number), f"127.0.0.1:{number}")
+            hello = Hello(self.worker(number), f"127.0.0.1:{9000 + number}")
             workers.greet(connection, self.job, hello, EARLIER)
 
     def worker(self, number: int) -> str:
@@ -93,7 +94,7 @@ class Life:
             report = StepReport(worker, progress, self.rows, columns)
             if number == 1:
                 workers.store_steps(self.connection, self.job, self.rows, report, columns)
-            workers.note(self.connection, report, end, NOW)
+            workers.note(self.connection, report, NOW)
         self.rows += len(columns)
 
     def choose(self, config: ClusterConfig) -> None:

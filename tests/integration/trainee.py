@@ -30,9 +30,11 @@ def network() -> nn.Module:
 
 def describe(job, indices, total, gradients) -> dict:
     """Return what a test wants to know of an iteration."""
+    directive = getattr(job, "directive", None)
+    attempt = (0, 0) if directive is None else (directive.generation, directive.revision)
     return {
         "iteration": job.iteration + 1,
-        "generation": getattr(getattr(job, "directive", None), "generation", 0),
+        "attempt": attempt,
         "indices": indices.tolist(),
         "loss": total,
         "gradients": gradients,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scavenger.document import read_json, read_yaml
 from scavenger.errors import InvalidDocument
-from scavenger.job import EpochsTarget, JobSpec, Limits, MetricTarget, ModelSpec, RunSpec
+from scavenger.job import EpochsTarget, JobSpec, Limits, MetricTarget, ModelSpec
 from scavenger.quantity import (
     exact_duration,
     format_duration,
@@ -18,9 +18,23 @@ from scavenger.quantity import (
     read_money,
     read_price,
 )
+from scavenger.recipe import LearningRateSpec
+from scavenger.run import CheckpointsSpec, RunSpec
+from scavenger.strategy import DownpourSpec, StrategyChoice
 from scavenger.submission import parse_job, validate_job
 
-SECTIONS = (JobSpec, ModelSpec, EpochsTarget, MetricTarget, Limits, RunSpec)
+SECTIONS = (
+    JobSpec,
+    ModelSpec,
+    EpochsTarget,
+    MetricTarget,
+    Limits,
+    RunSpec,
+    CheckpointsSpec,
+    StrategyChoice,
+    DownpourSpec,
+    LearningRateSpec,
+)
 KEYS = sorted({key for section in SECTIONS for key in section.model_fields})
 LIMITS = {"max_examples": 150, "deadline": None}
 
@@ -63,6 +77,19 @@ limits = st.fixed_dictionaries(
         "max_time": st.floats(1e-3, 3e8).map(exact_duration),
     },
 )
+rules = st.sampled_from(["none", "linear", "sqrt", "adascale"])
+server = {"servers": st.integers(1, 64), "priced": st.booleans()}
+servers = st.fixed_dictionaries(
+    {"parameter_server": st.fixed_dictionaries({}, optional=server)},
+)
+checkpoints = st.fixed_dictionaries(
+    {},
+    optional={
+        "every": st.floats(1e-3, 3e8).map(exact_duration),
+        "keep": st.integers(1, 1000),
+        "directory": printable.map(lambda path: f"/{path}"),
+    },
+)
 documents = st.fixed_dictionaries(
     {
         "model": st.fixed_dictionaries(
@@ -79,13 +106,17 @@ documents = st.fixed_dictionaries(
             optional={
                 "directory": printable.map(lambda path: f"/{path}"),
                 "env": st.dictionaries(names, printable, max_size=3),
+                "checkpoints": checkpoints,
             },
         ),
     },
     optional={
         "objective": st.sampled_from(["knee", "cheapest", "fastest"]),
         "search": st.sampled_from(["auto", "none", "partial", "full"]),
-        "lr_scaling": st.sampled_from(["none", "linear", "sqrt"]),
+        "level": st.sampled_from(["observe", "advise", "control"]),
+        "strategy": st.sampled_from(["all_reduce", "parameter_server"]) | servers,
+        "lr_scaling": rules
+        | st.fixed_dictionaries({"rule": rules}, optional={"warm_up": st.floats(0, 1e6)}),
     },
 )
 

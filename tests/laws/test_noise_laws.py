@@ -1,5 +1,8 @@
 import math
 import random
+from collections.abc import Iterable
+from fractions import Fraction
+from itertools import permutations, product
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +20,7 @@ from scavenger.noise import (
     normalized_noise,
 )
 from scavenger.protocol import StepColumns
+from worker_agent.sampler import Share
 
 unhurried = settings(deadline=None, max_examples=50)
 
@@ -146,6 +150,65 @@ def test_the_pieces_are_unbiased(shards, local_batch):
     assert estimate.gradient_norm_sq == pytest.approx(0.39, rel=0.05)
     assert estimate.gradient_variance == pytest.approx(5.0, rel=0.05)
     assert estimate.noise_scale == pytest.approx(5 / 0.39, rel=0.08)
+
+
+def norms_of(samples: tuple[tuple[int, ...], ...], workers: int) -> tuple[Fraction, Fraction]:
+    """Norms as workers take them, each counted by its share of the batch."""
+    parts = [
+        samples[part.start : part.start + part.count]
+        for part in Share(0, len(samples)).split(workers)
+    ]
+    local = sum(Fraction(len(part), len(samples)) * norm_sq_of_mean(part) for part in parts)
+    return local, norm_sq_of_mean(samples)
+
+
+def norm_sq_of_mean(samples: tuple[tuple[int, ...], ...]) -> Fraction:
+    return sum(
+        (Fraction(sum(values), len(samples)) ** 2 for values in zip(*samples, strict=True)),
+        Fraction(0),
+    )
+
+
+def expected_pieces(
+    batches: Iterable[tuple[tuple[int, ...], ...]], workers: int
+) -> tuple[Fraction, Fraction]:
+    """Means of |G|² and tr Σ over batches that are equally likely."""
+    rows = [(norms_of(batch, workers), len(batch)) for batch in batches]
+    pairs = [(ShardNorms(workers, *norms), size) for norms, size in rows]
+    return (
+        sum(pair.gradient_norm_sq for pair, _ in pairs) / len(pairs),
+        sum(pair.gradient_variance(size) for pair, size in pairs) / len(pairs),
+    )
+
+
+gradients = st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=2, max_size=3)
+divisions = st.tuples(st.integers(2, 4), st.integers(2, 5)).filter(lambda pair: pair[0] <= pair[1])
+
+
+@settings(deadline=None, max_examples=15)
+@given(gradients, divisions)
+def test_the_pieces_are_unbiased_however_uneven_the_parts(population, division):
+    """Exactly: over every batch that can be drawn, in rational numbers."""
+    workers, batch = division
+    norm_sq, variance = expected_pieces(product(population, repeat=batch), workers)
+    mean = norm_sq_of_mean(tuple(population))
+    assert norm_sq == mean
+    assert variance == sum(norm_sq_of_mean((g,)) for g in population) / len(population) - mean
+
+
+@settings(deadline=None, max_examples=15)
+@given(gradients.map(lambda found: [*found, (3, -4), (1, 2)]), divisions)
+def test_batches_without_repeats_hide_the_same_part_of_the_gradient_at_every_division(
+    population, division
+):
+    """tr Σ is the sample variance, and |G|² is smaller by tr Σ / D, whatever K and B."""
+    workers, batch = division
+    size = len(population)
+    norm_sq, variance = expected_pieces(permutations(population, min(batch, size)), workers)
+    mean = norm_sq_of_mean(tuple(population))
+    spread = (sum(norm_sq_of_mean((g,)) for g in population) - size * mean) / (size - 1)
+    assert variance == spread
+    assert norm_sq == mean - spread / size
 
 
 decays = st.just(0.0) | st.floats(0, 0.999)

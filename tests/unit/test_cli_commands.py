@@ -184,7 +184,9 @@ COMMANDS = sorted(command.name or command.callback.__name__ for command in app.r
 
 
 def test_the_tree_is_complete():
-    expected = "cancel curve demo evaluate events fit list models serve show simulate submit watch"
+    expected = (
+        "agent cancel curve demo evaluate events fit list models serve show simulate submit watch"
+    )
     assert expected.split() == COMMANDS
 
 

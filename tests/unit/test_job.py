@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenger.cluster import ConfigSpace
+from scavenger.cluster import ClusterConfig, ConfigSpace
 from scavenger.document import read_json, read_yaml
 from scavenger.errors import InvalidDocument, Problem
 from scavenger.grid import grid_of, lay_out
@@ -19,9 +19,9 @@ from scavenger.job import (
     MemoryLimit,
     MetricTarget,
     ModelSpec,
-    RunSpec,
     WeightedObjective,
 )
+from scavenger.lr_scaling import LearningRateScaling
 from scavenger.machine import MemoryModel
 from scavenger.pricing import (
     Interruptions,
@@ -31,8 +31,11 @@ from scavenger.pricing import (
     Servers,
     on_demand,
 )
-from scavenger.protocol import StopAtMetric, StopAtProgress
+from scavenger.protocol import Exchange, StopAtMetric, StopAtProgress
 from scavenger.quantity import Bounds, exact_duration, format_price
+from scavenger.recipe import LearningRateSpec
+from scavenger.run import CheckpointsSpec, RunSpec
+from scavenger.strategy import DownpourSpec, ParameterServerSpec, StrategyChoice
 from scavenger.submission import parse_job, validate_job
 from scavenger.tariff import (
     InterruptionsSpec,
@@ -71,7 +74,7 @@ def problems(read, *arguments):
 def test_a_short_document_gets_the_defaults():
     spec = parse_job(GOOD)
     assert spec.name == "resnet18-cifar10"
-    assert (spec.objective, spec.search, spec.lr_scaling) == ("knee", "auto", "none")
+    assert (spec.objective, spec.search, spec.lr_scaling.rule) == ("knee", "auto", "none")
     assert spec.laws == "measured"
     assert spec.price == spec.price_per_hour == Decimal("0.13402")
     assert spec.price_model == on_demand(0.13402)
@@ -107,6 +110,11 @@ SECTIONS = [
     InterruptionsSpec,
     MemorySpec,
     MemoryLimit,
+    StrategyChoice,
+    ParameterServerSpec,
+    DownpourSpec,
+    LearningRateSpec,
+    CheckpointsSpec,
     RunSpec,
 ]
 
@@ -233,6 +241,56 @@ def test_no_machine_of_custom_size_is_reserved_for_what_fits_none():
 )
 def test_an_objective_is_said_in_words(objective, words):
     assert validate_job(changed(objective=objective)).objective_in_words == words
+
+
+@pytest.mark.parametrize(
+    ("recipe", "epochs", "expected"),
+    [
+        ("none", 120, LearningRateScaling("none", 32)),
+        ("sqrt", 120, LearningRateScaling("sqrt", 32)),
+        ("adascale", 120, LearningRateScaling("adascale", 32)),
+        ("linear", 60, LearningRateScaling("linear", 32, warm_up=3.0)),
+        ("linear", 500, LearningRateScaling("linear", 32, warm_up=5.0)),
+        ({"rule": "linear", "warm_up": 0}, 60, LearningRateScaling("linear", 32)),
+        ({"rule": "sqrt", "warm_up": 2.5}, 60, LearningRateScaling("sqrt", 32, warm_up=2.5)),
+    ],
+)
+def test_a_learning_rate_follows_the_batch_as_written(recipe, epochs, expected):
+    spec = validate_job(changed(lr_scaling=recipe, target={"max_epochs": epochs}))
+    assert spec.learning_rate == expected
+
+
+@pytest.mark.parametrize(
+    ("strategy", "price", "servers", "total"),
+    [
+        ("all_reduce", "0.10 USD/h", None, 0.2),
+        ("parameter_server", "0.10 USD/h", Servers(1, 0.1), 0.3),
+        ({"parameter_server": {"servers": 2}}, "0.10 USD/h", Servers(2, 0.1), 0.4),
+        ({"parameter_server": {"servers": 2, "priced": False}}, "0.10 USD/h", None, 0.2),
+        (
+            {"parameter_server": {"servers": 2}},
+            {"per_hour": "0.10 USD/h", "servers": {"count": 2, "per_hour": "0.25 USD/h"}},
+            Servers(2, 0.25),
+            0.7,
+        ),
+    ],
+)
+def test_servers_cost_what_the_ledger_will_reserve_for_them(strategy, price, servers, total):
+    spec = validate_job(changed(strategy=strategy) | {"price": price})
+    assert spec.price_model.servers == servers
+    two = spec.price_model.per_hour(grid_of([ClusterConfig(2, 64)]))[0]
+    assert two == pytest.approx(total)
+    workers, machines = 2 * spec.price_per_hour, spec.strategy.servers * spec.server_price
+    assert float(workers + machines) == pytest.approx(total)
+
+
+def test_downpour_says_how_often_it_speaks_to_its_servers():
+    pace = {"downpour": {"servers": 3, "n_push": 2, "n_fetch": 5}}
+    one = {"workers": 4, "batch": 256}
+    spec = validate_job(changed(strategy=pace, limits=one))
+    assert (spec.strategy.name, spec.strategy.servers) == ("downpour", 3)
+    assert spec.strategy.exchange == Exchange(2, 5)
+    assert validate_job(changed(strategy="downpour", limits=one)).strategy == DownpourSpec()
 
 
 prices = st.decimals("0.00001", 10**4, places=5).map(format_price)
@@ -387,7 +445,79 @@ SECRET = (
         ),
         ({"search": False}, "search: must be auto, none, partial, full or universal, got false"),
         ({"laws": "mine"}, 'laws: must be measured or paper, got "mine"'),
-        ({"lr_scaling": []}, "lr_scaling: must be none, linear or sqrt, got a list"),
+        ({"lr_scaling": []}, "lr_scaling: must be none, linear, sqrt or adascale, got a list"),
+        (
+            {"lr_scaling": {"rule": "linaer"}},
+            'lr_scaling.rule: must be none, linear, sqrt or adascale, got "linaer"',
+        ),
+        ({"lr_scaling": {"warm_up": 5}}, "lr_scaling.rule: is missing: write e.g. rule: linear"),
+        (
+            {"lr_scaling": {"rule": "linear", "warm_up": -1}},
+            "lr_scaling.warm_up: must be at least 0, got -1",
+        ),
+        (
+            {"lr_scaling": {"rule": "linear", "warmup": 1}},
+            'lr_scaling.warmup: unknown key "warmup": did you mean warm_up?',
+        ),
+        ({"level": "watch"}, 'level: must be observe, advise or control, got "watch"'),
+        (
+            {"strategy": "ps"},
+            "strategy: must be all_reduce, parameter_server, downpour or e.g. "
+            '{parameter_server: {servers: 2}}, got "ps"',
+        ),
+        ({"strategy": {}}, "strategy: names no strategy: write all_reduce, parameter_server, dow"),
+        (
+            {"strategy": {"parameter_server": {}, "downpour": {}}},
+            "strategy: parameter_server and downpour exclude each other: write one of them",
+        ),
+        (
+            {"strategy": {"parameter_server": None}},
+            "strategy.parameter_server: has no value: write e.g. {servers: 2, priced: true}",
+        ),
+        (
+            {"strategy": {"parameter_sever": {}}},
+            'strategy.parameter_sever: unknown key "parameter_sever": did you mean parameter_serve',
+        ),
+        (
+            {"strategy": {"parameter_server": {"servers": 0}}},
+            "strategy.parameter_server.servers: must be at least 1, got 0",
+        ),
+        (
+            {"strategy": {"parameter_server": {"priced": 1}}},
+            "strategy.parameter_server.priced: must be true or false, got 1",
+        ),
+        (
+            {"strategy": {"parameter_server": {"n_push": 2}}},
+            'strategy.parameter_server.n_push: unknown key "n_push": it belongs in strategy.downp',
+        ),
+        (
+            {"strategy": "downpour"},
+            "strategy: downpour waits for nobody, so no law tells which configuration is best, and "
+            "the limits leave 16: write one number for limits.workers and one for limits.batch, "
+            "e.g. workers: 4, batch: 256",
+        ),
+        (
+            {
+                "strategy": "parameter_server",
+                "price": {"per_hour": "1 USD/h", "servers": {"count": 2, "per_hour": "1 USD/h"}},
+            },
+            "price: pays 2 servers but strategy has 1: write the same count",
+        ),
+        (
+            {
+                "strategy": {"parameter_server": {"servers": 2, "priced": False}},
+                "price": {"per_hour": "1 USD/h", "servers": {"count": 2, "per_hour": "1 USD/h"}},
+            },
+            "price: servers are paid here but strategy says priced: false: leave one of the two",
+        ),
+        (
+            {"run": {"checkpoints": {"every": 60}}},
+            'run.checkpoints.every: 60 has no unit: write a unit, e.g. "90s"',
+        ),
+        (
+            {"run": {"checkpoints": {"directory": "a"}}},
+            'run.checkpoints.directory: "a" is not absolute: write e.g. /srv/train',
+        ),
         ({"target": {"goal": float("nan")}}, "target.goal: NaN is not allowed: write a finite num"),
         ({"target": {"goal": float("inf")}}, "target.goal: infinity is not allowed: write a finit"),
         ({"target": {"goal": "0.97"}}, 'target.goal: must be a number, got "0.97": write e.g. 0.9'),

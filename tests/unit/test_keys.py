@@ -28,3 +28,11 @@ def test_tokens_say_who_holds_them(tmp_path: Path) -> None:
     assert keys.recognise(keys.issue("w1")) == Machine("w1")
     assert keys.recognise(Keys("t", "another secret that is long enough!").issue("w1")) is None
     assert keys.recognise("\udcff") is None
+
+
+def test_a_job_shares_a_secret_that_no_other_job_knows(tmp_path: Path) -> None:
+    keys = Keys.at(tmp_path)
+    ours = keys.share("job_1")
+    assert ours == keys.share("job_1")
+    assert ours != keys.share("job_2")
+    assert keys.recognise(ours) is None

@@ -13,7 +13,7 @@ from scavenger.models.epochs import EpochsSeen
 from scavenger.objective import Cheapest, Fastest, Knee, Objective, Weighted
 from scavenger.prior import StoredModel
 from scavenger.protocol import StopAtMetric
-from service.knowledge import Knowledge, foresee, wish_of
+from service.knowledge import Knowledge, foresee, signature_of, wish_of
 from tests.builders import observation, spec
 
 CORNERS = tuple(observation(*corner) for corner in ((1, 32), (1, 128), (2, 128), (2, 32)))
@@ -179,3 +179,29 @@ def test_a_noise_that_drifted_moves_the_critical_batch_and_keeps_kappa() -> None
 )
 def test_a_written_objective_is_the_one_that_chooses(written: object, wish: Objective) -> None:
     assert wish_of(spec(objective=written)) == wish
+
+
+def test_models_compare_between_jobs_of_one_rule_whatever_their_warm_up() -> None:
+    names = {
+        signature_of(spec(lr_scaling=recipe), "local")
+        for recipe in ("linear", {"rule": "linear"}, {"rule": "linear", "warm_up": 3})
+    }
+    assert names == {"digits|1437|linear|local"}
+    assert signature_of(spec(lr_scaling="adascale"), "local") == "digits|1437|adascale|local"
+
+
+def test_models_do_not_compare_where_gradients_travel_otherwise() -> None:
+    served = spec(strategy={"parameter_server": {"servers": 2}}, search="universal")
+    name = signature_of(served, "local")
+    assert name == "digits|1437|none|local|parameter_server 2"
+    alike = replace(OTHER, signature=f"other|9|none|local|{name.split('|')[-1]}")
+    known = Knowledge(served, (), None, models=(OTHER, alike), machine="local")
+    assert known.situation().others == (alike,)
+    assert known.situation().topology == "parameter_server"
+
+
+def test_nothing_is_believed_of_workers_that_wait_for_nobody() -> None:
+    one = {"workers": 2, "batch": 128}
+    alone = Knowledge(spec(strategy="downpour", limits=one), (), stored(), machine="local")
+    assert alone.belief() is None
+    assert alone.progress_per_iteration(ClusterConfig(2, 128)) == pytest.approx(128 / 1437)

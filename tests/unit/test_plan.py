@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 
 from scavenger.cluster import ClusterConfig
-from scavenger.protocol import Directive
+from scavenger.protocol import Directive, Exchange, Member
 from scavenger.view import Phase
 from service.db.drifts import Drifted
 from service.reconciler.action import (
     Action,
+    Advise,
     Choose,
     Finish,
+    Keep,
     Launch,
     Publish,
     Replan,
@@ -29,6 +32,8 @@ from tests.builders import (
     document,
     job,
     probe,
+    server,
+    serving,
     snapshot,
     spec,
     steps,
@@ -300,6 +305,338 @@ CASES = {
 }
 
 
+LEFT = {"finished": "released"}
+SERVED = spec(strategy={"parameter_server": {"servers": 2}})
+SEATS = (Member("s3", "127.0.0.1:9003"), Member("s4", "127.0.0.1:9004"))
+
+
+def served(**changes: object) -> Snapshot:
+    """A job that trains on two workers and two parameter servers, all well."""
+    facts: dict[str, object] = {
+        "job": chosen(spec=SERVED),
+        "vms": (server(3), server(4), vm(1), vm(2)),
+        "workers": (serving(3), serving(4), worker(1), worker(2)),
+        "directive": directive(2, 128, strategy="parameter_server", servers=SEATS),
+    }
+    return snapshot(**{**facts, **changes})
+
+
+LEAVING = {
+    "a member told to leave is let go at once, and nothing is broken": (
+        snapshot(vms=(vm(1), vm(2, exit_code=0)), workers=(worker(1), worker(2, **LEFT))),
+        Publish,
+        "w2 was told to leave: the others go on with K=1 B=128",
+    ),
+    "whoever is ready steps in for it": (
+        snapshot(
+            vms=(vm(1), vm(2), vm(3)),
+            workers=(worker(1), worker(2, **LEFT), worker(3, generation=0)),
+        ),
+        Publish,
+        "w2 was told to leave: the others go on with K=2 B=128",
+    ),
+    "a leader told to leave neither ends nor fails the job": (
+        snapshot(vms=(vm(1, exit_code=0), vm(2)), workers=(worker(1, **LEFT), worker(2))),
+        Publish,
+        "w1 was told to leave: the others go on with K=1 B=128",
+    ),
+    "not even when its script ends badly": (
+        snapshot(vms=(vm(1, exit_code=143), vm(2)), workers=(worker(1, **LEFT), worker(2))),
+        Publish,
+        "w1 was told to leave: the others go on with K=1 B=128",
+    ),
+    "the leader's metric is no verdict when it was told to leave": (
+        snapshot(
+            vms=(vm(1, exit_code=0), vm(2)),
+            workers=(worker(1, metrics={"accuracy": 0.99}, **LEFT), worker(2)),
+        ),
+        Publish,
+        "w1 was told to leave",
+    ),
+    "a machine told to end is replaced": (
+        snapshot(
+            vms=(vm(1), vm(2, exit_code=0)),
+            workers=(worker(1, generation=2), worker(2, **LEFT)),
+            directive=directive(1, 128, generation=2),
+        ),
+        Launch,
+        "1 machine for K=2 B=128",
+    ),
+    "and so is the only one": (
+        snapshot(
+            job=chosen(chosen=ClusterConfig(1, 128)),
+            vms=(vm(1, exit_code=0),),
+            workers=(worker(1, **LEFT),),
+            directive=directive(1, 128),
+        ),
+        Launch,
+        "1 machine for K=1 B=128",
+    ),
+    "whose successor takes over": (
+        snapshot(
+            job=chosen(chosen=ClusterConfig(1, 128)),
+            vms=(vm(1, **DEAD, exit_code=0), vm(2)),
+            workers=(worker(1, generation=0, **LEFT), worker(2, generation=0)),
+            directive=directive(1, 128),
+        ),
+        Publish,
+        "training on K=1 B=128",
+    ),
+    "one that was killed besides breaks the generation": (
+        snapshot(
+            vms=(vm(1), vm(2, exit_code=0), vm(3, **DEAD)),
+            workers=(worker(1), worker(2, **LEFT), worker(3)),
+            directive=directive(3, 128),
+            job=chosen(chosen=ClusterConfig(3, 128)),
+        ),
+        Publish,
+        "lost w3: the survivors go on with K=1 B=128",
+    ),
+}
+
+
+@pytest.mark.parametrize(("now", "kind", "why"), LEAVING.values(), ids=LEAVING)
+def test_a_worker_that_is_told_to_leave_harms_nobody(
+    now: Snapshot, kind: type[Action], why: str
+) -> None:
+    action = plan(now)
+    assert (type(action), why in action.why) == (kind, True), action
+
+
+def test_nobody_gives_up_a_collective_for_a_worker_that_has_left() -> None:
+    left = snapshot(workers=(worker(1, **LEFT), worker(2)))
+    assert not published(left).repairs
+    assert published(left).handover is None
+    assert published(snapshot(workers=(worker(1), worker(2, **LEFT)))).handover is not None
+
+
+SERVING = {
+    "servers are launched with the first worker": (
+        served(job=job(phase=Phase.PENDING, spec=SERVED), **FRESH),
+        Launch,
+        "1 machine for K=1 B=32, and 2 servers",
+    ),
+    "nobody trains before they are there": (
+        served(
+            job=job(spec=SERVED),
+            vms=(server(3), server(4), vm(1)),
+            workers=(serving(3), worker(1, generation=0)),
+            directive=None,
+            published_at=None,
+        ),
+        Rest,
+        "waiting for the parameter servers to boot",
+    ),
+    "servers are neither workers nor spare": (served(), Rest, "running K=2 B=128"),
+    "a server that never says hello is ended": (
+        served(
+            vms=(server(3), server(4, intended_at=NOW - timedelta(minutes=16)), vm(1)),
+            workers=(serving(3), worker(1, generation=0)),
+            directive=None,
+            published_at=None,
+            job=job(spec=SERVED),
+        ),
+        Terminate,
+        "s4 did not say hello in 0:15:00",
+    ),
+    "a lost server is replaced": (
+        served(vms=(server(3), server(4, **DEAD), vm(1), vm(2))),
+        Launch,
+        "1 server instead of s4",
+    ),
+    "whatever its exit code": (
+        served(vms=(server(3), server(4, exit_code=1), vm(1), vm(2))),
+        Launch,
+        "1 server instead of s4",
+    ),
+    "the workers wait for the new one": (
+        served(
+            vms=(server(3), server(4, **DEAD), server(5), vm(1), vm(2)),
+            workers=(serving(3), serving(4), worker(1, broken=1), worker(2, broken=1)),
+        ),
+        Rest,
+        "waiting for the parameter servers to boot",
+    ),
+    "and go on with it": (
+        served(
+            vms=(server(3), server(4, **DEAD), server(5), vm(1), vm(2)),
+            workers=(serving(3), serving(4), serving(5), worker(1), worker(2)),
+        ),
+        Publish,
+        "lost s4: the workers go on with K=2 B=128 and other servers",
+    ),
+    "without those who died meanwhile": (
+        served(
+            vms=(server(3), server(4, **DEAD), server(5), vm(1), vm(2, **DEAD)),
+            workers=(serving(3), serving(4), serving(5), worker(1), worker(2)),
+        ),
+        Publish,
+        "lost s4: the workers go on with K=1 B=128 and other servers",
+    ),
+    "a server that starts again is waited for": (
+        served(workers=(serving(3), serving(4, address=""), worker(1), worker(2))),
+        Rest,
+        "waiting for the parameter servers to boot",
+    ),
+    "a server that began anew is empty": (
+        served(workers=(serving(3), serving(4, address="127.0.0.1:7"), worker(1), worker(2))),
+        Publish,
+        "lost s4: the workers go on with K=2 B=128 and other servers",
+    ),
+    "a server that fell silent is ended": (
+        served(
+            workers=(
+                serving(3),
+                serving(4, seen_at=NOW - timedelta(seconds=61), hello_at=NOW - timedelta(hours=1)),
+                worker(1),
+                worker(2),
+            ),
+        ),
+        Terminate,
+        "s4 silent while the workers wait",
+    ),
+    "a job ends when the cap does not pay its servers": (
+        served(
+            job=chosen(
+                spec=spec(
+                    strategy={"parameter_server": {"servers": 2}},
+                    limits={**document()["limits"], "max_cost": "0.117 USD"},
+                )
+            ),
+            vms=(server(3), server(4, **DEAD), vm(1), vm(2)),
+        ),
+        Finish,
+        "max_cost leaves no room for 1 more server",
+    ),
+    "lost workers are left behind while the servers go on": (
+        served(vms=(server(3), server(4), vm(1), vm(2, **DEAD))),
+        Publish,
+        "lost w2: the survivors go on with K=1 B=128",
+    ),
+    "after the end servers are ended too": (
+        served(job=chosen(phase=Phase.SUCCEEDED, spec=SERVED)),
+        Terminate,
+        "job succeeded: 4 machines left",
+    ),
+}
+
+
+@pytest.mark.parametrize(("now", "kind", "why"), SERVING.values(), ids=SERVING)
+def test_servers_serve_and_are_replaced(now: Snapshot, kind: type[Action], why: str) -> None:
+    action = plan(now)
+    assert (type(action), why in action.why) == (kind, True), action
+
+
+def test_a_new_server_takes_the_shard_of_the_lost_one() -> None:
+    told = published(
+        served(
+            vms=(server(3, **DEAD), server(4), server(5), vm(1), vm(2)),
+            workers=(serving(3), serving(4), serving(5), worker(1), worker(2)),
+        )
+    )
+    assert [server.worker for server in told.servers] == ["s5", "s4"]
+    assert (told.strategy, told.repairs) == ("parameter_server", True)
+    assert [member.worker for member in told.members] == ["w1", "w2"]
+
+
+def test_a_launch_counts_servers_apart() -> None:
+    action = plan(served(job=job(phase=Phase.PENDING, spec=SERVED), **FRESH))
+    assert isinstance(action, Launch)
+    assert (action.count, action.servers) == (1, 2)
+
+
+ONE = {**document()["limits"], "workers": 2, "batch": 128}
+DOWNPOUR = spec(strategy={"downpour": {"n_push": 2, "n_fetch": 4}}, limits=ONE)
+OBSERVED, ADVISED = spec(level="observe"), spec(level="advise")
+START = ClusterConfig(1, 32)
+ALONE = {"vms": (vm(1),), "workers": (worker(1),), "directive": directive(1, 32)}
+UNSEARCHED = {
+    "a job that is observed measures where it starts": (
+        snapshot(job=job(spec=OBSERVED), vms=(vm(1),), workers=(worker(1),), directive=None),
+        Publish,
+        "level observe: measuring K=1 B=32",
+    ),
+    "and stays there": (
+        snapshot(job=job(spec=OBSERVED), probes=(probe(1, 32),), **ALONE),
+        Keep,
+        "level observe: the job stays on K=1 B=32",
+    ),
+    "for good": (
+        snapshot(job=job(spec=OBSERVED, chosen=START, choice=""), probes=(probe(1, 32),), **ALONE),
+        Rest,
+        "running K=1 B=32",
+    ),
+    "a job that is advised hears what it would do better with": (
+        snapshot(job=job(spec=ADVISED, chosen=START, choice=""), probes=(probe(1, 32),), **ALONE),
+        Advise,
+        "advice: K=",
+    ),
+    "but nothing before anything is known": (
+        snapshot(job=job(spec=ADVISED, chosen=START, choice=""), **ALONE),
+        Rest,
+        "running K=1 B=32",
+    ),
+    "downpour is never searched": (
+        snapshot(job=job(spec=DOWNPOUR), **FRESH),
+        Keep,
+        "downpour is not searched: training on K=2 B=128",
+    ),
+    "and starts with all its machines": (
+        snapshot(job=chosen(spec=DOWNPOUR), **FRESH),
+        Launch,
+        "2 machines for K=2 B=128, and 1 server",
+    ),
+}
+
+
+@pytest.mark.parametrize(("now", "kind", "why"), UNSEARCHED.values(), ids=UNSEARCHED)
+def test_a_job_that_is_not_searched_keeps_its_configuration(
+    now: Snapshot, kind: type[Action], why: str
+) -> None:
+    action = plan(now)
+    assert (type(action), why in action.why) == (kind, True), action
+
+
+def test_advice_is_given_once() -> None:
+    facts = {"spec": ADVISED, "chosen": START, "choice": ""}
+    first = plan(snapshot(job=job(**facts), probes=(probe(1, 32),), **ALONE))
+    assert isinstance(first, Advise)
+    heard = job(**facts, advised=first.config, advice=first.why)
+    assert isinstance(plan(snapshot(job=heard, probes=(probe(1, 32),), **ALONE)), Rest)
+
+
+def test_workers_of_downpour_are_told_how_often_to_speak() -> None:
+    told = published(
+        snapshot(
+            job=chosen(spec=DOWNPOUR),
+            vms=(vm(1), vm(2), server(3)),
+            workers=(worker(1, generation=0), worker(2, generation=0), serving(3)),
+            directive=None,
+        )
+    )
+    assert (told.strategy, told.exchange) == ("downpour", Exchange(2, 4))
+    assert told.progress_per_iteration == pytest.approx(128 / 1437)
+
+
+def test_progress_goes_back_with_the_job() -> None:
+    """Workers that died were further than those that went on from a checkpoint."""
+    now = snapshot(
+        vms=(vm(1, **DEAD), vm(2)),
+        workers=(worker(1, iteration=900, epochs=18.0), worker(2, generation=2)),
+        directive=replace(directive(1, 128, generation=2), members=(Member("w2", "a:1"),)),
+    )
+    assert now.epochs == 2.0
+    assert now.foremost is not None
+    assert now.foremost.iteration == 100
+
+
+def test_nobody_is_silent_to_a_controller_that_has_just_begun_to_listen() -> None:
+    long_ago = NOW - timedelta(hours=2)
+    quiet = snapshot(workers=(worker(1), worker(2, seen_at=long_ago)))
+    assert isinstance(plan(quiet), Terminate)
+    assert isinstance(plan(replace(quiet, listening_since=NOW - timedelta(seconds=30))), Rest)
+
+
 SMALL = ClusterConfig(2, 32)
 
 
@@ -347,6 +684,16 @@ AGED = {
         Replan,
         "K=2 B=32 stays, since no configuration meets the limits",
     ),
+    "a job that is only advised stays where it is": (
+        aged(640.0, job=job(chosen=SMALL, choice="", spec=spec(level="advise"))),
+        Replan,
+        "the job is only advised",
+    ),
+    "and one that is only observed is not planned at all": (
+        aged(640.0, job=job(chosen=SMALL, choice="", spec=spec(level="observe"))),
+        Rest,
+        "running K=2 B=32",
+    ),
     "noise that is as planned changes nothing": (aged(210.0), Rest, "running K=2 B=32"),
     "few rows say nothing": (
         aged(640.0, steps=steps(100, 640.0, SMALL)),
@@ -380,6 +727,9 @@ def test_a_plan_that_aged_is_made_anew_where_that_pays(
 
 
 def test_a_job_moves_only_when_the_plan_made_anew_says_so() -> None:
+    advised = plan(aged(640.0, job=job(chosen=SMALL, choice="", spec=spec(level="advise"))))
+    assert isinstance(advised, Replan)
+    assert advised.config is None
     moves, stays = plan(aged(640.0)), plan(aged(20.0))
     assert isinstance(moves, Replan)
     assert isinstance(stays, Replan)
@@ -391,6 +741,84 @@ def test_a_job_moves_only_when_the_plan_made_anew_says_so() -> None:
 def test_a_tick_says_what_it_does(now: Snapshot, kind: type[Action], why: str) -> None:
     action = plan(now)
     assert (type(action), why in action.why) == (kind, True), action
+
+
+DYING = {"address": "", "generation": 0}
+BACK = {"address": "127.0.0.1:9100", "generation": 0}
+SOLE = {
+    "vms": (vm(1),),
+    "directive": directive(1, 128),
+    "job": chosen(chosen=ClusterConfig(1, 128)),
+}
+RESTARTING = {
+    "survivors do not wait for a member that starts again": (
+        snapshot(workers=(worker(1), worker(2, **DYING))),
+        Publish,
+        "w2 started again: going on with K=1 B=128",
+    ),
+    "who is back already is taken in at its new address": (
+        snapshot(workers=(worker(1), worker(2, **BACK))),
+        Publish,
+        "w2 started again: going on with K=2 B=128",
+    ),
+    "also when it is the leader": (
+        snapshot(workers=(worker(1, **BACK), worker(2))),
+        Publish,
+        "w1 started again: going on with K=2 B=128",
+    ),
+    "one may die while another starts again": (
+        snapshot(
+            vms=(vm(1), vm(2), vm(3, **DEAD)),
+            workers=(worker(1), worker(2, **DYING), worker(3)),
+            directive=directive(3, 128),
+            job=chosen(chosen=ClusterConfig(3, 128)),
+        ),
+        Publish,
+        "lost w3; w2 started again: going on with K=1 B=128",
+    ),
+    "no machine is launched for one that starts again": (
+        snapshot(workers=(worker(1), worker(2, **DYING)), directive=directive(1, 128)),
+        Rest,
+        "waiting for 1 worker to boot",
+    ),
+    "who comes back later grows the job again": (
+        snapshot(workers=(worker(1), worker(2, **BACK)), directive=directive(1, 128)),
+        Publish,
+        "training on K=2 B=128",
+    ),
+    "the only worker is awaited": (
+        snapshot(workers=(worker(1, **DYING),), **SOLE),
+        Rest,
+        "waiting for 1 worker to boot",
+    ),
+    "and goes on from its checkpoint": (
+        snapshot(workers=(worker(1, **BACK),), **SOLE),
+        Publish,
+        "w1 started again: going on with K=1 B=128",
+    ),
+    "but not for ever": (
+        snapshot(
+            workers=(worker(1, **DYING, seen_at=NOW - timedelta(minutes=16)),),
+            **SOLE,
+        ),
+        Terminate,
+        "w1 did not say hello in 0:15:00",
+    ),
+}
+
+
+@pytest.mark.parametrize(("now", "kind", "why"), RESTARTING.values(), ids=RESTARTING)
+def test_a_worker_that_starts_again_is_neither_lost_nor_waited_for(
+    now: Snapshot, kind: type[Action], why: str
+) -> None:
+    action = plan(now)
+    assert (type(action), why in action.why) == (kind, True), action
+
+
+def test_a_worker_that_started_again_hands_over_nothing_and_comes_last() -> None:
+    told = published(snapshot(workers=(worker(1, **BACK), worker(2))))
+    assert told.members == (Member("w2", "127.0.0.1:9002"), Member("w1", "127.0.0.1:9100"))
+    assert (told.repairs, told.handover) == (True, None)
 
 
 def published(now: Snapshot) -> Directive:

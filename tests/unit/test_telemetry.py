@@ -5,15 +5,25 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from scavenger.protocol import Hello, Progress, Regrouped, Reply, StepReport
 from tests.builders import directive
-from worker_agent import telemetry
+from worker_agent import outbox, telemetry
+from worker_agent.delivery import Delivered, deliver
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
-from worker_agent.telemetry import Reporter, Row
+from worker_agent.outbox import Outbox
+from worker_agent.row import Row
+from worker_agent.spool import Spool
+from worker_agent.spool_header import Header
+from worker_agent.telemetry import Reporter
+
+PROGRESS = Progress(1, 0, 0, 0.0, {})
+HELLO = Hello("w1", "127.0.0.1:1")
 
 
 class Flaky:
@@ -22,32 +32,48 @@ class Flaky:
     def __init__(self, loss: float, seed: int = 1) -> None:
         self.loss, self.random = loss, random.Random(seed)
         self.stored: list[int] = []
+        self.next_sequence = 0
         self.notes: list[StepReport] = []
+        self.asked = 0
         self.directive = directive(1, 32)
-        self.is_refusing = False
+        self.refusal: int | None = None
 
     def hello(self, hello: Hello) -> Reply:
         self._lose()
-        return Reply(None, 0)
+        return Reply(None, self.next_sequence)
 
     def report(self, report: StepReport) -> Reply:
         self._lose()
-        if self.is_refusing:
-            raise ControllerRefused(422, "no")
-        assert report.sequence <= len(self.stored), "a gap"
-        self.stored += report.steps.iteration[len(self.stored) - report.sequence :]
+        if self.refusal is not None:
+            raise ControllerRefused(self.refusal, "no")
+        known = max(0, self.next_sequence - report.sequence)
+        self.stored += report.steps.iteration[known:]
+        self.next_sequence = max(self.next_sequence, report.sequence + len(report.steps))
         self.notes.append(report)
         self._lose()
-        return Reply(self.directive, len(self.stored))
+        return Reply(self.directive, self.next_sequence)
 
     def _lose(self) -> None:
+        self.asked += 1
         if self.random.random() < self.loss:
             raise ControllerUnreachable("lost")
 
 
+class Hung(Flaky):
+    """Accepts every request and answers none."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+        self.is_over = threading.Event()
+
+    def _lose(self) -> None:
+        self.is_over.wait(60)
+        raise ControllerUnreachable("hung")
+
+
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CALM", "PROBING", "AWAITING"):
+    for name in ("CALM", "PROBING", "AWAITING", "LONGEST_PAUSE", "LONGEST_WAIT", "LAST_PAUSE"):
         monkeypatch.setattr(telemetry, name, 0.001)
 
 
@@ -55,30 +81,38 @@ def row(iteration: int, generation: int = 1) -> Row:
     return Row(generation, iteration, 2, 1.0, 1.0, 0.1, 0.1, 0.2, None, 0.1, 0.1)
 
 
-def start(controller: Flaky) -> tuple[Reporter, list[int]]:
+def start(controller: Flaky, spool: Path | None = None) -> tuple[Reporter, list[int]]:
     heard: list[int] = []
-    reporter = Reporter(controller, "w1", lambda told: heard.append(told.generation))
+
+    def open_spool(hello: Hello) -> Spool:
+        assert spool is not None
+        return Spool(spool, Header("job", hello.worker, "http://127.0.0.1:9", hello.address))
+
+    reporter = Reporter(
+        controller,
+        "w1",
+        lambda told: heard.append(told.generation),
+        open_spool=None if spool is None else open_spool,
+    )
     reporter.pace(0.001)
-    reporter.start(Hello("w1", "127.0.0.1:1"))
+    reporter.start(HELLO)
     return reporter, heard
 
 
-PROGRESS = Progress(1, 0, 0, 0.0, {})
-
-
+@pytest.mark.parametrize("has_spool", [False, True])
 @pytest.mark.parametrize("loss", [0.0, 0.5])
-def test_every_row_arrives_once_and_in_order(loss: float) -> None:
+def test_every_row_arrives_once_and_in_order(loss: float, has_spool: bool, tmp_path: Path) -> None:
     controller = Flaky(loss)
-    reporter, _ = start(controller)
+    reporter, _ = start(controller, tmp_path / "spool" if has_spool else None)
     for iteration in range(3000):
         reporter.record(row(iteration, generation=1 + iteration // 700))
-    reporter.close(PROGRESS, "target", timeout=20)
-    assert not reporter.thread.is_alive()
+    assert reporter.close(PROGRESS, "target", timeout=20)
     assert controller.stored == list(range(3000))
     assert controller.notes[-1].finished == "target"
     for report in controller.notes:
         generations = {1 + iteration // 700 for iteration in report.steps.iteration}
         assert generations <= {report.progress.generation}
+        assert len(report.steps) <= 1000
 
 
 def test_news_is_told_until_it_is_heard() -> None:
@@ -101,13 +135,20 @@ def test_only_newer_directives_are_passed_on() -> None:
     reporter.close(PROGRESS, "target", timeout=5)
 
 
-def test_a_full_queue_drops_the_oldest_and_leaves_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry, "QUEUE_ROWS", 10)
-    reporter = Reporter(Flaky(1.0), "w1", lambda _: None)
+def test_a_full_queue_gives_up_the_oldest_and_counts_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox, "QUEUE_ROWS", 10)
+    rows = Outbox("w1", None)
     for iteration in range(25):
-        reporter.record(row(iteration))
-    assert reporter.sequence == 15
-    assert [kept.iteration for kept in reporter.rows] == list(range(15, 25))
+        rows.put(row(iteration))
+    rows.start()
+    rows.expect(0)
+    report, behind = rows.next_report()
+    rows.close(is_delivered=False, timeout=5)
+    assert report is not None
+    assert (report.sequence, rows.dropped, behind) == (15, 15, 0)
+    assert report.steps.iteration == tuple(range(15, 25))
 
 
 def test_a_controller_that_is_away_costs_training_nothing() -> None:
@@ -117,25 +158,125 @@ def test_a_controller_that_is_away_costs_training_nothing() -> None:
         reporter.record(row(iteration))
         reporter.tell(PROGRESS)
     assert time.perf_counter() - began < 2
-    undelivered = reporter.close(PROGRESS, "target", timeout=0.05)
-    assert undelivered is not None
-    assert undelivered.finished == "target"
-    assert reporter.thread.daemon
-    assert threading.main_thread().is_alive()
+    assert not reporter.close(PROGRESS, "target", timeout=0.05)
+
+
+def test_while_the_controller_is_away_it_is_asked_less_and_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(telemetry, "LONGEST_WAIT", 60.0)
+    monkeypatch.setattr(telemetry, "LONGEST_PAUSE", 60.0)
+    controller = Flaky(1.0)
+    reporter, _ = start(controller)
+    deadline = time.monotonic() + 1.0
+    while time.monotonic() < deadline:
+        reporter.flush()
+        reporter.record(row(1))
+        time.sleep(0.001)
+    assert 2 <= controller.asked <= 13
+    reporter.close(PROGRESS, "target", timeout=0.05)
 
 
 def test_refused_rows_are_not_sent_for_ever() -> None:
     controller = Flaky(0.0)
-    controller.is_refusing = True
+    controller.refusal = 422
     reporter, _ = start(controller)
     reporter.record(row(1))
-    wait_until(lambda: not reporter.rows)
-    reporter.close(PROGRESS, "target", timeout=5)
-    assert not reporter.thread.is_alive()
+    assert reporter.close(PROGRESS, "target", timeout=5)
+    assert controller.stored == []
 
 
-def wait_until(condition: object, timeout: float = 10) -> None:
-    assert callable(condition)
+def test_rows_wait_for_a_controller_that_does_not_accept_the_worker() -> None:
+    controller = Flaky(0.0)
+    controller.refusal = 403
+    reporter, _ = start(controller)
+    reporter.record(row(1))
+    wait_until(lambda: controller.asked > 3)
+    controller.refusal = None
+    assert reporter.close(PROGRESS, "target", timeout=5)
+    assert controller.stored == [1]
+
+
+def test_a_controller_that_forgot_the_worker_is_greeted_again() -> None:
+    controller = Flaky(0.0)
+    controller.refusal = 409
+    reporter, _ = start(controller)
+    reporter.record(row(1))
+    wait_until(lambda: controller.asked > 5)
+    controller.refusal = None
+    assert reporter.close(PROGRESS, "target", timeout=5)
+    assert controller.stored == [1]
+
+
+def test_the_end_waits_for_nobody_and_leaves_the_rest_to_be_delivered(tmp_path: Path) -> None:
+    reporter, _ = start(Hung(), tmp_path)
+    for iteration in range(2500):
+        reporter.record(row(iteration))
+    began = time.monotonic()
+    assert not reporter.close(replace(PROGRESS, iteration=2500), "target", timeout=0.5)
+    assert time.monotonic() - began < 1.0
+    controller = Flaky(0.0)
+    assert deliver(tmp_path, controller) == Delivered(2500, is_complete=True)
+    assert controller.stored == list(range(2500))
+    assert controller.notes[-1].finished == "target"
+    assert deliver(tmp_path, controller) == Delivered(0, is_complete=True)
+
+
+def test_the_next_process_of_a_worker_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    away, controller = Flaky(1.0), Flaky(0.3)
+    first, _ = start(away, tmp_path)
+    for iteration in range(1500):
+        first.record(row(iteration))
+    first.close(PROGRESS, "exhausted", timeout=0.2)
+    second, _ = start(controller, tmp_path)
+    for iteration in range(1500, 2000):
+        second.record(row(iteration))
+    assert second.close(PROGRESS, "target", timeout=20)
+    assert controller.stored == list(range(2000))
+
+
+@pytest.mark.parametrize("has_spool", [False, True])
+def test_rows_are_numbered_from_what_the_controller_expects(
+    has_spool: bool, tmp_path: Path
+) -> None:
+    """A process before may have sent rows that never reached this disk."""
+    controller = Flaky(0.0)
+    controller.next_sequence = 700
+    controller.loss = 1.0
+    reporter, _ = start(controller, tmp_path if has_spool else None)
+    for iteration in range(1200):
+        reporter.record(row(iteration))
+    if has_spool:
+        wait_until(lambda: any(file.stat().st_size for file in tmp_path.glob("*.rows")))
+    controller.loss = 0.0
+    assert reporter.close(PROGRESS, "target", timeout=20)
+    assert controller.stored == list(range(1200))
+    assert controller.next_sequence == 1900
+
+
+def test_a_disk_that_refuses_costs_nothing_while_the_controller_answers(tmp_path: Path) -> None:
+    place = tmp_path / "spool"
+    place.write_text("in the way")
+    controller = Flaky(0.2)
+    reporter, _ = start(controller, place)
+    for iteration in range(1500):
+        reporter.record(row(iteration))
+    assert reporter.close(PROGRESS, "target", timeout=20)
+    assert controller.stored == list(range(1500))
+
+
+def test_another_workers_spool_is_left_alone(tmp_path: Path) -> None:
+    Spool(tmp_path, Header("job", "w2", "http://127.0.0.1:9", "127.0.0.1:2")).close()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    controller = Flaky(0.0)
+    reporter, _ = start(controller, tmp_path)
+    reporter.record(row(1))
+    assert reporter.close(PROGRESS, "target", timeout=5)
+    assert controller.stored == [1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def wait_until(condition: Callable[[], bool], timeout: float = 10) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline

@@ -314,3 +314,22 @@ def test_without_pytorch_the_error_says_what_to_install(monkeypatch):
         monkeypatch.delitem(sys.modules, f"scavenger.simulator.{name}")
     with pytest.raises(ImportError, match=r"scavenger\[torch\]"):
         importlib.import_module("scavenger.simulator.task")
+
+
+def test_adascale_learns_at_the_gain_of_the_noise_it_has_seen():
+    """AdaScale's gain (Johnson et al., 2020) from the φ of the iterations before."""
+    task, config = digits_mlp(), ClusterConfig(4, 256)
+    job = VirtualJob(task, CLOCK, rule="adascale", seed=3)
+    assert job._learning_rate(config) == task.learning_rate
+    job.advance(config, 60)
+    scale = job.noise.noise_scale
+    assert scale is not None
+    gain = (1 + scale / task.reference_batch) / (1 + scale / 256)
+    assert job._learning_rate(config) == pytest.approx(task.learning_rate * gain)
+    assert 1 < gain < 256 / task.reference_batch
+
+
+def test_alone_adascale_follows_the_iterations_that_are_split():
+    job = VirtualJob(digits_mlp(), CLOCK, rule="adascale", seed=3, split_every=5)
+    job.advance(ClusterConfig(1, 64), 20)
+    assert job.noise.rows == 4

@@ -7,107 +7,112 @@ serves a small store; a generation meets at its leader's.
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from traceback import clear_frames
 from typing import Any
 
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor, nn
-from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ProcessGroup, ProcessGroupGloo
 from torch.optim import Optimizer
 
 from scavenger.protocol import Directive, Member
 from worker_agent.errors import Broken
 from worker_agent.sampler import Indices
+from worker_agent.strategies.patience import PatientGroup, await_made
+from worker_agent.strategies.randomness import reseed, seed_iteration
 from worker_agent.strategies.reducer import COLUMNS, Pass, Reducer
 from worker_agent.strategies.scaled_steps import ScaledSteps
+from worker_agent.strategies.snapshot import Snapshot
 from worker_agent.strategies.state import TrainingState
-from worker_agent.strategies.strategy import Clock, Slice, Tally, Words
+from worker_agent.strategies.store_meeting import StoreMeeting, any_dead, turn_of
+from worker_agent.strategies.strategy import Clock, Place, Slice, Tally, Words
+from worker_agent.strategies.void_calls import void_calls
 
 MEET = timedelta(seconds=20)  # all members are there; one may still die in this moment
 NEVER = timedelta(days=1)  # collectives are waited for in slices, and given up by decision
-PUSH = timedelta(seconds=2)
-POLL = 0.005
-ENDING = 5.0
+ENDING = 1.0
 
-DIRECTIVE = TypeAdapter(Directive)
+
+def from_the_beginning(_: TrainingState, clock: Clock) -> Clock:
+    """Restore nothing."""
+    return clock
 
 
 class AllReduce:
-    """Averages gradients over a generation of workers and hands the state to newcomers."""
+    """Averages gradients over a generation of workers and hands the state to newcomers.
+
+    Args:
+        model: The trained model.
+        optimizer: Its optimizer.
+        meeting: Where the workers find each other.
+        micro_batches: Backward passes the script makes per batch.
+        carried: What travels with the weights besides the optimizer, by name.
+        is_abandoned: Asked while waiting for others; True gives the iteration up.
+        restart: Restores what a generation of newcomers alone goes on from, and returns where that
+            is.
+    """
 
     def __init__(
         self,
         model: nn.Module,
         optimizer: Optimizer,
+        meeting: StoreMeeting,
         *,
-        host: str,
-        micro_batches: int,
+        micro_batches: int = 1,
+        carried: Mapping[str, Any] | None = None,
         is_abandoned: Callable[[], bool],
-        is_superseded: Callable[[int], bool],
+        restart: Callable[[TrainingState, Clock], Clock] = from_the_beginning,
     ) -> None:
-        self.is_superseded = is_superseded
+        self.meeting, self.restart = meeting, restart
         self.leaving: list[threading.Thread] = []
         self.optimizer = optimizer
         self.steps = ScaledSteps(optimizer)
-        self.state = TrainingState(model, optimizer)
+        self.state = TrainingState(model, optimizer, carried or {})
         self.reducer = Reducer(
             model.parameters(), micro_batches=micro_batches, is_abandoned=is_abandoned
         )
-        self.host = host
-        self.own_store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=MEET)
-        self.leader_store = self.own_store
+        self.is_abandoned = is_abandoned
         self.group: ProcessGroup | None = None
+        self.forming: list[ProcessGroup] = []
         self.is_void = False
         self.last: tuple[Pass, Tensor] | None = None
         self.agreed: Tally | None = None
+        void_calls(carried or {}, self._counts_nothing)
         model.register_forward_pre_hook(self._forward_starts)
         optimizer.register_step_pre_hook(self._guard_step)
 
-    @property
-    def address(self) -> str:
-        """``host:port`` of this worker's store."""
-        return f"{self.host}:{self.own_store.port}"
+    def join(self, directive: Directive, place: Place, clock: Clock, *, is_new: bool) -> Clock:
+        """Form the generation, agree on the most advanced member, and take its state.
 
-    def called(self) -> Directive | None:
-        """Return the newest Directive a leader pushed into this worker's store."""
-        if not self.own_store.check(["called"]):
-            return None
-        return DIRECTIVE.validate_json(self.own_store.get("called"))
-
-    def push(self, directive: Directive, members: tuple[str, ...]) -> None:
-        """Put the Directive where newcomers look, then where this generation's members will."""
-        content = DIRECTIVE.dump_json(directive).decode()
+        Raises:
+            Broken: A member was lost meanwhile.
+        """
+        members = directive.members
+        group: ProcessGroup | None = None
         try:
-            for address in members:
-                store_at(address, PUSH).set("called", content)
-            own = store_at(self.address, PUSH)
-            own.set(f"directive/{directive.generation}", content)
+            if place.donor is not None:
+                clock = self._take_over(directive, place, clock, is_new=is_new)
+            if place.rank is None:
+                self._leave()
+                return clock
+            group = self._form("", directive, members, place.rank)
+            if group is None and place.donor is None and is_new:
+                clock = self.restart(self.state, clock)
+            if group is not None and place.donor is None:
+                clock = self._adopt(group, place.rank, directive.generation, clock, is_new=is_new)
         except (RuntimeError, OSError) as error:
-            raise Broken(f"a newcomer does not answer: {error}") from error
-
-    def told(self, generation: int) -> Directive:
-        """Return the Directive the leader has put into its store before announcing it."""
-        try:
-            return DIRECTIVE.validate_json(self.leader_store.get(f"directive/{generation}"))
-        except (RuntimeError, OSError) as error:
-            raise Broken(f"the leader is gone: {error}") from error
-
-    def join(self, directive: Directive, rank: int, clock: Clock, *, is_new: bool) -> Clock:
-        """Form the generation, agree on the most advanced member, and take its state."""
+            clear_frames(error.__traceback__)  # what they hold would be dropped here, not beside
+            del group
+            self._leave()
+            raise Broken(f"generation {turn_of(directive)}: {error}") from error
+        if group is not None:
+            self.forming.remove(group)
         self._leave()
-        workers = directive.config.workers
-        self.leader_store = self.own_store
-        if workers > 1:
-            try:
-                self.group = self._meet(directive, rank)
-                clock = self._adopt(self.group, rank, clock, is_new=is_new)
-            except (RuntimeError, OSError) as error:
-                raise Broken(f"generation {directive.generation}: {error}") from error
-        self.reducer.regroup(self.group, rank, workers)
+        self.group = group
+        self.reducer.regroup(group, place.rank, len(members))
         return clock
 
     def begin(self, part: Slice, words: Words) -> None:
@@ -129,13 +134,18 @@ class AllReduce:
         """Return what was agreed one iteration ago, without waiting for the device."""
         return self.agreed
 
-    def survivors(self, directive: Directive) -> tuple[Member, ...] | None:
-        """Return who is left of a generation that broke; None leaves it to the controller."""
-        return None
+    def snapshot(self, clock: Clock) -> Snapshot:
+        """Return a copy of everything that training goes on from."""
+        return self.state.snapshot(clock)
 
     def scale_learning_rate(self, factor: float) -> None:
         """Let the steps from now on use the script's learning rates times this factor."""
         self.steps.factor = factor
+
+    def seed(self, number: int, position: int) -> None:
+        """Set all random streams as a function of a seed and of the first sample's position."""
+        torch.use_deterministic_algorithms(True)
+        seed_iteration(number, position)
 
     def to_batch(self, indices: Indices) -> Tensor:
         """Return indices as an int64 tensor on the host."""
@@ -146,8 +156,9 @@ class AllReduce:
 
         Works that were never waited for keep the group alive, so they go with it.
         """
-        parked: list[object] = [self.group, self.reducer.measured, self.last]
+        parked: list[object] = [self.group, *self.forming, self.reducer.measured, self.last]
         self.group = self.last = self.agreed = None
+        self.forming = []
         self.reducer.measured = Pass()
         self.reducer.regroup(None, 0, 1)
         self.leaving = [thread for thread in self.leaving if thread.is_alive()]
@@ -157,6 +168,7 @@ class AllReduce:
     def close(self) -> None:
         """Leave the group, and give its threads time to end before the process does."""
         self._leave()
+        self.meeting.close()
         for thread in self.leaving:
             thread.join(ENDING)
 
@@ -167,58 +179,57 @@ class AllReduce:
     def _guard_step(self, optimizer: Optimizer, *_: Any) -> None:
         """Make the step of an incomplete or failed iteration do nothing: no gradient, no step."""
         self.reducer.complete()
-        if self.is_void or self.reducer.measured.failure is not None:
+        if self._counts_nothing():
             optimizer.zero_grad(set_to_none=True)
 
-    def _meet(self, directive: Directive, rank: int) -> ProcessGroup:
-        """Wait at the leader's store until all members are there, then build the group.
+    def _counts_nothing(self) -> bool:
+        """Whether this pass of the loop body is half an iteration, or one that will be redone."""
+        return self.is_void or self.reducer.measured.failure is not None
 
-        Raises:
-            Broken: A newer generation was announced meanwhile.
-        """
-        generation, workers = directive.generation, directive.config.workers
-        self.leader_store = self._reach(directive, rank)
-        store = PrefixStore(f"generation/{generation}", self.leader_store)
-        store.set(f"here/{rank}", "")
-        everyone = [f"here/{place}" for place in range(workers)]
-        while not store.check(everyone):
-            self._give_up_if_superseded(generation)
-        gloo: Any = ProcessGroupGloo
-        options = gloo._Options()
-        options._devices = [gloo.create_device(hostname=self.host)]
-        options._timeout = MEET
-        group = gloo(store, rank, workers, options)
-        group._set_default_timeout(NEVER)
-        met: ProcessGroup = group
-        return met
+    def _form(
+        self, name: str, directive: Directive, members: Sequence[Member], rank: int
+    ) -> ProcessGroup | None:
+        """Connect the members, who are all there, over the store of the first; None for one."""
+        if len(members) == 1:
+            return None
+        prefix = f"group/{turn_of(directive)}/{name}"
+        store = PrefixStore(prefix, self.meeting.reach_anew(members[0]))
+        others = [member for member in members if member.worker != self.meeting.worker]
+        group = await_made(
+            lambda: connected(store, rank, len(members), self.meeting.host),
+            lambda: self.is_abandoned() or any_dead(others),
+        )
+        self.forming.append(group)
+        return group
 
-    def _reach(self, directive: Directive, rank: int) -> TCPStore:
-        """Connect to the leader's store, however long the leader takes to serve it."""
-        while rank != 0:
-            try:
-                store = store_at(directive.members[0].address, PUSH)
-            except (RuntimeError, OSError):
-                self._give_up_if_superseded(directive.generation)
-            else:
-                store.set_timeout(MEET)
-                return store
-        return self.own_store
+    def _take_over(
+        self, directive: Directive, place: Place, clock: Clock, *, is_new: bool
+    ) -> Clock:
+        """Take the state of the leader before, who is no member, in a group it still belongs to."""
+        assert place.donor is not None
+        members = (*directive.members, place.donor)
+        rank = len(directive.members) if place.rank is None else place.rank
+        group = self._form("handover", directive, members, rank)
+        assert group is not None
+        return self._adopt(group, rank, directive.generation, clock, is_new=is_new)
 
-    def _give_up_if_superseded(self, generation: int) -> None:
-        if self.is_superseded(generation):
-            raise Broken(f"generation {generation} is superseded")
-        time.sleep(POLL)
-
-    def _adopt(self, group: ProcessGroup, rank: int, clock: Clock, *, is_new: bool) -> Clock:
+    def _adopt(
+        self, group: ProcessGroup, rank: int, generation: int, clock: Clock, *, is_new: bool
+    ) -> Clock:
         """Take the state of the most advanced member; nothing travels when all are equal."""
         mine = torch.tensor([-1 if is_new else clock.iteration])
         everyone = [torch.zeros_like(mine) for _ in range(group.size())]
-        group.allgather([everyone], [mine]).wait()
+        patient: Any = PatientGroup(group, self.is_abandoned)
+        patient.allgather([everyone], [mine]).wait()
         iterations = [int(theirs) for theirs in everyone]
+        if rank == 0 and max(iterations) < 0:
+            clock = self.restart(self.state, clock)
         if len(set(iterations)) == 1 and iterations[0] >= 0:
             return clock
         source = max(range(len(iterations)), key=lambda place: (iterations[place], -place))
-        return self.state.broadcast(group, rank, source, clock)
+        if rank != source and is_new:
+            reseed(0, rank, generation)  # lest all workers drop the same neurons
+        return self.state.broadcast(patient, rank, source, clock)
 
     def _read(self) -> Tally | None:
         if self.last is None:
@@ -244,7 +255,17 @@ class AllReduce:
         )
 
 
-def store_at(address: str, timeout: timedelta) -> TCPStore:
-    """Connect to the store another worker serves."""
-    host, port = address.rsplit(":", 1)
-    return TCPStore(host, int(port), is_master=False, timeout=timeout)
+def connected(store: Store, rank: int, workers: int, host: str) -> ProcessGroup:
+    """Connect to the other members of a generation, who connect at the same time.
+
+    Raises:
+        RuntimeError: One did not come.
+    """
+    gloo: Any = ProcessGroupGloo
+    options = gloo._Options()
+    options._devices = [gloo.create_device(hostname=host)]
+    options._timeout = MEET
+    group = gloo(store, rank, workers, options)
+    group._set_default_timeout(NEVER)
+    formed: ProcessGroup = group
+    return formed

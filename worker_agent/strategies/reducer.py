@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, field
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -19,10 +18,9 @@ from torch import Tensor
 from torch.autograd import Variable
 from torch.distributed import ProcessGroup
 
+from worker_agent.strategies.patience import await_work
 from worker_agent.strategies.strategy import Slice, Words
 
-WAIT_SLICE = timedelta(seconds=1)
-SLICE_IS_OVER = "Operation timed out!"
 WORDS = ("announced", "is_over", "is_leaving", "learning_rate_factor")
 COLUMNS = (*WORDS, "local_norm_sq", "compute_time", "previous_sync_time")
 SILENT = Words(0, is_over=False, is_leaving=False, learning_rate_factor=1.0)
@@ -81,6 +79,7 @@ class Pass:
     local_norm_sq: Tensor | None = None
     mean_norm_sq: Tensor | None = None
     shards: int = 0
+    is_short: bool = False  # fewer backward passes than said: its shards are not equal parts
     failure: str | None = None
     works: list[Any] = field(default_factory=list)
 
@@ -104,6 +103,8 @@ class Reducer:
         is_abandoned: Callable[[], bool],
         bucket_bytes: int = 25 << 20,
     ) -> None:
+        if micro_batches < 1:
+            raise ValueError(f"micro_batches must be at least 1, got {micro_batches}")
         self.buckets = fill_buckets(parameters, bucket_bytes)
         self.micro_batches = micro_batches
         self.is_abandoned = is_abandoned
@@ -140,6 +141,7 @@ class Reducer:
     def complete(self) -> None:
         """Send what there is when the script steps after fewer backward passes than it said."""
         if self.is_active and self.part.is_last and not self.measured.done_at:
+            self.measured.is_short = self.passes_left > 1
             self.passes_left = 1
             self._backward_ends()
 
@@ -250,17 +252,25 @@ class Reducer:
             bucket.missing = 0
         self._advance()
         if not self._is_last_pass:
-            self._clear_gradients()
-            self.passes_left -= 1
-            self._rewind()
+            self._end_pass()
             return
         self._wait()
         measured = self.measured
         measured.done_at = time.perf_counter()
-        measured.shards = self._shards
+        measured.shards = 1 if measured.is_short else self._shards
         self._leave_unused_alone()
         if self.rank == 0 and measured.shards > 1:
             measured.mean_norm_sq = torch.stack([b.norm_sq() for b in self.buckets]).sum()
+        self._rewind()
+
+    def _end_pass(self) -> None:
+        """More passes follow; after the last of a slice the script goes on to clip and step."""
+        if self.passes_left > 1:
+            self._clear_gradients()
+        else:
+            for bucket in self.buckets:
+                bucket.gradient.zero_()  # a loss scaler wants gradients to look at
+        self.passes_left -= 1
         self._rewind()
 
     def _leave_unused_alone(self) -> None:
@@ -281,14 +291,12 @@ class Reducer:
     def _wait(self) -> None:
         """Wait for all buckets in slices, so that a dead generation can be given up."""
         for work in self.measured.works:
-            while self.measured.failure is None:
-                try:
-                    work.wait(WAIT_SLICE)
-                    break
-                except RuntimeError as error:
-                    is_slow = SLICE_IS_OVER in str(error) and not work.is_completed()
-                    if not is_slow or self.is_abandoned():
-                        self.measured.failure = str(error)
+            if self.measured.failure is not None:
+                return
+            try:
+                await_work(work, self.is_abandoned)
+            except RuntimeError as error:
+                self.measured.failure = str(error)
         if self.measured.failure is None:
             self.measured.works.clear()
 

@@ -21,7 +21,7 @@ class ScaledSteps:
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.factor = 1.0
-        self._written: list[Any] = []
+        self._written: list[tuple[dict[str, Any], Any]] = []
         optimizer.register_step_pre_hook(self._scale)
         optimizer.register_step_post_hook(self._restore)
 
@@ -29,11 +29,13 @@ class ScaledSteps:
         self._restore(optimizer)  # a step that raised has left its own behind
         if self.factor == 1.0:
             return
-        self._written = [group["lr"] for group in optimizer.param_groups]
-        for group, written in zip(optimizer.param_groups, self._written, strict=True):
+        self._written = [
+            (group, group["lr"]) for group in optimizer.param_groups if "lr" in group
+        ]
+        for group, written in self._written:
             group["lr"] = written * self.factor
 
     def _restore(self, optimizer: Optimizer, *_: Any) -> None:
-        for group, written in zip(optimizer.param_groups, self._written, strict=False):
+        for group, written in self._written:
             group["lr"] = written
         self._written = []

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from pydantic import TypeAdapter
+
+from scavenger.noise import SmoothedNoise
 from scavenger.protocol import Directive, Member
 from worker_agent.sampler import Indices
+
+if TYPE_CHECKING:  # a snapshot knows the clock it was taken at
+    from worker_agent.strategies.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +25,31 @@ class Clock:
         samples: Samples consumed, the position in the data order.
         epochs: Progress in reference epochs.
         learning_rate_factor: What the script's learning rates were last multiplied with.
+        noise: The noise averages, as the leader keeps them.
     """
 
     iteration: int = 0
     samples: int = 0
     epochs: float = 0.0
     learning_rate_factor: float = 1.0
+    noise: SmoothedNoise = SmoothedNoise()  # noqa: RUF009
+
+
+CLOCK = TypeAdapter(Clock)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a worker stands in a generation that is being formed.
+
+    Attributes:
+        rank: Its rank, from 0; None for the leader of the generation before that only hands its
+            state over.
+        donor: That leader, when it is no member of the new generation.
+    """
+
+    rank: int | None
+    donor: Member | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +117,62 @@ class Tally:
     fastest_compute_time: float
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A leader summons a newcomer.
+
+    Attributes:
+        directive: The generation it is to be in.
+        caller: The leader, where all meet.
+    """
+
+    directive: Directive
+    caller: Member
+
+
+class Meeting(Protocol):
+    """Where workers agree on who forms the next generation; see ``worker_agent.membership``."""
+
+    @property
+    def address(self) -> str:
+        """``host:port`` where others find this worker."""
+
+    def called(self) -> Call | None:
+        """Return the newest call a leader made to this worker."""
+
+    def call(self, directive: Directive, newcomers: Sequence[Member]) -> None:
+        """As leader, summon newcomers and wait until all have come; raises Broken."""
+
+    def told(self, generation: int, leader: Member) -> Directive:
+        """Return the Directive this leader announced for a generation; raises Broken."""
+
+    def agree(
+        self, directive: Directive, expected: Sequence[Member], host: Member, *, may_abort: bool
+    ) -> None:
+        """Wait until all that are expected have come to the host; raises Broken or Aborted."""
+
+    def repair(self, directive: Directive) -> Directive | None:
+        """Agree with the other survivors of a broken generation; None when not yet."""
+
+    def dead(self, members: Iterable[Member]) -> set[str]:
+        """Return those of the others that are proven dead."""
+
+    def close(self) -> None:
+        """Stop serving others."""
+
+
 class Strategy(Protocol):
     """A framework's way of averaging gradients over a changing set of workers."""
 
     @property
-    def address(self) -> str:
-        """``host:port`` where newcomers and members meet this worker."""
+    def meeting(self) -> Meeting:
+        """Where members and newcomers of a generation find each other."""
 
-    def called(self) -> Directive | None:
-        """Return the newest Directive a leader pushed to this worker."""
+    def join(self, directive: Directive, place: Place, clock: Clock, *, is_new: bool) -> Clock:
+        """Form the generation and take the state of its most advanced member; raises Broken.
 
-    def push(self, directive: Directive, members: tuple[str, ...]) -> None:
-        """As leader, hand the Directive to these addresses; raises Broken."""
-
-    def told(self, generation: int) -> Directive:
-        """Return the Directive the leader announced for this generation."""
-
-    def join(self, directive: Directive, rank: int, clock: Clock, *, is_new: bool) -> Clock:
-        """Form the generation and take the state of its most advanced member; raises Broken."""
+        The old generation is left only once the new one stands.
+        """
 
     def begin(self, part: Slice, words: Words) -> None:
         """Prepare for one forward and backward pass; the words travel with its gradients."""
@@ -119,14 +183,14 @@ class Strategy(Protocol):
     def tally(self) -> Tally | None:
         """Return what was agreed one iteration ago; None in a generation's first iteration."""
 
-    def survivors(self, directive: Directive) -> tuple[Member, ...] | None:
-        """Return who is left of a generation that broke, in rank order.
-
-        None when a missing member may still live: then the controller has to say who goes on.
-        """
+    def snapshot(self, clock: Clock) -> Snapshot:
+        """Return a copy of everything that training goes on from; raises StateRefused."""
 
     def scale_learning_rate(self, factor: float) -> None:
         """Let the steps from now on use the script's learning rates times this factor."""
+
+    def seed(self, number: int, position: int) -> None:
+        """Set all random streams as a function of a seed and of the first sample's position."""
 
     def to_batch(self, indices: Indices) -> Any:
         """Return indices as the framework's own integer tensor."""

@@ -1,4 +1,4 @@
-"""The CNN of docs/examples with a diary: resized as a Scavenger job, or restarted by torchrun.
+"""A training script with a diary: resized as a Scavenger job, or restarted by torchrun.
 
 Under torchrun one process, the keeper, is part of every generation. It saves on its way out,
 between two iterations, and everybody loads: no iteration is lost and nothing is saved in vain,
@@ -18,19 +18,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.distributed import get_rank, get_world_size, init_process_group
-from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import worker_agent
-from tests.bench import example
 from tests.bench.diary import Boot, Diary, Iteration
+from tests.bench.workload import RESIZED, SEED
 from worker_agent.sampler import SampleOrder, Share
 
-script = example.load("digits")
-
-SEED = script.SEED
 BATCH = 32
-LEARNING_RATE = 0.001
 CHECKPOINT = Path("checkpoint.pt")
 REST = 0.08
 
@@ -73,22 +68,19 @@ def be_restarted(boot: Boot) -> None:
 
 
 class Training:
-    """The example's data, model and optimizer."""
+    """The workload's data, model and optimizer, and how far it has come."""
 
     def __init__(self) -> None:
         torch.manual_seed(SEED)
-        self.dataset, _ = script.load_data()
-        self.model: nn.Module = script.build_model()
-        parameters = self.model.parameters()
-        self.optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=0.9)
-        self.size = len(self.dataset)
+        self.workload = RESIZED[os.environ.get("BENCH_WORKLOAD", "digits")]()
+        self.model, self.optimizer = self.workload.model, self.workload.optimizer
+        self.size = self.workload.size
         self.position = 0
 
     def iterate(self, network: nn.Module, indices: Tensor) -> Tensor:
         """Train on these samples; returns their loss."""
-        images, labels = self.dataset[indices]
         self.optimizer.zero_grad()
-        loss = cross_entropy(network(images), labels)
+        loss = self.workload.loss(network, indices)
         loss.backward()
         self.optimizer.step()
         time.sleep(REST)

@@ -1,0 +1,98 @@
+"""RunSpec: what a person writes about the command that every worker runs; a part of ``JobSpec``."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, Strict
+
+from scavenger.document import shown
+from scavenger.quantity import Duration
+from scavenger.section import Section, Text, present
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_SECRET = re.compile("TOKEN|SECRET|KEY|PASSW|CRED", re.IGNORECASE)
+
+
+def _check_variable(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError(f"{shown(name)} names no variable: write letters, digits and underscores")
+    if name.upper().startswith("SCAVENGER_"):
+        raise ValueError(f"{shown(name)} is set by Scavenger: choose a name without SCAVENGER_")
+    if _SECRET.search(name):
+        raise ValueError(
+            f"{shown(name)} looks like a secret, and this document is stored and shown: "
+            "let the command read it from a file or from its machine's identity"
+        )
+    return name
+
+
+def check_directory(path: str) -> str:
+    """Return an absolute path as it is; raises ValueError for any other."""
+    if not path.startswith("/"):
+        raise ValueError(f"{shown(path)} is not absolute: write e.g. /srv/train")
+    return path
+
+
+def _refuse_shell(value: object) -> object:
+    if isinstance(value, str):
+        raise ValueError(f"{shown(value)} is a string: write a list, e.g. {_arguments(value)}")
+    return value
+
+
+def _arguments(command: str) -> str:
+    """Write a shell command as a list if it is short, else any list as an example."""
+    try:
+        words = shlex.split(command) if len(command) <= 80 else []
+    except ValueError:
+        words = []
+    return f"[{', '.join(map(shown, words or ['python', 'train.py']))}]"
+
+
+def _check_program(command: tuple[str, ...]) -> tuple[str, ...]:
+    if not command or not command[0]:
+        raise ValueError('names no program: write e.g. ["python", "train.py"]')
+    return command
+
+
+class CheckpointsSpec(Section):
+    """When training is written down, so that it goes on when every worker is lost.
+
+    Attributes:
+        every: Seconds between two checkpoints.
+        keep: Checkpoints that are kept, the newest ones.
+        directory: Absolute path that every machine of the job reaches; each job writes to a
+            directory of its own in it. None leaves it to the controller.
+    """
+
+    every: Duration = Field(60.0, examples=["60s"])
+    keep: Annotated[int, Strict(), Field(ge=1, le=1000)] = Field(3, examples=[3])
+    directory: Annotated[
+        Annotated[Text, AfterValidator(check_directory)] | None, BeforeValidator(present)
+    ] = Field(None, examples=["/srv/checkpoints"])
+
+
+class RunSpec(Section):
+    """What every worker runs.
+
+    Attributes:
+        command: Program and arguments, handed over as they are, without a shell.
+        directory: Absolute path the command runs in; None leaves it to the worker.
+        env: Environment variables added to the worker's own; no secrets.
+        checkpoints: When training is written down; None for the defaults.
+    """
+
+    command: Annotated[
+        tuple[Text, ...], BeforeValidator(_refuse_shell), AfterValidator(_check_program)
+    ] = Field(examples=['["python", "train.py"]'])
+    directory: Annotated[
+        Annotated[Text, AfterValidator(check_directory)] | None, BeforeValidator(present)
+    ] = Field(None, examples=["/srv/train"])
+    env: dict[Annotated[Text, AfterValidator(_check_variable)], Text] = Field(
+        default_factory=dict, examples=["{LOG_LEVEL: info}"]
+    )
+    checkpoints: Annotated[CheckpointsSpec | None, BeforeValidator(present)] = Field(
+        None, examples=["{every: 60s, keep: 3}"]
+    )

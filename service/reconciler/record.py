@@ -1,0 +1,154 @@
+"""Record: what a tick decided, written down with its sentence in one transaction."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from sqlalchemy import Connection
+
+from scavenger.cluster import ClusterConfig
+from scavenger.indicators import Observation
+from scavenger.view import Phase
+from service import ledger
+from service.db import directives, drifts, jobs, observations
+from service.db.drifts import Drifted
+from service.db.events import say
+from service.db.observations import Probe
+from service.reconciler.action import (
+    Action,
+    Advise,
+    Choose,
+    Finish,
+    Keep,
+    Learn,
+    Publish,
+    Replan,
+)
+from service.reconciler.lesson import remember
+from service.reconciler.snapshot import Snapshot
+
+
+def record(
+    connection: Connection,
+    machine: str,
+    snapshot: Snapshot,
+    action: Publish | Learn | Choose | Keep | Advise | Replan | Finish,
+) -> None:
+    """Write down a decision and its sentence in one transaction."""
+    job, now = snapshot.job.id, snapshot.now
+    match action:
+        case Publish(directive, why):
+            directives.publish(connection, job, directive, now)
+            if directive.purpose == "probe":
+                jobs.change_outcome(connection, job, phase=Phase.PROBING, reason=why, search=why)
+            say(connection, job, now, "resize", why, config_of(action))
+        case Learn(settled, why):
+            observations.record(connection, job, booked(snapshot, settled.observation))
+            say(connection, job, now, "probe", why, config_of(action))
+        case Choose(run, why):
+            search = why if not run.searched else f"searched: {len(snapshot.probes)} probes"
+            reason = f"training on {run.config}"
+            jobs.change_outcome(
+                connection,
+                job,
+                phase=Phase.TRAINING,
+                reason=reason,
+                search=search,
+                chosen=run.config,
+                choice=why,
+            )
+            if run.searched:
+                remember(connection, machine, snapshot)
+            say(connection, job, now, "choice", why, config_of(action))
+        case Keep():
+            keep(connection, machine, snapshot, action)
+        case Advise(config, why):
+            jobs.change_outcome(connection, job, advised=config, advice=why)
+            say(connection, job, now, "advice", why, config_of(action))
+        case Replan(config, noise_scale, why):
+            drifts.record(connection, job, Drifted(now, noise_scale))
+            if config is not None:
+                reason = f"training on {config}"
+                jobs.change_outcome(connection, job, reason=reason, chosen=config, choice=why)
+            say(connection, job, now, "drift", why, config_of(action))
+        case Finish():
+            finish(connection, machine, snapshot, action)
+        case _:
+            assert_never(action)
+
+
+def keep(connection: Connection, machine: str, snapshot: Snapshot, action: Keep) -> None:
+    """Fix a configuration that nobody chose; what was measured of it teaches as any probe does."""
+    job, why = snapshot.job.id, action.why
+    jobs.change_outcome(
+        connection,
+        job,
+        phase=Phase.TRAINING,
+        reason=f"training on {action.config}",
+        search=why,
+        chosen=action.config,
+        choice=why,
+    )
+    remember(connection, machine, snapshot)
+    say(connection, job, snapshot.now, "choice", why, config_of(action))
+
+
+def finish(connection: Connection, machine: str, snapshot: Snapshot, action: Finish) -> None:
+    """Write the outcome, once; a reached target teaches how many epochs it takes."""
+    job, now = snapshot.job.id, snapshot.now
+    jobs.change_outcome(
+        connection,
+        job,
+        phase=action.phase,
+        reason=action.why,
+        worker_exit_code=action.exit_code,
+        epochs_to_target=action.epochs,
+        finished_at=now,
+    )
+    if action.phase is Phase.SUCCEEDED:
+        remember(connection, machine, snapshot, action.epochs)
+    say(connection, job, now, str(action.phase), action.why)
+
+
+def booked(snapshot: Snapshot, observation: Observation) -> Probe:
+    """Price a settled probe: the time since its Directive, and what the machines cost meanwhile."""
+    since = snapshot.published_at or snapshot.now
+    before = ledger.accrued(snapshot.vms, since)
+    return Probe(
+        observation,
+        seconds=(snapshot.now - since).total_seconds(),
+        cost=snapshot.accrued - before,
+        settled_at=snapshot.now,
+    )
+
+
+def config_of(action: Action) -> dict[str, object]:
+    """Return what an event about an action carries besides its sentence."""
+    match action:
+        case Publish(directive, _):
+            return {"generation": directive.generation, **shape_of(directive.config)}
+        case Choose(run, _):
+            return shape_of(run.config)
+        case Keep(config, _):
+            return shape_of(config)
+        case Advise(config, _):
+            return {} if config is None else shape_of(config)
+        case Replan(config, noise_scale, _):
+            moved = {} if config is None else shape_of(config)
+            return {"noise_scale": noise_scale, **moved}
+        case Learn(settled, _):
+            indicators = settled.observation.indicators
+            return {
+                **shape_of(settled.observation.config),
+                "noise": indicators.noise,
+                "noise_scale": indicators.noise_scale,
+                "compute_time": indicators.compute_time,
+                "sync_time": indicators.sync_time,
+            }
+        case _:
+            return {}
+
+
+def shape_of(config: ClusterConfig) -> dict[str, object]:
+    """Return a configuration as events carry it."""
+    return {"workers": config.workers, "global_batch": config.global_batch}

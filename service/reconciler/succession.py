@@ -1,0 +1,101 @@
+"""Succession: the Directive that comes after the newest one, and who is part of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from scavenger.cluster import ClusterConfig
+from scavenger.protocol import Directive, Member
+from service.reconciler.snapshot import Snapshot
+
+SPLIT_TRAIN = 25
+
+
+def follow(
+    snapshot: Snapshot,
+    config: ClusterConfig,
+    members: tuple[Member, ...],
+    why: str,
+    *,
+    repairs: bool = False,
+) -> Directive:
+    """Compose the Directive that comes after the newest one, for training."""
+    knowledge, directive = snapshot.knowledge, snapshot.directive
+    strategy = snapshot.job.spec.strategy
+    return Directive(
+        generation=1 if directive is None else directive.generation + 1,
+        config=config,
+        members=members,
+        purpose="train",
+        progress_per_iteration=knowledge.progress_per_iteration(config),
+        learning_rate=snapshot.job.spec.learning_rate,
+        stop=snapshot.job.spec.stop_rule,
+        split_every=SPLIT_TRAIN,
+        report_after=0,
+        why=why,
+        repairs=repairs,
+        strategy=strategy.name,
+        servers=choose_servers(snapshot) if strategy.servers else (),
+        exchange=strategy.exchange,
+        handover=None if repairs else handover(snapshot),
+        most_local_batch=most_local_batch(snapshot),
+    )
+
+
+def handover(snapshot: Snapshot) -> Member | None:
+    """Return the leader whose state the next generation takes over, if it still lives."""
+    directive = snapshot.directive
+    gone = (*snapshot.lost, *snapshot.released, *snapshot.restarted)
+    if directive is None or directive.members[0].worker in gone:
+        return None
+    return directive.members[0]
+
+
+def most_local_batch(snapshot: Snapshot) -> int | None:
+    """Samples that a worker's memory holds; None when that is not known."""
+    most = snapshot.job.spec.space.most_local_batch
+    return None if math.isinf(most) else int(most)
+
+
+def survivors_of(snapshot: Snapshot, directive: Directive) -> tuple[Member, ...]:
+    """Return the members that neither died nor were told to leave, in rank order.
+
+    Those whose process was started again come last, at their new addresses, once they are up.
+    """
+    again = snapshot.restarted
+    gone = (*snapshot.lost, *snapshot.released, *again)
+    stayed = tuple(member for member in directive.members if member.worker not in gone)
+    back = (worker for worker in snapshot.ready if worker.worker in again)
+    return (*stayed, *(Member(worker.worker, worker.address) for worker in back))
+
+
+def choose_members(snapshot: Snapshot, workers: int) -> tuple[Member, ...]:
+    """Keep ranks where they are and append newcomers, so that the leader stays the leader."""
+    ready = {worker.worker: worker for worker in snapshot.ready}
+    order = [m for m in snapshot.members if m in ready]
+    order += [w for w in ready if w not in order]
+    return tuple(Member(w, ready[w].address) for w in order[:workers])
+
+
+def choose_servers(snapshot: Snapshot) -> tuple[Member, ...]:
+    """Keep servers at their shards, and seat newcomers where one is missing.
+
+    Raises:
+        ValueError: Fewer are there than the job needs: wait for them first.
+    """
+    serving = {member.worker: member for member in snapshot.serving}
+    told = () if snapshot.directive is None else snapshot.directive.servers
+    needed = snapshot.job.spec.strategy.servers
+    if len(serving) < needed:
+        raise ValueError(f"{len(serving)} of {needed} servers are there")
+    seats = [serving.pop(member.worker, None) for member in told] or [None] * needed
+    spare = iter(serving.values())
+    return tuple(seat or next(spare) for seat in seats)
+
+
+def shrink(snapshot: Snapshot, config: ClusterConfig, workers: int) -> ClusterConfig:
+    """Return a configuration for fewer workers, none of which gets more than its memory holds."""
+    most = snapshot.job.spec.space.most_local_batch
+    batch = int(min(config.global_batch, workers * most))
+    return replace(config, workers=workers, global_batch=max(batch, workers))

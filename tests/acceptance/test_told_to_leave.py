@@ -1,0 +1,109 @@
+"""Machines that are told to end: training goes on without them, and then with others."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from scavenger.view import Phase
+from tests.controller import Controller, supervisor_of
+
+SCRIPT = Path(__file__).parents[1] / "integration" / "trainee.py"
+
+
+@pytest.fixture(scope="module")
+def controller(open_directory: Path) -> Iterator[Controller]:
+    with Controller(open_directory / "leaving" / "home") as controller:
+        yield controller
+
+
+def training(work: Path, workers: int) -> dict[str, Any]:
+    """A job of so many workers that never ends by itself."""
+    work.mkdir()
+    run = {
+        "command": [sys.executable, str(SCRIPT)],
+        "directory": str(work),
+        "env": {"PACE": "0.01"},
+        "checkpoints": {"every": "1s"},
+    }
+    return {
+        "model": {"key": "tests/leaving", "dataset_size": 240},
+        "target": {"epochs": 100_000, "at_batch": 24},
+        "limits": {"workers": workers, "batch": 24, "max_cost": "1 USD"},
+        "level": "observe",
+        "price": "0.36 USD/h",
+        "run": run,
+    }
+
+
+def machines(controller: Controller) -> list[psutil.Process]:
+    """The first processes of all machines that run, oldest first."""
+    files = (controller.home / "machines").glob("*.pid")
+    found = [supervisor for file in files for supervisor in supervisor_of(file)]
+    return sorted(found, key=lambda process: process.create_time())
+
+
+def told(controller: Controller, job: str, words: str) -> bool:
+    return any(words in event.message for event in controller.events(job))
+
+
+def cancel(controller: Controller, job: str) -> None:
+    controller.ask("POST", f"/v1/jobs/{job}/actions/cancel")
+    assert controller.finished(job).phase is Phase.CANCELLED
+
+
+def test_the_leader_leaves_and_is_replaced(controller: Controller, open_directory: Path) -> None:
+    job = controller.submit(training(open_directory / "leaving" / "two", workers=2))
+    controller.wait(lambda: controller.job(job).progress.iteration > 20, timeout=120)
+    machines(controller)[0].send_signal(signal.SIGTERM)
+    controller.wait(lambda: told(controller, job, "was told to leave: the others go on"))
+    controller.wait(
+        lambda: (
+            (resizes := controller.curve(job).resizes)[-1].after.workers == 2
+            and resizes[-1].pause is not None
+            and len(resizes) > 2
+        ),
+        timeout=120,
+    )
+    view = controller.job(job)
+    assert view.phase is not Phase.FAILED
+    resizes = controller.curve(job).resizes
+    assert 1 in [resize.after.workers for resize in resizes]
+    assert all(resize.iterations_lost in (0, None) for resize in resizes)
+    cancel(controller, job)
+
+
+def leave(machine: psutil.Process) -> None:
+    """Tell a machine to end, as a cloud does that takes it back."""
+    machine.send_signal(signal.SIGTERM)
+
+
+def vanish(machine: psutil.Process) -> None:
+    """Take a machine away without a word."""
+    for process in (machine, *machine.children(recursive=True)):
+        process.kill()
+
+
+@pytest.mark.parametrize("end", [leave, vanish])
+def test_the_successor_of_the_only_worker_goes_on_from_the_checkpoint(
+    controller: Controller, open_directory: Path, end: Callable[[psutil.Process], None]
+) -> None:
+    work = open_directory / "leaving" / end.__name__
+    job = controller.submit(training(work, workers=1))
+    kept = Path(controller.job(job).checkpoints or "")
+    controller.wait(lambda: any(kept.glob("[0-9]*/state.json")), timeout=120)
+    end(machines(controller)[-1])
+    successor = work / f"{job}-w2.jsonl"
+    controller.wait(lambda: successor.exists() and successor.read_text().count("\n") > 5, 120)
+    first = json.loads(successor.read_text().splitlines()[0])["iteration"]
+    assert first > 1
+    controller.wait(lambda: controller.job(job).progress.iteration > first, timeout=120)
+    cancel(controller, job)
+    assert any(kept.iterdir())

@@ -1,0 +1,44 @@
+"""Jobs whose configuration nobody chooses: advised ones, and workers that wait for nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scavenger.view import JobView, Phase
+from tests.acceptance.test_digits_job import digits
+from tests.controller import Controller
+
+
+@pytest.fixture(scope="module")
+def controller(open_directory: Path) -> Iterator[Controller]:
+    with Controller(open_directory / "unsearched" / "home") as controller:
+        yield controller
+
+
+def test_a_job_that_is_advised_stays_and_hears_what_would_be_better(
+    controller: Controller,
+) -> None:
+    limits = {"workers": "1..4", "batch": [8, 256], "max_cost": "50 USD"}
+    target = {"epochs": 2000, "at_batch": 8}
+    job = controller.submit(digits(level="advise", limits=limits, target=target))
+
+    def advised() -> JobView | None:
+        view = controller.job(job)
+        return view if view.advice is not None and view.applied is not None else None
+
+    view = controller.wait(advised, timeout=240)
+    assert view.phase is Phase.TRAINING
+    assert view.applied is not None
+    assert (view.applied.workers, view.applied.global_batch) == (1, 8)
+    assert view.advice is not None
+    assert view.advice.config is not None
+    assert view.advice.config != view.applied
+    assert view.workers_alive == 1
+    kinds = [event.kind for event in controller.events(job)]
+    assert kinds.count("advice") == 1
+    assert kinds.count("launch") == 1
+    controller.ask("POST", f"/v1/jobs/{job}/actions/cancel")
+    controller.finished(job)

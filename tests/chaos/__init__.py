@@ -1,0 +1,1 @@
+"""Resizes under faults: random plans, random faults, and a judge who knows what must come out."""

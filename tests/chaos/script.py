@@ -1,0 +1,147 @@
+"""Script: what happens in one seed, drawn at random before it begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+from typing import Literal
+
+BATCHES = (12, 24, 37, 60)
+MOST_WORKERS = 4
+EPOCHS = 16
+MIDST = 0.06  # seconds after a Directive is out: the change is under way
+
+
+class Kind(Enum):
+    """What can go wrong; the value is what the table calls it."""
+
+    KILL = "a worker killed"
+    KILL_LEADER = "the leader killed"
+    KILL_NEWCOMER = "a newcomer killed"
+    KILL_TWO = "two killed at once"
+    STOP = "a worker stopped for a while"
+    DRAIN = "a worker told to end"
+    DROP = "connections dropped"
+    REFUSE = "controller down"
+    MUTE = "controller never answers"
+    ERROR = "controller answers 500"
+    FORGET = "controller's answers lost"
+
+
+OUTAGES = (Kind.REFUSE, Kind.MUTE, Kind.ERROR, Kind.FORGET)
+WEIGHTS = {
+    Kind.KILL: 3,
+    Kind.KILL_LEADER: 3,
+    Kind.KILL_NEWCOMER: 3,
+    Kind.KILL_TWO: 1,
+    Kind.STOP: 4,
+    Kind.DRAIN: 3,
+    Kind.DROP: 4,
+    Kind.REFUSE: 1,
+    Kind.MUTE: 1,
+    Kind.ERROR: 1,
+    Kind.FORGET: 1,
+}
+Swap = Literal["nobody", "leader", "follower", "everybody"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong.
+
+    Attributes:
+        after: Seconds after its moment.
+        moment: The step's beginning, or the moment its Directive is out.
+        length: Seconds it lasts, if it lasts.
+        pick: Number from 0 to 1 that picks the victim.
+    """
+
+    kind: Kind
+    after: float
+    moment: Literal["begin", "published"]
+    length: float
+    pick: float
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change of plan, and what goes wrong meanwhile.
+
+    Attributes:
+        swap: Who is replaced by a new machine.
+        rest: Seconds from its Directive to the next step.
+    """
+
+    workers: int
+    global_batch: int
+    swap: Swap
+    faults: tuple[Fault, ...]
+    rest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Everything that is decided before a seed is played.
+
+    Attributes:
+        is_steady: Whether the global batch never changes; then the weights in the end must be those
+            of one process that nothing happens to.
+        dropout: Fraction of activations dropped.
+        most_local_batch: Samples a worker's memory holds; None when nobody knows.
+        split_every: How often a lone worker splits its batch.
+        pace: Seconds between two iterations at the least.
+    """
+
+    seed: int
+    is_steady: bool
+    dropout: float
+    most_local_batch: int | None
+    split_every: int
+    pace: float
+    steps: tuple[Step, ...]
+
+
+def write(seed: int) -> Script:
+    """Draw the script of a seed."""
+    random = Random(seed)
+    is_steady = seed % 2 == 0
+    is_dropping = not is_steady and random.random() < 0.6
+    is_tight = not is_steady and random.random() < 0.3
+    first = random.choice((24, 30))
+    steps = []
+    for number in range(random.randint(3, 5)):
+        workers = random.randint(1, MOST_WORKERS)
+        batch = first if is_steady else random.choice(BATCHES)
+        batch = min(batch, 24 * workers) if is_tight else batch
+        steps.append(write_step(random, workers, batch, is_first=number == 0))
+    return Script(
+        seed=seed,
+        is_steady=is_steady,
+        dropout=0.2 if is_dropping else 0.0,
+        most_local_batch=24 if is_tight else None,
+        split_every=random.choice((0, 0, 5)),
+        pace=random.choice((0.004, 0.008, 0.012)),
+        steps=tuple(steps),
+    )
+
+
+def write_step(random: Random, workers: int, batch: int, *, is_first: bool) -> Step:
+    """Draw one step; the first one only lets training begin, more often than not unharmed."""
+    swap: Swap = "nobody"
+    if not is_first and random.random() < 0.35:
+        swap = random.choice(("leader", "follower", "everybody"))
+    most = random.choice((0, 0, 1)) if is_first else random.choice((0, 1, 1, 2))
+    faults = tuple(write_fault(random) for _ in range(most))
+    return Step(workers, batch, swap, faults, rest=random.uniform(0.15, 0.5))
+
+
+def write_fault(random: Random) -> Fault:
+    """Draw one fault; most fall into the midst of a change."""
+    (kind,) = random.choices(list(WEIGHTS), list(WEIGHTS.values()))
+    moment: Literal["begin", "published"] = "published"
+    if kind in OUTAGES or random.random() < 0.15:
+        moment = "begin"
+    after = random.uniform(0, MIDST) if random.random() < 0.65 else random.uniform(MIDST, 0.4)
+    length = random.choice((random.uniform(0.1, 0.6), random.uniform(0.6, 3.0)))
+    return Fault(kind, after, moment, length, random.random())

@@ -1,0 +1,170 @@
+"""An ordinary training script in float64, whose connections break when it is told so.
+
+It writes down every attempt at an iteration before the last gradient is sent, so that whatever
+others apply has been written down, and its weights in the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+import worker_agent
+import worker_agent.elastic
+import worker_agent.strategies.all_reduce
+import worker_agent.strategies.store_meeting as store_meeting
+
+SAMPLES = 240
+SEED = 9
+DROP = signal.SIGUSR1  # shut down the connections to other workers
+DUMP = signal.SIGUSR2  # write down where every thread is
+HALF_LIFE = 200  # iterations in which the schedule halves the learning rate
+
+
+def problem() -> tuple[Tensor, Tensor]:
+    """Return inputs and labels, the same in every process."""
+    generator = torch.Generator().manual_seed(5)
+    return (
+        torch.randn(SAMPLES, 6, generator=generator, dtype=torch.float64),
+        torch.randint(0, 3, (SAMPLES,), generator=generator),
+    )
+
+
+def network(dropout: float) -> nn.Module:
+    """Return a small network."""
+    torch.manual_seed(3)
+    layers = (nn.Linear(6, 16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 3))
+    return nn.Sequential(*layers).double()
+
+
+def optimization(model: nn.Module) -> tuple[Optimizer, LRScheduler]:
+    """Return an optimizer with much state, and a schedule that counts iterations."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    halving = 0.5 ** (1 / HALF_LIFE)
+    return optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, halving)
+
+
+def weights(model: nn.Module) -> list[float]:
+    """Return all parameters as one list."""
+    flat: list[float] = torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()
+    return flat
+
+
+def warm_up() -> None:
+    """Make one step, so that all that is imported late is imported before the fork."""
+    inputs, labels = problem()
+    model = network(dropout=0.1)
+    optimizer, scheduler = optimization(model)
+    nn.functional.cross_entropy(model(inputs), labels).backward()
+    optimizer.step()
+    scheduler.step()
+    httpx.Client(trust_env=False).close()
+
+
+def main() -> None:
+    """Train until told to stop."""
+    listen_for_drops()
+    hurry()
+    torch.set_num_threads(1)
+    pace, dropout = float(os.environ["PACE"]), float(os.environ["DROPOUT"])
+    inputs, labels = problem()
+    model = network(dropout)
+    optimizer, scheduler = optimization(model)
+    with (
+        open(f"{os.environ['SCAVENGER_WORKER']}.jsonl", "w", buffering=1) as out,
+        worker_agent.session(deterministic=True) as job,
+    ):
+        job.prepare(model, optimizer, scheduler=scheduler)
+        for indices in job.batches(SAMPLES, 24, epochs=1, seed=SEED):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(inputs[indices]), labels[indices])
+            out.write(json.dumps(describe(job, indices)) + "\n")
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            time.sleep(pace)
+        end = {"ended": job.finished, "samples": job.samples, "weights": weights(model)}
+        out.write(json.dumps(end) + "\n")
+
+
+def describe(job: Any, indices: Tensor) -> dict[str, Any]:
+    """Return what the judge wants to know of an attempt."""
+    directive = job.directive
+    return {
+        "turn": [directive.generation, directive.revision],
+        "members": [member.worker for member in directive.members],
+        "batch": directive.config.global_batch,
+        "iteration": job.iteration,
+        "start": job.samples,
+        "indices": indices.tolist(),
+        "at": time.monotonic(),
+    }
+
+
+def hurry() -> None:
+    """Shorten the agent's patience, as everything here is over in seconds."""
+    store_meeting.COMING, store_meeting.GATHERING = 1.0, 1.5
+
+
+def listen_for_drops() -> None:
+    """Drop connections on a thread of its own: the main thread may be waiting for others.
+
+    The zygote has blocked the signal for all threads.
+    """
+
+    def listen() -> None:
+        while True:
+            signal.sigwait([DROP])
+            drop_connections()
+
+    threading.Thread(target=listen, daemon=True).start()
+
+
+def drop_connections() -> None:
+    """Shut down all connections to other workers, in both directions."""
+    sockets = opened_sockets()
+    controller = urlsplit(os.environ["SCAVENGER_CONTROLLER"]).port
+    ends = {address(each.getsockname) for each in sockets}
+    for each in sockets:
+        peer = address(each.getpeername)
+        is_own = peer in ends  # nothing lies between a process and itself
+        if peer is not None and peer[1] != controller and not is_own:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+    for each in sockets:
+        each.close()
+
+
+def opened_sockets() -> list[socket.socket]:
+    """Return this process's TCP sockets, as copies."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            copy = os.dup(int(number))
+            try:
+                found.append(socket.socket(fileno=copy))
+            except OSError:
+                os.close(copy)
+    return [each for each in found if each.family in (socket.AF_INET, socket.AF_INET6)]
+
+
+def address(name: Any) -> tuple[str, int] | None:
+    """Return one end of a connection, if it has that end."""
+    try:
+        host, port = name()[:2]
+    except OSError:
+        return None
+    return str(host).removeprefix("::ffff:"), int(port)

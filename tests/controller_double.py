@@ -1,0 +1,83 @@
+"""A controller that grants leases and hears how commands ended, for tests of one machine."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from pydantic import TypeAdapter
+
+from scavenger.protocol import Exit, Lease, Reply, StepReport
+
+TOKEN = "a-secret-of-this-job"
+
+
+def until(is_true: Callable[[], object], patience: float = 10.0) -> None:
+    deadline = time.monotonic() + patience
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class ControllerDouble:
+    """Obeys the protocol, without a Directive for anybody."""
+
+    def __init__(self) -> None:
+        self.lease = 60.0
+        self.asked: list[float] = []
+        self.exits: list[Exit] = []
+        self.restarts: list[Exit] = []
+        self.heard_at = 0.0
+        self.reports: list[StepReport] = []
+        self.refused = 0
+        self.is_silent = threading.Event()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self.is_silent.clear()
+        self.server.shutdown()
+        self.server.server_close()
+
+    def answer(self, path: str, content: bytes) -> bytes:
+        if path == "/v1/agent/lease":
+            self.asked.append(time.monotonic())
+            assert json.loads(content)["worker"]
+            return TypeAdapter(Lease).dump_json(Lease(self.lease))
+        if path == "/v1/agent/hello":
+            return TypeAdapter(Reply).dump_json(Reply(None, 0))
+        if path == "/v1/agent/report":
+            assert not self.exits, "the report comes before the end"
+            self.reports.append(TypeAdapter(StepReport).validate_json(content))
+            return TypeAdapter(Reply).dump_json(Reply(None, 0))
+        assert path == "/v1/agent/exit"
+        ending = TypeAdapter(Exit).validate_json(content)
+        self.heard_at = time.monotonic()
+        (self.restarts if ending.restarts else self.exits).append(ending)
+        return b"null"
+
+    def _handler(controller) -> type[BaseHTTPRequestHandler]:  # noqa: N805
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                content = self.rfile.read(int(self.headers["Content-Length"]))
+                if controller.is_silent.is_set():
+                    until(lambda: not controller.is_silent.is_set(), patience=60)
+                    return
+                if self.headers["Authorization"] != f"Bearer {TOKEN}":
+                    controller.refused += 1
+                    self.send_error(401)
+                    return
+                answer = controller.answer(self.path, content)
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler

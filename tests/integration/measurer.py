@@ -1,0 +1,42 @@
+"""A process that measures so many iterations, as training does, without any framework.
+
+Its arguments: iterations, and seconds of each. It says on standard output when it has measured all,
+and whether its controller heard everything.
+"""
+
+import logging
+import sys
+import time
+
+from scavenger.protocol import Hello, Progress
+from worker_agent.client import ControllerClient
+from worker_agent.row import Row
+from worker_agent.settings import read_settings
+from worker_agent.telemetry import CALM, Reporter, spool_opener
+
+
+def main(iterations: int, seconds: float) -> None:
+    """Measure, then end as a session does."""
+    settings = read_settings()
+    assert settings is not None
+    reporter = Reporter(
+        ControllerClient(settings),
+        settings.worker,
+        lambda directive: None,
+        open_spool=spool_opener(settings),
+    )
+    reporter.start(Hello(settings.worker, "127.0.0.1:1"))
+    reporter.pace(CALM)
+    for iteration in range(iterations):
+        reporter.record(Row(1, iteration, 2, 1.0, 1.0, 0.1, 0.1, 0.2, 0.5, 0.1, 0.1))
+        reporter.tell(Progress(1, iteration, iteration, 0.1, {}))
+        time.sleep(seconds)
+    print("measured", flush=True)
+    if sys.stdin.readline():
+        is_told = reporter.close(Progress(1, iterations, 0, 1.0, {}), "target", 5.0)
+        print("told" if is_told else "left", flush=True)
+
+
+if __name__ == "__main__":
+    logging.basicConfig()
+    main(int(sys.argv[1]), float(sys.argv[2]))

@@ -1,0 +1,104 @@
+"""Machines of both roles, from their intent to their end: real rows, real processes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import psutil
+import pytest
+from sqlalchemy import Engine
+
+from scavenger.view import Phase
+from service.clouds.local import LocalProvider
+from service.db import jobs, vms
+from service.db.vms import Vm
+from service.reconciler.tick import Reconciler
+from service.storage import Storage
+from tests.builders import NOW, document, spec
+
+NOBODY = "http://127.0.0.1:9"
+WAITING = {"command": [sys.executable, "-c", "import time; time.sleep(60)"]}
+
+
+@pytest.fixture
+def reconciler(engine: Engine, tmp_path: Path) -> Iterator[Reconciler]:
+    provider = LocalProvider(tmp_path / "machines", sys.executable)
+
+    def environment(vm: Vm) -> dict[str, str]:
+        return {"SCAVENGER_CONTROLLER": NOBODY, "SCAVENGER_TOKEN": f"token of {vm.id}"}
+
+    yield Reconciler(engine, provider, environment, Storage(tmp_path), NOW)
+    for instance in provider.list():
+        provider.terminate(instance.provider_id)
+
+
+def start(reconciler: Reconciler, **changes: object) -> tuple[str, tuple[Vm, ...]]:
+    """Submit a job and launch what it needs first."""
+    with reconciler.engine.begin() as connection:
+        jobs.create(connection, "job_1", spec(run=WAITING, **changes), NOW)
+    return reconciler.tick("job_1", NOW), machines(reconciler)
+
+
+def machines(reconciler: Reconciler) -> tuple[Vm, ...]:
+    with reconciler.engine.connect() as connection:
+        return vms.of_job(connection, "job_1")
+
+
+def environments(reconciler: Reconciler, directory: Path) -> dict[str, dict[str, str]]:
+    """Return what each machine was told, by its id."""
+    told = {}
+    for vm in machines(reconciler):
+        file = str(directory / "machines" / f"{vm.launch_key}.vm")
+        for process in psutil.process_iter(["cmdline", "environ"]):
+            if file in (process.info["cmdline"] or []):
+                told[vm.id] = process.info["environ"]
+    return told
+
+
+def test_servers_start_with_the_first_worker_and_end_with_the_job(
+    reconciler: Reconciler, tmp_path: Path
+) -> None:
+    said, started = start(reconciler, strategy={"parameter_server": {"servers": 2}})
+    assert said == "1 machine for K=1 B=32, and 2 servers"
+    assert {vm.id: vm.role for vm in started} == {
+        "job_1-s1": "server",
+        "job_1-s2": "server",
+        "job_1-w3": "worker",
+    }
+    assert {vm.price_per_hour for vm in started} == {Decimal("0.36")}
+    told = environments(reconciler, tmp_path)
+    assert {vm: told[vm]["SCAVENGER_ROLE"] for vm in told} == {vm.id: vm.role for vm in started}
+    assert {told[vm]["SCAVENGER_CHECKPOINTS"] for vm in told} == {
+        str(tmp_path / "checkpoints" / "job_1")
+    }
+    with reconciler.engine.begin() as connection:
+        jobs.request_cancel(connection, "job_1", NOW)
+    for _ in range(4):
+        reconciler.tick("job_1", NOW)
+    assert {vm.state for vm in machines(reconciler)} == {"gone"}
+
+
+def test_servers_that_are_not_priced_take_nothing_from_the_cap(reconciler: Reconciler) -> None:
+    # A minute of one worker, and not a second more.
+    limits = {**document()["limits"], "max_cost": "0.0066 USD"}
+    free = {"parameter_server": {"servers": 2, "priced": False}}
+    _, started = start(reconciler, strategy=free, limits=limits)
+    assert sorted(vm.price_per_hour for vm in started) == [0, 0, Decimal("0.36")]
+    (worker,) = [vm for vm in started if vm.role == "worker"]
+    assert worker.prepaid_until == NOW + timedelta(seconds=60)
+
+
+def test_a_cap_that_does_not_pay_all_starts_none(reconciler: Reconciler) -> None:
+    """Servers without a worker would only cost."""
+    limits = {**document()["limits"], "max_cost": "0.004 USD"}
+    said, started = start(reconciler, strategy={"parameter_server": {"servers": 2}}, limits=limits)
+    assert said.startswith("max_cost leaves no room for 3 more machines")
+    assert started == ()
+    with reconciler.engine.connect() as connection:
+        job = jobs.find(connection, "job_1")
+    assert job is not None
+    assert job.phase is Phase.CAPPED

@@ -1,0 +1,456 @@
+"""The first process of a machine, with commands that do what commands should not do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from scavenger.protocol import Exit
+from tests.controller_double import TOKEN, ControllerDouble, until
+
+PROJECT = Path(__file__).parents[2]
+IN_TIME = 5.0  # what the agent may add to the end of a command
+STARTS = """
+import sys
+from worker_agent.restarts import Restarts
+from worker_agent.supervisor import main
+main(sys.argv[1:], Restarts((0.05, 0.1, 0.2)))
+"""
+PREAMBLE = """
+import os, resource, signal, socket, subprocess, sys, threading, time
+
+def last_moment():
+    print(f"at {time.monotonic()}", flush=True)
+
+def opened():
+    from worker_agent.heartbeat import Heartbeat, Phase
+    heartbeat = Heartbeat(os.environ["SCAVENGER_HEARTBEAT"])
+    heartbeat.enter(Phase.TRAINING)
+    return heartbeat, Phase
+"""
+
+
+@dataclass
+class Machine:
+    """A supervisor with a command of a few lines of Python."""
+
+    directory: Path
+    controller: ControllerDouble
+    environment: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "machine.log"
+
+    def start(self, script: str, **environment: str) -> None:
+        self.run([sys.executable, "-c", PREAMBLE + script], **environment)
+
+    def run(self, command: list[str], *, first: tuple[str, ...] = (), **environment: str) -> None:
+        ours = {
+            "SCAVENGER_JOB": "job-1",
+            "SCAVENGER_WORKER": "w1",
+            "SCAVENGER_CONTROLLER": self.controller.url,
+            "SCAVENGER_TOKEN": TOKEN,
+            "SCAVENGER_PREPAID": "60",
+            "SCAVENGER_COMMAND": json.dumps(command),
+            "SCAVENGER_DIRECTORY": str(self.directory),
+            "PYTHONPATH": str(PROJECT),
+        }
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*first, sys.executable, "-c", STARTS, str(self.directory / "machine.vm")],
+                env={**os.environ, **ours, **environment},
+                cwd=PROJECT,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def told_to_end(self) -> None:
+        os.kill(self.pid, signal.SIGTERM)
+
+    def ended(self) -> bool:
+        assert self.process is not None
+        return self.process.poll() is not None
+
+    def ending(self, patience: float = 20.0) -> Exit:
+        """Wait for the end; returns what the controller heard of it."""
+        until(self.ended, patience)
+        (ending,) = self.controller.exits
+        return ending
+
+    def members(self) -> list[int]:
+        """The processes that are left of the machine."""
+        return [p.pid for p in psutil.process_iter() if group_of(p.pid) == self.pid]
+
+
+def group_of(pid: int) -> int | None:
+    try:
+        is_dead = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        return None if is_dead else os.getpgid(pid)
+    except (psutil.Error, ProcessLookupError):
+        return None
+
+
+@pytest.fixture
+def controller() -> Iterator[ControllerDouble]:
+    double = ControllerDouble()
+    yield double
+    double.close()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, controller: ControllerDouble) -> Iterator[Machine]:
+    machine = Machine(tmp_path, controller)
+    yield machine
+    if machine.process is not None:
+        for pid in machine.members():
+            os.kill(pid, signal.SIGKILL)
+        machine.process.wait()
+
+
+FAILING = {
+    "raises": (
+        "last_moment(); raise ValueError('no such column')",
+        1,
+        "exit code 1",
+        "ValueError: no such column",
+    ),
+    "leaves by os._exit": ("last_moment(); os._exit(7)", 7, "exit code 7", "at "),
+    "asks for more memory than there is": (
+        "last_moment(); bytearray(2**60)",
+        1,
+        "exit code 1: probably out of memory: MemoryError",
+        "MemoryError",
+    ),
+    "fills the disk": (
+        "last_moment()\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))\n"
+        "open('weights', 'wb').write(bytes(2**21))",
+        1,
+        "exit code 1",
+        "File too large",
+    ),
+    "passes on what a shell says of a killed command": (
+        "last_moment(); sys.exit(137)",
+        137,
+        "exit code 137",
+        "at ",
+    ),
+    "fails beside threads of its own": (
+        "threading.Thread(target=time.sleep, args=(0.5,)).start(); last_moment(); 1 / 0",
+        1,
+        "exit code 1",
+        "ZeroDivisionError",
+    ),
+    "leaves a daemon that keeps its output open": (
+        "subprocess.Popen(['sleep', '600']); last_moment(); sys.exit(5)",
+        5,
+        "exit code 5",
+        "at ",
+    ),
+    "closes its output": (
+        "last_moment(); os.close(1); os.close(2); os._exit(3)",
+        3,
+        "exit code 3",
+        "at ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("script", "code", "words", "line"), FAILING.values(), ids=FAILING)
+def test_a_script_that_fails_keeps_its_exit_code_and_is_not_started_again(
+    machine: Machine, script: str, code: int, words: str, line: str
+) -> None:
+    machine.start(script)
+    ending = machine.ending()
+    heard_at = machine.controller.heard_at
+    assert (ending.code, ending.in_words) == (code, words)
+    assert line in ending.tail
+    (said,) = [line for line in ending.tail.splitlines() if line.startswith("at ")]
+    assert heard_at - float(said.split()[1]) < IN_TIME
+    assert not machine.controller.restarts
+    assert not machine.members()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
+def test_a_command_that_dies_by_a_signal_is_started_again_three_times(
+    machine: Machine, number: signal.Signals
+) -> None:
+    machine.start(f"print('dying', flush=True); os.kill(os.getpid(), {number.value})")
+    ending = machine.ending()
+    heard = [*machine.controller.restarts, ending]
+    assert [told.code for told in heard] == [-number] * 4
+    assert {told.in_words for told in heard} == {f"killed by {number.name}"}
+    assert machine.said().count("dying\n") == 4
+
+
+def test_a_command_that_lives_the_second_time_ends_as_if_nothing_had_been(
+    machine: Machine,
+) -> None:
+    machine.start(
+        "subprocess.Popen(['sleep', '600'])\n"
+        "if not os.path.exists('tried'):\n"
+        "    open('tried', 'w').close()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "print(sum(open(f'/proc/{p}/cmdline', 'rb').read().startswith(b'sleep')"
+        " for p in os.listdir('/proc') if p.isdigit() and os.getpgid(int(p)) == os.getpgrp()))"
+    )
+    assert (machine.ending().code, len(machine.controller.restarts)) == (0, 1)
+    assert machine.ending().tail == "1", "what the first attempt left behind was ended"
+
+
+def test_a_command_that_crashes_after_its_session_has_closed_is_not_started_again(
+    machine: Machine,
+) -> None:
+    machine.start("beats, Phase = opened(); beats.enter(Phase.OVER); os.abort()")
+    assert machine.ending().in_words == "killed by SIGABRT: training was done by then"
+    assert not machine.controller.restarts
+
+
+def test_a_restart_does_not_wait_for_a_controller_that_is_away(machine: Machine) -> None:
+    machine.controller.is_silent.set()
+    machine.start("print('dying', flush=True); os.kill(os.getpid(), 9)")
+    until(lambda: machine.said().count("dying\n") == 2)
+    machine.controller.is_silent.clear()
+    assert machine.ending(patience=40).code == -9
+
+
+@pytest.mark.slow
+def test_a_script_that_prints_without_end_fills_neither_memory_nor_the_log(
+    machine: Machine,
+) -> None:
+    machine.start(
+        "line = b'x' * 1023 + b'\\n'\n"
+        "os.write(1, b'first\\n')\n"
+        "for _ in range(2**8): os.write(1, line * 2**10)\n"
+        "os.write(1, b'last\\n')"
+    )
+    most = 0
+    while not machine.ended():
+        try:
+            most = max(most, psutil.Process(machine.pid).memory_info().rss)
+        except psutil.NoSuchProcess:
+            break
+        assert machine.log.stat().st_size < 34 * 2**20
+    ending = machine.ending()
+    assert (ending.code, ending.tail.splitlines()[-1]) == (0, "last")
+    assert most < 150 * 2**20
+    text = machine.log.read_bytes()
+    assert text.startswith(b"first\n")
+    assert text.endswith(b"last\n")
+    assert b"bytes of output were cut out here" in text
+
+
+STUCK = """
+beats, Phase = opened()
+def hang_here():
+    time.sleep(600)
+for iteration in range(20):
+    beats.beat(iteration)
+    time.sleep(0.03)
+"""
+
+
+def test_training_that_hangs_shows_its_stacks_and_is_started_again(machine: Machine) -> None:
+    machine.start(
+        STUCK + "if os.path.exists('tried'): sys.exit(0)\nopen('tried', 'w').close()\nhang_here()",
+        SCAVENGER_STALL="0.5",
+    )
+    assert machine.ending().code == 0
+    (told,) = machine.controller.restarts
+    assert told.code == -9
+    assert told.in_words.startswith("killed by SIGKILL: no progress for ")
+    assert "after iteration 19; killed by the supervisor, its stacks are in" in told.in_words
+    assert "in hang_here" in told.tail
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        STUCK + "beats.enter(Phase.WAITING); time.sleep(2)",
+        STUCK + "beats.enter(Phase.OVER); time.sleep(2)",
+        "beats, Phase = opened(); beats.beat(7); time.sleep(2)",
+        "time.sleep(2)",
+    ],
+    ids=[
+        "waits for others",
+        "is done",
+        "has not finished an iteration",
+        "has no session",
+    ],
+)
+def test_who_does_not_train_is_not_watched(machine: Machine, script: str) -> None:
+    machine.start(script, SCAVENGER_STALL="0.5")
+    assert machine.ending().code == 0
+    assert not machine.controller.restarts
+
+
+def test_a_stopped_process_that_cannot_show_its_stacks_is_started_again_too(
+    machine: Machine,
+) -> None:
+    machine.start(
+        STUCK + "if os.path.exists('tried'): sys.exit(0)\n"
+        "open('tried', 'w').close(); signal.signal(37, signal.SIG_DFL); hang_here()",
+        SCAVENGER_STALL="0.5",
+    )
+    assert machine.ending().code == 0
+    (told,) = machine.controller.restarts
+    assert told.in_words.endswith("it showed no stacks")
+
+
+LEAVES = """
+import signal
+helper = subprocess.Popen(['sleep', '600'])  # as those that load the data
+beats, Phase = opened()
+is_leaving = []
+signal.signal(signal.SIGTERM, lambda *_: is_leaving.append(True))
+print('up', flush=True)
+iteration = 0
+while not is_leaving:
+    iteration += 1
+    beats.beat(iteration)
+    time.sleep(0.02)
+assert helper.poll() is None
+print('left', flush=True)
+"""
+
+
+def test_a_session_that_is_told_to_end_leaves_in_order(machine: Machine) -> None:
+    machine.start(LEAVES)
+    until(lambda: "up" in machine.said())
+    machine.told_to_end()
+    ending = machine.ending()
+    assert ending.code == -signal.SIGTERM, "no failure and no end of the job"
+    assert ending.in_words.startswith(
+        "killed by SIGTERM: the machine was told to end; the command ended 0."
+    )
+    assert ending.tail.splitlines() == ["up", "left"]
+    assert not machine.members()
+
+
+def test_a_command_without_a_session_is_told_too_with_all_it_started(machine: Machine) -> None:
+    machine.run(["sh", "-c", "sh -c 'trap \"echo saved; exit\" TERM; echo up; sleep 600 & wait'"])
+    until(lambda: "up" in machine.said())
+    machine.told_to_end()
+    assert machine.ending().tail.splitlines()[-1] == "saved"
+
+
+IGNORES = "signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+
+
+def test_a_command_that_ignores_the_request_has_the_time_to_drain_and_no_more(
+    machine: Machine,
+) -> None:
+    machine.start(IGNORES, SCAVENGER_DRAIN="0.7")
+    until(lambda: "up" in machine.said())
+    began = time.monotonic()
+    machine.told_to_end()
+    assert "still ran 1 s later and was killed" in machine.ending().in_words
+    assert 0.7 <= time.monotonic() - began < 0.7 + IN_TIME
+    assert not machine.members()
+
+
+def test_told_twice_a_machine_ends_at_once(machine: Machine) -> None:
+    machine.start(IGNORES)
+    until(lambda: "up" in machine.said())
+    machine.told_to_end()
+    time.sleep(0.2)  # two signals at the same moment are one
+    machine.told_to_end()
+    until(machine.ended, patience=2)
+    until(lambda: not machine.members())
+
+
+def test_a_machine_that_drains_never_outlives_its_prepaid_time(machine: Machine) -> None:
+    machine.controller.is_silent.set()
+    machine.start(IGNORES, SCAVENGER_PREPAID="2.5")
+    until(lambda: "up" in machine.said())
+    began = time.monotonic()
+    machine.told_to_end()
+    until(machine.ended)
+    assert time.monotonic() - began < 2.5 + 2.0, "nobody is told any more"
+
+
+@pytest.mark.parametrize("told_when", ["it boots", "it waits to start the command again"])
+def test_a_machine_that_runs_nothing_ends_when_told(machine: Machine, told_when: str) -> None:
+    boots = told_when == "it boots"
+    machine.start(
+        "print('dying', flush=True); os.kill(os.getpid(), 9)",
+        SCAVENGER_BOOT_DELAY="30" if boots else "0",
+    )
+    pid_file = machine.directory / "machine.pid"
+    until(lambda: pid_file.exists() if boots else machine.controller.restarts)
+    machine.told_to_end()
+    until(machine.ended, patience=5)
+    assert len(machine.controller.exits) == (0 if boots else 1)
+
+
+AWAY = {
+    "refuses": lambda controller: {"SCAVENGER_CONTROLLER": "http://127.0.0.1:9"},
+    "never answers": lambda controller: controller.is_silent.set() or {},
+}
+
+
+@pytest.mark.parametrize("away", AWAY.values(), ids=AWAY)
+def test_a_command_whose_controller_is_away_trains_on_to_its_own_end(
+    machine: Machine, away: Callable[[ControllerDouble], dict[str, str]]
+) -> None:
+    machine.start(
+        "import worker_agent\n"
+        "with worker_agent.session() as job:\n"
+        "    try:\n"
+        "        raise RuntimeError('the script')\n"
+        "    finally:\n"
+        "        print(f'at {time.monotonic()}', flush=True)",
+        **away(machine.controller),
+    )
+    until(lambda: "the command ended: exit code 1" in machine.said())
+    moment = float(machine.said().split("at ")[1].split()[0])
+    assert time.monotonic() - moment < IN_TIME
+    assert "RuntimeError: the script" in machine.said()
+
+
+@pytest.fixture
+def small_memory() -> Iterator[Path]:
+    """A control group of 200 MiB, where this test may make one."""
+    group = Path(f"/sys/fs/cgroup/memory/scavenger-test-{os.getpid()}")
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(200 * 2**20))
+    except OSError as error:
+        pytest.skip(f"no control group may be made here: {error}")
+    yield group
+    until(lambda: not (group / "cgroup.procs").read_text())
+    group.rmdir()
+
+
+def test_a_command_the_kernel_ends_for_lack_of_memory_is_known_as_such(
+    machine: Machine, small_memory: Path
+) -> None:
+    enter = ("sh", "-c", f'echo $$ > {small_memory}/cgroup.procs; exec "$@"', "sh")
+    greedy = "import os; os.path.exists('tried') or (open('tried', 'w'), bytearray(2**30))"
+    machine.run([sys.executable, "-c", greedy], first=enter)
+    assert machine.ending().code == 0
+    (told,) = machine.controller.restarts
+    assert told.in_words == (
+        "killed by SIGKILL: out of memory: the kernel ended a process of this machine"
+    )

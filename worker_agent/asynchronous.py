@@ -1,0 +1,365 @@
+"""Asynchronous: the session of one worker of a Downpour job, where nobody waits for anybody.
+
+There are no iteration boundaries that workers share and no generations that fence one another: a
+worker takes samples, trains on them at its own pace, and looks now and then at what the controller
+wants. Who is named starts, who is no longer named stops.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from scavenger.protocol import (
+    Directive,
+    Finished,
+    Hello,
+    Progress,
+    Regrouped,
+    StopAtMetric,
+)
+from worker_agent.client import ControllerClient
+from worker_agent.drain import Drain
+from worker_agent.errors import Broken
+from worker_agent.heartbeat import Heartbeat, Phase
+from worker_agent.logbook import Logbook
+from worker_agent.row import Row
+from worker_agent.sampler import SampleOrder, Share
+from worker_agent.session import Loggable, never
+from worker_agent.settings import AgentSettings
+from worker_agent.strategies.strategy import Clock
+from worker_agent.telemetry import AWAITING, CALM, Reporter, spool_opener
+
+if TYPE_CHECKING:
+    from worker_agent.strategies.downpour import Downpour, Update
+
+log = logging.getLogger(__name__)
+
+LAST_WORD = 5.0
+POLL = 0.02
+PATIENCE = 2.0  # seconds without the servers after which the controller is told
+MEMORY = 0.9  # of the smoothed staleness, per push
+
+
+class Asynchronous:
+    """The session of one worker of a Downpour job.
+
+    Args:
+        settings: Who this worker is.
+        reporter: Who speaks to the controller, if somebody has started it already.
+    """
+
+    def __init__(self, settings: AgentSettings, reporter: Reporter | None = None) -> None:
+        self.settings = settings
+        self.has_said_hello = reporter is not None
+        self.reporter = reporter or Reporter(
+            ControllerClient(settings),
+            settings.worker,
+            ignore,
+            open_spool=spool_opener(settings),
+        )
+        self.strategy: Downpour | None = None
+        self.directive: Directive | None = None
+        self.clock = Clock()
+        self.logbook = Logbook()
+        self.finished: Finished | None = None
+        self.is_leaving = False
+        self.is_over = False
+        self.boundary_at = 0.0
+        self.heartbeat = Heartbeat(settings.heartbeat)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this worker comes first in the newest Directive."""
+        if self.directive is None:
+            return self.finished is None
+        is_first = self.directive.rank_of(self.settings.worker) == 0
+        return is_first and self.finished != "released"
+
+    @property
+    def iteration(self) -> int:
+        """Updates in this worker's weights, by all workers."""
+        return self.clock.iteration
+
+    @property
+    def samples(self) -> int:
+        """Samples whose gradients have been applied, by all workers."""
+        return self.clock.samples
+
+    def prepare(
+        self,
+        model: Any,
+        optimizer: Any,
+        *,
+        micro_batches: int = 1,
+        scheduler: Any = None,
+        scaler: Any = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Hook into the model and its optimizer; nothing else travels between these workers.
+
+        Raises:
+            NotServable: The optimizer is not one that Downpour SGD converges with.
+        """
+        from worker_agent.strategies.downpour import Downpour
+
+        self.strategy = Downpour(
+            model,
+            optimizer,
+            worker=self.settings.worker,
+            secret=self.settings.job_secret,
+            micro_batches=micro_batches,
+            is_abandoned=self._is_abandoned,
+        )
+
+    def log(self, **metrics: Loggable) -> None:
+        """Note named values; a tensor is read one iteration later, when it is surely there."""
+        self.logbook.log(metrics)
+
+    def batches(
+        self,
+        dataset_size: int,
+        global_batch: int,
+        *,
+        epochs: float,
+        seed: int = 0,
+        until: Callable[[], bool] = never,
+    ) -> Iterator[Any]:
+        """Yield samples that no other worker has, until all are used or this worker is released."""
+        if self.strategy is None:
+            raise RuntimeError("call prepare(model, optimizer) before batches()")
+        if not self.has_said_hello:
+            self.reporter.start(Hello(self.settings.worker, f"{self.settings.host}:0"))
+        order = SampleOrder(dataset_size, seed)
+        self.boundary_at = time.perf_counter()
+        self._await_directive()
+        try:
+            while self.finished is None:
+                yield from self._iteration(self.strategy, order)
+        except GeneratorExit:
+            self.finished = self.finished or "exhausted"
+
+    def __enter__(self) -> Asynchronous:
+        """Open the session; the controller hears of it when training begins."""
+        self.drain = Drain(self._leave_soon)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Tell the controller how training ended; a failing script is told by its exit code."""
+        self.drain.disarm()
+        if self.strategy is not None:
+            self.strategy.close()
+        if kind is None and self.strategy is not None:
+            self.reporter.close(self._progress(), self.finished or "exhausted", LAST_WORD)
+        if kind is None:
+            self.heartbeat.enter(Phase.OVER)
+
+    # One iteration.
+
+    def _iteration(self, strategy: Downpour, order: SampleOrder) -> Iterator[Any]:
+        """Yield one share of samples, if there is one, and count what became of it."""
+        self._follow(strategy)
+        if self.finished is not None:
+            return
+        share = self._take(strategy)
+        if share is None:
+            return
+        strategy.begin(share, share.count / self._local_batch)
+        yield strategy.to_batch(order.indices(share))
+        update = strategy.end()
+        if update is None:
+            self._reconnect(strategy)
+            return
+        self._record(update)
+        self._judge(strategy)
+
+    def _take(self, strategy: Downpour) -> Share | None:
+        """Take samples; None when there are none for now, or none ever again."""
+        try:
+            handed = strategy.take(self._local_batch, self._limit)
+            if handed.share is None:
+                strategy.flush()  # samples that were not pushed are not used
+        except Broken:
+            self._reconnect(strategy)
+            return None
+        if handed.is_over:
+            self._count(strategy.version, handed.done)
+            self.finished = self._verdict()
+        elif handed.share is None:
+            time.sleep(POLL)  # others still train on the last samples, and may die of it
+        return handed.share
+
+    def _judge(self, strategy: Downpour) -> None:
+        """As leader, see whether the target is reached, and tell everybody."""
+        stop = self._now.stop
+        if not self.is_leader or not isinstance(stop, StopAtMetric):
+            return
+        value = self.logbook.metrics.get(stop.metric)
+        if value is None or not stop.reached(value):
+            return
+        self.is_over = True
+        try:
+            strategy.finish()
+            strategy.flush()
+        except Broken:
+            log.warning("the others do not hear from the servers that the target is reached")
+        self.finished = "target"
+
+    def _verdict(self) -> Finished:
+        """Say how training ended, once no samples are handed out any more."""
+        if self.clock.samples < self._limit:
+            return "target"  # the leader has said so
+        return "exhausted" if isinstance(self._now.stop, StopAtMetric) else "target"
+
+    # Telemetry.
+
+    def _record(self, update: Update) -> None:
+        """Note the iteration; as leader, report it."""
+        now = time.perf_counter()
+        step_time, self.boundary_at = now - self.boundary_at, now
+        self.logbook.read_tensors()
+        self._count(update.version, update.done)
+        self.heartbeat.beat(update.version)
+        if update.staleness is not None:
+            self._note_staleness(update.staleness)
+        if self.is_leader:
+            self.reporter.record(self._row(update, step_time))
+        self.reporter.tell(self._progress())
+
+    def _row(self, update: Update, step_time: float) -> Row:
+        """Return this worker's own iteration; there is no mean gradient to compare norms with."""
+        return Row(
+            generation=self._now.generation,
+            iteration=update.version,
+            shards=1,
+            local_norm_sq=None,
+            mean_norm_sq=None,
+            compute_time=update.compute_time,
+            sync_time=update.sync_time,
+            step_time=step_time,
+            loss=self.logbook.metrics.get("loss"),
+            mean_compute_time=update.compute_time,
+            fastest_compute_time=update.compute_time,
+        )
+
+    def _note_staleness(self, staleness: int) -> None:
+        before = self.logbook.metrics.get("staleness", float(staleness))
+        self.logbook.metrics["staleness"] = MEMORY * before + (1 - MEMORY) * staleness
+
+    def _count(self, version: int, done: int) -> None:
+        """Take over how far all workers have come."""
+        samples = max(done, self.clock.samples)
+        per_sample = self._now.progress_per_iteration / self._now.config.global_batch
+        self.clock = Clock(version, samples, samples * per_sample)
+
+    def _progress(self) -> Progress:
+        generation = 0 if self.directive is None else self.directive.generation
+        clock, metrics = self.clock, self.logbook.finite_metrics()
+        return Progress(generation, clock.iteration, clock.samples, clock.epochs, metrics)
+
+    # What the controller wants.
+
+    @property
+    def _now(self) -> Directive:
+        if self.directive is None:
+            raise RuntimeError("no Directive has come yet")
+        return self.directive
+
+    @property
+    def _local_batch(self) -> int:
+        config = self._now.config
+        return max(1, config.global_batch // config.workers)
+
+    @property
+    def _limit(self) -> int:
+        """Samples after which training ends."""
+        now = self._now
+        iterations = now.stop.max_progress / now.progress_per_iteration
+        return math.ceil(round(iterations * now.config.global_batch, 3))  # 4311.000000001 is 4311
+
+    def _await_directive(self) -> None:
+        """Wait until a Directive names this worker."""
+        assert self.strategy is not None
+        self.reporter.pace(AWAITING)
+        self.heartbeat.enter(Phase.WAITING)
+        while self.directive is None and self.finished is None:
+            self._follow(self.strategy)
+            time.sleep(POLL)
+        self.heartbeat.enter(Phase.TRAINING)
+        self.reporter.pace(CALM)
+
+    def _follow(self, strategy: Downpour) -> None:
+        """Do what the newest Directive says, from the next share on."""
+        if self.is_leaving:
+            self._leave(strategy)
+            return
+        newest, current = self.reporter.newest, self.directive
+        if newest is None or (current is not None and newest.generation <= current.generation):
+            return
+        if newest.rank_of(self.settings.worker) is None:
+            if current is not None:
+                self._leave(strategy)
+            return
+        self.directive = newest
+        try:
+            strategy.connect(newest, self.clock, is_new=current is None)
+        except Broken as error:
+            log.warning("%s", error)
+            self._reconnect(strategy)
+        self._entered(newest)
+
+    def _entered(self, directive: Directive) -> None:
+        """Say that this worker trains as it is told."""
+        news = Regrouped(directive.generation, 0.0, 0) if self.is_leader else None
+        self.reporter.tell(self._progress(), regrouped=news)
+
+    def _leave(self, strategy: Downpour) -> None:
+        """Hand over what is not pushed yet, and stop."""
+        try:
+            strategy.flush()
+        except Broken as error:
+            log.debug("what was not pushed is trained on by others: %s", error)
+        self.finished = "released"
+
+    def _reconnect(self, strategy: Downpour) -> None:
+        """Reach the servers again; after a while the controller is told that they are lost."""
+        patience = time.monotonic() + PATIENCE
+        self.heartbeat.enter(Phase.WAITING)
+        while not self.is_leaving:
+            newest = self.reporter.newest or self._now
+            if newest.rank_of(self.settings.worker) is None:
+                break
+            self.directive = max(self._now, newest, key=lambda each: each.generation)
+            try:
+                strategy.connect(self.directive, self.clock, is_new=False)
+                break
+            except Broken as error:
+                log.debug("%s", error)
+            if time.monotonic() > patience:
+                self.reporter.tell(self._progress(), broken=self.directive.generation)
+                patience = math.inf
+            time.sleep(POLL)
+        self.heartbeat.enter(Phase.TRAINING)
+
+    def _is_abandoned(self) -> bool:
+        """Whether the server that is waited for is replaced, or this worker is to end."""
+        newest, current = self.reporter.newest, self.directive
+        has_moved = newest and current and newest.servers != current.servers
+        return self.is_leaving or bool(has_moved)
+
+    def _leave_soon(self) -> None:
+        """Somebody asked this process to end: it does so after this share."""
+        self.is_leaving = True
+
+
+def ignore(_: Directive) -> None:
+    """Do nothing: the session looks for itself what is new."""

@@ -1,0 +1,119 @@
+"""Delivery: brings to the controller what a process left in its spool and could not send itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from scavenger.protocol import Hello, Reply, StepReport
+from worker_agent.errors import ControllerRefused, SpoolUnusable
+from worker_agent.row import following
+from worker_agent.spool import Spool
+from worker_agent.telemetry import UNGREETED, UNUSABLE, Controller
+
+log = logging.getLogger(__name__)
+
+
+def ignore(done: int, waiting: int) -> None:
+    """Do nothing about progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What became of a spool.
+
+    Attributes:
+        rows: Rows the controller has now and was not known to have before.
+        is_complete: Whether nothing was lost and nothing is left to deliver.
+        why: What is missing, for people; empty when it is complete.
+    """
+
+    rows: int
+    is_complete: bool
+    why: str = ""
+
+
+def deliver(
+    directory: Path, controller: Controller, on_rows: Callable[[int, int], None] = ignore
+) -> Delivered:
+    """Send everything that lies in a spool and the last words of its process, if it left any.
+
+    May be called again and again: the controller stores each row once, by its number.
+
+    Args:
+        directory: The spool; one that does not exist holds nothing.
+        controller: Where to send.
+        on_rows: Told how many rows were sent, and of how many, before and after each batch.
+
+    Raises:
+        ControllerUnreachable: Nothing is lost; call again later.
+        ControllerRefused: The controller does not accept this worker; nothing is lost. Ask
+            another controller or with another token, or give up.
+    """
+    if not directory.exists():
+        return Delivered(0, is_complete=True)
+    try:
+        spool = Spool(directory, None)
+    except (SpoolUnusable, OSError) as error:
+        return Delivered(0, is_complete=False, why=str(error))
+    try:
+        return _deliver(spool, controller, on_rows)
+    except OSError as error:
+        return Delivered(0, is_complete=False, why=str(error))
+    finally:
+        spool.close()
+
+
+def _deliver(
+    spool: Spool, controller: Controller, on_rows: Callable[[int, int], None]
+) -> Delivered:
+    missing, waiting, skipped, sent = spool.unreadable, spool.waiting(), 0, 0
+    on_rows(0, waiting)
+    for report in spool.reports():
+        is_stored = _send(spool, controller, report)
+        spool.trim(following(report))
+        skipped += 0 if is_stored else len(report.steps)
+        sent += len(report.steps) if is_stored else 0
+        on_rows(sent + skipped, waiting)
+    words = spool.last_words()
+    if words is not None:
+        _send(spool, controller, words)
+    spool.clear()
+    why = _lack(missing, skipped)
+    return Delivered(sent, is_complete=not why, why=why)
+
+
+def _lack(missing: int, skipped: int) -> str:
+    parts = []
+    if missing:
+        parts.append(f"{missing} rows lie in a ruined part of a file")
+    if skipped:
+        parts.append(f"the controller found no use for {skipped} rows")
+    return " and ".join(parts)
+
+
+def _send(spool: Spool, controller: Controller, report: StepReport) -> bool:
+    """Send one report; False if the controller cannot use it."""
+    told = replace(report, dropped=spool.dropped)
+    try:
+        _insist(spool, controller, told)
+    except ControllerRefused as error:
+        if error.status not in UNUSABLE:
+            raise
+        log.warning("the controller refused a report, its rows are skipped: %s", error)
+        return False
+    return True
+
+
+def _insist(spool: Spool, controller: Controller, report: StepReport) -> Reply:
+    """Send a report; introduce the worker first if the controller never heard of it."""
+    try:
+        return controller.report(report)
+    except ControllerRefused as error:
+        if error.status != UNGREETED:
+            raise
+    header = spool.header
+    controller.hello(Hello(header.worker, header.address, header.role))
+    return controller.report(report)

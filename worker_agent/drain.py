@@ -1,0 +1,33 @@
+"""Drain: a request to end, SIGTERM, becomes a wish that is granted at an iteration boundary."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+
+class Drain:
+    """Listens for SIGTERM, unless the script does so itself.
+
+    Args:
+        is_asked: Called when somebody asks this process to end.
+    """
+
+    def __init__(self, is_asked: Callable[[], None]) -> None:
+        self.is_asked = is_asked
+        self.is_armed = (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        )
+        if self.is_armed:
+            signal.signal(signal.SIGTERM, self._hear)
+
+    def disarm(self) -> None:
+        """Let SIGTERM end the process again."""
+        if self.is_armed:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self.is_asked()

@@ -1,0 +1,105 @@
+"""Listens to FSDP2 (``fully_shard``): norms of each module's gradient around its reduce-scatter.
+
+Before it, a rank holds its whole local gradient; after it, its shard of the average; the shards'
+squared norms add up when the rows of all ranks are joined. The all-gathers of weights count as
+compute time: they overlap with it. Sharding in two dimensions goes unmeasured.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Variable
+
+from worker_agent.hooks.data_parallel import samples_in
+from worker_agent.hooks.patch import Function, patch
+from worker_agent.hooks.watch import Watch, harmless, norm_of
+
+log = logging.getLogger(__name__)
+
+
+class Sharded:
+    """Listens to the reduce-scatters of this process.
+
+    Args:
+        watch: Told what is seen.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.is_in_backward = False
+        self.is_plain = self.has_complained = False
+        self.blocked = 0.0
+        self.see = harmless(watch)(self._see)
+        self.follow = harmless(watch)(self._follow)
+        self.end = harmless(watch)(self._end)
+        self.begin = harmless(watch)(self._begin)
+
+    def patch(self) -> None:
+        """Listen to everything that is sharded from now on."""
+        from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
+        from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+
+        patch(DefaultReduceScatter, "__call__", self._around_reduce)
+        patch(FSDPState, "_root_pre_forward", self._around_forward)
+
+    def _around_reduce(self, reduce: Function) -> Function:
+        def call(
+            scatter: Any, output_tensor: Tensor, input_tensor: Tensor, *rest: Any, **options: Any
+        ) -> Any:
+            self.see(input_tensor, *rest, **options)
+            began_at = time.perf_counter()
+            work = reduce(scatter, output_tensor, input_tensor, *rest, **options)
+            self.follow(output_tensor, time.perf_counter() - began_at)
+            return work
+
+        return call
+
+    def _around_forward(self, forward: Function) -> Function:
+        def root_pre_forward(state: Any, module: Any, arguments: Any, options: Any) -> Any:
+            self.begin(state, module, arguments, options)
+            return forward(state, module, arguments, options)
+
+        return root_pre_forward
+
+    def _begin(self, state: Any, module: Any, arguments: Any, options: Any) -> None:
+        is_outermost = state._state_ctx.iter_forward_root is None
+        if is_outermost and module.training and torch.is_grad_enabled():
+            self.watch.forward_starts(samples_in(arguments, options))
+
+    def _see(
+        self, gradient: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False
+    ) -> None:
+        self.is_plain = op == dist.ReduceOp.AVG and group.size() == dist.get_world_size()
+        if not self.is_plain:
+            self._complain()
+            return
+        if not self.is_in_backward:
+            self.is_in_backward = True
+            self.watch.backward_starts()
+            engine = Variable._execution_engine
+            engine.queue_callback(lambda: engine.queue_callback(self.end))
+        self.watch.now.local_norms.append(norm_of(gradient))
+        self.watch.now.blocked += self.blocked
+        self.blocked = 0.0
+        self.watch.gradients_are_ready()
+
+    def _follow(self, shard: Tensor, blocked: float) -> None:
+        if self.is_plain:
+            self.watch.now.mean_norms.append(norm_of(shard))
+            self.blocked = blocked
+
+    def _end(self) -> None:
+        self.is_in_backward = False
+        self.blocked = 0.0  # of the last one: it lies between ready and averaged
+        self.watch.gradients_are_averaged()
+
+    def _complain(self) -> None:
+        if not self.has_complained:
+            self.has_complained = True
+            log.warning("scavenger: unmeasured: FSDP2 in float16 or over several dimensions")

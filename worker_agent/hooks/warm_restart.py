@@ -1,0 +1,129 @@
+"""WarmRestart: a script that cannot be resized live stops at a boundary and is started again.
+
+All ranks stop after the same iteration and the first one writes a checkpoint. The next start takes
+it over before its first iteration, unless the script has loaded an optimizer's state by itself.
+Weights, buffers, optimizer, schedulers, loss scalers and the first rank's random states come back.
+What the script holds in plain variables does not: its epoch and its place in the data.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from worker_agent.checkpointer import Checkpointer
+from worker_agent.errors import StateRefused
+from worker_agent.hooks.ending import ENDED_IN_ORDER
+from worker_agent.hooks.inventory import Inventory
+from worker_agent.settings import HookSettings
+from worker_agent.strategies.broadcasting import broadcast
+from worker_agent.strategies.state import TrainingState
+from worker_agent.strategies.strategy import Clock
+
+log = logging.getLogger(__name__)
+
+STOPPED = 75  # a shell's "try again": training stopped in order, to go on in a new process
+PATIENCE = timedelta(minutes=5)
+
+
+class WarmRestart:
+    """Saves what a process knows, now and then and when it stops, and gives it to the next one.
+
+    Attributes:
+        is_due: Whether this process was started again and has not taken anything over yet.
+    """
+
+    def __init__(self, settings: HookSettings, inventory: Inventory) -> None:
+        self.settings, self.inventory = settings, inventory
+        self.checkpoints = None
+        if settings.checkpoints is not None:
+            every = settings.checkpoint_every
+            self.checkpoints = Checkpointer(Path(settings.checkpoints), settings.job, every=every)
+        self.is_due = settings.restarts > 0 and self.checkpoints is not None
+        self.is_possible = True
+
+    def take_over_together(self, model: nn.Module) -> Clock | None:
+        """On all ranks alike, take over what the first rank finds; None if there is nothing."""
+        self.is_due = False
+        group = dist.new_group(backend="gloo", timeout=PATIENCE)
+        rank = dist.get_rank()
+        clock = self.take_over(model) if rank == 0 else None
+        there = torch.tensor([-1 if clock is None else clock.iteration])
+        broadcast(group, there, 0)
+        state = self._state(model)
+        if int(there) >= 0 and state is not None:
+            clock = state.broadcast(group, rank, 0, clock or Clock())
+        dist.destroy_process_group(group)
+        return clock
+
+    def take_over(self, model: nn.Module | None) -> Clock | None:
+        """Take over the newest checkpoint of the job; None if there is none that fits."""
+        self.is_due = False
+        if self.inventory.has_resumed:
+            log.warning("scavenger: the script goes on from its own checkpoint")
+            return None
+        state = self._state(model)
+        found = None if self.checkpoints is None else self.checkpoints.newest()
+        if state is None or found is None:
+            return None
+        try:
+            clock = state.restore(found)
+        except StateRefused as error:
+            log.warning("scavenger: training starts anew, the checkpoint does not fit: %s", error)
+            return None
+        log.warning("scavenger: training goes on from iteration %d", clock.iteration)
+        return clock
+
+    def save_if_due(self, model: nn.Module | None, clock: Clock) -> None:
+        """Copy the state for a checkpoint if the last one is old; a thread writes it."""
+        if self.is_possible and self.checkpoints is not None and self.checkpoints.is_due():
+            self.save(model, clock)
+
+    def save(self, model: nn.Module | None, clock: Clock) -> None:
+        """Copy the state for a checkpoint; a thread writes it."""
+        state = self._state(model)
+        if state is None or self.checkpoints is None:
+            return
+        try:
+            self.checkpoints.write(state.snapshot(clock), self.settings.generation)
+        except StateRefused as error:
+            self.is_possible = False
+            log.warning("scavenger: this script is not saved: %s", error)
+
+    def finish(self) -> None:
+        """Wait for the checkpoint that is being written."""
+        if self.checkpoints is not None:
+            self.checkpoints.close(PATIENCE.total_seconds())
+
+    def say_how_it_ended(self, word: str) -> None:
+        """Tell the launcher what an exit code cannot."""
+        if self.settings.ended is not None:
+            Path(self.settings.ended).write_text(word)
+
+    def leave(self) -> NoReturn:
+        """End this process at once: the script would take an exception for a failure."""
+        self.say_how_it_ended(ENDED_IN_ORDER)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0 if self.settings.is_watched else STOPPED)
+
+    def _state(self, model: nn.Module | None) -> TrainingState | None:
+        """Return what training depends on; None if that is more than a checkpoint holds."""
+        optimizers = self.inventory.optimizers
+        if model is None or len(optimizers) != 1:
+            self.is_possible = False
+            log.warning(
+                "scavenger: %d optimizers without one model are not saved: let the script save "
+                "and load its state by itself, as it would for torchrun",
+                len(optimizers),
+            )
+            return None
+        return TrainingState(model, optimizers[0], self.inventory.carried)

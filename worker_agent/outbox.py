@@ -1,0 +1,278 @@
+"""Outbox: the rows of this worker from the moment they are measured until the controller has them.
+
+Training puts rows into memory and goes on. A thread of the outbox numbers them, writes them ahead
+to the spool, and lays out the next report to send; it alone touches the disk, so a disk that is
+full, broken or hung costs rows in the end, counted, and neither training nor reporting any time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice, takewhile
+
+from scavenger.protocol import Progress, StepReport
+from worker_agent.errors import SpoolUnusable
+from worker_agent.row import Row, following, rows_from, to_columns
+from worker_agent.spool import BATCH_ROWS, Spool
+
+log = logging.getLogger(__name__)
+
+QUEUE_ROWS = 100_000
+WRITE_EVERY = 1.0
+TRY_DISK_EVERY = 30.0
+SOON = 0.2
+
+
+class Outbox:
+    """Rows in order, each with a number, none of them lost without being counted.
+
+    Args:
+        worker: Whose rows they are.
+        open_spool: Opens the spool, on the outbox's thread; None keeps rows in memory only. It may
+            raise SpoolUnusable and OSError.
+
+    Attributes:
+        progress: Where training stands, as written beside the rows.
+        dropped: Rows given up so far because too many were waiting.
+        acknowledged: Rows below this number are stored by the controller.
+    """
+
+    def __init__(self, worker: str, open_spool: Callable[[], Spool] | None) -> None:
+        self.worker, self._open_spool = worker, open_spool
+        self.progress = Progress(0, 0, 0, 0.0, {})
+        self.dropped = 0
+        self._fresh: deque[Row] = deque()
+        self._sequence = 0  # of the first fresh row
+        self._held: StepReport | None = None  # numbered, not on disk
+        self._next: StepReport | None = None  # what to send
+        self._first = 0  # number of the first row of this process
+        self.acknowledged = 0
+        self._expected: int | None = None
+        self._is_numbered = False
+        self._last_words: StepReport | None = None
+        self._are_words_written = False
+        self._spool: Spool | None = None
+        self._try_disk_at = 0.0
+        self._asked = self._answered = 0
+        self._is_over = self._is_delivered = False
+        self._state = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="scavenger-outbox", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread that numbers and writes."""
+        self._thread.start()
+
+    def put(self, row: Row) -> None:
+        """Queue one row; a full queue gives up the oldest, which is counted."""
+        with self._state:
+            if len(self._fresh) >= QUEUE_ROWS:
+                self._fresh.popleft()
+                self._sequence += 1
+                self.dropped += 1
+            self._fresh.append(row)
+
+    def expect(self, sequence: int) -> None:
+        """Note which row the controller expects, from its answer to a Hello."""
+        with self._state:
+            if self._expected is None:
+                self._expected = sequence
+            else:
+                self._note(sequence)
+
+    def next_report(self) -> tuple[StepReport | None, int]:
+        """Return the rows to send next, None if there are none, and how many are behind them.
+
+        Does not wait for a disk that hangs: then there is nothing to send, and something behind.
+        """
+        with self._state:
+            self._ask()
+            asked = self._asked
+            is_done = self._state.wait_for(lambda: self._is_over or self._answered >= asked, SOON)
+            end = self._sequence if self._next is None else following(self._next)
+            behind = max(0, self._sequence - end) + len(self._fresh)
+            return self._next, behind if is_done else max(1, behind)
+
+    def acknowledge(self, next_sequence: int) -> None:
+        """Forget the rows below a sequence: the controller has stored them."""
+        with self._state:
+            self._note(next_sequence)
+
+    def leave(self, last_words: StepReport) -> None:
+        """Write what is left and these words to the spool, soon: this process is about to end."""
+        with self._state:
+            self._last_words = last_words
+            self._ask()
+
+    def close(self, *, is_delivered: bool, timeout: float) -> None:
+        """End the thread; what was delivered is removed from the spool."""
+        with self._state:
+            self._is_over, self._is_delivered = True, is_delivered
+            self._ask()
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+
+    def has_left(self, timeout: float) -> bool:
+        """Wait until the last words are in the spool; False if they are not."""
+        with self._state:
+            return self._state.wait_for(lambda: self._are_words_written, timeout)
+
+    # The outbox's thread.
+
+    def _run(self) -> None:
+        try:
+            self._spool = self._opened()
+            while not self._is_over:
+                asked = self._asked
+                self._tend()
+                with self._state:
+                    self._answered = asked
+                    self._state.notify_all()
+                    self._state.wait_for(self._is_asked, WRITE_EVERY)
+            if not self._is_delivered:
+                self._tend()
+        except Exception:  # the agent adds nothing to the damage: training goes on
+            log.exception("measurements are kept no more; training goes on without them")
+        finally:
+            self._is_over = True
+            self._put_away()
+
+    def _opened(self) -> Spool | None:
+        """Open the spool and go on where the process before ended."""
+        try:
+            spool = None if self._open_spool is None else self._open_spool()
+        except (SpoolUnusable, OSError) as error:
+            log.warning("measurements are kept in memory only: %s", error)
+            return None
+        if spool is not None:
+            with self._state:
+                self._first = spool.following
+                self._sequence += spool.following
+                self.dropped += spool.dropped
+        return spool
+
+    def _put_away(self) -> None:
+        if self._spool is None:
+            return
+        with suppress(OSError):
+            if self._is_delivered:
+                self._spool.clear()
+            self._spool.close()
+
+    def _tend(self) -> None:
+        """Number the rows, write them, forget what is stored, and lay out what is to be sent."""
+        self._continue_numbering()
+        while (report := self._hold()) is not None and self._write(report):
+            with self._state:
+                self._held = None
+        self._write_last_words()
+        self._lay_out()
+
+    def _continue_numbering(self) -> None:
+        """Number the rows of this process from what the controller expects of its worker."""
+        with self._state:
+            expected = self._expected
+            if expected is None or self._is_numbered:
+                return
+            by = max(0, expected - self._first)
+        if by and self._spool is not None:
+            # The process before sent rows that never reached this disk, under numbers used here.
+            self._renumber(self._spool, by)
+        with self._state:
+            self._sequence += by
+            if self._held is not None:
+                self._held = replace(self._held, sequence=self._held.sequence + by)
+            self._is_numbered = True
+            self._next = None
+            self._note(expected)
+
+    def _renumber(self, spool: Spool, by: int) -> None:
+        try:
+            spool.renumber(self._first, by)
+        except OSError as error:
+            lost = spool.following - self._first
+            log.warning("%d measured iterations are given up: %s", lost, error)
+            spool.trim(spool.following)
+            with self._state:
+                self.dropped += lost
+
+    def _hold(self) -> StepReport | None:
+        """Take the next rows out of the queue; they are held until they are written or stored."""
+        with self._state:
+            if self._held is None and self._fresh:
+                generation = self._fresh[0].generation
+                same = takewhile(lambda row: row.generation == generation, self._fresh)
+                rows = list(islice(same, BATCH_ROWS))
+                for _ in rows:
+                    self._fresh.popleft()
+                progress = replace(self.progress, generation=generation)
+                self._held = StepReport(
+                    self.worker, progress, sequence=self._sequence, steps=to_columns(rows)
+                )
+                self._sequence += len(rows)
+            return self._held
+
+    def _write(self, report: StepReport) -> bool:
+        """Write a report to the spool; False without one, and while the disk refuses."""
+        if self._spool is None or time.monotonic() < self._try_disk_at:
+            return False
+        try:
+            given_up = self._spool.append(replace(report, dropped=self.dropped))
+        except OSError as error:
+            log.warning("the disk refuses, measurements are kept in memory: %s", error)
+            self._try_disk_at = time.monotonic() + TRY_DISK_EVERY
+            return False
+        with self._state:
+            self.dropped += given_up
+        return True
+
+    def _write_last_words(self) -> None:
+        if self._last_words is None or self._are_words_written or self._held is not None:
+            return
+        words = replace(self._last_words, sequence=self._sequence)
+        self._are_words_written = self._write(words)
+
+    def _lay_out(self) -> None:
+        """Choose what to send next: what lies on disk comes before what is held in memory."""
+        with self._state:
+            if not self._is_numbered or self._next is not None:
+                return
+            start = self.acknowledged
+        report = self._read(start)
+        with self._state:
+            if report is None and self._held is not None:
+                report = rows_from(self._held, self.acknowledged)
+            self._next = report
+
+    def _read(self, start: int) -> StepReport | None:
+        if self._spool is None:
+            return None
+        try:
+            self._spool.trim(start)
+            return next(self._spool.reports(start), None)
+        except OSError as error:
+            log.warning("the spool cannot be read: %s", error)
+            return None
+
+    # With the state held.
+
+    def _is_asked(self) -> bool:
+        return self._asked > self._answered
+
+    def _ask(self) -> None:
+        self._asked += 1
+        self._state.notify_all()
+
+    def _note(self, next_sequence: int) -> None:
+        self.acknowledged = max(self.acknowledged, next_sequence)
+        if self._held is not None and following(self._held) <= self.acknowledged:
+            self._held = None
+        if self._next is not None and following(self._next) <= self.acknowledged:
+            self._next = None
+        elif self._next is not None:
+            self._next = rows_from(self._next, self.acknowledged)

@@ -1,0 +1,1 @@
+"""Processes that hold the weights: workers push gradients to them and fetch weights from them."""

@@ -1,0 +1,63 @@
+"""``python -m worker_agent.parameter_server``: the process that a machine with role server runs."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+
+import torch
+from torch import nn
+
+from scavenger.protocol import Hello
+from worker_agent.client import ControllerClient
+from worker_agent.errors import ControllerRefused, ControllerUnreachable
+from worker_agent.parameter_server.server import Server
+from worker_agent.settings import AgentSettings, read_settings
+
+log = logging.getLogger(__name__)
+
+EVERY = 1.0  # seconds between two words to the controller
+
+
+def main() -> int:
+    """Serve until the machine is told to end."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every heartbeat
+    settings = read_settings()
+    if settings is None or not settings.job_secret:
+        print(
+            "a parameter server is started by the controller, which says whose gradients it may "
+            "take: SCAVENGER_JOB and SCAVENGER_JOB_SECRET are not set",
+            file=sys.stderr,
+        )
+        return 2
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))])  # the first one imports, for seconds
+    server = Server(settings.host, settings.job_secret)
+    is_ending = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: is_ending.set())
+    threading.Thread(target=server.serve, daemon=True).start()
+    log.info("serving at %s", server.address)
+    stay(settings, server.address, is_ending)
+    server.close()
+    return 0
+
+
+def stay(settings: AgentSettings, address: str, is_ending: threading.Event) -> None:
+    """Keep telling the controller where this server is, until the machine ends."""
+    controller = ControllerClient(settings)
+    hello = Hello(settings.worker, address, "server")
+    while not is_ending.is_set():
+        try:
+            controller.hello(hello)
+        except ControllerUnreachable as error:
+            log.debug("controller unreachable: %s", error)
+        except ControllerRefused as error:
+            log.warning("the controller does not want this server: %s", error)
+        is_ending.wait(EVERY)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

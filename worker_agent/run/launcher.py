@@ -1,0 +1,280 @@
+"""Launcher: speaks for a machine whose script does not, and starts that script again to resize.
+
+The script's processes measure into a file; the launcher of the first rank reports its lines. A
+newer Directive asks the first rank for a stop; when all ranks have stopped in order, every launcher
+starts the script again with its new place among the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from scavenger.protocol import Directive, Finished, Hello, Regrouped, StopAtProgress
+from worker_agent.client import ControllerClient
+from worker_agent.hooks.ending import ENDED_IN_ORDER, LOST_THE_OTHERS
+from worker_agent.hooks.rows import Measured
+from worker_agent.row import Row
+from worker_agent.run.meeting import Meeting
+from worker_agent.run.row_tail import RowTail
+from worker_agent.run.standing import Standing, read_standing, write_standing
+from worker_agent.run.surroundings import Files, hooked, in_a_generation
+from worker_agent.settings import AgentSettings
+from worker_agent.telemetry import CALM, PROBING, Reporter, spool_opener
+
+log = logging.getLogger(__name__)
+
+Level = Literal["observe", "advise", "control"]
+
+LOOK_EVERY = 0.05
+LAST_WORDS = 5.0
+LINGERING = 10.0  # seconds a command may take to end once its script has stopped in order
+MOST_LOSSES = 3  # starts in a row that lost the others before they measured anything
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The command ended.
+
+    Attributes:
+        code: Its exit code, negative for a signal.
+        word: What its processes said about it.
+        rows: Iterations it had measured on this machine.
+    """
+
+    code: int
+    word: str
+    rows: int
+
+
+class Launcher:
+    """Runs a command in the generations of a job.
+
+    Args:
+        settings: Who this machine is.
+        words: The command.
+        level: Only ``control`` ever starts the command again.
+        environment: What the command inherits.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        words: Sequence[str],
+        level: Level,
+        environment: Mapping[str, str],
+    ) -> None:
+        self.settings, self.words, self.level = settings, list(words), level
+        self.environment = dict(environment)
+        self.directory = Path(tempfile.mkdtemp(prefix="scavenger-run-"))
+        self.files = Files(
+            rows=self.directory / "rows.jsonl",
+            wish=self.directory / "wish",
+            ended=self.directory / "ended",
+            checkpoints=Path(settings.checkpoints or self.directory / "checkpoints"),
+        )
+        self.meeting = Meeting(settings.host)
+        self.reporter = Reporter(
+            ControllerClient(settings),
+            settings.worker,
+            lambda _: None,
+            open_spool=spool_opener(settings),
+        )
+        self.directive: Directive | None = None
+        self.child: subprocess.Popen[bytes] | None = None
+        self.standing = Standing()
+        self.is_told_to_end = self.is_over = self.has_gone_on = False
+        self.news: Regrouped | None = None
+        self.row_at = time.monotonic()
+
+    def run(self) -> int:
+        """Run until the command ends by itself or this machine is released; returns its code."""
+        for number in FORWARDED:
+            signal.signal(number, self._forward)
+        self.reporter.start(Hello(self.settings.worker, self.meeting.address))
+        try:
+            return self._train()
+        finally:
+            self.meeting.close()
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _train(self) -> int:
+        losses = 0
+        while self._await_directive():
+            ended = self._start_once()
+            losses = 0 if ended.rows else losses + 1
+            if self.is_told_to_end or self.is_over or not self._goes_on(ended, losses):
+                return self._conclude(ended.code)
+        return self._say_finished("released")
+
+    def _goes_on(self, ended: Ended, losses: int) -> bool:
+        """Whether the command is to be started again, in the next generation."""
+        if ended.word == ENDED_IN_ORDER:
+            return True
+        if ended.word != LOST_THE_OTHERS or losses > MOST_LOSSES or self.level != "control":
+            return False
+        generation = self._now.generation
+        log.warning("generation %d lost one of its members", generation)
+        self.reporter.tell(self.standing.to_progress(generation), broken=generation)
+        return self._now.config.workers > 1
+
+    def _conclude(self, code: int) -> int:
+        """The command will not be started again: tell the controller, unless it failed."""
+        if self.is_over:
+            is_good = isinstance(self._now.stop, StopAtProgress)
+            return self._say_finished("target" if is_good else "exhausted")
+        if code == 0 and self.rank == 0:
+            self._say_finished("target")
+        else:
+            self.reporter.flush()
+        return code
+
+    def _say_finished(self, how: Finished) -> int:
+        generation = 0 if self.directive is None else self.directive.generation
+        self.reporter.close(self.standing.to_progress(generation), how, LAST_WORDS)
+        return 0
+
+    # Directives.
+
+    @property
+    def _now(self) -> Directive:
+        assert self.directive is not None
+        return self.directive
+
+    @property
+    def rank(self) -> int:
+        """Place of this machine among those of the generation."""
+        return self._now.rank_of(self.settings.worker) or 0
+
+    def _await_directive(self) -> bool:
+        """Wait for a newer generation that names this machine; False when it is left out."""
+        self.reporter.pace(PROBING)
+        known = 0 if self.directive is None else self.directive.generation
+        while not self.is_told_to_end:
+            newest = self.reporter.newest
+            if newest is not None and newest.generation > known:
+                if newest.rank_of(self.settings.worker) is not None:
+                    self._enter(newest)
+                    return True
+                if known:
+                    return False
+            time.sleep(LOOK_EVERY)
+        return False
+
+    def _enter(self, directive: Directive) -> None:
+        self.directive = directive
+        self.news = Regrouped(directive.generation, 0.0, 0)
+        self.reporter.pace(PROBING if directive.purpose == "probe" else CALM)
+
+    def _consider(self, newest: Directive | None) -> None:
+        """Adopt a Directive that changes nothing for the script; ask for a stop for another."""
+        now = self._now
+        if newest is None or newest.generation <= now.generation:
+            return
+        if newest.config == now.config and newest.members == now.members and not newest.repairs:
+            self._enter(newest)
+        elif self.level == "control" and self.rank == 0:
+            self.files.wish.touch()
+
+    # One start of the command.
+
+    def _start_once(self) -> Ended:
+        for path in (self.files.rows, self.files.wish, self.files.ended):
+            path.unlink(missing_ok=True)
+        self.standing = read_standing(self._place_of_standing)
+        self.has_gone_on = self.standing.iteration > 0
+        tail, rows = RowTail(self.files.rows), 0
+        try:
+            self.child = subprocess.Popen(self.words, env=self._environment())
+            while (code := self._wait(self.child)) is None:
+                rows += self._report(tail.read())
+                self._consider(self.reporter.newest)
+            rows += self._report(tail.read())
+        finally:
+            self.child = None
+            tail.close()
+        if self.rank == 0:
+            write_standing(self._place_of_standing, self.standing)
+        return Ended(code, self._word(), rows)
+
+    def _environment(self) -> dict[str, str]:
+        ours = in_a_generation(self.environment, self._now, self.rank, self.settings.job)
+        return hooked(ours, self.files.to_environment())
+
+    @property
+    def _place_of_standing(self) -> Path:
+        return self.files.checkpoints / "standing.json"
+
+    def _word(self) -> str:
+        with suppress(OSError):
+            return self.files.ended.read_text()
+        return ""
+
+    def _wait(self, child: subprocess.Popen[bytes]) -> int | None:
+        """Wait a moment for the command's end; help one along whose script has stopped."""
+        with suppress(subprocess.TimeoutExpired):
+            return child.wait(LOOK_EVERY)
+        with suppress(OSError):
+            if time.time() - self.files.ended.stat().st_mtime > LINGERING:
+                child.terminate()
+        return None
+
+    def _forward(self, number: int, _: object) -> None:
+        """Pass a signal on to the command; a request to end is not answered with a restart."""
+        if number in (signal.SIGTERM, signal.SIGINT):
+            self.is_told_to_end = True
+        if self.child is not None:
+            with suppress(OSError):
+                self.child.send_signal(number)
+
+    # Telemetry.
+
+    def _report(self, rows: Sequence[Measured]) -> int:
+        """As first rank, tell the controller of these rows; returns how many there are."""
+        if self.rank != 0 or not rows:
+            return len(rows)
+        for row in rows:
+            self.standing = self.standing.after(row, self._now)
+            self.reporter.record(self._to_row(row))
+        self.reporter.tell(self.standing.to_progress(self._now.generation), regrouped=self._news())
+        self._see_whether_it_is_over()
+        return len(rows)
+
+    def _to_row(self, row: Measured) -> Row:
+        return Row(
+            generation=self._now.generation,
+            iteration=self.standing.iteration,
+            shards=row.shards,
+            local_norm_sq=row.local_norm_sq,
+            mean_norm_sq=row.mean_norm_sq,
+            compute_time=row.compute_time,
+            sync_time=row.sync_time,
+            step_time=row.step_time,
+            loss=None,
+            mean_compute_time=row.mean_compute_time,
+            fastest_compute_time=row.fastest_compute_time,
+        )
+
+    def _news(self) -> Regrouped | None:
+        """With the first rows of a generation, say how long it took to get there."""
+        now, before = time.monotonic(), self.row_at
+        self.row_at = now
+        news, self.news = self.news, None
+        return None if news is None else replace(news, pause=now - before)
+
+    def _see_whether_it_is_over(self) -> None:
+        """The script counts its own epochs, but not across starts: then the job's count holds."""
+        if self.level == "control" and self.has_gone_on:
+            self.is_over = self.standing.epochs >= self._now.stop.max_progress
+        if self.is_over:
+            self.files.wish.touch()

@@ -1,0 +1,103 @@
+"""Description: what a source says of its state before the tensors travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from pydantic import JsonValue, TypeAdapter
+from pydantic_core import to_json
+from torch import Tensor
+
+from worker_agent.strategies.host_copies import name_of
+from worker_agent.strategies.strategy import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """What must be known of a tensor to make room for it.
+
+    Attributes:
+        dtype: Name of its type, such as ``float32``.
+        shape: Its sizes.
+        is_on_device: Whether it lives where the weights do, rather than on the host.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    is_on_device: bool
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> TensorFacts:
+        """Return the facts of a tensor."""
+        return cls(name_of(tensor.dtype), tuple(tensor.shape), tensor.device.type != "cpu")
+
+    def room(self, device: torch.device) -> Tensor:
+        """Return an uninitialised tensor like it."""
+        place = device if self.is_on_device else "cpu"
+        return torch.empty(self.shape, dtype=getattr(torch, self.dtype), device=place)
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.shape}"
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A state without the values of its tensors.
+
+    Attributes:
+        clock: Where training stands.
+        tree: The plain part of the state.
+        tensors: The tensors' facts by name, in the order in which they travel.
+        refusal: Why the state cannot be carried; empty when it can.
+    """
+
+    clock: Clock
+    tree: JsonValue
+    tensors: dict[str, TensorFacts]
+    refusal: str = ""
+
+    def to_json(self) -> bytes:
+        """Return the description as it travels."""
+        return to_json(self, inf_nan_mode="strings")
+
+    def room(self, mine: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+        """Return where to put the tensors: in a worker's own where they fit, else in new ones."""
+        return {
+            name: mine[name]
+            if name in mine and TensorFacts.of(mine[name]) == facts
+            else facts.room(device)
+            for name, facts in self.tensors.items()
+        }
+
+    @staticmethod
+    def from_json(content: bytes) -> Description:
+        """Return what a source said."""
+        return DESCRIPTION.validate_json(content)
+
+
+DESCRIPTION: TypeAdapter[Description] = TypeAdapter(Description)
+
+
+def misfit(theirs: Mapping[str, Tensor], mine: Mapping[str, Tensor]) -> str | None:
+    """Say which tensor of a state is the first that does not fit; None when all do."""
+    return next(misfits(theirs, mine), None)
+
+
+def misfits(theirs: Mapping[str, Tensor], mine: Mapping[str, Tensor]) -> Iterator[str]:
+    """Say of each tensor that does not fit what it is in the state, and what it is here."""
+    for name, tensor in mine.items():
+        if name not in theirs:
+            yield f"{name} is missing in the state; here it is {facts_of(tensor)}"
+        elif facts_of(theirs[name]) != facts_of(tensor):
+            there, here = facts_of(theirs[name]), facts_of(tensor)
+            yield f"{name} is {there} in the state and {here} here"
+    for name in theirs:
+        if name not in mine:
+            yield f"{name} is in the state and not in this model"
+
+
+def facts_of(tensor: Tensor) -> str:
+    """Return type and shape in words."""
+    return f"{name_of(tensor.dtype)} {tuple(tensor.shape)}"

@@ -1,0 +1,276 @@
+"""Downpour SGD on PyTorch (Dean et al., 2012): every worker at its own pace.
+
+A worker takes samples that nobody else has, computes its gradient at weights that may be old,
+pushes it, and fetches what the others have made of the weights meanwhile. Nobody waits for
+anybody, so a slow worker only contributes less, and a dead one nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adagrad, Optimizer
+
+from scavenger.protocol import Directive
+from worker_agent.errors import Broken
+from worker_agent.parameter_server.client import Client, Handed, Streamed
+from worker_agent.parameter_server.errors import NotServable
+from worker_agent.parameter_server.message import Joining
+from worker_agent.parameter_server.shard import ranges
+from worker_agent.sampler import Indices, Share
+from worker_agent.strategies import luggage
+from worker_agent.strategies.flat_model import FlatModel
+from worker_agent.strategies.randomness import reseed
+from worker_agent.strategies.reducer import WHOLE, Reducer
+from worker_agent.strategies.strategy import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What one worker knows after one of its iterations.
+
+    Attributes:
+        version: Updates contained in the weights it goes on with.
+        done: Samples used so far, by all workers; of the last push.
+        staleness: Updates by others that the gradients did not know of; None without a push.
+        compute_time: Seconds from first forward to last gradient.
+        sync_time: Seconds of pushing and fetching.
+    """
+
+    version: int
+    done: int
+    staleness: int | None
+    compute_time: float
+    sync_time: float
+
+
+class Downpour:
+    """Trains with servers that wait for nobody.
+
+    Args:
+        model: The trained model.
+        optimizer: Its optimizer: Adagrad, or SGD without momentum.
+        worker: This worker's id.
+        secret: What all processes of the job know.
+        micro_batches: Backward passes the script makes per batch.
+        is_abandoned: Asked while waiting for a server; True gives up.
+
+    Raises:
+        NotServable: The optimizer diverges, or cannot run, at servers that wait for nobody.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        worker: str,
+        secret: str,
+        micro_batches: int = 1,
+        is_abandoned: Callable[[], bool],
+    ) -> None:
+        refuse_momentum(optimizer)
+        self.model, self.optimizer = model, optimizer
+        self.worker, self.secret, self.is_abandoned = worker, secret, is_abandoned
+        self.reducer = Reducer(
+            [p for group in optimizer.param_groups for p in group["params"]],
+            micro_batches=micro_batches,
+            is_abandoned=is_abandoned,
+        )
+        self.flat = FlatModel(optimizer, self.reducer.buckets)
+        self.client: Client | None = None
+        self.n_push = self.n_fetch = 1
+        self.accrued: list[Tensor] = []
+        self.used: list[Share] = []
+        self.unpushed = self.unfetched = 0
+        self.weight = 1.0
+        self.version = self.done = self.staleness = 0
+        self.is_stepped = False
+        self.failure: str | None = None
+        self.streamed: Streamed | None = None
+        self.sync_time = 0.0
+        model.register_forward_pre_hook(self._forward_starts)
+        optimizer.register_step_pre_hook(self._step)
+
+    def connect(self, directive: Directive, clock: Clock, *, is_new: bool) -> Clock:
+        """Speak to the servers of a Directive; empty ones are filled by the leader.
+
+        Raises:
+            Broken: One is not there.
+        """
+        self.n_push, self.n_fetch = directive.exchange.n_push, directive.exchange.n_fetch
+        addresses = tuple(server.address for server in directive.servers)
+        if self.client is not None and self.client.addresses == addresses:
+            return clock
+        self.close()
+        if not addresses:
+            raise Broken(f"generation {directive.generation} names no parameter servers")
+        client = Client(addresses, self.secret, self.is_abandoned)
+        try:
+            text = "" if is_new else luggage.pack_clock(clock)
+            joining = Joining(self.worker, (directive.members[0].worker,), is_new, text)
+            for server, applied in enumerate(client.join((0, 0), clock.iteration, joining)):
+                if applied < 0:
+                    self._fill(client, server, clock)
+            self._forget()
+            self.streamed = client.stream([], [], [], self.flat.weights, is_fetching=True)
+        except Broken:
+            client.close()
+            raise
+        self.client, self.version = client, self.streamed.now
+        self.flat.load()
+        if is_new and directive.rank_of(self.worker):
+            reseed(0, directive.rank_of(self.worker) or 0, directive.generation)
+        return Clock(iteration=self.version)
+
+    def take(self, count: int, limit: int) -> Handed:
+        """Take samples that no other worker has; raises Broken."""
+        return self._server.take(count, limit)
+
+    def begin(self, share: Share, weight: float) -> None:
+        """Prepare for one forward and backward pass on these samples.
+
+        Args:
+            share: The samples.
+            weight: How much of a whole batch they are; what a dead worker left may be less.
+        """
+        self.failure, self.streamed, self.is_stepped = None, None, False
+        self.weight, self.sync_time = weight, 0.0
+        self.used.append(share)
+        self.reducer.begin(WHOLE)
+
+    def end(self) -> Update | None:
+        """Close the iteration; None when the servers were lost and it counts for nothing."""
+        measured = self.reducer.end()
+        if self.failure is not None:
+            self.close()
+            return None
+        streamed = self.streamed
+        has_pushed = streamed is not None and streamed.before >= 0
+        return Update(
+            version=self.version,
+            done=self.done,
+            staleness=self.staleness if has_pushed else None,
+            compute_time=measured.ready_at - (measured.forward_at or measured.ready_at),
+            sync_time=self.sync_time,
+        )
+
+    def flush(self) -> None:
+        """Push what has not been pushed yet: no more iterations follow. Raises Broken."""
+        if self.used:
+            self._exchange(is_pushing=True, is_fetching=True)
+
+    def finish(self) -> None:
+        """Tell everybody that the target is reached; raises Broken."""
+        self._server.finish()
+
+    def to_batch(self, indices: Indices) -> Tensor:
+        """Return indices as an int64 tensor on the host."""
+        return torch.from_numpy(indices)
+
+    def close(self) -> None:
+        """Close the connections; samples that were taken and not pushed go to others."""
+        if self.client is not None:
+            self.client.close()
+        self.client = None
+
+    @property
+    def _server(self) -> Client:
+        if self.client is None:
+            raise Broken("there is no connection to the parameter servers")
+        return self.client
+
+    def _fill(self, client: Client, server: int, clock: Clock) -> None:
+        low, high = ranges(self.flat.weights.numel(), len(client.addresses))[server]
+        text = luggage.pack_clock(clock)
+        holding, tensors = self.flat.holding(low, high, text, max(clock.samples, self.done))
+        client.put(server, clock.iteration, holding, tensors)
+
+    def _forget(self) -> None:
+        """Drop what was not pushed: its samples have been handed to others."""
+        self.accrued, self.used = [], []
+        self.unpushed = self.unfetched = 0
+
+    def _forward_starts(self, *_: Any) -> None:
+        if torch.is_grad_enabled():
+            self.reducer.forward_starts()
+
+    def _step(self, optimizer: Optimizer, *_: Any) -> None:
+        """Push and fetch instead of stepping, or step alone until it is time for that."""
+        if not self.reducer.is_active:
+            return
+        self.reducer.complete()
+        if not self.is_stepped and self.failure is None:
+            self.is_stepped = True
+            self._accrue()
+            self.unpushed, self.unfetched = self.unpushed + 1, self.unfetched + 1
+            is_fetching = self.unfetched >= self.n_fetch
+            if not is_fetching:
+                self._step_alone()
+            try:
+                is_pushing = self.unpushed >= self.n_push
+                if is_pushing or is_fetching:
+                    self._exchange(is_pushing=is_pushing, is_fetching=is_fetching)
+            except Broken as error:
+                self.failure = str(error)
+        optimizer.zero_grad(set_to_none=True)
+
+    def _accrue(self) -> None:
+        """Add this iteration's gradient to what is pushed next."""
+        fresh = self.flat.gradient()
+        if self.weight != 1.0:
+            fresh = [piece * self.weight for piece in fresh]
+        if self.n_push == 1:
+            self.accrued = fresh
+        elif self.accrued:
+            for sum_, piece in zip(self.accrued, fresh, strict=True):
+                sum_.add_(piece)
+        else:
+            self.accrued = [piece.clone() for piece in fresh]
+
+    def _step_alone(self) -> None:
+        """Move this worker's own weights a plain step, until it fetches the servers'."""
+        with torch.no_grad():
+            for group in self.optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        parameter.sub_(parameter.grad, alpha=float(group["lr"]) * self.weight)
+
+    def _exchange(self, *, is_pushing: bool, is_fetching: bool) -> None:
+        """Push, or fetch, or both in one round trip."""
+        began = time.perf_counter()
+        gradient = self.accrued if is_pushing else []
+        shares = self.used if is_pushing else []
+        self.streamed = self._server.stream(
+            self.flat.rates, shares, gradient, self.flat.weights, is_fetching=is_fetching
+        )
+        if is_pushing:
+            self.done, self.staleness = self.streamed.done, self.streamed.before - self.version
+            self.accrued, self.used, self.unpushed = [], [], 0
+        if is_fetching:
+            self.version, self.unfetched = self.streamed.now, 0
+            self.flat.load()
+        self.sync_time = time.perf_counter() - began
+
+
+def refuse_momentum(optimizer: Optimizer) -> None:
+    """Refuse what diverges when gradients come late.
+
+    Raises:
+        NotServable: It is neither Adagrad nor SGD without momentum.
+    """
+    kind = type(optimizer)
+    if kind is Adagrad:
+        return
+    if kind is SGD and not any(group["momentum"] for group in optimizer.param_groups):
+        return
+    what = "SGD with momentum" if kind is SGD else kind.__name__
+    raise NotServable(
+        f"Downpour SGD does not converge with {what}, because gradients come late: use "
+        "torch.optim.Adagrad, or SGD with momentum=0, or strategy: parameter_server"
+    )

@@ -1,0 +1,318 @@
+"""Synchronous training with parameter servers on PyTorch: the setting of the paper.
+
+Workers push their gradients; the servers wait for all of them, average, step the optimizer and
+send the weights back. The script's own optimizer never steps: its step is the moment of the push,
+so what the script did to the gradients before, such as unscaling or clipping, has been done to
+this worker's part.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from scavenger.protocol import Directive
+from worker_agent.errors import Broken
+from worker_agent.parameter_server.client import Client
+from worker_agent.parameter_server.iteration import Outcome
+from worker_agent.parameter_server.message import Joining, Pushing
+from worker_agent.parameter_server.shard import ranges
+from worker_agent.sampler import Indices
+from worker_agent.strategies import luggage
+from worker_agent.strategies.flat_model import FlatModel
+from worker_agent.strategies.randomness import reseed, seed_iteration
+from worker_agent.strategies.reducer import COLUMNS, SILENT, Reducer
+from worker_agent.strategies.scaled_steps import ScaledSteps
+from worker_agent.strategies.snapshot import Snapshot
+from worker_agent.strategies.state import TrainingState
+from worker_agent.strategies.strategy import Clock, Meeting, Place, Slice, Tally, Words
+from worker_agent.strategies.void_calls import void_calls
+
+
+class ParameterServer:
+    """Trains with servers that wait for all workers.
+
+    Args:
+        model: The trained model.
+        optimizer: Its optimizer, one of those that servers can run.
+        meeting: Where the workers find each other.
+        worker: This worker's id.
+        secret: What all processes of the job know.
+        micro_batches: Backward passes the script makes per batch.
+        carried: What travels with the weights besides the optimizer, by name.
+        is_abandoned: Asked while waiting for others; True gives the iteration up.
+
+    Raises:
+        NotServable: Servers cannot run this optimizer.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        meeting: Meeting,
+        *,
+        worker: str,
+        secret: str,
+        micro_batches: int = 1,
+        carried: Mapping[str, Any] | None = None,
+        is_abandoned: Callable[[], bool],
+    ) -> None:
+        self.meeting, self.model, self.optimizer = meeting, model, optimizer
+        self.worker, self.secret, self.is_abandoned = worker, secret, is_abandoned
+        self.carried = dict(carried or {})
+        self.steps = ScaledSteps(optimizer)
+        self.state = TrainingState(model, optimizer, self.carried)
+        self.reducer = Reducer(
+            [p for group in optimizer.param_groups for p in group["params"]],
+            micro_batches=micro_batches,
+            is_abandoned=is_abandoned,
+        )
+        self.flat = FlatModel(optimizer, self.reducer.buckets)
+        self.client: Client | None = None
+        self.directive: Directive | None = None
+        self.clock = Clock()
+        self.words = SILENT
+        self.part = Slice(1.0, 1.0, is_last=True)
+        self.is_pushed = False
+        self.failure: str | None = None
+        self.sync_time = 0.0
+        self.last: Tally | None = None
+        self.agreed: Tally | None = None
+        void_calls(self.carried, self._counts_nothing)
+        model.register_forward_pre_hook(self._forward_starts)
+        optimizer.register_step_pre_hook(self._step)
+
+    def join(self, directive: Directive, place: Place, clock: Clock, *, is_new: bool) -> Clock:
+        """Enter the generation at all servers, and take their weights where they are ahead.
+
+        Raises:
+            Broken: A server is not there, or knows of a newer generation.
+        """
+        self.failure, self.last, self.agreed, self.sync_time = None, None, None, 0.0
+        try:
+            self.client = client = self._connected(directive)
+            applied = self._enter(client, directive, place, clock, is_new=is_new)
+            iteration = min(applied)
+            if is_new or iteration != clock.iteration:
+                clock = self._adopt(client, iteration, clock)
+        except Broken:
+            self._leave()
+            raise
+        if is_new and place.rank:
+            reseed(0, place.rank, directive.generation)  # lest all workers drop the same neurons
+        if place.rank is None:
+            self._leave()
+        self.directive, self.clock = directive, clock
+        return clock
+
+    def begin(self, part: Slice, words: Words) -> None:
+        """Prepare for one forward and backward pass."""
+        self.part, self.words = part, words
+        self.is_pushed = False
+        # The servers weigh with this worker's share; here its own slices are compared.
+        self.reducer.begin(replace(part, share_of_batch=1.0))
+
+    def end(self) -> bool:
+        """Close the iteration; one whose script did not step moves nobody's weights."""
+        if not self.is_pushed and self.failure is None:
+            self.reducer.complete()
+            self._push(is_skipped=True)
+        self.reducer.end()
+        if self.failure is not None:
+            self._leave()
+            return False
+        assert self.directive is not None
+        self.clock = following(self.clock, self.directive)
+        return True
+
+    def tally(self) -> Tally | None:
+        """Return what was agreed one iteration ago, as all strategies do."""
+        return self.agreed
+
+    def scale_learning_rate(self, factor: float) -> None:
+        """Let the steps from now on use the script's learning rates times this factor."""
+        self.steps.factor = factor
+
+    def seed(self, number: int, position: int) -> None:
+        """Set all random streams as a function of a seed and of the first sample's position."""
+        torch.use_deterministic_algorithms(True)
+        seed_iteration(number, position)
+
+    def to_batch(self, indices: Indices) -> Tensor:
+        """Return indices as an int64 tensor on the host."""
+        return torch.from_numpy(indices)
+
+    def snapshot(self, clock: Clock) -> Snapshot:
+        """Fetch the optimizer's state from the servers and copy everything, between iterations.
+
+        Raises:
+            Broken: A server is lost.
+            StateRefused: Something cannot be carried.
+        """
+        client = self._servers
+        self.flat.take_slots([client.hold(server) for server in range(len(client.addresses))])
+        return self.state.snapshot(clock)
+
+    def restore(self, snapshot: Snapshot) -> Clock:
+        """Take over a snapshot before the first generation; servers that are empty get it.
+
+        Raises:
+            StateRefused: It does not fit.
+        """
+        return self.state.restore(snapshot)
+
+    def close(self) -> None:
+        """Let the servers and the other workers know that this worker is gone."""
+        if self.client is not None:
+            self.client.close()
+        self.meeting.close()
+
+    # Joining.
+
+    @property
+    def _servers(self) -> Client:
+        if self.client is None:
+            raise Broken("there is no connection to the parameter servers")
+        return self.client
+
+    def _connected(self, directive: Directive) -> Client:
+        """Return connections to the servers of a generation; those that are in use stay."""
+        addresses = tuple(server.address for server in directive.servers)
+        if not addresses:
+            raise Broken(f"generation {directive.generation} names no parameter servers")
+        if self.client is not None and self.client.addresses == addresses:
+            return self.client
+        self._leave()
+        return Client(addresses, self.secret, self.is_abandoned)
+
+    def _enter(
+        self, client: Client, directive: Directive, place: Place, clock: Clock, *, is_new: bool
+    ) -> list[int]:
+        """Say who comes; returns what each server has applied. The leader fills empty ones."""
+        text = "" if is_new else luggage.pack(clock, self.model, self.carried)
+        members = tuple(member.worker for member in directive.members)
+        joining = Joining(self.worker, members, is_new, text)
+        turn = directive.generation, directive.revision
+        applied = client.join(turn, clock.iteration, joining)
+        return [
+            self._fill(client, server, max(clock.iteration, *applied), clock) if each < 0 else each
+            for server, each in enumerate(applied)
+        ]
+
+    def _fill(self, client: Client, server: int, iteration: int, clock: Clock) -> int:
+        """Hand an empty server its shard; returns the iteration it stands at then."""
+        text = luggage.pack(clock, self.model, self.carried)
+        low, high = ranges(self.flat.weights.numel(), len(client.addresses))[server]
+        holding, tensors = self.flat.holding(low, high, text, clock.samples)
+        client.put(server, iteration, holding, tensors)
+        return iteration
+
+    def _adopt(self, client: Client, iteration: int, clock: Clock) -> Clock:
+        """Take weights, and what else others have left for newcomers."""
+        text = client.fetch(iteration, self.flat.weights)
+        self.flat.load()
+        return luggage.unpack(text, self.model, self.carried) if text else clock
+
+    def _leave(self) -> None:
+        """Close the connections; this worker may come back by others."""
+        if self.client is not None:
+            self.client.leave()
+        self.client = None
+
+    # Inside an iteration.
+
+    def _forward_starts(self, *_: Any) -> None:
+        if torch.is_grad_enabled():
+            self.reducer.forward_starts()
+
+    def _step(self, optimizer: Optimizer, *_: Any) -> None:
+        """Push instead of stepping: without gradients the script's own step does nothing."""
+        if not self.reducer.is_active:
+            return
+        self.reducer.complete()
+        if self.part.is_last and not self.is_pushed and self.failure is None:
+            self._push(is_skipped=False)
+        optimizer.zero_grad(set_to_none=True)
+
+    def _counts_nothing(self) -> bool:
+        """Whether this pass of the loop body is half an iteration, or one that will be redone."""
+        return not self.part.is_last or self.failure is not None
+
+    def _push(self, *, is_skipped: bool) -> None:
+        """Exchange the gradients for new weights; a failure is kept until the iteration ends."""
+        assert self.directive is not None
+        said = Pushing(
+            share=self.part.share_of_batch,
+            is_skipped=is_skipped,
+            row=np.array(self._row()),
+            rates=np.array(self.flat.rates),
+            clock=luggage.pack_clock(following(self.clock, self.directive)),
+        )
+        began = time.perf_counter()
+        try:
+            outcome = self._servers.push(
+                self.clock.iteration, said, self.flat.gradient(), self.flat.weights
+            )
+        except Broken as error:
+            self.failure = str(error)
+            return
+        self.flat.load()
+        self.sync_time = time.perf_counter() - began
+        self.is_pushed = True
+        self.agreed, self.last = self.last, self._tally(outcome)
+
+    def _row(self) -> list[float]:
+        """Return what this worker tells the others, in the order of COLUMNS."""
+        measured = self.reducer.measured
+        compute_time = measured.ready_at - (measured.forward_at or measured.ready_at)
+        words = [float(word) for word in astuple(self.words)]
+        return [*words, self._own_noise(), compute_time, self.sync_time]
+
+    def _own_noise(self) -> float:
+        """Return mean ||g_j||² / ||mean g_j||² over this worker's own slices; 1 with one.
+
+        A ratio stays right whatever the script did to the gradient since, such as unscaling it.
+        """
+        measured = self.reducer.measured
+        if measured.local_norm_sq is None or measured.mean_norm_sq is None:
+            return 1.0
+        return float(measured.local_norm_sq / measured.mean_norm_sq)
+
+    def _tally(self, outcome: Outcome) -> Tally:
+        """Join what the workers told with what the servers measured."""
+        rows = [dict(zip(COLUMNS, row, strict=True)) for row in outcome.rows.tolist()]
+        leader = rows[0]
+        compute_times = [row["compute_time"] for row in rows]
+        own = np.array([row["local_norm_sq"] for row in rows])
+        shards = self.reducer.measured.shards * len(rows)
+        return Tally(
+            announced=int(leader["announced"]),
+            is_over=bool(leader["is_over"]),
+            leaving=tuple(rank for rank, row in enumerate(rows) if row["is_leaving"]),
+            learning_rate_factor=leader["learning_rate_factor"],
+            shards=shards,
+            local_norm_sq=float(outcome.norms_sq @ own) if shards > 1 else None,
+            mean_norm_sq=outcome.mean_norm_sq if shards > 1 else None,
+            compute_time=max(compute_times),
+            previous_sync_time=min(row["previous_sync_time"] for row in rows),
+            mean_compute_time=sum(compute_times) / len(rows),
+            fastest_compute_time=min(compute_times),
+        )
+
+
+def following(clock: Clock, directive: Directive) -> Clock:
+    """Return where training stands one iteration of a generation later."""
+    return replace(
+        clock,
+        iteration=clock.iteration + 1,
+        samples=clock.samples + directive.config.global_batch,
+        epochs=clock.epochs + directive.progress_per_iteration,
+    )
