@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-server demo test test-slow check bench-agent bench-resize bench-plan bench-large-batch paper clean
+.PHONY: bench-server demo test test-slow check chaos bench-agent bench-resize bench-plan bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -23,6 +23,12 @@ check: $(READY)  ## Style, types and layers
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache > .venv/layers.log || { cat .venv/layers.log; exit 1; }
+
+fuzz-agent: $(READY)  ## 10 000 sessions of odd scripts and controllers; about an hour
+	@FUZZ_SESSIONS=10000 $(BIN)/python -m pytest tests/laws/test_session_fuzz.py
+
+chaos: $(READY)  ## 200 random plans of resizes under faults; SEEDS=n plays fewer
+	@$(BIN)/python -m tests.chaos --seeds $(or $(SEEDS),200)
 
 bench-agent: $(READY)  ## CPU time of the agent against plain DDP
 	@$(BIN)/python -m tests.bench.agent

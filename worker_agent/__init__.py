@@ -26,6 +26,10 @@ def session(*, deterministic: bool = False) -> Session:
     settings = read_settings()
     if settings is None:
         return Solo(deterministic=deterministic)
+    if settings.strategy == "downpour":
+        from worker_agent.asynchronous import Asynchronous
+
+        return Asynchronous(settings)
     from worker_agent.elastic import Elastic
 
     return Elastic(settings, deterministic=deterministic)

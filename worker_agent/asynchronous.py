@@ -50,13 +50,11 @@ class Asynchronous:
 
     Args:
         settings: Who this worker is.
-        reporter: Who speaks to the controller, if somebody has started it already.
     """
 
-    def __init__(self, settings: AgentSettings, reporter: Reporter | None = None) -> None:
+    def __init__(self, settings: AgentSettings) -> None:
         self.settings = settings
-        self.has_said_hello = reporter is not None
-        self.reporter = reporter or Reporter(
+        self.reporter = Reporter(
             ControllerClient(settings),
             settings.worker,
             ignore,
@@ -132,8 +130,7 @@ class Asynchronous:
         """Yield samples that no other worker has, until all are used or this worker is released."""
         if self.strategy is None:
             raise RuntimeError("call prepare(model, optimizer) before batches()")
-        if not self.has_said_hello:
-            self.reporter.start(Hello(self.settings.worker, f"{self.settings.host}:0"))
+        self.reporter.start(Hello(self.settings.worker, f"{self.settings.host}:0"))
         order = SampleOrder(dataset_size, seed)
         self.boundary_at = time.perf_counter()
         self._await_directive()

@@ -59,6 +59,7 @@ class Elastic:
             self._is_directed,
             open_spool=spool_opener(settings),
         )
+        self.drain: Drain | None = None
         self.membership: Membership | None = None
         self.strategy: Strategy | None = None
         self.clock = Clock()
@@ -104,14 +105,14 @@ class Elastic:
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Hook into the model, its optimizer and what else is to be carried."""
-        from worker_agent.strategies.all_reduce import AllReduce
-        from worker_agent.strategies.store_meeting import StoreMeeting
+        from worker_agent.strategies.board_meeting import BoardMeeting
 
-        host, worker = self.settings.host, self.settings.worker
-        strategy = AllReduce(
+        worker, host = self.settings.worker, self.settings.host
+        meeting = BoardMeeting(worker, host, self._is_superseded)
+        strategy = self._strategy(
             model,
             optimizer,
-            StoreMeeting(worker, host, self._is_superseded),
+            meeting,
             micro_batches=micro_batches,
             carried=carried(scheduler, scaler, extra),
             is_abandoned=self._is_abandoned,
@@ -119,6 +120,17 @@ class Elastic:
         )
         self.strategy = strategy
         self.membership = Membership(worker, strategy, self.reporter, self._wants_to_leave)
+
+    def _strategy(self, *arguments: Any, **named: Any) -> Strategy:
+        """Return how this job's workers train together, which never changes."""
+        if self.settings.strategy == "parameter_server":
+            from worker_agent.strategies.parameter_server import ParameterServer
+
+            worker, secret = self.settings.worker, self.settings.job_secret
+            return ParameterServer(*arguments, **named, worker=worker, secret=secret)
+        from worker_agent.strategies.all_reduce import AllReduce
+
+        return AllReduce(*arguments, **named)
 
     def log(self, **metrics: Loggable) -> None:
         """Note named values; a tensor is read one iteration later, when it is surely there."""
@@ -162,7 +174,8 @@ class Elastic:
         trace: TracebackType | None,
     ) -> None:
         """Tell the controller how training ended; a failing script is told by its exit code."""
-        self.drain.disarm()
+        if self.drain is not None:
+            self.drain.disarm()
         if self.strategy is None:
             return
         end = time.monotonic() + LAST_WORD

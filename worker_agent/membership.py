@@ -197,9 +197,9 @@ class Membership:
     def _repair(self) -> Directive | None:
         """Return the generation that repairs this one; None while there is none."""
         newest = self._newest()
-        if newest is not None and newest.generation > self.now.generation:
-            if newest.repairs or self._is_donor_of(newest):
-                return newest
+        is_newer = newest is not None and newest.generation > self.now.generation
+        if newest is not None and is_newer and (newest.repairs or self._is_donor_of(newest)):
+            return newest
         if self.now.rank_of(self.worker) is None:
             self._take_back()
             return None

@@ -28,6 +28,7 @@ class AgentSettings:
         checkpoint_every: Seconds between two.
         checkpoint_keep: How many are kept.
         job_secret: Secret that workers and parameter servers of one job share.
+        strategy: How the workers train together; see ``scavenger.protocol.StrategyName``.
         heartbeat: Where the session says how training advances; None when nobody watches.
         drain: Seconds training has to end in order once its machine was told to end.
         stall: Seconds without an iteration after which training counts as stuck, at the least.
@@ -45,6 +46,7 @@ class AgentSettings:
     checkpoint_every: float = 60.0
     checkpoint_keep: int = 3
     job_secret: str = field(default="", repr=False)
+    strategy: str = "all_reduce"
     heartbeat: str | None = None
     drain: float = 30.0
     stall: float = 300.0
@@ -135,6 +137,7 @@ def read_settings() -> AgentSettings | None:
         checkpoint_every=float(os.environ.get("SCAVENGER_CHECKPOINT_EVERY", "60")),
         checkpoint_keep=int(os.environ.get("SCAVENGER_CHECKPOINT_KEEP", "3")),
         job_secret=os.environ.get("SCAVENGER_JOB_SECRET", ""),
+        strategy=os.environ.get("SCAVENGER_STRATEGY", "all_reduce"),
         heartbeat=os.environ.get("SCAVENGER_HEARTBEAT"),
         drain=float(os.environ.get("SCAVENGER_DRAIN", "30")),
         stall=float(os.environ.get("SCAVENGER_STALL", "300")),

@@ -152,6 +152,7 @@ class Reconciler:
                 "SCAVENGER_JOB": job.id,
                 "SCAVENGER_WORKER": vm.id,
                 "SCAVENGER_ROLE": vm.role,
+                "SCAVENGER_STRATEGY": job.spec.strategy.name,
                 "SCAVENGER_PREPAID": f"{prepaid:.3f}",
             },
             directory=run.directory,

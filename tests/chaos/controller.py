@@ -20,7 +20,7 @@ from tests.chaos.trainee import SAMPLES
 from tests.conductor import Conductor
 
 SILENCE = 2.2
-BREATH = 0.5
+BREATH = 1.0
 FAREWELL = 1.0
 UNKNOWN = 0
 

@@ -76,7 +76,12 @@ class Play:
             stop=StopAtProgress(EPOCHS),
             dataset_size=trainee.SAMPLES,
             purpose="probe",
-            environment={"PACE": str(script.pace), "DROPOUT": str(script.dropout)},
+            environment={
+                "PACE": str(script.pace),
+                "DROPOUT": str(script.dropout),
+                # A TCPStore looks up the name of whoever connects, and serves nobody meanwhile.
+                "RES_OPTIONS": "timeout:1 attempts:1",
+            },
             launch=zygote.launch,
             door=self.door,
         )

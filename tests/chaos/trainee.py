@@ -25,7 +25,7 @@ from torch.optim.lr_scheduler import LRScheduler
 import worker_agent
 import worker_agent.elastic
 import worker_agent.strategies.all_reduce
-import worker_agent.strategies.store_meeting as store_meeting
+import worker_agent.strategies.board_meeting as board_meeting
 
 SAMPLES = 240
 SEED = 9
@@ -116,7 +116,7 @@ def describe(job: Any, indices: Tensor) -> dict[str, Any]:
 
 def hurry() -> None:
     """Shorten the agent's patience, as everything here is over in seconds."""
-    store_meeting.COMING, store_meeting.GATHERING = 1.0, 1.5
+    board_meeting.COMING, board_meeting.GATHERING = 1.0, 1.5
 
 
 def listen_for_drops() -> None:

@@ -186,7 +186,7 @@ def job_documents() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("where", "document"), job_documents())
 def test_a_job_document_parses(where: str, document: str) -> None:
-    assert parse_job(document).space
+    assert list(parse_job(document).space)
 
 
 def test_there_are_job_documents_to_parse() -> None:

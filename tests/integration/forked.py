@@ -11,8 +11,14 @@ from multiprocessing.context import ForkServerProcess
 from tests.conductor import Process, Start
 
 PRELOADED = [
-    "tests.integration.served",
     "tests.integration.streamed",
+    "tests.integration.trainee",
+    "worker_agent.asynchronous",
+    "worker_agent.checkpointer",
+    "worker_agent.elastic",
+    "worker_agent.strategies.all_reduce",
+    "worker_agent.strategies.downpour",
+    "worker_agent.strategies.parameter_server",
     "worker_agent.parameter_server.server",
     "torch._dynamo",  # what the first optimizer of a process imports
 ]

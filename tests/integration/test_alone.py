@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from worker_agent.strategies.all_reduce import AllReduce
-from worker_agent.strategies.store_meeting import StoreMeeting
+from worker_agent.strategies.board_meeting import BoardMeeting
 from worker_agent.strategies.strategy import Slice, Words
 
 WHOLE = Slice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
@@ -58,7 +58,7 @@ def attach(model: nn.Module, optimizer: torch.optim.Optimizer, micro_batches: in
     return AllReduce(
         model,
         optimizer,
-        StoreMeeting("w0", "127.0.0.1", lambda _: False),
+        BoardMeeting("w0", "127.0.0.1", lambda _: False),
         micro_batches=micro_batches,
         is_abandoned=lambda: False,
     )

@@ -15,6 +15,7 @@ from torch import nn
 
 from tests.conductor import Conductor
 from tests.integration import trainee
+from tests.integration.forked import fork
 
 TRAINEE = str(Path(trainee.__file__))
 
@@ -26,6 +27,7 @@ def conduct(directory: Path, **environment: str) -> Conductor:
         dataset_size=trainee.SAMPLES,
         purpose="probe",
         environment={"PACE": "0.002", **environment},
+        launch=fork,
     )
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import signal
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from scavenger.protocol import Member
 from tests.conductor import Conductor
-from tests.integration import served, trainee
+from tests.integration import trainee
 from tests.integration.forked import fork
 from tests.integration.test_elastic import (
     applied,
@@ -28,10 +30,15 @@ SERVER = ["-m", "worker_agent.parameter_server"]
 def conduct(directory: Path, **environment: str) -> Iterator[Conductor]:
     conductor = Conductor(
         directory,
-        [str(Path(served.__file__))],
+        [str(Path(trainee.__file__))],
         dataset_size=trainee.SAMPLES,
         purpose="probe",
-        environment={"PACE": "0.002", "SCAVENGER_JOB_SECRET": "ours", **environment},
+        environment={
+            "PACE": "0.002",
+            "SCAVENGER_JOB_SECRET": "ours",
+            "SCAVENGER_STRATEGY": "parameter_server",
+            **environment,
+        },
         launch=fork,
     )
     with conductor:
@@ -46,12 +53,16 @@ def start_servers(conductor: Conductor, *names: str) -> None:
 
 
 def order(
-    conductor: Conductor, workers: Sequence[str], servers: Sequence[str], batch: int = 24
+    conductor: Conductor,
+    workers: Sequence[str],
+    servers: Sequence[str],
+    batch: int = 24,
+    **changes: Any,
 ) -> int:
     conductor.wait(lambda: all(name in conductor.hellos for name in servers))
     members = tuple(Member(name, conductor.hellos[name].address) for name in servers)
     return conductor.order(
-        list(workers), batch, strategy="parameter_server", servers=members, repairs=False
+        list(workers), batch, strategy="parameter_server", servers=members, **changes
     )
 
 
@@ -120,6 +131,25 @@ def measurements(conductor: Conductor) -> dict[int, tuple[float | None, float | 
     }
 
 
+def test_one_worker_measures_noise_on_halves_with_servers_too(tmp_path: Path) -> None:
+    with conduct(tmp_path, GRADIENTS="1") as conductor:
+        conductor.split_every = 3
+        start_servers(conductor, "s0", "s1")
+        conductor.start("w0")
+        conductor.wait_applied(order(conductor, ["w0"], ["s0", "s1"], 25), iterations=20)
+    halves: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in conductor.rows("w0"):
+        halves[row["iteration"]].append(row)
+    split = {i: norms for i, norms in measurements(conductor).items() if norms[0] is not None}
+    assert len(split) >= 5
+    for iteration, (local, mean) in split.items():
+        shares = np.array([len(row["indices"]) / 25 for row in halves[iteration]])
+        gradients = np.array([row["gradients"][0] for row in halves[iteration]])
+        assert len(shares) == 2
+        assert local == pytest.approx(shares @ (gradients**2).sum(axis=1), rel=1e-5)
+        assert mean == pytest.approx(((shares @ gradients) ** 2).sum(), rel=1e-5)
+
+
 def test_a_lost_server_is_replaced_and_training_goes_on_from_the_leader(tmp_path: Path) -> None:
     with conduct(tmp_path) as conductor:
         start_servers(conductor, "s0", "s1", "s2")
@@ -135,3 +165,28 @@ def test_a_lost_server_is_replaced_and_training_goes_on_from_the_leader(tmp_path
         conductor.wait_applied(generation, iterations=10)
     sequence, _ = trajectory(conductor)
     assert_each_epoch_holds_every_sample_once(sequence)
+
+
+def test_when_all_workers_and_servers_die_training_goes_on_from_the_checkpoint(
+    tmp_path: Path,
+) -> None:
+    saved = tmp_path / "checkpoints"
+    settings = {"SCAVENGER_CHECKPOINTS": str(saved), "SCAVENGER_CHECKPOINT_EVERY": "0.05"}
+    with conduct(tmp_path, **settings) as conductor:
+        start_servers(conductor, "s0", "s1")
+        for name in ("w0", "w1"):
+            conductor.start(name)
+        conductor.wait_applied(order(conductor, ["w0", "w1"], ["s0", "s1"]), iterations=10)
+        conductor.wait(lambda: saved.exists() and any(saved.glob("*/state.json")))
+        for name in ("s0", "s1", "w0", "w1"):
+            conductor.processes[name].kill()
+            conductor.processes[name].wait()
+        start_servers(conductor, "s2", "s3")
+        for name in ("w2", "w3"):
+            conductor.start(name)
+        generation = order(conductor, ["w2", "w3"], ["s2", "s3"], handover=None)
+        conductor.wait_applied(generation, iterations=10)
+        first = min(row["iteration"] for row in conductor.rows("w2"))
+    sequence, losses = trajectory(conductor)
+    assert first > 1
+    assert np.allclose(losses, replay(sequence), rtol=0, atol=1e-10)

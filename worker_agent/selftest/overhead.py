@@ -11,7 +11,7 @@ import torch
 
 from worker_agent.selftest.task import BATCH, SAMPLES, Task
 from worker_agent.strategies.all_reduce import AllReduce
-from worker_agent.strategies.store_meeting import StoreMeeting
+from worker_agent.strategies.board_meeting import BoardMeeting
 from worker_agent.strategies.strategy import Slice, Words
 
 WIDTH = 512
@@ -44,7 +44,7 @@ def measure_overhead() -> Overhead:
     strategy = AllReduce(
         watched.model,
         watched.optimizer,
-        StoreMeeting("selftest", "127.0.0.1", lambda _: False),
+        BoardMeeting("selftest", "127.0.0.1", lambda _: False),
         is_abandoned=lambda: False,
     )
 

@@ -57,8 +57,9 @@ def rehearse() -> Rehearsed:
         done = max(report.progress.epochs for report in controller.reports)
         controller.order([FIRST], BATCH, done + LAST_EPOCHS, share)
         facts = ending_of(workers[FIRST])
-    weights, iterations = torch.tensor(facts["weights"]), int(str(facts["iterations"]))
-    difference = float((weights.double() - train_alone(iterations)).abs().max())
+    weights = torch.tensor(facts["weights"], dtype=torch.float64)
+    iterations = int(str(facts["iterations"]))
+    difference = float((weights - train_alone(iterations)).abs().max())
     return Rehearsed(growing, shrinking, iterations, difference)
 
 

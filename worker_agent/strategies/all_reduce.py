@@ -1,12 +1,13 @@
 """Data-parallel training by all-reduce on PyTorch, over generation-numbered process groups.
 
 The groups are raw: the default group of ``torch.distributed`` stays the script's own. Each worker
-serves a small store; a generation meets at its leader's.
+serves a board; a generation meets at its leader's.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from traceback import clear_frames
@@ -21,18 +22,20 @@ from torch.optim import Optimizer
 from scavenger.protocol import Directive, Member
 from worker_agent.errors import Broken
 from worker_agent.sampler import Indices
+from worker_agent.strategies.board_meeting import BoardMeeting, any_dead, turn_of
+from worker_agent.strategies.board_store import BoardStore
 from worker_agent.strategies.patience import PatientGroup, await_made
 from worker_agent.strategies.randomness import reseed, seed_iteration
 from worker_agent.strategies.reducer import COLUMNS, Pass, Reducer
 from worker_agent.strategies.scaled_steps import ScaledSteps
 from worker_agent.strategies.snapshot import Snapshot
 from worker_agent.strategies.state import TrainingState
-from worker_agent.strategies.store_meeting import StoreMeeting, any_dead, turn_of
 from worker_agent.strategies.strategy import Clock, Place, Slice, Tally, Words
 from worker_agent.strategies.void_calls import void_calls
 
-MEET = timedelta(seconds=20)  # all members are there; one may still die in this moment
+MEET = timedelta(seconds=5)  # all members are there; one may still die in this moment
 NEVER = timedelta(days=1)  # collectives are waited for in slices, and given up by decision
+LOOK_EVERY = 1.0  # seconds between two looks at who is dead, while waiting
 ENDING = 1.0
 
 
@@ -59,7 +62,7 @@ class AllReduce:
         self,
         model: nn.Module,
         optimizer: Optimizer,
-        meeting: StoreMeeting,
+        meeting: BoardMeeting,
         *,
         micro_batches: int = 1,
         carried: Mapping[str, Any] | None = None,
@@ -68,13 +71,17 @@ class AllReduce:
     ) -> None:
         self.meeting, self.restart = meeting, restart
         self.leaving: list[threading.Thread] = []
+        self.left_behind: list[threading.Thread] = []
         self.optimizer = optimizer
         self.steps = ScaledSteps(optimizer)
         self.state = TrainingState(model, optimizer, carried or {})
         self.reducer = Reducer(
-            model.parameters(), micro_batches=micro_batches, is_abandoned=is_abandoned
+            model.parameters(), micro_batches=micro_batches, is_abandoned=self._is_hopeless
         )
         self.is_abandoned = is_abandoned
+        self.others: Sequence[Member] = ()
+        self.looked_at = 0.0
+        self.taken: Clock | None = None
         self.group: ProcessGroup | None = None
         self.forming: list[ProcessGroup] = []
         self.is_void = False
@@ -91,10 +98,13 @@ class AllReduce:
             Broken: A member was lost meanwhile.
         """
         members = directive.members
+        self.others = [member for member in members if member.worker != self.meeting.worker]
         group: ProcessGroup | None = None
+        if self.taken is not None and (is_new or self.taken.iteration > clock.iteration):
+            clock, is_new = self.taken, False  # taken over for a generation that then fell apart
         try:
             if place.donor is not None:
-                clock = self._take_over(directive, place, clock, is_new=is_new)
+                self.taken = clock = self._take_over(directive, place, clock, is_new=is_new)
             if place.rank is None:
                 self._leave()
                 return clock
@@ -108,6 +118,7 @@ class AllReduce:
             del group
             self._leave()
             raise Broken(f"generation {turn_of(directive)}: {error}") from error
+        self.taken = None
         if group is not None:
             self.forming.remove(group)
         self._leave()
@@ -169,8 +180,11 @@ class AllReduce:
         """Leave the group, and give its threads time to end before the process does."""
         self._leave()
         self.meeting.close()
+        deadline = time.monotonic() + ENDING
         for thread in self.leaving:
-            thread.join(ENDING)
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for thread in self.left_behind:  # none of them outlives MEET; see await_made
+            thread.join(MEET.total_seconds())
 
     def _forward_starts(self, *_: Any) -> None:
         if torch.is_grad_enabled():
@@ -186,6 +200,19 @@ class AllReduce:
         """Whether this pass of the loop body is half an iteration, or one that will be redone."""
         return self.is_void or self.reducer.measured.failure is not None
 
+    def _is_hopeless(self) -> bool:
+        """Whether the collective that is waited for will never end.
+
+        Gloo does not always notice that a member is gone; who waits for long looks for itself.
+        """
+        if self.is_abandoned():
+            return True
+        now = time.monotonic()
+        if now - self.looked_at < LOOK_EVERY:
+            return False
+        self.looked_at = now
+        return any_dead(self.others)
+
     def _form(
         self, name: str, directive: Directive, members: Sequence[Member], rank: int
     ) -> ProcessGroup | None:
@@ -193,11 +220,13 @@ class AllReduce:
         if len(members) == 1:
             return None
         prefix = f"group/{turn_of(directive)}/{name}"
-        store = PrefixStore(prefix, self.meeting.reach_anew(members[0]))
+        board = BoardStore(members[0].address, MEET.total_seconds())
+        store = PrefixStore(prefix, board)
         others = [member for member in members if member.worker != self.meeting.worker]
         group = await_made(
             lambda: connected(store, rank, len(members), self.meeting.host),
             lambda: self.is_abandoned() or any_dead(others),
+            self.left_behind,
         )
         self.forming.append(group)
         return group
@@ -219,7 +248,7 @@ class AllReduce:
         """Take the state of the most advanced member; nothing travels when all are equal."""
         mine = torch.tensor([-1 if is_new else clock.iteration])
         everyone = [torch.zeros_like(mine) for _ in range(group.size())]
-        patient: Any = PatientGroup(group, self.is_abandoned)
+        patient: Any = PatientGroup(group, self._is_hopeless)
         patient.allgather([everyone], [mine]).wait()
         iterations = [int(theirs) for theirs in everyone]
         if rank == 0 and max(iterations) < 0:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from scavenger.protocol import Directive
-from worker_agent.errors import Broken
+from worker_agent.errors import Broken, StateRefused
 from worker_agent.parameter_server.client import Client
 from worker_agent.parameter_server.iteration import Outcome
 from worker_agent.parameter_server.message import Joining, Pushing
@@ -36,6 +36,11 @@ from worker_agent.strategies.strategy import Clock, Meeting, Place, Slice, Tally
 from worker_agent.strategies.void_calls import void_calls
 
 
+def from_the_start(_: TrainingState, clock: Clock) -> Clock:
+    """Begin with what the script has made: there is no checkpoint."""
+    return clock
+
+
 class ParameterServer:
     """Trains with servers that wait for all workers.
 
@@ -48,6 +53,7 @@ class ParameterServer:
         micro_batches: Backward passes the script makes per batch.
         carried: What travels with the weights besides the optimizer, by name.
         is_abandoned: Asked while waiting for others; True gives the iteration up.
+        restart: Goes on from a checkpoint when neither a worker nor a server has a state.
 
     Raises:
         NotServable: Servers cannot run this optimizer.
@@ -64,9 +70,11 @@ class ParameterServer:
         micro_batches: int = 1,
         carried: Mapping[str, Any] | None = None,
         is_abandoned: Callable[[], bool],
+        restart: Callable[[TrainingState, Clock], Clock] = from_the_start,
     ) -> None:
         self.meeting, self.model, self.optimizer = meeting, model, optimizer
-        self.worker, self.secret, self.is_abandoned = worker, secret, is_abandoned
+        self.worker, self.secret = worker, secret
+        self.is_abandoned, self.restart = is_abandoned, restart
         self.carried = dict(carried or {})
         self.steps = ScaledSteps(optimizer)
         self.state = TrainingState(model, optimizer, self.carried)
@@ -154,20 +162,14 @@ class ParameterServer:
         """Fetch the optimizer's state from the servers and copy everything, between iterations.
 
         Raises:
-            Broken: A server is lost.
-            StateRefused: Something cannot be carried.
+            StateRefused: A server is lost, or something cannot be carried.
         """
-        client = self._servers
-        self.flat.take_slots([client.hold(server) for server in range(len(client.addresses))])
+        try:
+            client = self._servers
+            self.flat.take_slots([client.hold(server) for server in range(len(client.addresses))])
+        except Broken as error:
+            raise StateRefused(f"the servers do not tell their part: {error}") from error
         return self.state.snapshot(clock)
-
-    def restore(self, snapshot: Snapshot) -> Clock:
-        """Take over a snapshot before the first generation; servers that are empty get it.
-
-        Raises:
-            StateRefused: It does not fit.
-        """
-        return self.state.restore(snapshot)
 
     def close(self) -> None:
         """Let the servers and the other workers know that this worker is gone."""
@@ -202,6 +204,8 @@ class ParameterServer:
         joining = Joining(self.worker, members, is_new, text)
         turn = directive.generation, directive.revision
         applied = client.join(turn, clock.iteration, joining)
+        if is_new and max(applied) < 0:
+            clock = self.restart(self.state, clock)
         return [
             self._fill(client, server, max(clock.iteration, *applied), clock) if each < 0 else each
             for server, each in enumerate(applied)

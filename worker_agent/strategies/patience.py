@@ -39,11 +39,19 @@ def await_work(work: Work, is_hopeless: Callable[[], bool]) -> None:
             return
 
 
-def await_made(make: Callable[[], T], is_hopeless: Callable[[], bool]) -> T:
-    """Let a thread make something that may never be made, as long as there is hope.
+def await_made(
+    make: Callable[[], T], is_hopeless: Callable[[], bool], left_behind: list[threading.Thread]
+) -> T:
+    """Let a thread make something that takes long to fail, as long as there is hope.
+
+    Args:
+        make: What to run; it has a time limit of its own.
+        is_hopeless: Asked while waiting.
+        left_behind: Where a thread is noted that was given up: it must end before the process does,
+            for a thread in the midst of C++ would abort the interpreter's end.
 
     Raises:
-        RuntimeError: It failed, or was given up; then the thread is left behind.
+        RuntimeError: It failed, or was given up.
     """
     made: Future[T] = Future()
 
@@ -53,12 +61,14 @@ def await_made(make: Callable[[], T], is_hopeless: Callable[[], bool]) -> T:
         except (RuntimeError, OSError) as error:
             made.set_exception(error)
 
-    threading.Thread(target=fulfil, daemon=True).start()
+    thread = threading.Thread(target=fulfil, daemon=True)
+    thread.start()
     while True:
         try:
             return made.result(LOOK_EVERY)
         except TimeoutError:
             if is_hopeless():
+                left_behind.append(thread)
                 raise RuntimeError("a member was lost while the others connected") from None
 
 

@@ -29,9 +29,7 @@ class ScaledSteps:
         self._restore(optimizer)  # a step that raised has left its own behind
         if self.factor == 1.0:
             return
-        self._written = [
-            (group, group["lr"]) for group in optimizer.param_groups if "lr" in group
-        ]
+        self._written = [(group, group["lr"]) for group in optimizer.param_groups if "lr" in group]
         for group, written in self._written:
             group["lr"] = written * self.factor
 

@@ -1,0 +1,26 @@
+"""A few seeds of ``make chaos``: whatever strikes, training is what it would have been."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.play import play
+from tests.chaos.script import write
+from tests.chaos.zygote import Zygote
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with Zygote() as zygote:
+        yield zygote
+
+
+@pytest.mark.parametrize("seed", [4, 40, 66, 78])
+def test_a_job_under_faults_ends_with_the_weights_of_one_without(
+    tmp_path: Path, zygote: Zygote, seed: int
+) -> None:
+    outcome = play(write(seed), tmp_path / "job", zygote)
+    assert not outcome.wrong, (outcome.wrong, (tmp_path / "job" / "story.txt").read_text())
