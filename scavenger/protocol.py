@@ -107,6 +107,8 @@ class Directive:
         report_after: Iterations after which the leader sends its first report of this generation
             at once, so that a probe does not wait for the reporting interval.
         repairs: The generation before cannot go on; who waits in one of its collectives gives up.
+        fence: Newest generation that repaired one, this one included; 0 while none has. A worker in
+            an older generation that is neither a member nor hands over is out, whatever it missed.
         why: One sentence for people.
         strategy: How the workers train together.
         servers: The parameter servers, in the order of their shards; none for ``all_reduce``.
@@ -128,6 +130,7 @@ class Directive:
     report_after: int
     why: str
     repairs: bool = False
+    fence: int = 0
     strategy: StrategyName = "all_reduce"
     servers: tuple[Member, ...] = ()
     handover: Member | None = None
@@ -138,6 +141,8 @@ class Directive:
     def __post_init__(self) -> None:
         if len(self.members) != self.config.workers:
             raise ValueError(f"{len(self.members)} members for {self.config}")
+        if self.repairs:
+            object.__setattr__(self, "fence", self.generation)
 
     def rank_of(self, worker: str) -> int | None:
         """Return the worker's rank in this generation, or None if it is not a member."""

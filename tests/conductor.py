@@ -191,6 +191,7 @@ class Conductor:
                 "learning_rate": LearningRateScaling(),
                 "split_every": self.split_every,
                 "report_after": 0,
+                "fence": 0 if before is None else before.fence,
                 "handover": before.members[0] if before is not None and is_planned else None,
                 **changes,
             }

@@ -9,6 +9,7 @@ dead, else as the controller says.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
@@ -52,7 +53,7 @@ class Membership:
         self.directive: Directive | None = None
         self.rank = 0
         self.handed_over: Directive | None = None
-        self.announced = 0
+        self.announced = self.summoning = 0
         self.called_off = 0
         self.has_state = False
         self.is_broken = False
@@ -137,12 +138,19 @@ class Membership:
     def announce(self, directive: Directive) -> None:
         """As leader, bring the newcomers to the meeting, then announce the change.
 
-        Runs on the reporter's thread.
+        Returns at once.
         """
         current = self.directive
         is_leader = current is not None and self.rank == 0 and not self.is_broken
         if current is None or not is_leader or directive.generation <= current.generation:
             return
+        if directive.generation <= self.summoning:
+            return
+        self.summoning = directive.generation
+        # Who is called may not answer: neither training nor the reporter waits for that.
+        threading.Thread(target=self._summon, args=(current, directive), daemon=True).start()
+
+    def _summon(self, current: Directive, directive: Directive) -> None:
         known = {member.worker for member in current.members}
         newcomers = [member for member in directive.members if member.worker not in known]
         try:
@@ -151,7 +159,8 @@ class Membership:
             log.warning("generation %d is refused: %s", directive.generation, error)
             self.reporter.refuse(directive.generation)
             return
-        self.announced = directive.generation
+        if self.summoning == directive.generation:
+            self.announced = directive.generation
 
     def is_fenced_out(self) -> bool:
         """Whether the controller has the job repaired without this worker, which it holds lost.
@@ -159,11 +168,11 @@ class Membership:
         No collective tells a worker that is alone; it would train on beside the others.
         """
         newest = self.reporter.newest
-        if newest is None or self.directive is None or not newest.repairs:
+        if newest is None or self.directive is None:
             return False
         named = (*newest.members, *(() if newest.handover is None else (newest.handover,)))
         is_named = any(member.worker == self.worker for member in named)
-        return newest.generation > self.directive.generation and not is_named
+        return newest.fence > self.directive.generation and not is_named
 
     def is_abandoned(self) -> bool:
         """Whether the collective that is waited for will never end."""
@@ -174,7 +183,7 @@ class Membership:
         newest = self._newest()
         if newest is None or newest.generation <= directive.generation:
             return False
-        return newest.repairs or not self.has_state
+        return newest.fence > directive.generation or not self.has_state
 
     def _summons(self) -> tuple[Directive | None, Member]:
         """Return the newest generation that names this newcomer, and where to meet."""
@@ -198,7 +207,11 @@ class Membership:
         """Return the generation that repairs this one; None while there is none."""
         newest = self._newest()
         is_newer = newest is not None and newest.generation > self.now.generation
-        if newest is not None and is_newer and (newest.repairs or self._is_donor_of(newest)):
+        if (
+            newest is not None
+            and is_newer
+            and (newest.fence > self.now.generation or self._is_donor_of(newest))
+        ):
             return newest
         if self.now.rank_of(self.worker) is None:
             self._take_back()

@@ -220,8 +220,9 @@ def want(snapshot: Snapshot) -> Wanted | Choose | Keep:
 
 def back_off(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     """The leader could not reach the newcomers: go on with those it had."""
-    directive, leader = snapshot.directive, snapshot.leader
-    if directive is None or leader is None or leader.refused != directive.generation:
+    directive = snapshot.directive
+    # The leader before refuses, which need not be a member of the new generation.
+    if directive is None or all(w.refused != directive.generation for w in snapshot.workers):
         return None
     members = tuple(
         m for m in directive.members if (w := snapshot.worker(m.worker)) and w.generation > 0
@@ -230,6 +231,8 @@ def back_off(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     alive = tuple(vm.id for vm in snapshot.alive if vm.id in newcomers)
     if alive:
         return Terminate(alive, f"{', '.join(alive)} cannot be reached by the leader")
+    if not members:
+        return None
     config = shrink(snapshot, directive.config, len(members))
     why = f"newcomers cannot be reached: going on with {config}"
     return Publish(follow(snapshot, config, members, why, repairs=True), why)

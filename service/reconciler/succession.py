@@ -35,6 +35,7 @@ def follow(
         report_after=0,
         why=why,
         repairs=repairs,
+        fence=0 if directive is None else directive.fence,
         strategy=strategy.name,
         servers=choose_servers(snapshot) if strategy.servers else (),
         exchange=strategy.exchange,

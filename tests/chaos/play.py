@@ -79,8 +79,6 @@ class Play:
             environment={
                 "PACE": str(script.pace),
                 "DROPOUT": str(script.dropout),
-                # A TCPStore looks up the name of whoever connects, and serves nobody meanwhile.
-                "RES_OPTIONS": "timeout:1 attempts:1",
             },
             launch=zygote.launch,
             door=self.door,

@@ -223,12 +223,12 @@ def test_survivors_go_on_by_themselves_when_the_others_are_proven_dead(
         for name in names:
             conductor.start(name)
         conductor.wait_applied(conductor.order(names, 24), iterations=10)
-        first = next(name for name in names if name != victim)
+        reached = max(latest(conductor, name) for name in names)
         conductor.processes[victim].send_signal(signal.SIGKILL)
-        killed_at = latest(conductor, first)
-        conductor.wait(lambda: latest(conductor, first) > killed_at + 20)
-        told = [r for r in conductor.reports if r.progress.iteration > killed_at + 15]
-        assert not any(len(report.steps) for report in told)
+        first = next(name for name in names if name != victim)
+        conductor.wait(lambda: latest(conductor, first) > reached + 60)
+        rows = [i for report in conductor.reports for i in report.steps.iteration]
+    assert max(rows) < reached + 40  # nobody asked for that configuration
     order, losses = trajectory(conductor)
     assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
     assert_each_epoch_holds_every_sample_once(order)
