@@ -259,7 +259,7 @@ def test_a_worker_that_is_asked_to_end_leaves_at_a_boundary(tmp_path: Path, leav
         conductor.processes[leaver].send_signal(signal.SIGTERM)
         conductor.wait(lambda: conductor.processes[leaver].poll() is not None)
         assert conductor.processes[leaver].poll() == 0
-        stayer = "w2"
+        stayer = "w0" if leaver == "w1" else "w1"  # the leader afterwards
         left_at = latest(conductor, stayer)
         conductor.wait(lambda: latest(conductor, stayer) > left_at + 20)
         assert not any(report.broken for report in conductor.reports)
