@@ -11,7 +11,7 @@ from tests.controller import Controller
 
 def test_training_goes_on_and_the_job_ends_right(open_directory: Path) -> None:
     with Controller(open_directory / "killed" / "home") as controller:
-        target = {"epochs": 40, "at_batch": 8}
+        target = {"epochs": 80, "at_batch": 8}
         job = controller.submit(digits(target=target))
         controller.wait(lambda: len(controller.curve(job).probes) >= 1)
         before = controller.job(job)
