@@ -32,8 +32,12 @@ def await_work(work: Work, is_hopeless: Callable[[], bool]) -> None:
         try:
             work.wait(SLICE)
         except RuntimeError as error:
-            is_slow = SLICE_IS_OVER in str(error) and not work.is_completed()
-            if not is_slow or is_hopeless():
+            if SLICE_IS_OVER not in str(error):
+                raise
+            if work.is_completed():  # since: in the moment after the slice
+                work.wait()
+                return
+            if is_hopeless():
                 raise
         else:
             return
