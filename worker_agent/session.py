@@ -74,7 +74,7 @@ class Session(Protocol):
             global_batch: Batch to use when running alone; a job decides its own.
             epochs: Epochs to run for when running alone; a job decides its own.
             seed: Seed of the data order, the same on every worker.
-            until: Asked after each iteration when running alone; True ends training. A job
+            until: Asked before each iteration when running alone; True ends training. A job
                 stops at its own target.
         """
 

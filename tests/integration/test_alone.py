@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.integration.reads import Reads
 from worker_agent.strategies.all_reduce import AllReduce
 from worker_agent.strategies.board_meeting import BoardMeeting
 from worker_agent.strategies.strategy import Slice, Words
@@ -139,23 +138,6 @@ def test_evaluating_in_between_changes_nothing() -> None:
             model(batch[0])
 
     agree(step, watched)
-
-
-class Reads(TorchDispatchMode):
-    """Notes every operation that makes the host wait for a value of the device."""
-
-    WAITS = ("_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if func.overloadpacket.__name__ in self.WAITS:
-            self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
 
 
 def test_measuring_never_reads_a_value_of_the_device() -> None:
