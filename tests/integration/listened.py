@@ -14,7 +14,20 @@ from torch.nn.parallel import DistributedDataParallel
 from tests.integration.reads import Reads
 
 ITERATIONS = 5
-WAYS = ("plain", "buckets", "views", "unused", "compressed", "scaled", "overflowing", "accumulated")
+WAYS = (
+    "plain",
+    "buckets",
+    "views",
+    "views with a hook",
+    "unused",
+    "compressed",
+    "built in",
+    "static",
+    "scaled",
+    "overflowing",
+    "accumulated",
+    "accumulated views",
+)
 
 
 class Network(nn.Module):
@@ -55,11 +68,14 @@ def wrap(way: str) -> tuple[nn.Module, DistributedDataParallel]:
     ddp = DistributedDataParallel(
         model,
         find_unused_parameters=way == "unused",
-        gradient_as_bucket_view=way == "views",
+        gradient_as_bucket_view="views" in way,
+        static_graph=way == "static",
         bucket_cap_mb=0.004 if way == "buckets" else None,
     )
-    if way == "compressed":
+    if way in ("compressed", "views with a hook"):
         ddp.register_comm_hook(None, fp16_compress_hook)
+    if way == "built in":
+        ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
     return model, ddp
 
 
@@ -68,7 +84,7 @@ def train(way: str, generator: torch.Generator) -> list[dict]:
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
     is_scaled = way in ("scaled", "overflowing")
     scaler = torch.amp.GradScaler("cpu", enabled=is_scaled, init_scale=1024.0)
-    passes = 3 if way == "accumulated" else 1
+    passes = 3 if way.startswith("accumulated") else 1
     told = []
     for iteration in range(ITERATIONS):
         batches = [torch.randn(8, 20, generator=generator) * 3 for _ in range(passes)]

@@ -86,7 +86,7 @@ def measure(module: DistributedDataParallel, optimizer: Optimizer) -> Measuring:
     """Measure a DDP module from now on, without patching anything.
 
     Args:
-        module: Must not have a communication hook yet, nor get one.
+        module: If its gradients are bucket views it must have no communication hook, nor get one.
         optimizer: Whose steps end the iterations.
     """
     rows: deque[Measured] = deque(maxlen=MOST_ROWS)

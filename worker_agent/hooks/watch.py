@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, ParamSpec
@@ -183,11 +183,27 @@ def norm_of(gradient: Tensor) -> Tensor:
     return norm
 
 
+def norms_of(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Return the norms of the gradients of those parameters that have one."""
+    by_width: dict[bool, list[Tensor]] = {True: [], False: []}
+    for each in parameters:
+        if each.grad is not None:
+            by_width[each.grad.dtype in NARROW].append(each.grad.detach())
+    norms: list[Tensor] = []
+    for is_narrow, gradients in by_width.items():
+        if gradients:
+            norms += torch._foreach_norm(gradients, 2, torch.float32 if is_narrow else None)
+    return norms
+
+
 def to_reading(now: Iteration) -> Reading | None:
     """Send both squared norms to the host, without the scale of the loss."""
     if not now.local_norms or now.is_mixed:
         return None
-    values = torch.stack([square_sum(now.local_norms), square_sum(now.mean_norms)])
+    local = square_sum(now.local_norms)
+    # With more ranks than parameters some have no part of the average to look at.
+    mean = square_sum(now.mean_norms) if now.mean_norms else torch.zeros_like(local)
+    values = torch.stack([local, mean])
     if now.loss_scale is not None:
         values /= now.loss_scale.to(values).square()
     return Reading(values)
