@@ -147,6 +147,10 @@ def supervisor_of(file: Path) -> list[psutil.Process]:
     try:
         number = int(file.read_text())
         process = psutil.Process(number)
-        return [process] if "worker_agent.supervisor" in " ".join(process.cmdline()) else []
+        return (
+            [process]
+            if "worker_agent.supervision.supervisor" in " ".join(process.cmdline())
+            else []
+        )
     except (ValueError, psutil.Error):
         return []

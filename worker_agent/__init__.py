@@ -27,9 +27,9 @@ def session(*, deterministic: bool = False) -> Session:
     if settings is None:
         return Solo(deterministic=deterministic)
     if settings.strategy == "downpour":
-        from worker_agent.asynchronous import Asynchronous
+        from worker_agent.sessions.asynchronous import Asynchronous
 
         return Asynchronous(settings)
-    from worker_agent.elastic import Elastic
+    from worker_agent.sessions.elastic import Elastic
 
     return Elastic(settings, deterministic=deterministic)

@@ -26,7 +26,7 @@ import psutil
 from service.clouds.provider import Instance, InstanceState, LaunchRequest
 from service.errors import LaunchRefused, OutOfCapacity, ProviderUnavailable
 
-SUPERVISOR = ("-m", "worker_agent.supervisor")
+SUPERVISOR = ("-m", "worker_agent.supervision.supervisor")
 PACKAGES = Path(__file__).parents[2]  # supervisors run the same version as the controller
 PATIENCE = 2.0  # a killed group is gone in milliseconds unless the computer is overloaded
 STARTING = 2.0  # Python with a framework; the resize itself takes hundredths of a second

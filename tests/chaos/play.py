@@ -15,7 +15,7 @@ from tests.chaos import judge, trainee
 from tests.chaos.controller import Controller
 from tests.chaos.door import Door
 from tests.chaos.judge import Diaries, Iteration, Turn
-from tests.chaos.script import EPOCHS, OUTAGES, Fault, Kind, Script, Step
+from tests.chaos.script import EPOCHS, OUTAGES, TRAPS, Fault, Kind, Script, Step
 from tests.chaos.zygote import Zygote
 from tests.conductor import Conductor
 
@@ -87,6 +87,7 @@ class Play:
         self.fired: Counter[Kind] = Counter()
         self.kills: list[Kill] = []
         self.asleep: dict[str, float] = {}
+        self.traps: dict[Path, tuple[str, Fault]] = {}
         self.open_at = 0.0
 
     def run(self) -> bool:
@@ -150,6 +151,7 @@ class Play:
                 self.controller.hears_since = now
             if self.door.outage is not Kind.REFUSE:
                 self.controller.tick(now)
+            self._look_at_traps(now)
             for worker, wake_at in tuple(self.asleep.items()):
                 if now >= wake_at:
                     del self.asleep[worker]
@@ -176,6 +178,10 @@ class Play:
             self.fired[fault.kind] += 1
             return
         victims = self._victims(fault)
+        if fault.kind in TRAPS:
+            for worker in victims:
+                self._lay_trap(worker, fault)
+            return
         for worker in victims:
             self._hit(worker, fault, now)
         self.fired[fault.kind] += bool(victims)
@@ -185,6 +191,7 @@ class Play:
         newcomers = [w for w in self._running() if self.controller.known[w].generation == 0]
         everybody = list(dict.fromkeys([*members, *newcomers]))
         pools = {Kind.KILL_LEADER: members[:1], Kind.KILL_NEWCOMER: newcomers}
+        pools |= dict.fromkeys(TRAPS, members[1:])
         pool = pools.get(fault.kind, everybody)
         if not pool:
             return []
@@ -193,6 +200,23 @@ class Play:
         if len(pool) < wanted:
             return []
         return [pool[place], pool[(place + 1) % len(pool)]][:wanted]
+
+    def _lay_trap(self, worker: str, fault: Fault) -> None:
+        end = signal.SIGKILL if fault.kind is Kind.KILL_AT_MEETING else signal.SIGSTOP
+        path = self.conductor.directory / trainee.trap(worker, end)
+        path.touch()
+        self.traps[path] = worker, fault
+
+    def _look_at_traps(self, now: float) -> None:
+        """See who has run into one: it is dead now, or has to be woken up after a while."""
+        for path in [path for path in self.traps if not path.exists()]:
+            worker, fault = self.traps.pop(path)
+            self.controller.tell(f"trapped {worker}: {fault.kind.value}")
+            self.fired[fault.kind] += 1
+            if fault.kind is Kind.STOP_AT_MEETING:
+                self.asleep[worker] = now + fault.length
+            else:
+                self.kills.append(Kill(worker, now))
 
     def _hit(self, worker: str, fault: Fault, now: float) -> None:
         process = self.conductor.processes[worker]

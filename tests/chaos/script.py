@@ -10,6 +10,7 @@ from typing import Literal
 BATCHES = (12, 24, 37, 60)
 MOST_WORKERS = 4
 EPOCHS = 16
+SAME = 0.15  # of the steps surely keep their number of workers: who they are changes, or the batch
 MIDST = 0.06  # seconds after a Directive is out: the change is under way
 
 
@@ -20,7 +21,9 @@ class Kind(Enum):
     KILL_LEADER = "the leader killed"
     KILL_NEWCOMER = "a newcomer killed"
     KILL_TWO = "two killed at once"
+    KILL_AT_MEETING = "a worker killed on its way to a change"
     STOP = "a worker stopped for a while"
+    STOP_AT_MEETING = "a worker stopped on its way to a change"
     DRAIN = "a worker told to end"
     DROP = "connections dropped"
     REFUSE = "controller down"
@@ -29,13 +32,16 @@ class Kind(Enum):
     FORGET = "controller's answers lost"
 
 
+TRAPS = (Kind.KILL_AT_MEETING, Kind.STOP_AT_MEETING)  # laid before the change, for one follower
 OUTAGES = (Kind.REFUSE, Kind.MUTE, Kind.ERROR, Kind.FORGET)
 WEIGHTS = {
     Kind.KILL: 3,
     Kind.KILL_LEADER: 3,
     Kind.KILL_NEWCOMER: 3,
     Kind.KILL_TWO: 1,
+    Kind.KILL_AT_MEETING: 2,
     Kind.STOP: 4,
+    Kind.STOP_AT_MEETING: 2,
     Kind.DRAIN: 3,
     Kind.DROP: 4,
     Kind.REFUSE: 1,
@@ -112,6 +118,8 @@ def write(seed: int) -> Script:
     steps = []
     for number in range(random.randint(3, 5)):
         workers = random.randint(1, MOST_WORKERS)
+        if steps and random.random() < SAME:
+            workers = steps[-1].workers
         batch = first if is_steady else random.choice(BATCHES)
         batch = min(batch, 24 * workers) if is_tight else batch
         steps.append(write_step(random, workers, batch, is_first=number == 0))
@@ -140,8 +148,10 @@ def write_fault(random: Random) -> Fault:
     """Draw one fault; most fall into the midst of a change."""
     (kind,) = random.choices(list(WEIGHTS), list(WEIGHTS.values()))
     moment: Literal["begin", "published"] = "published"
-    if kind in OUTAGES or random.random() < 0.15:
+    if kind in (*OUTAGES, *TRAPS) or random.random() < 0.15:
         moment = "begin"
     after = random.uniform(0, MIDST) if random.random() < 0.65 else random.uniform(MIDST, 0.4)
+    if kind in TRAPS:
+        after = 0.0
     length = random.choice((random.uniform(0.1, 0.6), random.uniform(0.6, 3.0)))
     return Fault(kind, after, moment, length, random.random())

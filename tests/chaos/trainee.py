@@ -13,6 +13,7 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,12 +24,13 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 import worker_agent
-import worker_agent.elastic
+import worker_agent.sessions.elastic
 import worker_agent.strategies.all_reduce
 import worker_agent.strategies.board_meeting as board_meeting
 
 SAMPLES = 240
 SEED = 9
+ENDS = (signal.SIGKILL, signal.SIGSTOP)
 DROP = signal.SIGUSR1  # shut down the connections to other workers
 DUMP = signal.SIGUSR2  # write down where every thread is
 HALF_LIFE = 200  # iterations in which the schedule halves the learning rate
@@ -78,6 +80,7 @@ def main() -> None:
     """Train until told to stop."""
     listen_for_drops()
     hurry()
+    look_out_for_traps()
     torch.set_num_threads(1)
     pace, dropout = float(os.environ["PACE"]), float(os.environ["DROPOUT"])
     inputs, labels = problem()
@@ -117,6 +120,26 @@ def describe(job: Any, indices: Tensor) -> dict[str, Any]:
 def hurry() -> None:
     """Shorten the agent's patience, as everything here is over in seconds."""
     board_meeting.COMING, board_meeting.GATHERING = 1.0, 1.5
+
+
+def look_out_for_traps() -> None:
+    """Die or stop right before coming to a change that all others come to, if so told."""
+    agree = board_meeting.BoardMeeting.agree
+    traps = {trap(os.environ["SCAVENGER_WORKER"], end): end for end in ENDS}
+
+    def trapped(meeting: Any, *arguments: Any, may_abort: bool) -> None:
+        for path, number in traps.items():
+            if may_abort and path.exists():
+                path.unlink()
+                os.kill(os.getpid(), number)
+        agree(meeting, *arguments, may_abort=may_abort)
+
+    board_meeting.BoardMeeting.agree = trapped  # type: ignore[method-assign]
+
+
+def trap(worker: str, end: signal.Signals) -> Path:
+    """Return the file that is a trap for a worker, in its directory."""
+    return Path(f"{worker}.{end.name}")
 
 
 def listen_for_drops() -> None:

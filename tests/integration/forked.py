@@ -13,9 +13,9 @@ from tests.conductor import Process, Start
 PRELOADED = [
     "tests.integration.streamed",
     "tests.integration.trainee",
-    "worker_agent.asynchronous",
-    "worker_agent.checkpointer",
-    "worker_agent.elastic",
+    "worker_agent.sessions.asynchronous",
+    "worker_agent.checkpoints.checkpointer",
+    "worker_agent.sessions.elastic",
     "worker_agent.strategies.all_reduce",
     "worker_agent.strategies.downpour",
     "worker_agent.strategies.parameter_server",

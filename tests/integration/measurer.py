@@ -10,9 +10,9 @@ import time
 
 from scavenger.protocol import Hello, Progress
 from worker_agent.client import ControllerClient
-from worker_agent.row import Row
 from worker_agent.settings import read_settings
-from worker_agent.telemetry import CALM, Reporter, spool_opener
+from worker_agent.telemetry.reporter import CALM, Reporter, spool_opener
+from worker_agent.telemetry.row import Row
 
 
 def main(iterations: int, seconds: float) -> None:

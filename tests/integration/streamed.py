@@ -8,7 +8,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from worker_agent.asynchronous import Asynchronous
+from worker_agent.sessions.asynchronous import Asynchronous
 from worker_agent.settings import read_settings
 
 SAMPLES = 1437

@@ -33,7 +33,7 @@ from service.storage import Storage
 from tests.builders import document
 from tests.controller_double import until
 from worker_agent.__main__ import app
-from worker_agent.segment import records
+from worker_agent.telemetry.segment import records
 
 KEYS = Keys(token="scv_token", secret="s" * 48)
 PERSON = {"Authorization": f"Bearer {KEYS.token}"}

@@ -22,8 +22,8 @@ PROJECT = Path(__file__).parents[2]
 IN_TIME = 5.0  # what the agent may add to the end of a command
 STARTS = """
 import sys
-from worker_agent.restarts import Restarts
-from worker_agent.supervisor import main
+from worker_agent.supervision.restarts import Restarts
+from worker_agent.supervision.supervisor import main
 main(sys.argv[1:], Restarts((0.05, 0.1, 0.2)))
 """
 PREAMBLE = """

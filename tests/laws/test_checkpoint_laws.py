@@ -19,9 +19,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from worker_agent import archive, checkpoint
-from worker_agent.checkpoint import Origin
-from worker_agent.checkpointer import Checkpointer
+from worker_agent.checkpoints import archive, checkpoint
+from worker_agent.checkpoints.checkpoint import Origin
+from worker_agent.checkpoints.checkpointer import Checkpointer
 from worker_agent.strategies.snapshot import HostArray, Snapshot
 from worker_agent.strategies.strategy import Clock
 

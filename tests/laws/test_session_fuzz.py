@@ -22,8 +22,8 @@ from torch import nn
 from scavenger.cluster import ClusterConfig
 from scavenger.lr_scaling import LearningRateScaling
 from scavenger.protocol import Directive, Hello, Member, Reply, StepReport, StopAtProgress
-from worker_agent import elastic
-from worker_agent.elastic import Elastic
+from worker_agent.sessions import elastic, participant
+from worker_agent.sessions.elastic import Elastic
 from worker_agent.settings import AgentSettings
 
 SESSIONS = int(os.environ.get("FUZZ_SESSIONS", "20"))
@@ -240,8 +240,9 @@ def test_nothing_of_ours_reaches_the_script(
     micro_batches: int,
 ) -> None:
     # A controller that answers nonsense is told the last words in vain: not for five seconds here.
-    for patience in ("MOST_TO_TELL", "MOST_TO_LEAVE", "LAST_WORD"):
-        monkeypatch.setattr(elastic, patience, 0.02)
+    for patience in ("MOST_TO_TELL", "MOST_TO_LEAVE"):
+        monkeypatch.setattr(participant, patience, 0.02)
+    monkeypatch.setattr(elastic, "LAST_WORD", 0.02)
     server.mood, server.shape = mood, shape
     with suppress(Planned):
         train(open_session(server), plan, dataset_size, micro_batches)

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scavenger.protocol import Progress, StepReport
-from worker_agent.row import Row, to_columns
-from worker_agent.segment import records
-from worker_agent.spool import REPORT, SEGMENTS, Spool
-from worker_agent.spool_header import Header
+from worker_agent.telemetry.header import Header
+from worker_agent.telemetry.row import Row, to_columns
+from worker_agent.telemetry.segment import records
+from worker_agent.telemetry.spool import REPORT, SEGMENTS, Spool
 
 HEADER = Header("job", "w1", "http://127.0.0.1:9", "127.0.0.1:1")
 NOTHING = 1_000_000

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker_agent.heartbeat import Phase, Pulse
-from worker_agent.watchdog import Watchdog
+from worker_agent.supervision.watchdog import Watchdog
 
 PATIENCE = 300.0
 LOOK = 1.0

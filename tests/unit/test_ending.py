@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from worker_agent.ending import (
+from worker_agent.supervision.ending import (
     AfterTraining,
     ByItself,
     Cause,
@@ -17,9 +17,9 @@ from worker_agent.ending import (
     OutOfMemory,
     Stalled,
 )
-from worker_agent.oom_kills import oom_kills
-from worker_agent.output import Log
-from worker_agent.restarts import HOUR, Restarts
+from worker_agent.supervision.oom_kills import oom_kills
+from worker_agent.supervision.output import Log
+from worker_agent.supervision.restarts import HOUR, Restarts
 
 ENDINGS: dict[str, tuple[int, Cause, str, bool, str]] = {
     "well": (0, ByItself(), "MemoryError was caught", False, "exit code 0"),

@@ -13,14 +13,15 @@ import pytest
 
 from scavenger.protocol import Hello, Progress, Regrouped, Reply, StepReport
 from tests.builders import directive
-from worker_agent import outbox, telemetry
-from worker_agent.delivery import Delivered, deliver
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
-from worker_agent.outbox import Outbox
-from worker_agent.row import Row
-from worker_agent.spool import Spool
-from worker_agent.spool_header import Header
-from worker_agent.telemetry import Reporter
+from worker_agent.telemetry import outbox
+from worker_agent.telemetry import reporter as telemetry
+from worker_agent.telemetry.delivery import Delivered, deliver
+from worker_agent.telemetry.header import Header
+from worker_agent.telemetry.outbox import Outbox
+from worker_agent.telemetry.reporter import Reporter
+from worker_agent.telemetry.row import Row
+from worker_agent.telemetry.spool import Spool
 
 PROGRESS = Progress(1, 0, 0, 0.0, {})
 HELLO = Hello("w1", "127.0.0.1:1")

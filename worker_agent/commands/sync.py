@@ -18,10 +18,10 @@ from scavenger.cli.terminal import open_console
 from scavenger.client.errors import NoToken, Unreachable
 from scavenger.client.profile import Profile, find_profile
 from scavenger.view import ProblemView
-from worker_agent.courier import Courier
-from worker_agent.delivery import Delivered, deliver
 from worker_agent.errors import ControllerRefused, ControllerUnreachable, SpoolUnusable
-from worker_agent.spool_header import Header, find_spools, read_header
+from worker_agent.telemetry.courier import Courier
+from worker_agent.telemetry.delivery import Delivered, deliver
+from worker_agent.telemetry.header import Header, find_spools, read_header
 
 AGAIN = "nothing is lost: run the same command again later"
 SHOW_IT = "pass the token that scavenger serve printed: SCAVENGER_TOKEN or --token"

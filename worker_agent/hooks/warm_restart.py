@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from worker_agent.checkpointer import Checkpointer
+from worker_agent.checkpoints.checkpointer import Checkpointer
 from worker_agent.errors import StateRefused
 from worker_agent.hooks.ending import ENDED_IN_ORDER
 from worker_agent.hooks.inventory import Inventory

@@ -23,13 +23,13 @@ from scavenger.protocol import Directive, Finished, Hello, Regrouped, StopAtProg
 from worker_agent.client import ControllerClient
 from worker_agent.hooks.ending import ENDED_IN_ORDER, LOST_THE_OTHERS
 from worker_agent.hooks.rows import Measured
-from worker_agent.row import Row
 from worker_agent.run.meeting import Meeting
 from worker_agent.run.row_tail import RowTail
 from worker_agent.run.standing import Standing, read_standing, write_standing
 from worker_agent.run.surroundings import Files, hooked, in_a_generation
 from worker_agent.settings import AgentSettings
-from worker_agent.telemetry import CALM, PROBING, Reporter, spool_opener
+from worker_agent.telemetry.reporter import CALM, PROBING, Reporter, spool_opener
+from worker_agent.telemetry.row import Row
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from typing import Protocol
 from pydantic import TypeAdapter
 
 from scavenger.protocol import Directive, Member
-from worker_agent.board import Board, BoardClient
 from worker_agent.errors import Aborted, Broken
+from worker_agent.strategies.board import Board, BoardClient
 from worker_agent.strategies.strategy import Call
 
 PROBE = 0.5  # seconds a computer has to answer or to refuse

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch._C._distributed_c10d import Store
 
-from worker_agent.board import BoardClient
+from worker_agent.strategies.board import BoardClient
 
 BYTES = "latin-1"  # a character for each byte
 

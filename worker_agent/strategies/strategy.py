@@ -131,7 +131,7 @@ class Call:
 
 
 class Meeting(Protocol):
-    """Where workers agree on who forms the next generation; see ``worker_agent.membership``."""
+    """Where workers agree who forms the next generation; see ``sessions.membership``."""
 
     @property
     def address(self) -> str:

@@ -19,9 +19,17 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from scavenger.protocol import StepReport
-from worker_agent.row import batches, following, rows_from
-from worker_agent.segment import FRAME, Record, encode, is_mark, records, rows_above, whole_bytes
-from worker_agent.spool_header import Header, agree, lock
+from worker_agent.telemetry.header import Header, agree, lock
+from worker_agent.telemetry.row import batches, following, rows_from
+from worker_agent.telemetry.segment import (
+    FRAME,
+    Record,
+    encode,
+    is_mark,
+    records,
+    rows_above,
+    whole_bytes,
+)
 
 LIMIT_BYTES = 64 * 1024 * 1024
 SEGMENTS = 64

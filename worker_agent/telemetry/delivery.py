@@ -9,9 +9,9 @@ from pathlib import Path
 
 from scavenger.protocol import Hello, Reply, StepReport
 from worker_agent.errors import ControllerRefused, SpoolUnusable
-from worker_agent.row import following
-from worker_agent.spool import Spool
-from worker_agent.telemetry import UNGREETED, UNUSABLE, Controller
+from worker_agent.telemetry.reporter import UNGREETED, UNUSABLE, Controller
+from worker_agent.telemetry.row import following
+from worker_agent.telemetry.spool import Spool
 
 log = logging.getLogger(__name__)
 

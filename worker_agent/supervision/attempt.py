@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from worker_agent.ending import (
+from worker_agent.heartbeat import Page, Phase
+from worker_agent.settings import Command
+from worker_agent.supervision.ending import (
     NOT_STARTED,
     AfterTraining,
     ByItself,
@@ -25,14 +27,12 @@ from worker_agent.ending import (
     OutOfMemory,
     Stalled,
 )
-from worker_agent.heartbeat import Page, Phase
-from worker_agent.notice import Notice
-from worker_agent.oom_kills import oom_kills
-from worker_agent.output import Log, Output
-from worker_agent.prepaid import Prepaid
-from worker_agent.processes import ask_to_end, cpu_time, dump_stacks, kill_all
-from worker_agent.settings import Command
-from worker_agent.watchdog import Watchdog
+from worker_agent.supervision.notice import Notice
+from worker_agent.supervision.oom_kills import oom_kills
+from worker_agent.supervision.output import Log, Output
+from worker_agent.supervision.prepaid import Prepaid
+from worker_agent.supervision.processes import ask_to_end, cpu_time, dump_stacks, kill_all
+from worker_agent.supervision.watchdog import Watchdog
 
 LOOK_EVERY = 0.1  # a lease that was shortened, or a wish to end, is noticed this late
 FAREWELL = 5.0  # between asking the command to end and ending the machine, its time used up

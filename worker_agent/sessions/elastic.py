@@ -13,64 +13,38 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from scavenger.protocol import (
-    Directive,
-    Finished,
-    Hello,
-    Progress,
-    Regrouped,
-    StopAtMetric,
-)
-from worker_agent.client import ControllerClient
-from worker_agent.drain import Drain
+from scavenger.protocol import Directive, Finished, Hello, Progress, Regrouped, StopAtMetric
 from worker_agent.errors import StateRefused
-from worker_agent.heartbeat import Heartbeat, Phase
-from worker_agent.learning_rate import LearningRate, with_tally
-from worker_agent.logbook import Logbook
-from worker_agent.membership import Membership
+from worker_agent.heartbeat import Phase
 from worker_agent.sampler import SampleOrder, Share
-from worker_agent.session import Loggable, never
+from worker_agent.session import never
+from worker_agent.sessions.learning_rate import LearningRate, with_tally
+from worker_agent.sessions.membership import Membership
+from worker_agent.sessions.participant import Participant
 from worker_agent.settings import AgentSettings
 from worker_agent.strategies.strategy import Clock, Slice, Strategy, Tally, Words
-from worker_agent.telemetry import CALM, PROBING, Reporter, spool_opener
+from worker_agent.telemetry.reporter import CALM, PROBING
 
 if TYPE_CHECKING:
-    from worker_agent.checkpointer import Checkpointer
+    from worker_agent.checkpoints.checkpointer import Checkpointer
 
 log = logging.getLogger(__name__)
 
 LAST_WORD = 4.0  # seconds; with what closing the group takes, an exit is late by 5 at most
-MOST_TO_TELL, MOST_TO_LEAVE = 3.5, 1.0
 
 
-class Elastic:
+class Elastic(Participant):
     """The session of one worker of a job."""
 
     def __init__(self, settings: AgentSettings, *, deterministic: bool = False) -> None:
-        self.settings = settings
+        super().__init__(settings)
         self.is_deterministic = deterministic
-        self.controller = ControllerClient(settings)
-        self.reporter = Reporter(
-            self.controller,
-            settings.worker,
-            self._is_directed,
-            open_spool=spool_opener(settings),
-        )
-        self.drain: Drain | None = None
         self.membership: Membership | None = None
         self.strategy: Strategy | None = None
-        self.clock = Clock()
         self.pace = LearningRate()
-        self.logbook = Logbook()
-        self.is_over = False
-        self.is_leaving = False
-        self.finished: Finished | None = None
         self.regrouped: Regrouped | None = None
-        self.boundary_at = 0.0
-        self.heartbeat = Heartbeat(settings.heartbeat)
         self.checkpointer = checkpointer_of(settings)
 
     @property
@@ -78,16 +52,6 @@ class Elastic:
         """Whether this worker has rank 0 in its generation."""
         is_first = self.membership is None or self.membership.rank == 0
         return is_first and self.finished != "released"
-
-    @property
-    def iteration(self) -> int:
-        """Iterations applied so far, over the whole job."""
-        return self.clock.iteration
-
-    @property
-    def samples(self) -> int:
-        """Samples consumed so far, over the whole job."""
-        return self.clock.samples
 
     @property
     def directive(self) -> Directive | None:
@@ -132,13 +96,6 @@ class Elastic:
 
         return AllReduce(*arguments, **named)
 
-    def log(self, **metrics: Loggable) -> None:
-        """Note named values; a tensor is read one iteration later, when it is surely there."""
-        try:
-            self.logbook.log(metrics)
-        except (TypeError, ValueError, RuntimeError) as error:
-            log.warning("job.log: %s is no number and is left out: %s", ", ".join(metrics), error)
-
     def batches(
         self,
         dataset_size: int,
@@ -162,31 +119,13 @@ class Elastic:
         except GeneratorExit:
             self.finished = self.finished or self._verdict(is_over=False)
 
-    def __enter__(self) -> Elastic:
-        """Open the session; the controller hears of it when training begins."""
-        self.drain = Drain(self._leave_soon)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Tell the controller how training ended; a failing script is told by its exit code."""
-        if self.drain is not None:
-            self.drain.disarm()
-        if self.strategy is None:
-            return
+    def _close(self, *, is_in_order: bool) -> None:
         end = time.monotonic() + LAST_WORD
-        if kind is None:
-            self.reporter.close(self._progress(), self.finished or "exhausted", MOST_TO_TELL)
-            self.heartbeat.enter(Phase.OVER)
-        else:
-            self.reporter.leave(MOST_TO_LEAVE)
+        self._say_last_words(is_in_order=is_in_order)
         if self.checkpointer is not None:
             self.checkpointer.close(max(end - time.monotonic(), 0.0))
-        self.strategy.close()  # the others notice at once
+        if self.strategy is not None:
+            self.strategy.close()
 
     # One iteration.
 
@@ -312,8 +251,7 @@ class Elastic:
 
     def _record(self, tally: Tally | None) -> None:
         """Note the iteration; as leader, report the row that became complete."""
-        now = time.perf_counter()
-        step_time, self.boundary_at = now - self.boundary_at, now
+        step_time = self._next_step_time()
         self.logbook.read_tensors()
         if self._rank != 0:
             return
@@ -326,11 +264,6 @@ class Elastic:
         self.reporter.tell(self._progress())
         if self.logbook.rows == self._now.report_after:
             self.reporter.flush()
-
-    def _progress(self) -> Progress:
-        generation = 0 if self.directive is None else self.directive.generation
-        clock, metrics = self.clock, self.logbook.finite_metrics()
-        return Progress(generation, clock.iteration, clock.samples, clock.epochs, metrics)
 
     # Generations.
 
@@ -370,9 +303,7 @@ class Elastic:
 
     def _entered(self, regrouped: Regrouped) -> None:
         """The first iteration of a generation starts: say how long the change took."""
-        now = time.perf_counter()
-        pause, self.boundary_at = now - self.boundary_at, now
-        self.regrouped = None
+        pause, self.regrouped = self._next_step_time(), None
         news = replace(regrouped, pause=pause) if self._rank == 0 else None
         self.reporter.tell(self._progress(), regrouped=news)
 
@@ -391,16 +322,12 @@ class Elastic:
     def _wants_to_leave(self) -> bool:
         return self.is_leaving
 
-    def _leave_soon(self) -> None:
-        """Somebody asked this process to end: it leaves the others at the next boundary."""
-        self.is_leaving = True
-
 
 def checkpointer_of(settings: AgentSettings) -> Checkpointer | None:
     """Return what keeps this job's checkpoints; None when none are wanted."""
     if settings.checkpoints is None:
         return None
-    from worker_agent.checkpointer import Checkpointer  # needs safetensors
+    from worker_agent.checkpoints.checkpointer import Checkpointer  # needs safetensors
 
     every, keep = settings.checkpoint_every, settings.checkpoint_keep
     return Checkpointer(Path(settings.checkpoints), settings.job, every=every, keep=keep)

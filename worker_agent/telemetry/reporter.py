@@ -17,11 +17,11 @@ from typing import Protocol
 
 from scavenger.protocol import Directive, Finished, Hello, Progress, Regrouped, Reply, StepReport
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
-from worker_agent.outbox import Outbox
-from worker_agent.row import Row, following
 from worker_agent.settings import AgentSettings
-from worker_agent.spool import BATCH_ROWS, Spool
-from worker_agent.spool_header import Header
+from worker_agent.telemetry.header import Header
+from worker_agent.telemetry.outbox import Outbox
+from worker_agent.telemetry.row import Row, following
+from worker_agent.telemetry.spool import BATCH_ROWS, Spool
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from worker_agent.checkpoint import (
+from worker_agent.checkpoints.checkpoint import (
     Manifest,
     Origin,
     Unreadable,

@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker_agent import archive
-from worker_agent.checkpoint import Origin
+from worker_agent.checkpoints import archive
+from worker_agent.checkpoints.checkpoint import Origin
 from worker_agent.strategies.snapshot import Snapshot
 
 log = logging.getLogger(__name__)

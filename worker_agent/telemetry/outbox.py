@@ -18,8 +18,8 @@ from itertools import islice, takewhile
 
 from scavenger.protocol import Progress, StepReport
 from worker_agent.errors import SpoolUnusable
-from worker_agent.row import Row, following, rows_from, to_columns
-from worker_agent.spool import BATCH_ROWS, Spool
+from worker_agent.telemetry.row import Row, following, rows_from, to_columns
+from worker_agent.telemetry.spool import BATCH_ROWS, Spool
 
 log = logging.getLogger(__name__)
 

@@ -17,17 +17,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from worker_agent.attempt import Surroundings, attempt
 from worker_agent.client import ControllerClient
-from worker_agent.delivery import deliver
-from worker_agent.ending import Ending
 from worker_agent.errors import AgentError, ControllerRefused, ControllerUnreachable
 from worker_agent.heartbeat import Page
-from worker_agent.notice import Notice
-from worker_agent.output import Log
-from worker_agent.prepaid import Prepaid
-from worker_agent.processes import kill_all
-from worker_agent.restarts import Restarts
 from worker_agent.settings import (
     AgentSettings,
     Command,
@@ -35,6 +27,14 @@ from worker_agent.settings import (
     read_settings,
     training_environment,
 )
+from worker_agent.supervision.attempt import Surroundings, attempt
+from worker_agent.supervision.ending import Ending
+from worker_agent.supervision.notice import Notice
+from worker_agent.supervision.output import Log
+from worker_agent.supervision.prepaid import Prepaid
+from worker_agent.supervision.processes import kill_all
+from worker_agent.supervision.restarts import Restarts
+from worker_agent.telemetry.delivery import deliver
 
 REMAINS = 1.0  # for what a command left behind to be gone
 LAST_WORDS = 5.0  # to reach the controller once the machine was told to end

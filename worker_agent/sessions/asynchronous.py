@@ -11,41 +11,30 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from scavenger.protocol import (
-    Directive,
-    Finished,
-    Hello,
-    Progress,
-    Regrouped,
-    StopAtMetric,
-)
-from worker_agent.client import ControllerClient
-from worker_agent.drain import Drain
+from scavenger.protocol import Directive, Finished, Hello, Regrouped, StopAtMetric
 from worker_agent.errors import Broken
-from worker_agent.heartbeat import Heartbeat, Phase
-from worker_agent.logbook import Logbook
-from worker_agent.row import Row
+from worker_agent.heartbeat import Phase
 from worker_agent.sampler import SampleOrder, Share
-from worker_agent.session import Loggable, never
+from worker_agent.session import never
+from worker_agent.sessions.participant import Participant
 from worker_agent.settings import AgentSettings
 from worker_agent.strategies.strategy import Clock
-from worker_agent.telemetry import AWAITING, CALM, Reporter, spool_opener
+from worker_agent.telemetry.reporter import AWAITING, CALM
+from worker_agent.telemetry.row import Row
 
 if TYPE_CHECKING:
     from worker_agent.strategies.downpour import Downpour, Update
 
 log = logging.getLogger(__name__)
 
-LAST_WORD = 5.0
 POLL = 0.02
 PATIENCE = 2.0  # seconds without the servers after which the controller is told
 MEMORY = 0.9  # of the smoothed staleness, per push
 
 
-class Asynchronous:
+class Asynchronous(Participant):
     """The session of one worker of a Downpour job.
 
     Args:
@@ -53,22 +42,14 @@ class Asynchronous:
     """
 
     def __init__(self, settings: AgentSettings) -> None:
-        self.settings = settings
-        self.reporter = Reporter(
-            ControllerClient(settings),
-            settings.worker,
-            ignore,
-            open_spool=spool_opener(settings),
-        )
+        super().__init__(settings)
         self.strategy: Downpour | None = None
-        self.directive: Directive | None = None
-        self.clock = Clock()
-        self.logbook = Logbook()
-        self.finished: Finished | None = None
-        self.is_leaving = False
-        self.is_over = False
-        self.boundary_at = 0.0
-        self.heartbeat = Heartbeat(settings.heartbeat)
+        self.current: Directive | None = None
+
+    @property
+    def directive(self) -> Directive | None:
+        """The Directive that this worker follows; None before the first."""
+        return self.current
 
     @property
     def is_leader(self) -> bool:
@@ -77,16 +58,6 @@ class Asynchronous:
             return self.finished is None
         is_first = self.directive.rank_of(self.settings.worker) == 0
         return is_first and self.finished != "released"
-
-    @property
-    def iteration(self) -> int:
-        """Updates in this worker's weights, by all workers."""
-        return self.clock.iteration
-
-    @property
-    def samples(self) -> int:
-        """Samples whose gradients have been applied, by all workers."""
-        return self.clock.samples
 
     def prepare(
         self,
@@ -114,10 +85,6 @@ class Asynchronous:
             is_abandoned=self._is_abandoned,
         )
 
-    def log(self, **metrics: Loggable) -> None:
-        """Note named values; a tensor is read one iteration later, when it is surely there."""
-        self.logbook.log(metrics)
-
     def batches(
         self,
         dataset_size: int,
@@ -140,25 +107,10 @@ class Asynchronous:
         except GeneratorExit:
             self.finished = self.finished or "exhausted"
 
-    def __enter__(self) -> Asynchronous:
-        """Open the session; the controller hears of it when training begins."""
-        self.drain = Drain(self._leave_soon)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Tell the controller how training ended; a failing script is told by its exit code."""
-        self.drain.disarm()
+    def _close(self, *, is_in_order: bool) -> None:
         if self.strategy is not None:
-            self.strategy.close()
-        if kind is None and self.strategy is not None:
-            self.reporter.close(self._progress(), self.finished or "exhausted", LAST_WORD)
-        if kind is None:
-            self.heartbeat.enter(Phase.OVER)
+            self.strategy.close()  # the samples it had taken are handed to others at once
+        self._say_last_words(is_in_order=is_in_order)
 
     # One iteration.
 
@@ -221,8 +173,7 @@ class Asynchronous:
 
     def _record(self, update: Update) -> None:
         """Note the iteration; as leader, report it."""
-        now = time.perf_counter()
-        step_time, self.boundary_at = now - self.boundary_at, now
+        step_time = self._next_step_time()
         self.logbook.read_tensors()
         self._count(update.version, update.done)
         self.heartbeat.beat(update.version)
@@ -257,11 +208,6 @@ class Asynchronous:
         samples = max(done, self.clock.samples)
         per_sample = self._now.progress_per_iteration / self._now.config.global_batch
         self.clock = Clock(version, samples, samples * per_sample)
-
-    def _progress(self) -> Progress:
-        generation = 0 if self.directive is None else self.directive.generation
-        clock, metrics = self.clock, self.logbook.finite_metrics()
-        return Progress(generation, clock.iteration, clock.samples, clock.epochs, metrics)
 
     # What the controller wants.
 
@@ -306,7 +252,7 @@ class Asynchronous:
             if current is not None:
                 self._leave(strategy)
             return
-        self.directive = newest
+        self.current = newest
         try:
             strategy.connect(newest, self.clock, is_new=current is None)
         except Broken as error:
@@ -335,14 +281,14 @@ class Asynchronous:
             newest = self.reporter.newest or self._now
             if newest.rank_of(self.settings.worker) is None:
                 break
-            self.directive = max(self._now, newest, key=lambda each: each.generation)
+            self.current = current = max(self._now, newest, key=lambda each: each.generation)
             try:
-                strategy.connect(self.directive, self.clock, is_new=False)
+                strategy.connect(current, self.clock, is_new=False)
                 break
             except Broken as error:
                 log.debug("%s", error)
             if time.monotonic() > patience:
-                self.reporter.tell(self._progress(), broken=self.directive.generation)
+                self.reporter.tell(self._progress(), broken=current.generation)
                 patience = math.inf
             time.sleep(POLL)
         self.heartbeat.enter(Phase.TRAINING)
@@ -352,11 +298,3 @@ class Asynchronous:
         newest, current = self.reporter.newest, self.directive
         has_moved = newest and current and newest.servers != current.servers
         return self.is_leaving or bool(has_moved)
-
-    def _leave_soon(self) -> None:
-        """Somebody asked this process to end: it does so after this share."""
-        self.is_leaving = True
-
-
-def ignore(_: Directive) -> None:
-    """Do nothing: the session looks for itself what is new."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from scavenger.protocol import Directive, Member, Progress
 from worker_agent.errors import Aborted, Broken
 from worker_agent.strategies.strategy import Clock, Place, Strategy
-from worker_agent.telemetry import AWAITING, Reporter
+from worker_agent.telemetry.reporter import AWAITING, Reporter
 
 log = logging.getLogger(__name__)
 

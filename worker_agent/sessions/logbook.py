@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from worker_agent.row import Row
 from worker_agent.strategies.strategy import Tally
+from worker_agent.telemetry.row import Row
 
 LONGEST_NAME = 256
 # What float() of a script's own object may raise.

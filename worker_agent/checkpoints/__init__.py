@@ -1,0 +1,1 @@
+"""States of training in files."""

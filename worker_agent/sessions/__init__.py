@@ -1,0 +1,1 @@
+"""Sessions of a job's workers: what happens between two iterations."""

@@ -1,0 +1,1 @@
+"""The process of the user, started and watched."""

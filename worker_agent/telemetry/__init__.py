@@ -1,0 +1,1 @@
+"""What an iteration measured, on its way to the controller."""
