@@ -413,6 +413,25 @@ class JobSpec(Section):
             _check_single(info.data["limits"].space)
         return strategy
 
+    @field_validator("lr_scaling")
+    @classmethod
+    def _can_be_followed(cls, spec: LearningRateSpec, info: ValidationInfo) -> LearningRateSpec:
+        if spec.rule != "none" and isinstance(info.data.get("strategy"), DownpourSpec):
+            raise ValueError(
+                "downpour never changes its batch, so there is nothing to scale: leave it out"
+            )
+        return spec
+
+    @field_validator("run")
+    @classmethod
+    def _can_be_written_down(cls, run: RunSpec, info: ValidationInfo) -> RunSpec:
+        if run.checkpoints is not None and isinstance(info.data.get("strategy"), DownpourSpec):
+            raise ValueError(
+                "downpour writes no checkpoints: leave run.checkpoints out, and let the script "
+                "save the weights of its leader"
+            )
+        return run
+
     @field_validator("price")
     @classmethod
     def _pays_the_servers(cls, price: Tariff, info: ValidationInfo) -> Tariff:

@@ -82,6 +82,9 @@ class RunSpec(Section):
         directory: Absolute path the command runs in; None leaves it to the worker.
         env: Environment variables added to the worker's own; no secrets.
         checkpoints: When training is written down; None for the defaults.
+        stall: Seconds without an iteration that are always allowed; a command that is slower is
+            shown where it hangs, and started again.
+        drain: Seconds the command has to end in order once its machine was told to end.
     """
 
     command: Annotated[
@@ -96,3 +99,5 @@ class RunSpec(Section):
     checkpoints: Annotated[CheckpointsSpec | None, BeforeValidator(present)] = Field(
         None, examples=["{every: 60s, keep: 3}"]
     )
+    stall: Duration = Field(300.0, examples=["5m"])
+    drain: Duration = Field(30.0, examples=["30s"])

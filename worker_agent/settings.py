@@ -75,10 +75,12 @@ class HookSettings:
         ended: File that tells the launcher how training ended, where an exit code does not.
         checkpoints: Directory of the checkpoints for a restart.
         checkpoint_every: Seconds between two while training runs.
+        checkpoint_keep: How many are kept, the newest ones.
         job: Id of the job, for the checkpoints.
         generation: Generation these processes train in; the newer checkpoint has the later one.
         restarts: Generations before this one, the same on every machine; 0 in the first.
         rank: Rank of this process among those that run the script, by torchrun's contract.
+        workers: How many those are.
         is_watched: Whether torchrun started this process, which takes any code but 0 for a failure.
     """
 
@@ -87,10 +89,12 @@ class HookSettings:
     ended: str | None = None
     checkpoints: str | None = None
     checkpoint_every: float = 60.0
+    checkpoint_keep: int = 3
     job: str = "none"
     generation: int = 0
     restarts: int = 0
     rank: int = 0
+    workers: int = 1
     is_watched: bool = False
 
 
@@ -107,10 +111,12 @@ def read_hook_settings() -> HookSettings:
         ended=os.environ.get("SCAVENGER_ENDED"),
         checkpoints=os.environ.get("SCAVENGER_CHECKPOINTS"),
         checkpoint_every=float(os.environ.get("SCAVENGER_CHECKPOINT_EVERY", "60")),
+        checkpoint_keep=int(os.environ.get("SCAVENGER_CHECKPOINT_KEEP", "3")),
         job=os.environ.get("TORCHELASTIC_RUN_ID", "none"),
         generation=int(os.environ.get("SCAVENGER_GENERATION", "0")),
         restarts=int(os.environ.get("SCAVENGER_RESTARTS", "0")),
         rank=int(os.environ.get("RANK", "0")),
+        workers=int(os.environ.get("WORLD_SIZE", "1")),
         is_watched="TORCHELASTIC_USE_AGENT_STORE" in os.environ,
     )
 

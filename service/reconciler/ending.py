@@ -79,10 +79,12 @@ def verdict(snapshot: Snapshot, leader: Worker) -> Finish:
     is_good = isinstance(stop, StopAtMetric) and value is not None and stop.reached(value)
     if leader.finished == "target" or is_good:
         return Finish(Phase.SUCCEEDED, f"target {words} reached after {done}", 0, leader.epochs)
+    advice = "raise target.max_epochs or lower the goal"
+    if isinstance(stop, StopAtMetric) and value is None:
+        advice = f"no {stop.metric} was ever seen: call job.log({stop.metric}=...) in the session"
     return Finish(
         Phase.FAILED,
-        f"the command ended without reaching {words} after {done}; "
-        "raise target.max_epochs or lower the goal",
+        f"the command ended without reaching {words} after {done}; {advice}",
         0,
     )
 

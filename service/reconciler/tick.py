@@ -154,6 +154,8 @@ class Reconciler:
                 "SCAVENGER_ROLE": vm.role,
                 "SCAVENGER_STRATEGY": job.spec.strategy.name,
                 "SCAVENGER_PREPAID": f"{prepaid:.3f}",
+                "SCAVENGER_STALL": repr(run.stall),
+                "SCAVENGER_DRAIN": repr(run.drain),
             },
             directory=run.directory,
             price_per_hour=float(vm.price_per_hour),

@@ -281,6 +281,7 @@ class Controller:
             report_after=0,
             why=why,
             repairs=repairs,
+            fence=0 if before is None else before.fence,
             handover=trained[0] if trained else None,
             most_local_batch=most,
         )

@@ -176,6 +176,19 @@ def rows_of(reports: Sequence[StepReport], generation: int) -> int:
     return sum(len(r.steps) for r in reports if r.progress.generation == generation)
 
 
+@pytest.mark.slow
+def test_workers_that_each_train_alone_are_stopped(tmp_path: Path) -> None:
+    script = [PYTHON, str(SCRIPTS / "plain.py"), "--epochs", "1000"]
+    with conduct(tmp_path, *script) as conductor:
+        conductor.start("w0")
+        conductor.start("w1")
+        conductor.order(["w0", "w1"], 64)
+        codes = [process.wait(60) for process in conductor.processes.values()]
+        said = conductor.logs()
+    assert codes == [2, 2]
+    assert said.count("stopped: each of the 2 workers trains by itself") == 2
+
+
 GROW_AND_SHRINK = (["w0"], ["w0", "w1"], ["w0"])
 
 

@@ -107,6 +107,8 @@ documents = st.fixed_dictionaries(
                 "directory": printable.map(lambda path: f"/{path}"),
                 "env": st.dictionaries(names, printable, max_size=3),
                 "checkpoints": checkpoints,
+                "stall": st.floats(1e-3, 3e8).map(exact_duration),
+                "drain": st.floats(1e-3, 3e8).map(exact_duration),
             },
         ),
     },

@@ -498,6 +498,22 @@ SECRET = (
         ),
         (
             {
+                "strategy": "downpour",
+                "limits": {"workers": 2, "batch": 64},
+                "lr_scaling": "linear",
+            },
+            "lr_scaling: downpour never changes its batch, so there is nothing to scale: leave it",
+        ),
+        (
+            {
+                "strategy": "downpour",
+                "limits": {"workers": 2, "batch": 64},
+                "run": {"checkpoints": {"every": "60s"}},
+            },
+            "run: downpour writes no checkpoints: leave run.checkpoints out, and let the script sa",
+        ),
+        (
+            {
                 "strategy": "parameter_server",
                 "price": {"per_hour": "1 USD/h", "servers": {"count": 2, "per_hour": "1 USD/h"}},
             },

@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
 )
 
 from worker_agent.hooks.data_parallel import DataParallel
-from worker_agent.hooks.ending import LOST_THE_OTHERS, is_loss_of_others
+from worker_agent.hooks.ending import LOST_THE_OTHERS, TRAINS_ALONE, is_loss_of_others
 from worker_agent.hooks.exchange import Exchange
 from worker_agent.hooks.patch import Function, patch
 from worker_agent.hooks.rows import Measured
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from worker_agent.hooks.warm_restart import WarmRestart
 
 log = logging.getLogger(__name__)
+
+MET_ELSEWHERE = {"horovod", "deepspeed", "mpi4py"}
+SURELY = 10  # steps after which a script that has not met the others will not meet them
 
 
 class Attached:
@@ -58,7 +61,7 @@ class Attached:
         self.parallel = DataParallel(self.watch, self._between_iterations)
         self.sharded = Sharded(self.watch)
         self.exchange: Exchange | None = None
-        self.samples = 0
+        self.samples = self.steps = 0
         self.steps_of: Optimizer | None = None
         self.process = os.getpid()
 
@@ -130,8 +133,16 @@ class Attached:
     def _after_step(self, optimizer: Optimizer) -> None:
         if self.steps_of is None:
             self.steps_of = optimizer
+        self.steps += 1
+        if self.steps == SURELY and self.restart is not None and self._trains_alone(self.restart):
+            self.restart.say_how_it_ended(TRAINS_ALONE)
         if self.watch.is_averaged or optimizer is self.steps_of:
             self.watch.step_ends()
+
+    def _trains_alone(self, restart: WarmRestart) -> bool:
+        """Whether this is one of several processes that each train the whole job."""
+        is_met = self.watch.is_averaged or has_company() or MET_ELSEWHERE & sys.modules.keys()
+        return restart.settings.workers > 1 and not is_met
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         """Without DDP this is the only place where all of the iteration before is done."""

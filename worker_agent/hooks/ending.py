@@ -4,6 +4,7 @@ from __future__ import annotations
 
 ENDED_IN_ORDER = "in order"
 LOST_THE_OTHERS = "lost the others"
+TRAINS_ALONE = "trains alone"
 
 SIGNS = (
     "connection closed by peer",

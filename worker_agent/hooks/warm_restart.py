@@ -45,8 +45,9 @@ class WarmRestart:
         self.settings, self.inventory = settings, inventory
         self.checkpoints = None
         if settings.checkpoints is not None:
-            every = settings.checkpoint_every
-            self.checkpoints = Checkpointer(Path(settings.checkpoints), settings.job, every=every)
+            every, keep = settings.checkpoint_every, settings.checkpoint_keep
+            place = Path(settings.checkpoints)
+            self.checkpoints = Checkpointer(place, settings.job, every=every, keep=keep)
         self.is_due = settings.restarts > 0 and self.checkpoints is not None
         self.is_possible = True
 

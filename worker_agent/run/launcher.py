@@ -21,7 +21,7 @@ from typing import Literal
 
 from scavenger.protocol import Directive, Finished, Hello, Regrouped, StopAtProgress
 from worker_agent.client import ControllerClient
-from worker_agent.hooks.ending import ENDED_IN_ORDER, LOST_THE_OTHERS
+from worker_agent.hooks.ending import ENDED_IN_ORDER, LOST_THE_OTHERS, TRAINS_ALONE
 from worker_agent.hooks.rows import Measured
 from worker_agent.run.meeting import Meeting
 from worker_agent.run.row_tail import RowTail
@@ -38,6 +38,7 @@ Level = Literal["observe", "advise", "control"]
 LOOK_EVERY = 0.05
 LAST_WORDS = 5.0
 LINGERING = 10.0  # seconds a command may take to end once its script has stopped in order
+REFUSED = 2  # exit code, as for wrong usage
 MOST_LOSSES = 3  # starts in a row that lost the others before they measured anything
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -93,7 +94,7 @@ class Launcher:
         self.directive: Directive | None = None
         self.child: subprocess.Popen[bytes] | None = None
         self.standing = Standing()
-        self.is_told_to_end = self.is_over = self.has_gone_on = False
+        self.is_told_to_end = self.is_over = self.has_gone_on = self.has_warned = False
         self.news: Regrouped | None = None
         self.row_at = time.monotonic()
 
@@ -113,6 +114,8 @@ class Launcher:
         while self._await_directive():
             ended = self._start_once()
             losses = 0 if ended.rows else losses + 1
+            if ended.word == TRAINS_ALONE:
+                return self._refuse()
             if self.is_told_to_end or self.is_over or not self._goes_on(ended, losses):
                 return self._conclude(ended.code)
         return self._say_finished("released")
@@ -128,13 +131,25 @@ class Launcher:
         self.reporter.tell(self.standing.to_progress(generation), broken=generation)
         return self._now.config.workers > 1
 
+    def _refuse(self) -> int:
+        """Several machines would be paid for what one does."""
+        log.error(
+            "stopped: each of the %d workers trains by itself, for the script never calls "
+            "torch.distributed.init_process_group. Wrap the model in DistributedDataParallel, or "
+            "set limits.workers to 1 in the job spec",
+            self._now.config.workers,
+        )
+        self.reporter.flush()
+        return REFUSED
+
     def _conclude(self, code: int) -> int:
         """The command will not be started again: tell the controller, unless it failed."""
+        # No metric is seen here, so the script's own end does not mean that one is reached.
+        how: Finished = "target" if isinstance(self._now.stop, StopAtProgress) else "exhausted"
         if self.is_over:
-            is_good = isinstance(self._now.stop, StopAtProgress)
-            return self._say_finished("target" if is_good else "exhausted")
+            return self._say_finished(how)
         if code == 0 and self.rank == 0:
-            self._say_finished("target")
+            self._say_finished(how)
         else:
             self.reporter.flush()
         return code
@@ -198,6 +213,8 @@ class Launcher:
             self.child = subprocess.Popen(self.words, env=self._environment())
             while (code := self._wait(self.child)) is None:
                 rows += self._report(tail.read())
+                if self._word() == TRAINS_ALONE:
+                    self.child.terminate()
                 self._consider(self.reporter.newest)
             rows += self._report(tail.read())
         finally:
@@ -243,6 +260,7 @@ class Launcher:
         """As first rank, tell the controller of these rows; returns how many there are."""
         if self.rank != 0 or not rows:
             return len(rows)
+        self._see_whether_batch_is_read(rows[-1])
         for row in rows:
             self.standing = self.standing.after(row, self._now)
             self.reporter.record(self._to_row(row))
@@ -271,6 +289,27 @@ class Launcher:
         self.row_at = now
         news, self.news = self.news, None
         return None if news is None else replace(news, pause=now - before)
+
+    def _see_whether_batch_is_read(self, row: Measured) -> None:
+        """A script that trains on another batch than was asked for is measured for the wrong one.
+
+        A local batch is rounded down. More is not done about it: what a forward pass is given need
+        not begin with its samples.
+        """
+        wanted = self._now.config.global_batch
+        if (
+            self.has_warned
+            or not row.samples
+            or abs(row.samples - wanted) < self._now.config.workers
+        ):
+            return
+        self.has_warned = True
+        log.warning(
+            "an iteration took %d samples where the job wants %d: let the script read "
+            "SCAVENGER_LOCAL_BATCH, or what is measured is counted for another batch",
+            row.samples,
+            wanted,
+        )
 
     def _see_whether_it_is_over(self) -> None:
         """The script counts its own epochs, but not across starts: then the job's count holds."""

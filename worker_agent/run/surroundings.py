@@ -81,4 +81,5 @@ def in_a_generation(
         "SCAVENGER_GENERATION": str(directive.generation),
         "SCAVENGER_GLOBAL_BATCH": str(batch),
         "SCAVENGER_LOCAL_BATCH": str(batch // workers),
+        "SCAVENGER_LEARNING_RATE_FACTOR": repr(directive.learning_rate.factor(batch)),
     }

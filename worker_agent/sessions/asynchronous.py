@@ -76,6 +76,8 @@ class Asynchronous(Participant):
         """
         from worker_agent.strategies.downpour import Downpour
 
+        if scheduler or scaler or extra:
+            log.warning("downpour: scheduler, scaler and extra stay each worker's own")
         self.strategy = Downpour(
             model,
             optimizer,

@@ -1,0 +1,663 @@
+"""Boards and the meetings at them: real ones on this computer, several in one process."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch._C._distributed_c10d import PrefixStore
+
+from scavenger.protocol import Directive, Member
+from tests.builders import directive
+from tests.controller_double import until
+from worker_agent.errors import Aborted, Broken
+from worker_agent.strategies import board as boards
+from worker_agent.strategies import board_meeting as meetings
+from worker_agent.strategies.board import LENGTH, LONGEST, Board, BoardClient
+from worker_agent.strategies.board_meeting import BoardMeeting, is_dead
+from worker_agent.strategies.board_store import BoardStore
+from worker_agent.strategies.strategy import Call
+
+# A leader drops its connections to newcomers without closing them.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+HOST = "127.0.0.1"
+IN_TIME = 10.0  # what must come of itself comes long before
+EXAMPLES = count(1)
+KEYS = ("a", "b", "c")
+
+
+@pytest.fixture(scope="module")
+def board() -> Iterator[Board]:
+    board = Board(HOST)
+    yield board
+    board.close()
+
+
+@pytest.fixture
+def client(board: Board) -> Iterator[BoardClient]:
+    with closing(BoardClient(board.address)) as client:
+        yield client
+
+
+@pytest.fixture
+def key() -> str:
+    """A key that nobody has used."""
+    return f"key{next(EXAMPLES)}"
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(16) as pool:
+        yield pool
+
+
+@pytest.fixture
+def mute() -> Iterator[str]:
+    """Where connections are accepted and nobody answers, as if the process was stopped."""
+    with socket.create_server((HOST, 0)) as listening:
+        yield f"{HOST}:{listening.getsockname()[1]}"
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("set"), st.sampled_from(KEYS), st.text()),
+        st.tuples(st.just("number"), st.sampled_from(KEYS), st.integers(-(10**9), 10**9)),
+        st.tuples(st.just("add"), st.just("sum"), st.integers(-(10**9), 10**9)),
+        st.tuples(st.just("read"), st.sampled_from((*KEYS, "sum")), st.none()),
+        st.tuples(st.just("wait"), st.sampled_from((*KEYS, "sum")), st.none()),
+    ),
+    max_size=20,
+)
+
+
+@given(steps=st.lists(st.tuples(st.integers(0, 2), STEPS), max_size=4))
+@settings(deadline=None, max_examples=50)
+def test_a_board_is_a_dictionary_whoever_asks(
+    board: Board, steps: list[tuple[int, list[tuple[str, str, object]]]]
+) -> None:
+    expected: dict[str, str] = {}
+    example = next(EXAMPLES)
+    with closing(BoardClient(board.address)) as one, closing(BoardClient(board.address)) as two:
+        for who, does in steps:
+            asked = (board, one, two)[who]
+            for deed, name, value in does:
+                key = f"{example}/{name}"
+                if deed in ("set", "number"):
+                    asked.set(key, str(value))
+                    expected[key] = str(value)
+                elif deed == "add" and isinstance(value, int):
+                    total = int(expected.get(key, "0")) + value
+                    assert asked.add(key, value) == total
+                    expected[key] = str(total)
+                elif deed == "read":
+                    assert asked.read(key) == expected.get(key)
+                else:
+                    assert asked.wait([key], 0.0) == (key in expected)
+
+
+def test_who_waits_hears_what_is_there_and_not_what_never_comes(
+    client: BoardClient, key: str
+) -> None:
+    client.set(f"{key}/there", "")
+    assert client.wait([f"{key}/there"], 0.0)
+    assert client.wait([], 0.0)
+    assert not client.wait([f"{key}/there", f"{key}/absent"], 0.05)
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_who_waits_is_woken_by_what_another_writes(
+    board: Board, pool: ThreadPoolExecutor, key: str, *, is_own: bool
+) -> None:
+    """Two answer each other many times, so that one always waits when the other writes."""
+    rounds = range(30)
+    ours = Board(HOST)
+    first = ours if is_own else BoardClient(ours.address)
+
+    def echo() -> bool:
+        with closing(BoardClient(ours.address)) as second:
+            for number in rounds:
+                assert second.wait([f"{key}/call/{number}"], 60.0)
+                second.set(f"{key}/echo/{number}", "")
+        return True
+
+    def call() -> bool:
+        for number in rounds:
+            first.set(f"{key}/call/{number}", "")
+            assert first.wait([f"{key}/echo/{number}"], 60.0)
+        return True
+
+    echoing, calling = pool.submit(echo), pool.submit(call)
+    try:
+        assert calling.result(IN_TIME)
+        assert echoing.result(IN_TIME)
+    finally:
+        first.close()
+        ours.close()
+
+
+def test_many_add_at_once_and_no_sum_is_given_twice(
+    board: Board, pool: ThreadPoolExecutor, key: str
+) -> None:
+    def add(_: int) -> list[int]:
+        with closing(BoardClient(board.address)) as client:
+            return [client.add(key, 1) for _ in range(50)]
+
+    sums = sorted(total for each in pool.map(add, range(16)) for total in each)
+    assert sums == list(range(1, 16 * 50 + 1))
+
+
+def test_threads_that_share_a_client_get_their_own_answers(
+    client: BoardClient, pool: ThreadPoolExecutor, key: str
+) -> None:
+    def write_and_read(mine: int) -> list[str | None]:
+        read = []
+        for number in range(50):
+            client.set(f"{key}/{mine}", f"{mine}.{number}")
+            read.append(client.read(f"{key}/{mine}"))
+        return read
+
+    for mine, read in enumerate(pool.map(write_and_read, range(8))):
+        assert read == [f"{mine}.{number}" for number in range(50)]
+
+
+def test_once_a_board_is_closed_its_clients_know(pool: ThreadPoolExecutor) -> None:
+    board = Board(HOST)
+    idle, waiting = BoardClient(board.address), BoardClient(board.address)
+    with closing(idle), closing(waiting):
+        assert idle.read("key") is None
+        waited = pool.submit(waiting.wait, ["never"], 60.0)
+        until(lambda: len(board.server.connections) == 2)
+        board.close()
+        with pytest.raises(OSError):
+            waited.result(IN_TIME)
+        for _ in range(2):
+            with pytest.raises(OSError):
+                idle.read("key")
+        with pytest.raises(ConnectionRefusedError):
+            BoardClient(board.address)
+        assert is_dead(board.address)
+
+
+def test_who_does_not_answer_is_waited_for_a_while_only(
+    mute: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boards, "GRACE", 0.05)
+    for ask in (
+        lambda client: client.read("key"),
+        lambda client: client.set("key", ""),
+        lambda client: client.wait(["key"], 0.05),
+    ):
+        client = BoardClient(mute)
+        with pytest.raises(TimeoutError):
+            ask(client)
+        with pytest.raises(OSError):  # lest the late answer is taken for this one's
+            client.read("another")
+
+
+def frame(content: object) -> bytes:
+    body = json.dumps(content).encode()
+    return LENGTH.pack(len(body)) + body
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        LENGTH.pack(2**32 - 1),
+        LENGTH.pack(LONGEST + 1) + b"{}",
+        LENGTH.pack(0),
+        LENGTH.pack(2) + b"[]",
+        LENGTH.pack(3) + b"{]}",
+        LENGTH.pack(4) + b"\xff\xfe\x00\x80",
+        LENGTH.pack(200_000) + b"[" * 200_000,
+        frame({"do": "add", "key": "words", "amount": 1}),
+    ],
+    ids=range(9),
+)
+def test_who_speaks_another_language_is_hung_up_on_and_hurts_nobody(
+    board: Board, client: BoardClient, key: str, words: bytes
+) -> None:
+    client.set("words", "no number")
+    host, port = board.address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), IN_TIME) as stranger:
+        stranger.sendall(words)
+        assert hangs_up(stranger)
+    client.set(key, "well")
+    with closing(BoardClient(board.address)) as another:
+        assert another.read(key) == "well"
+
+
+@pytest.mark.parametrize("said", [LENGTH.pack(100)[:2], LENGTH.pack(100) + b'{"do": "set", '])
+def test_who_stops_in_the_middle_of_a_word_holds_up_nobody(
+    board: Board, client: BoardClient, key: str, said: bytes
+) -> None:
+    host, port = board.address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), IN_TIME) as stranger:
+        stranger.sendall(said)
+        client.set(key, "well")
+        with closing(BoardClient(board.address)) as another:
+            assert another.read(key) == "well"
+        stranger.shutdown(socket.SHUT_WR)
+        assert hangs_up(stranger)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {},
+        {"do": "forget", "key": "kept"},
+        {"do": "set", "key": "kept"},
+        {"do": "set", "key": "kept", "value": 1},
+        {"do": "set", "key": ["kept"], "value": "lost"},
+        {"do": "add", "key": "kept", "amount": "1"},
+        {"do": "wait", "keys": "kept", "timeout": 0.0},
+        {"do": ["read"], "key": "kept"},
+    ],
+)
+def test_what_is_asked_wrongly_is_answered_with_nothing(
+    board: Board, client: BoardClient, request_: dict[str, object]
+) -> None:
+    client.set("kept", "value")
+    host, port = board.address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), IN_TIME) as stranger:
+        boards.send(stranger, request_)
+        assert boards.receive(stranger) == {"is": None}
+        boards.send(stranger, {"do": "read", "key": "kept"})
+        assert boards.receive(stranger) == {"is": "value"}
+
+
+def hangs_up(stranger: socket.socket) -> bool:
+    try:
+        return stranger.recv(1) == b""
+    except ConnectionResetError:  # it had not read all
+        return True
+
+
+# The board as PyTorch's store.
+
+
+@given(value=st.binary())
+@settings(deadline=None, max_examples=50)
+def test_bytes_come_back_through_pytorch_as_they_were(board: Board, value: bytes) -> None:
+    store = BoardStore(board.address, IN_TIME)
+    with closing(store.board):
+        prefixed = PrefixStore(f"{next(EXAMPLES)}", store)
+        prefixed.set("key", value)
+        assert prefixed.get("key") == value
+        assert prefixed.check(["key"])
+        assert not prefixed.check(["key", "absent"])
+        assert [prefixed.add("sum", amount) for amount in (2, -5)] == [2, -3]
+
+
+def test_a_store_waits_for_a_member_and_names_what_did_not_come(
+    board: Board, pool: ThreadPoolExecutor, key: str
+) -> None:
+    store, another = BoardStore(board.address, IN_TIME), BoardStore(board.address, 0.05)
+    with closing(store.board), closing(another.board):
+        got = pool.submit(store.get, key)
+        with pytest.raises(RuntimeError, match="absent"):
+            another.get("absent")
+        with pytest.raises(RuntimeError, match="absent"):
+            another.wait(["absent"], timedelta(seconds=0.01))
+        another.set(key, "come")
+        assert got.result(IN_TIME) == b"come"
+
+
+# Meetings.
+
+Gather = Callable[[str], BoardMeeting]
+
+
+class Superseded:
+    """Whether a newer generation is known; counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.is_known = False
+        self.asked = 0
+
+    def __call__(self, _: Directive) -> bool:
+        self.asked += 1
+        return self.is_known
+
+
+@pytest.fixture
+def gather() -> Iterator[Gather]:
+    """Open meetings, one for each worker."""
+    opened: list[BoardMeeting] = []
+
+    def gather(worker: str) -> BoardMeeting:
+        opened.append(BoardMeeting(worker, HOST, Superseded()))
+        return opened[-1]
+
+    yield gather
+    for meeting in opened:
+        leave(meeting)
+
+
+@pytest.fixture
+def trio(gather: Gather) -> tuple[BoardMeeting, BoardMeeting, BoardMeeting]:
+    return gather("a"), gather("b"), gather("c")
+
+
+def leave(meeting: BoardMeeting) -> None:
+    """End as a process does: nobody serves its port any more, and its connections break."""
+    meeting.close()
+    for client in meeting.reached.values():
+        if isinstance(client, BoardClient):
+            client.close()
+
+
+def member(meeting: BoardMeeting) -> Member:
+    return Member(meeting.worker, meeting.address)
+
+
+def generation(number: int, *met: BoardMeeting) -> Directive:
+    members = tuple(member(meeting) for meeting in met)
+    return directive(len(met), 12 * len(met), generation=number, members=members)
+
+
+def supersede(meeting: BoardMeeting) -> None:
+    assert isinstance(meeting.is_superseded, Superseded)
+    meeting.is_superseded.is_known = True
+
+
+def times_asked(meeting: BoardMeeting) -> int:
+    assert isinstance(meeting.is_superseded, Superseded)
+    return meeting.is_superseded.asked
+
+
+def come(
+    pool: ThreadPoolExecutor,
+    planned: Directive,
+    *come: BoardMeeting,
+    host: BoardMeeting | None = None,
+    may_abort: bool = True,
+) -> list[Future[None]]:
+    """Let workers come to the host, which is the first member if it is not said."""
+    where = planned.members[0] if host is None else member(host)
+    return [
+        pool.submit(meeting.agree, planned, planned.members, where, may_abort=may_abort)
+        for meeting in come
+    ]
+
+
+def test_a_newcomer_is_called_comes_and_all_change(
+    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor
+) -> None:
+    a, b, c = trio
+    planned = generation(2, a, b, c)
+    calling = pool.submit(a.call, planned, [member(c)])
+    assert c.own.wait(["called"], IN_TIME)
+    assert c.called() == Call(planned, member(a))
+    assert b.called() is None
+    with pytest.raises(
+        Broken, match="does not know it"
+    ):  # it is not announced before all are there
+        b.told(2, member(a))
+    agreed = come(pool, planned, c)
+    calling.result(IN_TIME)
+    assert b.told(2, member(a)) == a.told(2, member(a)) == planned
+    agreed += come(pool, planned, a, b)
+    assert [each.result(IN_TIME) for each in agreed] == [None] * 3
+
+
+def test_a_newcomer_that_refuses_is_not_called(trio: tuple[BoardMeeting, ...]) -> None:
+    a, b, c = trio
+    b.close()
+    with pytest.raises(Broken, match="does not answer"):
+        a.call(generation(2, a, b, c), [member(b), member(c)])
+    assert a.own.read("directive/2") is None
+
+
+def test_a_newcomer_that_does_not_come_is_not_waited_for_long(
+    trio: tuple[BoardMeeting, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, _ = trio
+    monkeypatch.setattr(meetings, "COMING", 0.05)
+    with pytest.raises(Broken, match="b was called and did not come"):
+        a.call(generation(2, a, b), [member(b)])
+    assert a.own.read("directive/2") is None
+
+
+def test_a_newcomer_that_dies_is_not_waited_for(
+    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, _ = trio
+    monkeypatch.setattr(meetings, "COMING", 10 * IN_TIME)
+    calling = pool.submit(a.call, generation(2, a, b), [member(b)])
+    assert b.own.wait(["called"], IN_TIME)
+    leave(b)
+    with pytest.raises(Broken, match="b was called and did not come"):
+        calling.result(IN_TIME)
+
+
+def test_nobody_is_told_anything_by_a_leader_that_is_gone(trio: tuple[BoardMeeting, ...]) -> None:
+    a, b, _ = trio
+    leave(a)
+    with pytest.raises(Broken, match="a is gone"):
+        b.told(2, member(a))
+
+
+def test_a_leader_that_only_sleeps_is_waited_for(
+    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, _ = trio
+    planned = generation(2, a, b)
+    a.call(planned, [])
+    monkeypatch.setattr(boards, "GRACE", 0.05)
+    with a.own.news:  # as if it was stopped: it accepts and does not answer
+        telling = pool.submit(b.told, 2, member(a))
+        until(lambda: len(a.own.server.connections) > 1)  # it gave up once and came again
+    assert telling.result(IN_TIME) == planned
+
+
+def test_a_leader_that_sleeps_for_long_is_lost(
+    mute: str, trio: tuple[BoardMeeting, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boards, "GRACE", 0.01)
+    monkeypatch.setattr(meetings, "NAP", 0.05)
+    with pytest.raises(Broken, match="a is gone"):
+        trio[1].told(2, Member("a", mute))
+
+
+def test_nobody_leaves_before_everybody_has_come(
+    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor
+) -> None:
+    planned = generation(2, *trio)
+    agreed = come(pool, planned, *trio[:2])
+    assert trio[0].own.wait(["here/2.0/a", "here/2.0/b"], IN_TIME)
+    assert not trio[0].own.wait(["verdict/2.0"], 0.2)
+    assert not any(each.done() for each in agreed)
+    agreed += come(pool, planned, trio[2])
+    assert [each.result(IN_TIME) for each in agreed] == [None] * 3
+
+
+@pytest.mark.parametrize(("may_abort", "raised"), [(True, Aborted), (False, Broken)])
+def test_all_stay_when_one_that_is_expected_is_dead(
+    trio: tuple[BoardMeeting, ...],
+    pool: ThreadPoolExecutor,
+    raised: type[Exception],
+    *,
+    may_abort: bool,
+) -> None:
+    planned = generation(2, *trio)
+    leave(trio[2])
+    for each in come(pool, planned, *trio[:2], may_abort=may_abort):
+        with pytest.raises(raised, match="not everybody came"):
+            each.result(IN_TIME)
+
+
+@pytest.mark.parametrize(("may_abort", "raised"), [(True, Aborted), (False, Broken)])
+def test_all_stay_when_one_is_silent_for_long(
+    trio: tuple[BoardMeeting, ...],
+    pool: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    raised: type[Exception],
+    *,
+    may_abort: bool,
+) -> None:
+    monkeypatch.setattr(meetings, "GATHERING", 0.1)
+    planned = generation(2, *trio)
+    for each in come(pool, planned, *trio[:2], may_abort=may_abort):
+        with pytest.raises(raised, match="not everybody came"):
+            each.result(IN_TIME)
+
+
+def test_a_generation_is_void_for_all_when_the_host_knows_a_newer_one(
+    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor
+) -> None:
+    agreed = come(pool, generation(2, *trio), *trio[:2], may_abort=False)
+    until(lambda: times_asked(trio[0]))
+    assert not any(each.done() for each in agreed)
+    supersede(trio[0])
+    for each in agreed:
+        with pytest.raises(Broken, match="cannot be formed"):
+            each.result(IN_TIME)
+
+
+def test_a_change_that_was_announced_is_made_though_the_host_knows_a_newer_one(
+    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor
+) -> None:
+    planned = generation(2, *trio)
+    supersede(trio[0])
+    agreed = come(pool, planned, *trio[:2])
+    assert trio[0].own.wait(["here/2.0/a", "here/2.0/b"], IN_TIME)
+    assert not trio[0].own.wait(["verdict/2.0"], 0.2)
+    agreed += come(pool, planned, trio[2])
+    assert [each.result(IN_TIME) for each in agreed] == [None] * 3
+
+
+def test_who_waits_at_a_host_leaves_when_it_knows_a_newer_generation(
+    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor
+) -> None:
+    a, b, _ = trio
+    (waiting,) = come(pool, generation(2, a, b), b)
+    assert a.own.wait(["here/2.0/b"], IN_TIME)
+    until(lambda: times_asked(b))
+    assert not waiting.done()
+    supersede(b)
+    with pytest.raises(Broken):
+        waiting.result(IN_TIME)
+
+
+def test_who_waits_at_a_host_leaves_when_another_calls_it_for_the_same_generation(
+    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, newcomer = trio
+    planned = generation(2, a, b, newcomer)
+    (waiting,) = come(pool, planned, newcomer)
+    assert a.own.wait(["here/2.0/c"], IN_TIME)
+    calling = pool.submit(b.call, planned, [member(newcomer)])
+    with pytest.raises(Broken):
+        waiting.result(IN_TIME)
+    (coming,) = come(pool, planned, newcomer, host=b)
+    calling.result(IN_TIME)
+    leave(b)
+    with pytest.raises(Broken, match="b is gone"):
+        coming.result(IN_TIME)
+
+
+def test_a_host_that_only_sleeps_is_waited_for(
+    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, _ = trio
+    planned = generation(2, a, b)
+    monkeypatch.setattr(boards, "GRACE", 0.05)
+    with a.own.news:
+        agreed = come(pool, planned, b)
+        until(lambda: times_asked(b))  # it gave up waiting for an answer once
+    agreed += come(pool, planned, a)
+    assert [each.result(IN_TIME) for each in agreed] == [None] * 2
+
+
+# Repair.
+
+
+def repaired(
+    pool: ThreadPoolExecutor, broken: Directive, *survivors: BoardMeeting
+) -> list[Directive]:
+    """Let survivors ask until all have an answer."""
+    answers: dict[str, Directive] = {}
+
+    def have_all() -> bool:
+        missing = [meeting for meeting in survivors if meeting.worker not in answers]
+        found = pool.map(lambda meeting: (meeting.worker, meeting.repair(broken)), missing)
+        answers.update({worker: revised for worker, revised in found if revised is not None})
+        return len(answers) == len(survivors)
+
+    until(have_all)
+    return [answers[meeting.worker] for meeting in survivors]
+
+
+def test_survivors_agree_on_one_revision_without_the_dead(
+    gather: Gather, pool: ThreadPoolExecutor
+) -> None:
+    all_four = a, b, c, d = [gather(name) for name in "abcd"]
+    broken = generation(2, *all_four)
+    leave(b)
+    assert repaired(pool, broken, a, c, d) == [broken.without({"b"})] * 3
+    again = broken.without({"b"})
+    leave(d)
+    assert repaired(pool, again, a, c) == [again.without({"d"})] * 2
+    assert again.without({"d"}).revision == 2
+
+
+def test_nobody_goes_on_while_a_silent_member_still_accepts(
+    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor
+) -> None:
+    a, b, c = trio
+    broken = generation(2, *trio)
+    for _ in range(5):
+        assert [a.repair(broken), b.repair(broken)] == [None, None]
+    leave(c)
+    assert repaired(pool, broken, a, b) == [broken.without({"c"})] * 2
+
+
+def test_nobody_goes_on_while_the_first_member_sleeps(
+    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, c = trio
+    broken = generation(2, *trio)
+    leave(c)
+    monkeypatch.setattr(boards, "GRACE", 0.05)
+    with a.own.news:
+        assert [b.repair(broken) for _ in range(3)] == [None] * 3
+    assert repaired(pool, broken, a, b) == [broken.without({"c"})] * 2
+
+
+def test_when_the_first_survivor_dies_the_next_one_is_the_host(
+    gather: Gather, pool: ThreadPoolExecutor
+) -> None:
+    all_four = a, b, c, d = [gather(name) for name in "abcd"]
+    broken = generation(2, *all_four)
+    leave(d)
+    assert [b.repair(broken), c.repair(broken)] == [None, None]
+    assert a.own.read("broken/2.0/b") is not None
+    leave(a)
+    assert repaired(pool, broken, b, c) == [broken.without({"a", "d"})] * 2
+    assert b.own.read("revision/2.0") is not None
+
+
+def test_the_last_one_goes_on_alone(gather: Gather) -> None:
+    a, b = gather("a"), gather("b")
+    broken = generation(2, a, b)
+    leave(a)
+    assert b.repair(broken) == broken.without({"a"})
+
+
+def test_only_who_refuses_is_dead(trio: tuple[BoardMeeting, ...], mute: str) -> None:
+    a, b, c = trio
+    leave(c)
+    asleep = Member("d", mute)
+    assert a.dead([member(a), member(b), member(c), asleep]) == {"c"}
+    leave(a)
+    assert a.dead([member(a), member(b)]) == set()  # nobody asks itself

@@ -1,0 +1,139 @@
+"""``scavenger agent selftest``: what it shows is what was measured, and it never shows a stack."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scavenger.cli.exit_code import ExitCode
+from scavenger.protocol import Hello, Reply
+from worker_agent.commands.selftest import MOST_PAUSE, Check, attempt
+from worker_agent.selftest import controller
+from worker_agent.selftest.controller import HELLO, REPLY, StandIn
+from worker_agent.selftest.noise import measure_noise_error
+
+SCAVENGER = "from scavenger.cli.main import main; main()"
+ROW = re.compile(r"│ (.+?) +│ (.+?) +│ (.+?) +│ ([✔✘]) │")
+
+
+def run(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    ours = {"OMP_NUM_THREADS": "1", "COLUMNS": "160", "TMPDIR": str(directory)}
+    return subprocess.run(
+        [sys.executable, "-c", SCAVENGER, "agent", "selftest", *words],
+        env={**os.environ, **ours},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_the_selftest_shows_what_the_agent_costs_measures_and_can_do(tmp_path: Path) -> None:
+    ended = run(tmp_path)
+    rows = {name: (figure, mark) for name, figure, _, mark in ROW.findall(ended.stdout)}
+    assert list(rows) == [
+        "overhead",
+        "gradient noise",
+        "grow 1 → 2",
+        "shrink 2 → 1",
+        "weights afterwards",
+    ], ended.stdout + ended.stderr
+    figures = {name: numbers(figure) for name, (figure, _) in rows.items()}
+    share, iteration, added = figures["overhead"]
+    assert -50 < share < 100
+    assert 0.1 < iteration < 1000
+    assert added == pytest.approx(share / 100 * iteration * 1000, rel=0.1, abs=iteration)
+    assert figures["gradient noise"][0] < 1e-5
+    assert 0 < figures["grow 1 → 2"][0] < MOST_PAUSE
+    assert 0 < figures["shrink 2 → 1"][0] < MOST_PAUSE
+    difference, iterations = figures["weights afterwards"]
+    assert difference < 1e-9
+    assert iterations >= 12
+    # How much is added depends on what else runs beside the tests; all else must be as it should.
+    failed = [name for name, (_, mark) in rows.items() if mark == "✘"]
+    assert set(failed) <= {"overhead"}
+    assert ended.returncode == (ExitCode.FAILED if failed else ExitCode.SUCCESS)
+    assert ("1 of these failed" if failed else "All is well") in ended.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def numbers(figure: str) -> list[float]:
+    return [float(number) for number in re.findall(r"[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?", figure)]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--rounds", "3"], "No such option: --rounds"),
+        (["twice"], "(twice)"),
+    ],
+)
+def test_a_word_it_does_not_know_is_answered_with_a_sentence(
+    tmp_path: Path, words: list[str], sentence: str
+) -> None:
+    ended = run(tmp_path, *words)
+    assert ended.returncode == ExitCode.USAGE
+    assert sentence in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("no module named torch"),
+        PermissionError(13, "Permission denied"),
+        RuntimeError("a worker of the rehearsal ended with code 1"),
+        TimeoutError("the workers of the rehearsal do not answer"),
+    ],
+)
+def test_what_cannot_be_tried_is_a_check_that_failed_and_keeps_those_before_it(
+    error: Exception,
+) -> None:
+    before = Check("grow 1 → 2", "0.009 s", "at most 2 s", is_met=True)
+
+    def examine() -> Iterator[Check]:
+        yield before
+        raise error
+
+    figure = f"{type(error).__name__}: {error}"
+    failed = Check("rehearsing a resize", figure, "possible", is_met=False)
+    assert list(attempt("rehearsing a resize", examine)) == [before, failed]
+
+
+def test_the_noise_is_that_of_a_direct_computation() -> None:
+    assert measure_noise_error() < 1e-12  # in float64
+
+
+def test_a_rehearsal_whose_workers_do_not_come_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "PATIENCE", 0.05)
+    stand_in = StandIn()
+    try:
+        with pytest.raises(TimeoutError, match="do not answer"):
+            stand_in.order(["first"], 48, 1.0, 0.05)
+    finally:
+        stand_in.close()
+
+
+def test_the_stand_in_counts_generations_and_lets_the_leader_before_hand_over() -> None:
+    stand_in = StandIn()
+    try:
+        for worker in ("first", "second"):
+            hello = HELLO.dump_json(Hello(worker, f"{worker}:1"))
+            answered = REPLY.validate_json(stand_in.answer("/hello", hello))
+            assert answered == Reply(None, 0)
+        assert stand_in.order(["first"], 48, 1.0, 0.05) == 1
+        assert stand_in.order(["second", "first"], 48, 1.0, 0.05) == 2
+        published = stand_in.directive
+        assert published is not None
+        assert [member.address for member in published.members] == ["second:1", "first:1"]
+        assert published.handover is not None
+        assert published.handover.worker == "first"
+        assert REPLY.validate_json(stand_in.answer("/hello", hello)).directive == published
+    finally:
+        stand_in.close()
