@@ -196,11 +196,47 @@ def test_who_does_not_answer_is_waited_for_a_while_only(
         lambda client: client.set("key", ""),
         lambda client: client.wait(["key"], 0.05),
     ):
-        client = BoardClient(mute)
         with pytest.raises(TimeoutError):
-            ask(client)
-        with pytest.raises(OSError):  # lest the late answer is taken for this one's
-            client.read("another")
+            ask(BoardClient(mute))
+
+
+def test_who_waits_for_longer_than_a_connection_takes_is_as_patient_as_it_said(
+    board: Board, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boards, "CONNECTING", 0.05)
+    with closing(BoardClient(board.address)) as client:
+        assert not client.wait([key], 0.3)
+
+
+def test_a_late_answer_is_not_taken_for_the_next_ones(
+    board: Board, client: BoardClient, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board.set(key, "late")
+    monkeypatch.setattr(boards, "GRACE", 0.05)
+    with board.news, pytest.raises(TimeoutError):
+        client.read(key)
+    with pytest.raises(OSError):
+        client.read("another")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        LENGTH.pack(3) + b"{]}",
+        LENGTH.pack(2) + b"[]",
+        LENGTH.pack(9) + b"{}",
+    ],
+)
+def test_where_another_language_is_spoken_there_is_no_board(answer: bytes) -> None:
+    with socket.create_server((HOST, 0)) as listening:
+        client = BoardClient(f"{HOST}:{listening.getsockname()[1]}")
+        connection, _ = listening.accept()
+        with closing(client), connection:
+            connection.sendall(answer)
+            connection.shutdown(socket.SHUT_WR)
+            with pytest.raises(ConnectionResetError):
+                client.read("key")
 
 
 def frame(content: object) -> bytes:

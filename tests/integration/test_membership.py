@@ -32,7 +32,7 @@ CLOCK = Clock(iteration=7, samples=84)
 
 
 class Formed:
-    """A strategy that forms every generation at once, unless it is to break, and trains nothing."""
+    """A strategy that forms a generation at once if all live and it is not to break."""
 
     def __init__(self, meeting: BoardMeeting) -> None:
         self.meeting = meeting
@@ -40,7 +40,7 @@ class Formed:
         self.joined: list[tuple[int, int, Place, bool]] = []
 
     def join(self, directive: Directive, place: Place, clock: Clock, *, is_new: bool) -> Clock:
-        if self.breaks > 0:
+        if self.breaks > 0 or self.meeting.dead(directive.members):
             self.breaks -= 1
             raise Broken("a member is gone")
         self.joined.append((directive.generation, directive.revision, place, is_new))
@@ -414,6 +414,15 @@ def test_the_others_part_from_who_leaves(hire: Hire, pool: ThreadPoolExecutor) -
     assert [member.worker for member in b.membership.now.members] == ["b", "c"]
 
 
+def test_when_all_leave_at_once_nobody_goes_on(hire: Hire, pool: ThreadPoolExecutor) -> None:
+    a, b = hire("a"), hire("b")
+    enter(pool, of(1, a.me, b.me), a, b)
+    parted = go(pool, (a, b), "part", (0, 1))
+    assert [each.result(IN_TIME) for each in parted] == [CLOCK] * 2
+    assert a.membership.is_released
+    assert b.membership.is_released
+
+
 # Recovery.
 
 
@@ -442,7 +451,7 @@ def test_survivors_of_a_silent_member_wait_for_the_controller(
     for worker in (b, c):
         worker.told(of(2, a.me, b.me))  # a change repairs nothing
     with pytest.raises(TimeoutError):
-        recovering[0].result(0.1)
+        recovering[1].result(0.1)
     for worker in (b, c):
         worker.told(of(3, b.me, repairs=True))
     assert [each.result(IN_TIME) for each in recovering] == [CLOCK] * 2
