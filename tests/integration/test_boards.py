@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -25,9 +26,6 @@ from worker_agent.strategies.board import LENGTH, LONGEST, Board, BoardClient
 from worker_agent.strategies.board_meeting import BoardMeeting, is_dead
 from worker_agent.strategies.board_store import BoardStore
 from worker_agent.strategies.strategy import Call
-
-# A leader drops its connections to newcomers without closing them.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 HOST = "127.0.0.1"
 IN_TIME = 10.0  # what must come of itself comes long before
@@ -102,6 +100,31 @@ def test_a_board_is_a_dictionary_whoever_asks(
                     assert asked.read(key) == expected.get(key)
                 else:
                     assert asked.wait([key], 0.0) == (key in expected)
+
+
+@pytest.mark.parametrize("timeout", [1, 1.0])
+def test_whole_seconds_are_waited_like_others(
+    client: BoardClient, pool: ThreadPoolExecutor, board: Board, key: str, timeout: float
+) -> None:
+    waited = pool.submit(client.wait, [key], timeout)
+    with pytest.raises(TimeoutError):
+        waited.result(0.2)
+    board.set(key, "")
+    assert waited.result(IN_TIME)
+
+
+def test_a_time_that_is_no_number_keeps_no_thread_busy(board: Board, key: str) -> None:
+    host, port = board.address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), IN_TIME) as stranger:
+        boards.send(stranger, {"do": "wait", "keys": [key], "timeout": float("nan")})
+        began = time.process_time()
+        stranger.settimeout(0.5)
+        with pytest.raises(TimeoutError):  # it waits
+            stranger.recv(1)
+        assert time.process_time() - began < 0.25
+        board.set(key, "")
+        stranger.settimeout(IN_TIME)
+        assert boards.receive(stranger) == {"is": True}
 
 
 def test_who_waits_hears_what_is_there_and_not_what_never_comes(

@@ -21,9 +21,6 @@ from worker_agent.strategies.board_meeting import CALL, BoardMeeting
 from worker_agent.strategies.strategy import Call, Clock, Place, Slice, Tally, Words
 from worker_agent.telemetry.reporter import AWAITING, Reporter
 
-# A leader drops its connections to newcomers without closing them.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-
 HOST = "127.0.0.1"
 IN_TIME = 10.0
 NOWHERE = f"{HOST}:1"  # nobody serves it
@@ -468,13 +465,17 @@ def test_who_is_to_end_waits_for_no_repair(hire: Hire, pool: ThreadPoolExecutor)
     assert b.membership.is_released
 
 
+@pytest.mark.parametrize("is_told", [False, True])
 def test_who_failed_to_hand_over_goes_back_once_nobody_of_the_new_generation_lives(
-    hire: Hire, pool: ThreadPoolExecutor
+    hire: Hire, pool: ThreadPoolExecutor, *, is_told: bool
 ) -> None:
     a, b, c = hire("a"), hire("b"), hire("c")
     enter(pool, of(1, a.me), a)
     coming = [pool.submit(each.membership.begin, Clock(), PROGRESS) for each in (b, c)]
-    a.membership.announce(of(2, b.me, c.me))
+    planned = of(2, b.me, c.me, handover=a.me)
+    if is_told:  # by the controller, which is away from now on
+        a.told(planned)
+    a.membership.announce(planned)
     until(lambda: a.membership.announced == 2)
     a.strategy.breaks = 1
     (handing,) = go(pool, (a,), "change", 2)

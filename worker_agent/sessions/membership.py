@@ -206,7 +206,8 @@ class Membership:
     def _repair(self) -> Directive | None:
         """Return the generation that repairs this one; None while there is none."""
         newest = self._newest()
-        is_newer = newest is not None and newest.generation > self.now.generation
+        given_up = max(self.now.generation, self.called_off)
+        is_newer = newest is not None and newest.generation > given_up
         if (
             newest is not None
             and is_newer
@@ -231,6 +232,8 @@ class Membership:
         """
         members = [member.worker for member in self.now.members]
         if self.handed_over is not None and self.meeting.dead(self.now.members) >= set(members):
+            self.called_off = self.now.generation
+            self.reporter.refuse(self.called_off)
             self.directive, self.handed_over = self.handed_over, None
             self.rank = self.now.rank_of(self.worker) or 0
 

@@ -73,8 +73,9 @@ class Board:
                 return self.set(key, value)
             case {"do": "add", "key": str(key), "amount": int(amount)}:
                 return self.add(key, amount)
-            case {"do": "wait", "keys": list(keys), "timeout": float(timeout)}:
-                return self.wait([str(key) for key in keys], min(timeout, LONGEST_WAIT))
+            case {"do": "wait", "keys": list(keys), "timeout": int(timeout) | float(timeout)}:
+                # In this order NaN, for which a wait would spin for ever, becomes 60 s.
+                return self.wait([str(key) for key in keys], min(LONGEST_WAIT, timeout))
             case {"do": "read", "key": str(key)}:
                 return self.read(key)
             case _:
@@ -92,6 +93,11 @@ class BoardServer(ThreadingTCPServer):
         super().__init__(address, BoardHandler)
         self.board = board
         self.connections: set[socket.socket] = set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Note the connection before its thread starts: a closed board answers nobody."""
+        self.connections.add(request)
+        super().process_request(request, client_address)
 
     def close_all(self) -> None:
         """Stop listening and hang up on everybody."""
@@ -111,7 +117,6 @@ class BoardHandler(BaseRequestHandler):
 
     def handle(self) -> None:
         """Answer until the other side hangs up."""
-        self.server.connections.add(self.request)
         try:
             self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while (request := receive(self.request)) is not None:
@@ -163,11 +168,11 @@ class BoardClient:
                 self.connection.settimeout(patience + GRACE)
                 send(self.connection, request)
                 answered = receive(self.connection)
+                if answered is None:
+                    raise ConnectionResetError("the board is gone")
             except OSError:
                 self.connection.close()  # a late answer would be taken for the next one's
                 raise
-        if answered is None:
-            raise ConnectionResetError("the board is gone")
         return answered["is"]
 
 

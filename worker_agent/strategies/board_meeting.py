@@ -15,6 +15,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from typing import Protocol
 
 from pydantic import TypeAdapter
@@ -80,7 +81,8 @@ class BoardMeeting:
         content = CALL.dump_json(Call(directive, caller)).decode()
         try:
             for newcomer in newcomers:
-                BoardClient(newcomer.address).set("called", content)
+                with closing(BoardClient(newcomer.address)) as client:
+                    client.set("called", content)
         except OSError as error:
             raise Broken(f"a newcomer does not answer: {error}") from error
         self._await_arrivals(directive, newcomers)
