@@ -5,7 +5,7 @@ blocked: DDP, DDP once more, DDP with the agent's hooks as ``agent run`` install
 session, which reports to a controller in this process, and DDP with norms that are read by hand.
 Load from elsewhere falls on all of them. What the two equal pairs differ by is the noise of the
 method. Most of it lasts as long as a process, which lies well in memory or does not: so all pairs
-are started again and again, in an order drawn at random, until the noise is small.
+are started again and again, in an order drawn at random, until noise and error are small.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PAIRS, OURS = tuple(WAYS), (SESSION, HOOKS)
 
 TARGET = 0.02
 MOST_WALL, MOST_WALL_SHARE = 0.001, 0.01  # added by the 99th percentile
-QUIET = 0.01  # noise at which no more rounds are needed
+QUIET, SURE = 0.01, 0.006  # noise, and error of what ours cost, at which no more is needed
 FEWEST_STARTS, MOST_STARTS = 4, 24
 LONGEST = 900.0  # seconds after which the pairs are not started again
 ROUNDS = 5  # of one start
@@ -181,7 +181,8 @@ def play(pairs: Mapping[str, list[Connection]], order: Sequence[str], iterations
 def is_enough(starts: Sequence[Start]) -> bool:
     if len(starts) < FEWEST_STARTS:
         return False
-    return noise_of(starts) < QUIET or len(starts) >= MOST_STARTS
+    is_sure = max(error_of(starts, pair) for pair in OURS) < SURE
+    return (is_sure and noise_of(starts) < QUIET) or len(starts) >= MOST_STARTS
 
 
 def noise_of(starts: Sequence[Start]) -> float:
