@@ -37,7 +37,8 @@ class LocalProvider:
     """Start machines as process groups that outlive the controller.
 
     A machine's environment is what the request says, plus a PATH that begins with the directory
-    of ``python``, HOME and what the supervisor needs; nothing leaks from the controller.
+    of ``python``, HOME and what the supervisor needs; nothing leaks from the controller. Nobody but
+    its supervisor ends it by the clock, so ``longest_run`` says nothing here.
 
     Args:
         root: Directory for the machines' files; made if missing.
@@ -83,6 +84,8 @@ class LocalProvider:
 
     def terminate(self, provider_id: str) -> None:
         """Kill the machine's processes and wait until the last one has let go of the lock.
+
+        Here a machine is gone on return already.
 
         Raises:
             ProviderUnavailable: One still lives after 2 s; repeat.
@@ -161,11 +164,12 @@ def _claim(machine: Path, request: LaunchRequest) -> int | None:
         return lock
 
 
-def _facts(request: LaunchRequest) -> dict[str, str | float]:
+def _facts(request: LaunchRequest) -> dict[str, object]:
     return {
         "launch_key": request.launch_key,
         "job": request.job,
         "price_per_hour": request.price_per_hour,
+        "labels": dict(request.labels),
         "created": time.time(),
     }
 
@@ -189,6 +193,7 @@ def _instance(machine: Path) -> Instance:
         job=facts["job"],
         state=_state(machine),
         price_per_hour=facts["price_per_hour"],
+        labels=facts.get("labels", {}),  # records of earlier versions have none
     )
 
 

@@ -14,6 +14,8 @@ from enum import StrEnum
 from typing import Protocol
 
 LAUNCH_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+LABEL = re.compile(r"[A-Za-z0-9._-]{1,63}")
+MOST_LABELS = 16
 
 
 class InstanceState(StrEnum):
@@ -21,6 +23,7 @@ class InstanceState(StrEnum):
 
     PENDING = "pending"
     RUNNING = "running"
+    ENDING = "ending"
     GONE = "gone"
 
 
@@ -35,6 +38,10 @@ class LaunchRequest:
         environment: Variables of the machine, secrets among them; never to be logged.
         directory: Where the command starts; None for the home directory.
         price_per_hour: What the machine costs, in dollars per hour.
+        labels: Written by the call that makes the machine, never afterwards; at most 16, keys and
+            values 1 to 63 letters, digits, ``-``, ``_``, ``.``.
+        longest_run: Seconds after which the cloud itself ends the machine, where it can; infinite
+            for never.
     """
 
     launch_key: str
@@ -43,6 +50,8 @@ class LaunchRequest:
     environment: Mapping[str, str] = field(repr=False)
     directory: str | None
     price_per_hour: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+    longest_run: float = math.inf
 
     def __post_init__(self) -> None:
         if not LAUNCH_KEY.fullmatch(self.launch_key):
@@ -51,6 +60,13 @@ class LaunchRequest:
             raise ValueError("command is empty")
         if not (math.isfinite(self.price_per_hour) and self.price_per_hour >= 0):
             raise ValueError(f"price_per_hour must be 0 or more, got {self.price_per_hour}")
+        if len(self.labels) > MOST_LABELS:
+            raise ValueError(f"at most {MOST_LABELS} labels, got {len(self.labels)}")
+        for text in (text for pair in self.labels.items() for text in pair):
+            if not LABEL.fullmatch(text):
+                raise ValueError(f"labels must match {LABEL.pattern}, got {text!r}")
+        if not self.longest_run > 0:
+            raise ValueError(f"longest_run must be above 0, got {self.longest_run}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +79,7 @@ class Instance:
         job: Id of the job it works for.
         state: Where it is in its life.
         price_per_hour: What it costs, in dollars per hour.
+        labels: What its launch wrote onto it.
     """
 
     provider_id: str
@@ -70,6 +87,7 @@ class Instance:
     job: str
     state: InstanceState
     price_per_hour: float
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class Provider(Protocol):
@@ -90,19 +108,32 @@ class Provider(Protocol):
     def launch(self, request: LaunchRequest) -> Instance:
         """Start a machine, or return the one this launch key already started.
 
+        A key that was launched with other parameters returns what it started then.
+
         Raises:
             OutOfCapacity: No machine was started; wait, then repeat with the same key.
-            LaunchRefused: The key's machine is gone, or the request can never succeed; give up.
+            LaunchRefused: The key's machine is ending or gone, or the request can never succeed;
+                give up.
         """
 
     def list(self) -> tuple[Instance, ...]:
-        """Return every machine this installation ever launched and did not forget."""
+        """Return every machine with this installation's labels that the cloud shows now.
+
+        That may lag: a new machine may still be missing, one that was ended still be running. One
+        that is gone is shown for a while, then no longer.
+        """
 
     def terminate(self, provider_id: str) -> None:
-        """End a machine; on return it is gone. One that is absent or gone already is a success."""
+        """Order the end of a machine; on return the order was accepted.
+
+        When it is gone, ``list`` tells. One that the cloud does not know, not yet or no longer, is
+        a success too: that proves nothing.
+        """
 
     def forget(self, provider_id: str) -> None:
-        """Drop the record of a machine that is gone, once its key will never be launched again.
+        """Drop what is kept of a machine that is gone, once its key will never be launched again.
+
+        Where the cloud keeps the record, it forgets by itself.
 
         Raises:
             ValueError: The machine is not gone.

@@ -1,4 +1,4 @@
-"""What every provider promises, and what the local one promises besides."""
+"""What every provider promises, and what the local one and the fake cloud's promise besides."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,8 +22,15 @@ import pytest
 from scavenger.protocol import Progress, StepReport
 from service.clouds.local import LocalProvider
 from service.clouds.provider import Instance, InstanceState, LaunchRequest, Provider
-from service.errors import LaunchRefused
+from service.errors import CloudError, LaunchRefused, OutOfCapacity, ProviderUnavailable
 from tests.controller_double import TOKEN, ControllerDouble, until
+from tests.fakecloud.clock import VirtualClock
+from tests.fakecloud.cloud import FakeCloud
+from tests.fakecloud.faults import Fault, Garbage, LostRequest, LostResponse, Omitted, Refused, Slow
+from tests.fakecloud.machine import Request as RunRequest
+from tests.fakecloud.provider import FakeCloudProvider
+from tests.fakecloud.server import CloudServer
+from tests.fakecloud.settings import PLAIN, Settings
 
 PROJECT = Path(__file__).parents[2]
 FOREVER = ("sleep", "600")
@@ -48,6 +57,7 @@ def request_for(controller: ControllerDouble) -> Callable[..., LaunchRequest]:
             },
             directory=None,
             price_per_hour=0.5,
+            labels={"purpose": "conformance.test", "Owner_1": "nobody"},
         )
 
     return make
@@ -58,73 +68,101 @@ def state(provider: Provider, instance: Instance) -> InstanceState | None:
     return found.get(instance.provider_id)
 
 
+def is_up(provider: Provider, instance: Instance) -> bool:
+    return state(provider, instance) is InstanceState.RUNNING
+
+
+def is_gone(provider: Provider, instance: Instance) -> bool:
+    return state(provider, instance) is InstanceState.GONE
+
+
 Request = Callable[..., LaunchRequest]
+Eventually = Callable[[Callable[[], object]], None]
 
 
 class ProviderConformance:
-    """Every implementation inherits this and supplies ``provider`` and ``destroy``.
+    """Every implementation inherits this and supplies ``provider``, ``destroy``, ``eventually``.
 
     ``provider`` makes a new provider object of the same installation whenever it is called;
-    ``destroy`` ends a machine behind its provider's back.
+    ``destroy`` ends a machine behind its provider's back; ``eventually`` lets time pass until
+    something is true.
     """
 
     def test_nothing_exists_at_first(self, provider: Callable[[], Provider]) -> None:
         assert provider().list() == ()
 
     def test_a_machine_is_known_by_its_launch(
-        self, provider: Callable[[], Provider], request_for: Request
+        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
     ) -> None:
-        launched = provider().launch(request_for())
+        request = request_for()
+        launched = provider().launch(request)
+        eventually(lambda: provider().list())
         (listed,) = provider().list()
         assert (listed.launch_key, listed.job, listed.price_per_hour) == ("key-1", "job-1", 0.5)
+        assert listed.labels == request.labels
         assert replace(listed, state=launched.state) == launched
         assert listed.state is not InstanceState.GONE
 
     def test_a_machine_comes_up(
-        self, provider: Callable[[], Provider], request_for: Request
+        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
     ) -> None:
         cloud = provider()
         machine = cloud.launch(request_for())
-        until(lambda: state(cloud, machine) is InstanceState.RUNNING)
+        eventually(lambda: is_up(cloud, machine))
 
     def test_a_launch_key_never_makes_a_second_machine(
-        self, provider: Callable[[], Provider], request_for: Request
+        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
     ) -> None:
         with ThreadPoolExecutor(8) as threads:
             launched = list(threads.map(lambda _: provider().launch(request_for()), range(8)))
         assert len({machine.provider_id for machine in launched}) == 1
+        eventually(lambda: is_up(provider(), launched[0]))
+        assert len(provider().list()) == 1
+
+    def test_a_launch_key_repeated_with_another_environment_returns_its_machine(
+        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
+    ) -> None:
+        machine = provider().launch(request_for())
+        eventually(lambda: is_up(provider(), machine))
+        later = provider().launch(request_for(prepaid=59.0))
+        assert later.provider_id == machine.provider_id
         assert len(provider().list()) == 1
 
     def test_another_key_makes_another_machine(
-        self, provider: Callable[[], Provider], request_for: Request
+        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
     ) -> None:
         cloud = provider()
         machines = [cloud.launch(request_for(key=key)) for key in ("key-1", "key-2")]
         cloud.terminate(machines[0].provider_id)
-        assert state(cloud, machines[0]) is InstanceState.GONE
-        assert state(cloud, machines[1]) is not InstanceState.GONE
+        eventually(lambda: len(cloud.list()) == 2)
+        cloud.terminate(machines[0].provider_id)
+        eventually(lambda: is_gone(cloud, machines[0]))
+        assert not is_gone(cloud, machines[1])
 
     def test_a_machine_that_died_is_listed_gone_and_its_key_is_used_up(
         self,
         provider: Callable[[], Provider],
         request_for: Request,
         destroy: Callable[[Instance], None],
+        eventually: Eventually,
     ) -> None:
         cloud = provider()
         machine = cloud.launch(request_for())
-        until(lambda: state(cloud, machine) is InstanceState.RUNNING)
+        eventually(lambda: is_up(cloud, machine))
         destroy(machine)
-        until(lambda: state(cloud, machine) is InstanceState.GONE)
+        eventually(lambda: is_gone(cloud, machine))
         with pytest.raises(LaunchRefused, match="key-1"):
             cloud.launch(request_for())
 
-    def test_terminating_is_done_on_return_and_may_be_repeated(
-        self, provider: Callable[[], Provider], request_for: Request
+    def test_an_ordered_end_comes_and_may_be_ordered_again(
+        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
     ) -> None:
         cloud = provider()
         machine = cloud.launch(request_for())
+        eventually(lambda: is_up(cloud, machine))
         cloud.terminate(machine.provider_id)
-        assert state(cloud, machine) is InstanceState.GONE
+        cloud.terminate(machine.provider_id)
+        eventually(lambda: is_gone(cloud, machine))
         cloud.terminate(machine.provider_id)
         with pytest.raises(LaunchRefused):
             cloud.launch(request_for())
@@ -135,25 +173,26 @@ class ProviderConformance:
         provider().terminate("never-launched")
 
     def test_machines_outlive_the_provider_object(
-        self, provider: Callable[[], Provider], request_for: Request
+        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
     ) -> None:
         machine = provider().launch(request_for())
-        assert state(provider(), machine) is not InstanceState.GONE
+        eventually(lambda: is_up(provider(), machine))
         assert provider().launch(request_for()).provider_id == machine.provider_id
         provider().terminate(machine.provider_id)
-        assert state(provider(), machine) is InstanceState.GONE
+        eventually(lambda: is_gone(provider(), machine))
 
     def test_only_what_is_gone_can_be_forgotten(
-        self, provider: Callable[[], Provider], request_for: Request
+        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
     ) -> None:
         cloud = provider()
         machine = cloud.launch(request_for())
+        eventually(lambda: is_up(cloud, machine))
         with pytest.raises(ValueError, match="not gone"):
             cloud.forget(machine.provider_id)
         cloud.terminate(machine.provider_id)
+        eventually(lambda: is_gone(cloud, machine))
         cloud.forget(machine.provider_id)
         cloud.forget(machine.provider_id)
-        assert cloud.list() == ()
 
 
 @pytest.fixture
@@ -174,10 +213,203 @@ class TestLocalProvider(ProviderConformance):
     def destroy(self, root: Path) -> Callable[[Instance], None]:
         return lambda machine: os.killpg(pid_of(root, machine), signal.SIGKILL)
 
+    @pytest.fixture
+    def eventually(self) -> Eventually:
+        return until
+
+
+@pytest.fixture
+def fake() -> Iterator[CloudServer]:
+    tariffs = {"small": PLAIN, "rare": PLAIN}
+    settings = Settings(seed=1, tariffs=tariffs, capacity={"rare@a": 0}, list_lag=5.0, page=2)
+    with CloudServer(FakeCloud(VirtualClock(), settings)) as server:
+        yield server
+
+
+@pytest.fixture
+def reach(fake: CloudServer) -> Iterator[Callable[..., FakeCloudProvider]]:
+    with ExitStack() as opened:
+
+        def open_provider(installation: str = "ours", **options: Any) -> FakeCloudProvider:
+            provider = FakeCloudProvider(fake.url, installation, **options)
+            opened.callback(provider.close)
+            return provider
+
+        yield open_provider
+
+
+Reach = Callable[..., FakeCloudProvider]
+
+
+class TestFakeCloudProvider(ProviderConformance):
+    @pytest.fixture
+    def provider(self, reach: Reach) -> Callable[[], Provider]:
+        return reach
+
+    @pytest.fixture
+    def destroy(self, fake: CloudServer) -> Callable[[Instance], None]:
+        return lambda machine: fake.cloud.interrupt(machine.provider_id)
+
+    @pytest.fixture
+    def eventually(self, fake: CloudServer) -> Eventually:
+        def advance_until(is_true: Callable[[], object]) -> None:
+            for _ in range(120):
+                if is_true():
+                    return
+                fake.cloud.clock.advance(1.0)
+            assert is_true()
+
+        return advance_until
+
+    def test_installations_do_not_see_each_other(
+        self, reach: Reach, request_for: Request, eventually: Eventually
+    ) -> None:
+        machine = reach("ours").launch(request_for())
+        eventually(lambda: is_up(reach("ours"), machine))
+        assert reach("theirs").list() == ()
+
+    def test_all_pages_of_a_list_are_read(
+        self, fake: CloudServer, reach: Reach, request_for: Request
+    ) -> None:
+        machines = [reach().launch(request_for(key=f"key-{n}")) for n in range(5)]
+        fake.cloud.clock.advance(5.0)
+        assert reach().list() == tuple(machines)
+
+    def test_a_key_repeated_with_another_environment_waits_until_its_machine_is_shown(
+        self, reach: Reach, request_for: Request
+    ) -> None:
+        reach().launch(request_for())
+        with pytest.raises(ProviderUnavailable, match="not shown yet"):
+            reach().launch(request_for(prepaid=59.0))
+
+    def test_an_accepted_end_is_shown_ending_before_it_is_gone(
+        self, fake: CloudServer, reach: Reach, request_for: Request, eventually: Eventually
+    ) -> None:
+        machine = reach().launch(request_for())
+        eventually(lambda: is_up(reach(), machine))
+        reach().terminate(machine.provider_id)
+        assert is_up(reach(), machine)
+        eventually(lambda: state(reach(), machine) is InstanceState.ENDING)
+        eventually(lambda: is_gone(reach(), machine))
+        eventually(lambda: fake.cloud.clock.advance(600.0) and not reach().list())
+
+    def test_the_cloud_itself_ends_what_runs_too_long(
+        self, fake: CloudServer, reach: Reach, request_for: Request, eventually: Eventually
+    ) -> None:
+        machine = reach().launch(replace(request_for(), longest_run=20.0))
+        eventually(lambda: is_gone(reach(), machine))
+        (truth,) = fake.cloud.machines()
+        assert truth.description.reason == "longest run"
+
+    def test_a_type_that_is_sold_out_is_out_of_capacity(
+        self, fake: CloudServer, reach: Reach, request_for: Request
+    ) -> None:
+        rare = reach(machine_type="rare")
+        with pytest.raises(OutOfCapacity, match="rare"):
+            rare.launch(request_for())
+        fake.cloud.stock("rare@a", 1)
+        assert rare.launch(request_for()).state is InstanceState.PENDING
+
+    @pytest.mark.parametrize(
+        ("fault", "error"),
+        [
+            (LostRequest(), ProviderUnavailable),
+            (LostResponse(), ProviderUnavailable),
+            (Garbage(), ProviderUnavailable),
+            (Refused("RequestLimitExceeded"), ProviderUnavailable),
+            (Refused("InternalError"), ProviderUnavailable),
+            (Refused("InstanceLimitExceeded"), OutOfCapacity),
+            (Refused("InsufficientInstanceCapacity"), OutOfCapacity),
+            (Refused("UnauthorizedOperation"), LaunchRefused),
+        ],
+    )
+    def test_whatever_befalls_a_launch_repeating_it_makes_one_machine(
+        self,
+        fake: CloudServer,
+        reach: Reach,
+        request_for: Request,
+        fault: Fault,
+        error: type[CloudError],
+    ) -> None:
+        fake.cloud.faults.next("launch", fault)
+        with pytest.raises(error):
+            reach().launch(request_for())
+        reach().launch(request_for())
+        assert len(fake.cloud.machines()) == 1
+        assert not fake.cloud.faults.unfired()
+
+    def test_an_end_that_was_refused_is_tried_again(
+        self, fake: CloudServer, reach: Reach, request_for: Request, eventually: Eventually
+    ) -> None:
+        machine = reach().launch(request_for())
+        eventually(lambda: is_up(reach(), machine))
+        fake.cloud.faults.next(
+            "terminate", Refused("OperationNotPermitted"), about=machine.provider_id
+        )
+        with pytest.raises(ProviderUnavailable, match="OperationNotPermitted"):
+            reach().terminate(machine.provider_id)
+        reach().terminate(machine.provider_id)
+        eventually(lambda: is_gone(reach(), machine))
+
+    def test_a_list_that_leaves_all_out_is_believed(
+        self, fake: CloudServer, reach: Reach, request_for: Request, eventually: Eventually
+    ) -> None:
+        machine = reach().launch(request_for())
+        eventually(lambda: is_up(reach(), machine))
+        fake.cloud.faults.next("list", Omitted())
+        assert reach().list() == ()
+        assert is_up(reach(), machine)
+
+    def test_an_answer_that_does_not_come_is_not_waited_for(
+        self, fake: CloudServer, reach: Reach, request_for: Request
+    ) -> None:
+        fake.cloud.faults.next("launch", Slow(60.0))
+        with pytest.raises(ProviderUnavailable):
+            reach(patience=0.05).launch(request_for())
+        assert len(fake.cloud.machines()) == 1
+        fake.cloud.clock.advance(60.0)
+
+    def test_a_machine_somebody_labelled_by_hand_is_not_taken_for_ours(
+        self, fake: CloudServer, reach: Reach
+    ) -> None:
+        copied = {"scavenger-installation": "ours"}
+        fake.cloud.launch("by hand", RunRequest("small", "a", labels=copied))
+        fake.cloud.clock.advance(5.0)
+        assert reach().list() == ()
+
 
 @pytest.fixture
 def local(root: Path) -> LocalProvider:
     return LocalProvider(root, sys.executable)
+
+
+def test_a_local_machine_is_gone_when_its_end_has_been_ordered(
+    local: LocalProvider, request_for: Request
+) -> None:
+    machine = local.launch(request_for())
+    local.terminate(machine.provider_id)
+    assert is_gone(local, machine)
+
+
+def test_nothing_is_left_of_a_local_machine_that_is_forgotten(
+    local: LocalProvider, request_for: Request
+) -> None:
+    machine = local.launch(request_for())
+    local.terminate(machine.provider_id)
+    local.forget(machine.provider_id)
+    assert local.list() == ()
+
+
+def test_the_record_of_an_earlier_version_has_no_labels(
+    local: LocalProvider, root: Path, request_for: Request
+) -> None:
+    machine = local.launch(request_for())
+    local.terminate(machine.provider_id)
+    record = root / f"{machine.provider_id}.vm"
+    facts = json.loads(record.read_text())
+    del facts["labels"]
+    record.write_text(json.dumps(facts))
+    assert [instance.labels for instance in local.list()] == [{}]
 
 
 def pid_of(root: Path, machine: Instance) -> int:
@@ -453,7 +685,18 @@ def nobody() -> str:
 
 @pytest.mark.parametrize(
     "change",
-    [{"launch_key": "../etc"}, {"launch_key": ""}, {"command": ()}, {"price_per_hour": -1.0}],
+    [
+        {"launch_key": "../etc"},
+        {"launch_key": ""},
+        {"command": ()},
+        {"price_per_hour": -1.0},
+        {"labels": {"a": ""}},
+        {"labels": {"a b": "c"}},
+        {"labels": {"a": "c" * 64}},
+        {"labels": {f"key-{n}": "value" for n in range(17)}},
+        {"longest_run": 0.0},
+        {"longest_run": float("nan")},
+    ],
 )
 def test_a_request_that_makes_no_sense_is_not_made(
     request_for: Request, change: dict[str, object]

@@ -1,0 +1,101 @@
+"""Bill: what machines cost, computed from their own lives; nothing a controller believes is in it.
+
+Clouds differ in whether booting and ending are paid. Here both are, so whoever covers this bill
+covers theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tests.fakecloud.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """What one type of machine costs.
+
+    Attributes:
+        price_per_hour: Dollars per hour.
+        quantum: Seconds that are billed at once; 0 bills exactly.
+        minimum: Seconds that are billed at least.
+    """
+
+    price_per_hour: float
+    quantum: float = 0.0
+    minimum: float = 0.0
+
+    def billed(self, life: float) -> Fraction:
+        """Return the seconds that are paid for a life of so many."""
+        seconds = max(Fraction(life), Fraction(self.minimum))
+        if not self.quantum:
+            return seconds
+        return math.ceil(seconds / Fraction(self.quantum)) * Fraction(self.quantum)
+
+    def dollars(self, life: float) -> Fraction:
+        """Return what a life of so many seconds costs, exactly.
+
+        >>> float(Tariff(6.0, quantum=60).dollars(61))
+        0.2
+        """
+        return Fraction(repr(self.price_per_hour)) * self.billed(life) / 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What one machine cost.
+
+    Attributes:
+        life: Seconds it existed, up to the moment of the bill.
+    """
+
+    machine: str
+    token: str
+    labels: Mapping[str, str]
+    life: float
+    dollars: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What all machines cost up to a moment, one line each, in the order of their launch."""
+
+    until: float
+    lines: tuple[Line, ...]
+
+    @property
+    def total(self) -> float:
+        """Dollars of all lines."""
+        return math.fsum(line.dollars for line in self.lines)
+
+    def of(self, **labels: str) -> float:
+        """Dollars of the machines that carry these labels."""
+        return math.fsum(
+            line.dollars for line in self.lines if labels.items() <= line.labels.items()
+        )
+
+
+def bill(machines: Iterable[Machine], tariffs: Mapping[str, Tariff], until: float) -> Bill:
+    """Return what machines cost up to a moment; time that has begun to be billed counts."""
+    return Bill(
+        until,
+        tuple(
+            _line(machine, tariffs[machine.request.machine_type], until)
+            for machine in machines
+            if machine.created_at < until
+        ),
+    )
+
+
+def _line(machine: Machine, tariff: Tariff, until: float) -> Line:
+    life = min(until, machine.gone_at) - machine.created_at
+    return Line(
+        machine=machine.id,
+        token=machine.token,
+        labels=machine.request.labels,
+        life=life,
+        dollars=float(tariff.dollars(life)),
+    )

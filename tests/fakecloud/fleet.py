@@ -1,0 +1,119 @@
+"""Fleet: every machine a fake cloud ever made, as it truly is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from tests.fakecloud.machine import Machine, Reason, Request, State, Stop, prepaid_of
+from tests.fakecloud.refusal import Refusal
+from tests.fakecloud.settings import Settings, place
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Makes machines, ends them, and never makes two for one token.
+
+    Attributes:
+        capacity: Machines there are at once, by ``type@zone``.
+    """
+
+    settings: Settings
+    capacity: dict[str, int]
+    _machines: dict[str, Machine] = field(default_factory=dict)
+    _alive: list[Machine] = field(default_factory=list)
+    _launched: dict[str, tuple[Machine, ...]] = field(default_factory=dict)
+    _addresses: list[str] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Machine]:
+        """Every machine there ever was, oldest first."""
+        return iter(tuple(self._machines.values()))
+
+    def launch(self, now: float, token: str, request: Request, at_most: int) -> tuple[Machine, ...]:
+        """Make machines, or return those this token made; fewer than asked where room is short."""
+        made = self._launched.get(token)
+        if made is not None:
+            return _again(now, made, request)
+        self._bury(now)
+        count = min(request.count, at_most, self._room(request))
+        machines = tuple(self._make(now, token, request) for _ in range(count))
+        self._launched[token] = machines
+        return machines
+
+    def find(self, machine_id: str) -> Machine:
+        """Return a machine that once was made."""
+        if machine_id not in self._machines:
+            raise Refusal("InvalidInstanceID.NotFound", f"there is no {machine_id}")
+        return self._machines[machine_id]
+
+    def renew(self, now: float, machine: Machine, lease: float) -> None:
+        """Let a machine's agent begin a new lease, as the agent does when it hears of one."""
+        if machine.state_at(now) is not State.RUNNING:
+            raise Refusal("IncorrectInstanceState", f"{machine.id} does not run")
+        machine.prepaid_until = now + lease
+
+    def _room(self, request: Request) -> int:
+        """Return how many machines may come now."""
+        kind, zone = request.machine_type, request.zone
+        if kind not in self.settings.tariffs:
+            raise Refusal("InvalidParameterValue", f"there is no machine type {kind}")
+        if request.flaw is not None:
+            raise Refusal("InvalidParameterValue", request.flaw)
+        quota = self.settings.quota
+        if quota is not None and len(self._alive) + request.count > quota:
+            raise Refusal("InstanceLimitExceeded", f"the quota is {quota} machines")
+        capacity = self.capacity.get(place(kind, zone))
+        if capacity is None:
+            return request.count
+        taken = sum(
+            (machine.request.machine_type, machine.request.zone) == (kind, zone)
+            for machine in self._alive
+        )
+        if taken >= capacity:
+            raise Refusal("InsufficientInstanceCapacity", f"no more {kind} in {zone}")
+        return capacity - taken
+
+    def _make(self, now: float, token: str, request: Request) -> Machine:
+        number, settings = len(self._machines) + 1, self.settings
+        random = Random(f"{settings.seed} {number}")  # of its own: what others do changes nothing
+        machine = Machine(
+            number=number,
+            token=token,
+            request=replace(request, labels=dict(request.labels)),
+            address=self._addresses.pop() if self._addresses else _address(number),
+            price_per_hour=settings.tariffs[request.machine_type].price_per_hour,
+            created_at=now,
+            boot=settings.boot,
+            ending=settings.ending,
+            lag=random.uniform(0, settings.list_lag),
+            prepaid_until=now + settings.boot + prepaid_of(request),
+        )
+        if request.longest_run is not None:
+            late = random.uniform(0, settings.lateness)
+            end = machine.runs_at + request.longest_run + late
+            machine.stops.append(Stop(end, Reason.LONGEST_RUN, end))
+        self._machines[machine.id] = machine
+        self._alive.append(machine)
+        return machine
+
+    def _bury(self, now: float) -> None:
+        """Take from machines that are gone what new ones may have, the last address first."""
+        gone = [machine for machine in self._alive if machine.gone_at <= now]
+        if gone:
+            gone.sort(key=lambda machine: machine.gone_at)
+            self._addresses += [machine.address for machine in gone]
+            self._alive = [machine for machine in self._alive if machine.gone_at > now]
+
+
+def _again(now: float, made: tuple[Machine, ...], request: Request) -> tuple[Machine, ...]:
+    if all(machine.state_at(now) in (State.ENDING, State.GONE) for machine in made):
+        token = made[0].token
+        raise Refusal("IdempotentInstanceTerminated", f"what {token} started has been ended")
+    if made[0].request != request:
+        raise Refusal("IdempotentParameterMismatch", f"{made[0].token} was asked otherwise")
+    return made
+
+
+def _address(number: int) -> str:
+    return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"

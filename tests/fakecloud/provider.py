@@ -1,0 +1,180 @@
+"""FakeCloudProvider, machines of a fake cloud over HTTP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from service.clouds.provider import Instance, InstanceState, LaunchRequest
+from service.errors import CloudError, LaunchRefused, OutOfCapacity, ProviderUnavailable
+from tests.fakecloud.cloud import Page
+from tests.fakecloud.machine import Description, Request
+from tests.fakecloud.refusal import Refusal
+
+LAUNCHED, PAGE = TypeAdapter(tuple[Description, ...]), TypeAdapter(Page)
+INSTALLATION, JOB, KEY = "scavenger-installation", "scavenger-job", "scavenger-launch-key"
+FULL = {"InsufficientInstanceCapacity", "InstanceLimitExceeded"}
+HOPELESS = {
+    "IdempotentInstanceTerminated",
+    "InvalidParameterValue",
+    "MalformedRequest",
+    "UnauthorizedOperation",
+}
+
+
+class FakeCloudProvider:
+    """Start machines in a fake cloud; the launch key is the cloud's client token.
+
+    Args:
+        url: Where the cloud is served.
+        installation: Whose machines these are; those of others are not seen.
+        pause: Seconds a change of machines takes, as far as people know.
+        patience: Seconds of real time to wait for an answer.
+    """
+
+    name = "fake"
+
+    def __init__(
+        self,
+        url: str,
+        installation: str,
+        *,
+        machine_type: str = "small",
+        zone: str = "a",
+        pause: float = 30.0,
+        patience: float = 5.0,
+    ) -> None:
+        self._http = httpx.Client(
+            base_url=f"{url}/cloud/", timeout=patience, trust_env=False, verify=False
+        )
+        self._installation, self._pause = installation, pause
+        self._machine_type, self._zone = machine_type, zone
+
+    @property
+    def pause(self) -> float:
+        """Seconds a change of machines usually takes in this cloud."""
+        return self._pause
+
+    def launch(self, request: LaunchRequest) -> Instance:
+        """Start a machine, or return the one this launch key already started.
+
+        Raises:
+            OutOfCapacity: The cloud has no such machine now, or this account may have no more.
+            LaunchRefused: The key's machine is ending or gone, or the request is wrong.
+        """
+        try:
+            launched = self._ask("launch", token=request.launch_key, request=self._of(request))
+        except Refusal as refusal:
+            if refusal.code == "IdempotentParameterMismatch":
+                return self._adopt(request.launch_key)
+            raise _translate(refusal) from refusal
+        (machine,) = _understand(LAUNCHED, launched)
+        return _instance(machine)
+
+    def list(self) -> tuple[Instance, ...]:
+        """Return every machine of this installation that the cloud shows now."""
+        return tuple(
+            _instance(machine) for machine in self._shown() if {KEY, JOB} <= machine.labels.keys()
+        )
+
+    def terminate(self, provider_id: str) -> None:
+        """Order the end of a machine."""
+        try:
+            self._ask("terminate", machine=provider_id)
+        except Refusal as refusal:
+            if refusal.code != "InvalidInstanceID.NotFound":
+                raise ProviderUnavailable(str(refusal)) from refusal
+
+    def forget(self, provider_id: str) -> None:
+        """Do nothing for a machine that is gone: the cloud forgets it by itself."""
+        shown = {instance.provider_id: instance.state for instance in self.list()}
+        if shown.get(provider_id, InstanceState.GONE) is not InstanceState.GONE:
+            raise ValueError(f"{provider_id} is not gone")
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._http.close()
+
+    def _of(self, request: LaunchRequest) -> Request:
+        ours = {INSTALLATION: self._installation, JOB: request.job, KEY: request.launch_key}
+        return Request(
+            machine_type=self._machine_type,
+            zone=self._zone,
+            command=request.command,
+            environment=request.environment,
+            labels={**request.labels, **ours},
+            longest_run=request.longest_run if math.isfinite(request.longest_run) else None,
+        )
+
+    def _adopt(self, launch_key: str) -> Instance:
+        """Return the machine that a launch with other parameters made.
+
+        The prepaid seconds in the environment are other ones whenever a launch is repeated.
+        """
+        found = next((one for one in self.list() if one.launch_key == launch_key), None)
+        if found is None:
+            raise ProviderUnavailable(f"{launch_key} was launched, but is not shown yet")
+        return found
+
+    def _shown(self) -> Iterator[Description]:
+        after: int | None = 0
+        while after is not None:
+            try:
+                told = self._ask("list", after=after, labels={INSTALLATION: self._installation})
+            except Refusal as refusal:
+                raise ProviderUnavailable(str(refusal)) from refusal
+            page = _understand(PAGE, told)
+            yield from page.machines
+            after = page.after
+
+    def _ask(self, what: str, **arguments: Any) -> bytes:
+        """Return the cloud's answer.
+
+        Raises:
+            Refusal: It said no.
+            ProviderUnavailable: It said nothing that can be understood.
+        """
+        try:
+            reply = self._http.post(what, content=to_json(arguments))
+        except httpx.TransportError as error:
+            raise ProviderUnavailable(f"{what}: {error!r}") from error
+        if reply.is_success:
+            return reply.content
+        try:
+            told = from_json(reply.content)
+        except ValueError as error:
+            raise ProviderUnavailable(f"{what}: answered {reply.status_code}") from error
+        raise Refusal(told["code"], told["message"])
+
+
+def _understand(kind: TypeAdapter[Any], content: bytes) -> Any:
+    try:
+        return kind.validate_json(content)
+    except ValidationError as error:
+        raise ProviderUnavailable(f"the cloud's answer is not understood: {error}") from error
+
+
+def _translate(refusal: Refusal) -> CloudError:
+    if refusal.code in FULL:
+        return OutOfCapacity(str(refusal))
+    if refusal.code in HOPELESS:
+        return LaunchRefused(str(refusal))
+    return ProviderUnavailable(str(refusal))
+
+
+def _instance(machine: Description) -> Instance:
+    labels = dict(machine.labels)
+    del labels[INSTALLATION]
+    return Instance(
+        provider_id=machine.id,
+        launch_key=labels.pop(KEY),
+        job=labels.pop(JOB),
+        state=InstanceState(machine.state),
+        price_per_hour=machine.price_per_hour,
+        labels=labels,
+    )
