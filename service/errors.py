@@ -4,6 +4,7 @@
 
     ServiceError
     ├── PostgresUnavailable      the embedded database cannot run: tell the person, stop
+    ├── LeaseLost                another controller acts for this job now: drop what was decided
     └── CloudError
         ├── OutOfCapacity        the cloud cannot start more now: wait, then the same key again
         ├── ProviderUnavailable  the cloud did not answer or not yet obey: retry next tick
@@ -19,6 +20,10 @@ class ServiceError(Exception):
 
 class PostgresUnavailable(ServiceError):
     """The embedded database cannot run; the message says why and what the person should do."""
+
+
+class LeaseLost(ServiceError):
+    """Another controller acts for this job now; throw away what was decided, and go on."""
 
 
 class CloudError(ServiceError):

@@ -94,6 +94,15 @@ outcomes = Table(
     Index(None, "phase"),
 )
 
+# Which controller acts for a job: written by the reconciler's loop.
+leases = Table(
+    "leases",
+    metadata,
+    job_column(primary_key=True),
+    Column("token", Text, nullable=False),
+    moment("expires_at", nullable=False),
+)
+
 # Virtual machines: intent first, then what the provider showed. Written by the reconciler,
 # except prepaid_until, which belongs to the ledger.
 vms = Table(

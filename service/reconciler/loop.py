@@ -1,7 +1,7 @@
 """The loop: one pass over all jobs whenever there is news, and now and then anyway.
 
-One controller at a time reconciles, held by an advisory lock; a job whose tick fails rests and is
-tried again, and the others go on.
+Any number of controllers may run: each acts for the jobs whose lease it holds. A job whose tick
+fails rests and is tried again, and the others go on.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
-from service.db import jobs
+from service.db import jobs, leases
+from service.db.leases import Lease
+from service.errors import LeaseLost
 from service.reconciler.tick import Reconciler
 
 log = logging.getLogger(__name__)
@@ -22,7 +25,6 @@ log = logging.getLogger(__name__)
 INTERVAL = 0.5
 REST = 5.0
 MOST_TICKS = 20
-LOCK = 0x5CA7E26F
 
 
 class Loop:
@@ -35,6 +37,7 @@ class Loop:
         self.is_stopping = False
         self.resting: dict[str, float] = {}
         self.said: dict[str, str] = {}
+        self.held: dict[str, Lease] = {}
         self.thread = threading.Thread(target=self._run, name="reconciler")
 
     def start(self) -> None:
@@ -54,46 +57,56 @@ class Loop:
     def _run(self) -> None:
         while not self.is_stopping:
             try:
-                # A connection of its own: the lock goes when it does, never back into the pool.
-                with self.engine.connect() as connection:
-                    connection.detach()
-                    self._reconcile_while_held(connection)
+                self._pass()
             except SQLAlchemyError as error:
                 log.warning("the database does not answer, looking again soon: %s", error)
-                self._wait()
+            self._wait()
+        self._give_back()
 
     def _wait(self) -> None:
         self.news.wait(INTERVAL)
         self.news.clear()
 
-    def _reconcile_while_held(self, connection: Connection) -> None:
-        """Make passes as long as this controller holds the lock."""
-        held = text("SELECT pg_try_advisory_lock(:lock)")
-        is_held = connection.execute(held, {"lock": LOCK}).scalar()
-        connection.commit()
-        while is_held and not self.is_stopping:
-            self._pass(connection)
-            self._wait()
-        self._wait()
-
-    def _pass(self, connection: Connection) -> None:
-        waiting = jobs.needing_attention(connection)
-        connection.commit()
+    def _pass(self) -> None:
+        with self.engine.connect() as connection:
+            waiting = jobs.needing_attention(connection)
+        self.held = {job: lease for job, lease in self.held.items() if job in waiting}
         for job in waiting:
             if self.resting.get(job, 0.0) <= time.monotonic() and not self.is_stopping:
                 self._attend(job)
+
+    def _take(self, job: str) -> Lease | None:
+        """Take or prolong the lease of a job; None while another controller has it."""
+        with self.engine.begin() as connection:
+            lease = leases.take(connection, job, self.held.get(job), leases.TERM)
+        if lease is None:
+            self.held.pop(job, None)
+        else:
+            self.held[job] = lease
+        return lease
+
+    def _give_back(self) -> None:
+        """Let other controllers go on at once."""
+        with suppress(SQLAlchemyError), self.engine.begin() as connection:
+            for lease in self.held.values():
+                leases.give_back(connection, lease)
 
     def _attend(self, job: str) -> None:
         """Tick until there is nothing to do; a failing job rests, the others go on."""
         try:
             for _ in range(MOST_TICKS):
-                said = self.reconciler.tick(job, datetime.now(UTC))
+                if (lease := self._take(job)) is None:
+                    return
+                said = self.reconciler.tick(lease, datetime.now(UTC))
                 if said == self.said.get(job):
                     return
                 self.said[job] = said
                 log.info("%s: %s", job, said)
         except (OperationalError, InterfaceError):
             raise
+        except LeaseLost as error:
+            self.held.pop(job, None)
+            log.info("%s", error)
         except Exception:
             self.resting[job] = time.monotonic() + REST
             log.exception("%s: tick failed, resting for %.0f s", job, REST)

@@ -6,7 +6,8 @@ tick rereads the world. No cloud is called inside a database session.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -18,9 +19,20 @@ from scavenger.protocol import Role, StepColumns
 from scavenger.view import Phase
 from service import ledger
 from service.clouds.provider import Instance, InstanceState, LaunchRequest, Provider
-from service.db import directives, drifts, jobs, models, observations, readings, vms, workers
+from service.db import (
+    directives,
+    drifts,
+    jobs,
+    leases,
+    models,
+    observations,
+    readings,
+    vms,
+    workers,
+)
 from service.db.events import say
 from service.db.jobs import Job
+from service.db.leases import Lease
 from service.db.observations import Probe
 from service.db.vms import Vm
 from service.errors import CloudError, LaunchRefused
@@ -56,27 +68,40 @@ class Reconciler:
     storage: Storage
     started_at: datetime
 
-    def tick(self, job: str, now: datetime) -> str:
-        """Do one thing for a job and say what, in one sentence."""
-        self._observe(job, now)
+    def tick(self, lease: Lease, now: datetime) -> str:
+        """Do one thing for a job and say what, in one sentence.
+
+        Raises:
+            LeaseLost: Another controller acts for this job; nothing more was written.
+        """
+        job = lease.job
+        self._observe(lease, now)
         with self.engine.connect() as connection:
             snapshot = read(connection, self.provider.name, job, now, self.provider.pause)
         snapshot = replace(snapshot, listening_since=self.started_at)
         action = plan(snapshot)
         match action:
             case Launch():
-                self._launch(snapshot, action)
+                self._launch(lease, snapshot, action)
             case Terminate():
-                self._terminate(snapshot, action)
+                self._terminate(lease, snapshot, action)
             case Rest():
                 pass
             case _:
-                with self.engine.begin() as connection:
+                with self._write(lease) as connection:
                     record(connection, self.provider.name, snapshot, action)
         return action.why
 
-    def _observe(self, job: str, now: datetime) -> None:
+    @contextmanager
+    def _write(self, lease: Lease) -> Iterator[Connection]:
+        """Open a transaction in which nobody else acts for the job."""
+        with self.engine.begin() as connection:
+            leases.check(connection, lease)
+            yield connection
+
+    def _observe(self, lease: Lease, now: datetime) -> None:
         """Compare what should exist with what the provider shows, and finish open intents."""
+        job = lease.job
         with self.engine.connect() as connection:
             machines = [vm for vm in vms.of_job(connection, job) if vm.is_alive]
             found = jobs.find(connection, job)
@@ -84,26 +109,28 @@ class Reconciler:
             return
         shown = {instance.launch_key: instance for instance in self.provider.list()}
         for vm in machines:
-            self._compare(found, vm, shown.get(vm.launch_key), now)
+            self._compare(lease, found, vm, shown.get(vm.launch_key), now)
 
-    def _compare(self, job: Job, vm: Vm, instance: Instance | None, now: datetime) -> None:
+    def _compare(
+        self, lease: Lease, job: Job, vm: Vm, instance: Instance | None, now: datetime
+    ) -> None:
         is_gone = instance is not None and instance.state is InstanceState.GONE
         if instance is None and vm.state == "intended" and not job.phase.is_final:
-            self._start(job, vm, now)
+            self._start(lease, job, vm, now)
         elif instance is None or is_gone:
             # Machines end themselves when their prepaid time does, whoever is looking.
             ended_at = min(now, vm.prepaid_until + ledger.GRACE)
-            with self.engine.begin() as connection:
+            with self._write(lease) as connection:
                 vms.gone(connection, vm.id, ended_at)
                 say(connection, vm.job, now, "vm_gone", f"{vm.id} is gone", {"vm": vm.id})
         elif vm.state == "intended":
-            with self.engine.begin() as connection:
+            with self._write(lease) as connection:
                 vms.launched(connection, vm.id, instance.provider_id)
 
-    def _launch(self, snapshot: Snapshot, action: Launch) -> None:
+    def _launch(self, lease: Lease, snapshot: Snapshot, action: Launch) -> None:
         """Write the intents, reserve their money, and only then call the provider."""
         spec, now = snapshot.job.spec, snapshot.now
-        with self.engine.begin() as connection:
+        with self._write(lease) as connection:
             vms.lock_job(connection, snapshot.job.id)
             machines = vms.of_job(connection, snapshot.job.id)
             terms = ledger.terms_of_all(spec, action.count, action.servers)
@@ -121,21 +148,21 @@ class Reconciler:
             known = {vm.id for vm in machines}
             fresh = [vm for vm in vms.of_job(connection, snapshot.job.id) if vm.id not in known]
         for vm in fresh:
-            self._start(snapshot.job, vm, now)
+            self._start(lease, snapshot.job, vm, now)
 
-    def _start(self, job: Job, vm: Vm, now: datetime) -> None:
+    def _start(self, lease: Lease, job: Job, vm: Vm, now: datetime) -> None:
         """Launch one intended machine; the key makes doing it twice harmless."""
         try:
             instance = self.provider.launch(self._request(job, vm, now))
         except LaunchRefused as error:
-            with self.engine.begin() as connection:
+            with self._write(lease) as connection:
                 vms.gone(connection, vm.id, now)
                 say(connection, vm.job, now, "launch_refused", f"{vm.id}: {error}")
         except CloudError as error:
-            with self.engine.begin() as connection:
+            with self._write(lease) as connection:
                 say(connection, vm.job, now, "launch_delayed", f"{vm.id}: {error}; trying again")
         else:
-            with self.engine.begin() as connection:
+            with self._write(lease) as connection:
                 vms.launched(connection, vm.id, instance.provider_id)
 
     def _request(self, job: Job, vm: Vm, now: datetime) -> LaunchRequest:
@@ -161,7 +188,7 @@ class Reconciler:
             price_per_hour=float(vm.price_per_hour),
         )
 
-    def _terminate(self, snapshot: Snapshot, action: Terminate) -> None:
+    def _terminate(self, lease: Lease, snapshot: Snapshot, action: Terminate) -> None:
         """End machines; they count as gone only when the provider shows them gone."""
         job, now = snapshot.job.id, snapshot.now
         said = [f"ending {action.why}"]
@@ -171,7 +198,7 @@ class Reconciler:
                     self.provider.terminate(vm.provider_id)
                 except CloudError as error:
                     said.append(f"{vm.id}: {error}; trying again")
-        with self.engine.begin() as connection:
+        with self._write(lease) as connection:
             say(connection, job, now, "terminate", "; ".join(said))
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from scavenger.view import Phase
 from service.clouds.local import LocalProvider
-from service.db import jobs, vms
+from service.db import jobs, leases, vms
 from service.db.vms import Vm
 from service.reconciler.tick import Reconciler
 from service.storage import Storage
@@ -40,7 +40,15 @@ def start(reconciler: Reconciler, **changes: object) -> tuple[str, tuple[Vm, ...
     """Submit a job and launch what it needs first."""
     with reconciler.engine.begin() as connection:
         jobs.create(connection, "job_1", spec(run=WAITING, **changes), NOW)
-    return reconciler.tick("job_1", NOW), machines(reconciler)
+    return tick(reconciler), machines(reconciler)
+
+
+def tick(reconciler: Reconciler) -> str:
+    """Act for the job as the only controller there is."""
+    with reconciler.engine.begin() as connection:
+        lease = leases.take(connection, "job_1", None, timedelta(0))
+    assert lease is not None
+    return reconciler.tick(lease, NOW)
 
 
 def machines(reconciler: Reconciler) -> tuple[Vm, ...]:
@@ -78,7 +86,7 @@ def test_servers_start_with_the_first_worker_and_end_with_the_job(
     with reconciler.engine.begin() as connection:
         jobs.request_cancel(connection, "job_1", NOW)
     for _ in range(4):
-        reconciler.tick("job_1", NOW)
+        tick(reconciler)
     assert {vm.state for vm in machines(reconciler)} == {"gone"}
 
 

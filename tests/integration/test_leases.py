@@ -1,0 +1,178 @@
+"""Leases: of all controllers that may run at once, one acts for a job."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Connection, Engine
+
+from service.db import events, jobs, leases
+from service.db.leases import TERM, Lease
+from service.errors import LeaseLost
+from tests.builders import NOW, spec
+
+OVER = timedelta(0)  # a lease of this term is over when its transaction is
+LONG = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def job(engine: Engine) -> None:
+    with engine.begin() as connection:
+        jobs.create(connection, "job_1", spec(), NOW)
+
+
+def take(engine: Engine, held: Lease | None = None, term: timedelta = LONG) -> Lease | None:
+    with engine.begin() as connection:
+        return leases.take(connection, "job_1", held, term)
+
+
+def taken(engine: Engine, term: timedelta = LONG) -> Lease:
+    lease = take(engine, term=term)
+    assert lease is not None
+    return lease
+
+
+@contextmanager
+def acting(engine: Engine, lease: Lease) -> Iterator[Connection]:
+    with engine.begin() as connection:
+        leases.check(connection, lease)
+        yield connection
+
+
+def said(engine: Engine) -> list[str]:
+    with engine.connect() as connection:
+        return [event.message for event in events.page(connection, "job_1", 0, 100)]
+
+
+def test_of_many_that_ask_at_once_one_gets_it(engine: Engine) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(lambda _: take(engine), range(24)))
+    assert sum(lease is not None for lease in got) == 1
+
+
+def test_who_has_it_may_prolong_it_and_nobody_else_gets_it(engine: Engine) -> None:
+    mine = taken(engine)
+    assert take(engine) is None
+    assert take(engine, mine) == mine
+    assert take(engine, Lease("job_1", "made up")) is None
+
+
+def test_what_was_given_back_is_free_at_once(engine: Engine) -> None:
+    mine = taken(engine)
+    with engine.begin() as connection:
+        leases.give_back(connection, mine)
+    theirs = taken(engine)
+    with engine.begin() as connection:
+        leases.give_back(connection, mine)  # late, and not theirs to give
+    with acting(engine, theirs):
+        pass
+
+
+def test_one_that_is_over_is_good_until_somebody_takes_it(engine: Engine) -> None:
+    slow = taken(engine, OVER)
+    with acting(engine, slow) as connection:
+        events.say(connection, "job_1", NOW, "test", "slow, but alone")
+    taken(engine)
+    with pytest.raises(LeaseLost, match="another controller acts for job_1"), acting(engine, slow):
+        pass
+    assert said(engine) == ["slow, but alone"]
+
+
+def test_what_was_decided_under_a_lost_lease_is_not_written(engine: Engine) -> None:
+    slow = taken(engine, OVER)
+    taken(engine)
+    with pytest.raises(LeaseLost):
+        decide_late(engine, slow)
+    assert said(engine) == []
+
+
+def decide_late(engine: Engine, lease: Lease) -> None:
+    with engine.begin() as connection:
+        events.say(connection, "job_1", NOW, "test", "decided long ago")
+        leases.check(connection, lease)
+
+
+def test_who_lost_it_and_takes_it_again_gets_another_one(engine: Engine) -> None:
+    before = taken(engine, OVER)
+    taken(engine, OVER)
+    again = take(engine, before)
+    assert again is not None
+    with pytest.raises(LeaseLost):
+        decide_late(engine, before)
+
+
+def test_nobody_takes_it_while_its_holder_writes(engine: Engine) -> None:
+    slow = taken(engine, OVER)
+    began = threading.Event()
+
+    def take_over() -> str:
+        began.set()
+        theirs = taken(engine)
+        with acting(engine, theirs) as connection:
+            events.say(connection, "job_1", NOW, "test", "second")
+        return theirs.token
+
+    with ThreadPoolExecutor(1) as pool:
+        with acting(engine, slow) as connection:
+            other = pool.submit(take_over)
+            began.wait()
+            events.say(connection, "job_1", NOW, "test", "first")
+        assert other.result(20) != slow.token
+    assert said(engine) == ["first", "second"]
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["take", "prolong", "write", "give back", "end"]), st.integers(0, 2)),
+    max_size=25,
+)
+
+
+@given(steps=STEPS)
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_at_most_one_of_three_controllers_may_write(
+    engine: Engine, steps: list[tuple[str, int]]
+) -> None:
+    """Beside a model that knows the owner, and whether its term is over."""
+    with engine.begin() as connection:
+        connection.execute(leases.leases.delete())
+    held: dict[int, Lease] = {}
+    owner: int | None = None
+    is_over = False
+    for what, who in steps:
+        if what == "end" and owner is not None:
+            assert take(engine, held[owner], OVER) == held[owner]
+            is_over = True
+        elif what in ("take", "prolong"):
+            mine = held.get(who) if what == "prolong" else None
+            lease = take(engine, mine)
+            is_mine = what == "prolong" and owner == who
+            assert (lease is not None) == (owner is None or is_over or is_mine)
+            if lease is not None:
+                held[who], owner, is_over = lease, who, False
+        elif what == "give back" and who in held:
+            with engine.begin() as connection:
+                leases.give_back(connection, held[who])
+            owner = None if owner == who else owner
+        elif what == "write" and who in held:
+            assert may_write(engine, held[who]) == (owner == who)
+
+
+def may_write(engine: Engine, lease: Lease) -> bool:
+    try:
+        with acting(engine, lease):
+            return True
+    except LeaseLost:
+        return False
+
+
+def test_jobs_of_a_dead_controller_do_not_wait_for_long() -> None:
+    assert timedelta(seconds=5) >= TERM
