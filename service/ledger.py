@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -57,13 +58,45 @@ def accrued(machines: Sequence[Vm], until: datetime) -> Decimal:
 
 
 def affordable(
-    machines: Sequence[Vm], cap: Decimal | None, terms: Terms, count: int
+    machines: Sequence[Vm],
+    cap: Decimal | None,
+    terms: Terms,
+    count: int,
+    boot: timedelta = timedelta(0),
 ) -> timedelta | None:
-    """Return the time that can be prepaid for so many new machines; None when it is too short."""
+    """Return the time that can be prepaid for so many new machines; None when it is too short.
+
+    Of that time a machine may need ``boot`` to start its clock.
+    """
     if cap is None or terms.price_per_hour == 0:
-        return SLICE
-    span = min(bought((cap - committed(machines)) / count, terms) - GRACE, SLICE)
-    return span if span >= SHORTEST else None
+        return SLICE + boot
+    span = min(bought((cap - committed(machines)) / count, terms) - GRACE, SLICE + boot)
+    return span if span - boot >= SHORTEST else None
+
+
+def reserve_attempt(
+    connection: Connection, machine: Vm, cap: Decimal | None, now: datetime, boot: timedelta
+) -> bool:
+    """Reserve what a machine may cost that is asked for now; whether the cap pays for it.
+
+    Nobody knows which of several attempts made the machine; its own clock starts with that one.
+    """
+    vms.lock_job(connection, machine.job)
+    machines = vms.of_job(connection, machine.job)
+    (vm,) = (each for each in machines if each.id == machine.id)
+    until = max(vm.prepaid_until, now + timedelta(seconds=vm.prepaid) + boot)
+    longer = replace(vm, prepaid_until=until)
+    if cap is not None and committed(machines) - committed_by(vm) + committed_by(longer) > cap:
+        return False
+    vms.attempted(connection, vm.id, now, until)
+    return True
+
+
+def longest_run(terms: Terms, cap: Decimal | None) -> float:
+    """Return the seconds that one machine could run if it had all of a job's money."""
+    if cap is None or terms.price_per_hour == 0:
+        return math.inf
+    return bought(cap, terms).total_seconds()
 
 
 def bought(dollars: Decimal, terms: Terms) -> timedelta:
@@ -87,12 +120,13 @@ def renew(
 ) -> timedelta:
     """Reserve more time for a machine as far as the cap allows; returns the time it has left.
 
-    A job that is over gets no more time: its machines are about to end.
+    A job that is over gets no more time, nor does a machine that was told to end.
     """
     vms.lock_job(connection, job)
     machines = vms.of_job(connection, job)
     vm = next(machine for machine in machines if machine.id == vm_id)
-    wanted = vm.prepaid_until if is_over else now + SLICE
+    is_ending = is_over or vm.state == "ending"
+    wanted = vm.prepaid_until if is_ending else now + SLICE
     if cap is not None and vm.price_per_hour > 0:
         paid = vm.terms.billed(vm.prepaid_until + GRACE - vm.intended_at)
         free = bought(cap - committed(machines), vm.terms)

@@ -58,6 +58,16 @@ class LocalProvider:
         """Seconds a change of machines usually takes on this computer."""
         return STARTING + self._boot_delay
 
+    @property
+    def lag(self) -> float:
+        """Nothing: what is listed is what the computer runs."""
+        return 0.0
+
+    @property
+    def boot(self) -> float:
+        """Nothing: a supervisor starts within the ledger's grace."""
+        return 0.0
+
     def launch(self, request: LaunchRequest) -> Instance:
         """Start a process group, or return the one this launch key already started.
 

@@ -105,6 +105,14 @@ class Provider(Protocol):
     def pause(self) -> float:
         """Seconds a change of machines usually takes: their start, and the resize after it."""
 
+    @property
+    def lag(self) -> float:
+        """Seconds for which a list may lag behind what was done."""
+
+    @property
+    def boot(self) -> float:
+        """Longest seconds from a launch to the moment the machine's own clock starts."""
+
     def launch(self, request: LaunchRequest) -> Instance:
         """Start a machine, or return the one this launch key already started.
 

@@ -103,8 +103,8 @@ leases = Table(
     moment("expires_at", nullable=False),
 )
 
-# Virtual machines: intent first, then what the provider showed. Written by the reconciler,
-# except prepaid_until, which belongs to the ledger.
+# Virtual machines: intent first, then what the provider showed; gone is for ever (a trigger).
+# Written by the reconciler, except prepaid_until, which belongs to the ledger.
 vms = Table(
     "vms",
     metadata,
@@ -116,13 +116,19 @@ vms = Table(
     Column("provider_id", Text),
     Column("price_per_hour", Numeric, nullable=False),
     Column("quantum", Double, nullable=False),
+    Column("prepaid", Double, nullable=False),
     moment("intended_at", nullable=False),
+    moment("attempted_at"),
+    moment("missed_at"),
+    moment("ordered_at"),
+    Column("orders", Integer, nullable=False),
     moment("ended_at"),
     moment("prepaid_until", nullable=False),
     Index(None, "job"),
     CheckConstraint("role IN ('worker', 'server')", name="role_known"),
-    CheckConstraint("state IN ('intended', 'launched', 'gone')", name="state_known"),
+    CheckConstraint("state IN ('intended', 'launched', 'ending', 'gone')", name="state_known"),
     finite("quantum"),
+    finite("prepaid"),
 )
 
 # How a worker's command ended: written by the agent endpoint.

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Literal
 from uuid import UUID, uuid5
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, case, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from scavenger.protocol import Role
@@ -45,8 +45,13 @@ class Vm:
 
     Attributes:
         role: What it is there for.
-        state: ``intended`` before the provider confirmed it, then ``launched``, finally ``gone``.
+        state: ``intended`` before the provider confirmed it, then ``launched``; ``ending`` once its
+            end was ordered, ``gone`` when that is proven, and for ever.
         quantum: Seconds that are billed at once; 0 bills exactly.
+        prepaid: Seconds it is told at launch that it may run, the same whenever that is repeated.
+        attempted_at: When it was asked for last; None before.
+        missed_at: Since when the provider's lists do not show it; None while they do.
+        ordered_at: When its end was ordered last, ``orders`` times in all.
         exit_code: How its training command ended; None while it runs.
         tail: The last lines that command printed.
     """
@@ -55,11 +60,16 @@ class Vm:
     job: str
     role: Role
     launch_key: str
-    state: Literal["intended", "launched", "gone"]
+    state: Literal["intended", "launched", "ending", "gone"]
     provider_id: str | None
     price_per_hour: Decimal
     quantum: float
+    prepaid: float
     intended_at: datetime
+    attempted_at: datetime | None
+    missed_at: datetime | None
+    ordered_at: datetime | None
+    orders: int
     ended_at: datetime | None
     prepaid_until: datetime
     exit_code: int | None
@@ -100,9 +110,13 @@ def intend(
     now: datetime,
     prepaid: timedelta,
     *,
+    boot: timedelta = timedelta(0),
     role: Role = "worker",
 ) -> None:
-    """Write down that a machine will be launched, before it is."""
+    """Write down that a machine will be launched, before it is.
+
+    Of the time that is prepaid it may need ``boot`` to start its clock.
+    """
     connection.execute(
         insert(vms).values(
             id=f"{job}-{role[0]}{number}",
@@ -112,16 +126,37 @@ def intend(
             state="intended",
             price_per_hour=terms.price_per_hour,
             quantum=terms.quantum.total_seconds(),
+            prepaid=(prepaid - boot).total_seconds(),
+            orders=0,
             intended_at=now,
             prepaid_until=now + prepaid,
         )
     )
 
 
+def attempted(connection: Connection, vm: str, now: datetime, prepaid_until: datetime) -> None:
+    """Note that the provider is about to be asked for the machine, and until when it may live."""
+    extend(connection, vm, prepaid_until)
+    connection.execute(update(vms).where(vms.c.id == vm).values(attempted_at=now))
+
+
 def launched(connection: Connection, vm: str, provider_id: str) -> None:
     """Note that the provider has the machine."""
-    query = update(vms).where(vms.c.id == vm, vms.c.state == "intended")
-    connection.execute(query.values(state="launched", provider_id=provider_id))
+    state = case((vms.c.state == "intended", "launched"), else_=vms.c.state)
+    query = update(vms).where(vms.c.id == vm, vms.c.state != "gone")
+    connection.execute(query.values(state=state, provider_id=provider_id, missed_at=None))
+
+
+def missed(connection: Connection, vm: str, since: datetime | None) -> None:
+    """Note since when lists do not show the machine, or that they do again."""
+    query = update(vms).where(vms.c.id == vm, vms.c.state != "gone")
+    connection.execute(query.values(missed_at=since))
+
+
+def order_end(connection: Connection, vm: str, now: datetime) -> None:
+    """Note that the provider is about to be told to end the machine."""
+    query = update(vms).where(vms.c.id == vm, vms.c.state != "gone")
+    connection.execute(query.values(state="ending", ordered_at=now, orders=vms.c.orders + 1))
 
 
 def gone(connection: Connection, vm: str, now: datetime) -> None:

@@ -19,9 +19,12 @@ LONGEST_ENDING = timedelta(hours=1)
 
 def clean_up(snapshot: Snapshot) -> Action:
     """After the end: no machine stays."""
-    alive = tuple(vm.id for vm in snapshot.vms if vm.is_alive)
+    alive = [vm for vm in snapshot.vms if vm.is_alive]
+    untold = tuple(vm.id for vm in alive if vm.state != "ending")
+    if untold:
+        return Terminate(untold, f"job {snapshot.job.phase}: {count(len(untold), 'machine')} left")
     if alive:
-        return Terminate(alive, f"job {snapshot.job.phase}: {count(len(alive), 'machine')} left")
+        return Rest(f"job {snapshot.job.phase}: {count(len(alive), 'machine')} still ending")
     return Rest(f"job {snapshot.job.phase}")
 
 

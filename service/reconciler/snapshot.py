@@ -172,5 +172,7 @@ class Snapshot:
 
 
 def running(machines: Sequence[Vm]) -> tuple[Vm, ...]:
-    """Return the machines that may exist and whose command has not ended."""
-    return tuple(vm for vm in machines if vm.is_alive and vm.exit_code is None)
+    """Return the machines that may exist, are not told to end, and whose command runs."""
+    return tuple(
+        vm for vm in machines if vm.state in ("intended", "launched") and vm.exit_code is None
+    )

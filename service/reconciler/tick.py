@@ -6,10 +6,11 @@ tick rereads the world. No cloud is called inside a database session.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine
 
@@ -18,7 +19,7 @@ from scavenger.profiling import PROBE_ITERATIONS, WARM_UP
 from scavenger.protocol import Role, StepColumns
 from scavenger.view import Phase
 from service import ledger
-from service.clouds.provider import Instance, InstanceState, LaunchRequest, Provider
+from service.clouds.provider import Instance, LaunchRequest, Provider
 from service.db import (
     directives,
     drifts,
@@ -42,11 +43,14 @@ from service.reconciler.action import (
     Rest,
     Terminate,
 )
+from service.reconciler.census import ALARM, Finding, census
 from service.reconciler.drift import is_due
 from service.reconciler.plan import plan
 from service.reconciler.record import record
 from service.reconciler.snapshot import Snapshot
 from service.storage import Storage
+
+log = logging.getLogger(__name__)
 
 RECENT_REPORTS = 300
 MOST_MODELS = 200
@@ -100,46 +104,53 @@ class Reconciler:
             yield connection
 
     def _observe(self, lease: Lease, now: datetime) -> None:
-        """Compare what should exist with what the provider shows, and finish open intents."""
-        job = lease.job
+        """Compare what should exist with what the provider shows, and finish what is open."""
         with self.engine.connect() as connection:
-            machines = [vm for vm in vms.of_job(connection, job) if vm.is_alive]
-            found = jobs.find(connection, job)
-        if not machines or found is None:
+            machines = [vm for vm in vms.of_job(connection, lease.job) if vm.is_alive]
+            job = jobs.find(connection, lease.job)
+        if not machines or job is None:
             return
         shown = {instance.launch_key: instance for instance in self.provider.list()}
+        lag = timedelta(seconds=self.provider.lag)
         for vm in machines:
-            self._compare(lease, found, vm, shown.get(vm.launch_key), now)
+            instance = shown.get(vm.launch_key)
+            found = census(vm, instance, now, lag, is_final=job.phase.is_final)
+            self._settle(lease, job, vm, instance, found, now)
 
-    def _compare(
-        self, lease: Lease, job: Job, vm: Vm, instance: Instance | None, now: datetime
+    def _settle(
+        self,
+        lease: Lease,
+        job: Job,
+        vm: Vm,
+        instance: Instance | None,
+        found: Finding,
+        now: datetime,
     ) -> None:
-        is_gone = instance is not None and instance.state is InstanceState.GONE
-        if instance is None and vm.state == "intended" and not job.phase.is_final:
+        """Do what a census found has to be done about one machine."""
+        if found is Finding.LAUNCH:
             self._start(lease, job, vm, now)
-        elif instance is None or is_gone:
-            # Machines end themselves when their prepaid time does, whoever is looking.
-            ended_at = min(now, vm.prepaid_until + ledger.GRACE)
+        elif found is Finding.END:
+            self._order_end(lease, vm, now)
+        elif found is not Finding.NOTHING:
             with self._write(lease) as connection:
-                vms.gone(connection, vm.id, ended_at)
-                say(connection, vm.job, now, "vm_gone", f"{vm.id} is gone", {"vm": vm.id})
-        elif vm.state == "intended":
-            with self._write(lease) as connection:
-                vms.launched(connection, vm.id, instance.provider_id)
+                note(connection, vm, instance, found, now)
 
     def _launch(self, lease: Lease, snapshot: Snapshot, action: Launch) -> None:
         """Write the intents, reserve their money, and only then call the provider."""
         spec, now = snapshot.job.spec, snapshot.now
+        boot = timedelta(seconds=self.provider.boot)
         with self._write(lease) as connection:
             vms.lock_job(connection, snapshot.job.id)
             machines = vms.of_job(connection, snapshot.job.id)
             terms = ledger.terms_of_all(spec, action.count, action.servers)
-            span = ledger.affordable(machines, spec.limits.max_cost, terms, 1)
+            span = ledger.affordable(machines, spec.limits.max_cost, terms, 1, boot)
             if span is None:
                 return
             for number, role in enumerate(roles_of(action), len(machines) + 1):
                 terms = ledger.terms_of_role(spec, role)
-                vms.intend(connection, snapshot.job.id, number, terms, now, span, role=role)
+                vms.intend(
+                    connection, snapshot.job.id, number, terms, now, span, boot=boot, role=role
+                )
             if snapshot.job.phase is Phase.PENDING:
                 jobs.change_outcome(
                     connection, snapshot.job.id, phase=Phase.STARTING, reason="machines boot"
@@ -152,12 +163,18 @@ class Reconciler:
 
     def _start(self, lease: Lease, job: Job, vm: Vm, now: datetime) -> None:
         """Launch one intended machine; the key makes doing it twice harmless."""
+        boot, cap = timedelta(seconds=self.provider.boot), job.spec.limits.max_cost
+        with self._write(lease) as connection:
+            if not ledger.reserve_attempt(connection, vm, cap, now, boot):
+                vms.order_end(connection, vm.id, now)
+                why = f"{vm.id}: max_cost does not pay for asking again"
+                say(connection, vm.job, now, "launch_refused", why)
+                return
         try:
-            instance = self.provider.launch(self._request(job, vm, now))
+            instance = self.provider.launch(self._request(job, vm))
         except LaunchRefused as error:
             with self._write(lease) as connection:
-                vms.gone(connection, vm.id, now)
-                say(connection, vm.job, now, "launch_refused", f"{vm.id}: {error}")
+                refuse(connection, vm, now, error)
         except CloudError as error:
             with self._write(lease) as connection:
                 say(connection, vm.job, now, "launch_delayed", f"{vm.id}: {error}; trying again")
@@ -165,9 +182,9 @@ class Reconciler:
             with self._write(lease) as connection:
                 vms.launched(connection, vm.id, instance.provider_id)
 
-    def _request(self, job: Job, vm: Vm, now: datetime) -> LaunchRequest:
+    def _request(self, job: Job, vm: Vm) -> LaunchRequest:
+        """Compose what a machine is launched with, the same whenever that is repeated."""
         run = job.spec.run
-        prepaid = max((vm.prepaid_until - now).total_seconds(), 1.0)
         return LaunchRequest(
             launch_key=vm.launch_key,
             job=job.id,
@@ -180,26 +197,64 @@ class Reconciler:
                 "SCAVENGER_WORKER": vm.id,
                 "SCAVENGER_ROLE": vm.role,
                 "SCAVENGER_STRATEGY": job.spec.strategy.name,
-                "SCAVENGER_PREPAID": f"{prepaid:.3f}",
+                "SCAVENGER_PREPAID": f"{max(vm.prepaid, 1.0):.3f}",
                 "SCAVENGER_STALL": repr(run.stall),
                 "SCAVENGER_DRAIN": repr(run.drain),
             },
             directory=run.directory,
             price_per_hour=float(vm.price_per_hour),
+            longest_run=ledger.longest_run(vm.terms, job.spec.limits.max_cost),
         )
 
     def _terminate(self, lease: Lease, snapshot: Snapshot, action: Terminate) -> None:
-        """End machines; they count as gone only when the provider shows them gone."""
-        job, now = snapshot.job.id, snapshot.now
-        said = [f"ending {action.why}"]
-        for vm in snapshot.vms:
-            if vm.id in action.vms and vm.provider_id is not None:
-                try:
-                    self.provider.terminate(vm.provider_id)
-                except CloudError as error:
-                    said.append(f"{vm.id}: {error}; trying again")
+        """Order the end of machines; they are gone only once that is proven."""
         with self._write(lease) as connection:
-            say(connection, job, now, "terminate", "; ".join(said))
+            say(connection, lease.job, snapshot.now, "terminate", f"ending {action.why}")
+        for vm in snapshot.vms:
+            if vm.id in action.vms:
+                self._order_end(lease, vm, snapshot.now)
+
+    def _order_end(self, lease: Lease, vm: Vm, now: datetime) -> None:
+        """Tell the provider to end a machine, once that is written down."""
+        with self._write(lease) as connection:
+            vms.order_end(connection, vm.id, now)
+            if vm.orders == ALARM:
+                why = f"{vm.id} was told {ALARM} times to end and still runs: end it by hand"
+                say(connection, vm.job, now, "undeletable", why, {"vm": vm.id})
+        if vm.provider_id is None:
+            return  # it is told when a list shows it
+        try:
+            self.provider.terminate(vm.provider_id)
+        except CloudError as error:
+            log.warning("%s does not end yet, it will be told again: %s", vm.id, error)
+
+
+def note(
+    connection: Connection, vm: Vm, instance: Instance | None, found: Finding, now: datetime
+) -> None:
+    """Write down what a census found."""
+    match found:
+        case Finding.CONFIRM if instance is not None:
+            vms.launched(connection, vm.id, instance.provider_id)
+        case Finding.MISS:
+            vms.missed(connection, vm.id, now)
+        case Finding.SEE:
+            vms.missed(connection, vm.id, None)
+        case Finding.BURY:
+            # Machines end themselves when their prepaid time does, whoever is looking.
+            vms.gone(connection, vm.id, min(now, vm.prepaid_until + ledger.GRACE))
+            say(connection, vm.job, now, "vm_gone", f"{vm.id} is gone", {"vm": vm.id})
+        case _:
+            raise AssertionError(f"a census of {vm.id} found {found} and nothing to write")
+
+
+def refuse(connection: Connection, vm: Vm, now: datetime, error: LaunchRefused) -> None:
+    """Give a launch key up; an answer that was lost may have made its machine all the same."""
+    say(connection, vm.job, now, "launch_refused", f"{vm.id}: {error}")
+    if vm.attempted_at is None:
+        vms.gone(connection, vm.id, now)
+    else:
+        vms.order_end(connection, vm.id, now)
 
 
 def roles_of(action: Launch) -> tuple[Role, ...]:

@@ -34,6 +34,8 @@ class FakeCloudProvider:
         url: Where the cloud is served.
         installation: Whose machines these are; those of others are not seen.
         pause: Seconds a change of machines takes, as far as people know.
+        lag: Seconds for which its lists may lag behind.
+        boot: Longest seconds until a machine's own clock starts.
         patience: Seconds of real time to wait for an answer.
     """
 
@@ -47,18 +49,31 @@ class FakeCloudProvider:
         machine_type: str = "small",
         zone: str = "a",
         pause: float = 30.0,
+        lag: float = 60.0,
+        boot: float = 60.0,
         patience: float = 5.0,
     ) -> None:
         self._http = httpx.Client(
             base_url=f"{url}/cloud/", timeout=patience, trust_env=False, verify=False
         )
         self._installation, self._pause = installation, pause
+        self._lag, self._boot = lag, boot
         self._machine_type, self._zone = machine_type, zone
 
     @property
     def pause(self) -> float:
         """Seconds a change of machines usually takes in this cloud."""
         return self._pause
+
+    @property
+    def lag(self) -> float:
+        """Seconds for which this cloud's lists may lag behind."""
+        return self._lag
+
+    @property
+    def boot(self) -> float:
+        """Longest seconds until a machine's own clock starts."""
+        return self._boot
 
     def launch(self, request: LaunchRequest) -> Instance:
         """Start a machine, or return the one this launch key already started.
