@@ -58,6 +58,7 @@ PROBE_ROWS = (PROBE_ITERATIONS + WARM_UP) * (SPLIT_PROBE + 1) // SPLIT_PROBE + 1
 FAREWELL = timedelta(seconds=10)
 BOOT = timedelta(minutes=15)
 BREATH = timedelta(seconds=2)
+HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +250,8 @@ def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
         return None
     if is_ending(snapshot):
         return Rest("training is ending, no machine is replaced")
+    if (frozen := freeze(snapshot, missing + servers)) is not None:
+        return frozen
     spec = snapshot.job.spec
     terms = ledger.terms_of_all(spec, missing, servers)
     if ledger.affordable(snapshot.vms, spec.limits.max_cost, terms, 1) is None:
@@ -256,6 +259,20 @@ def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     beside = f", and {count(servers, 'server')}" if servers else ""
     why = f"{count(missing, 'machine')} for {wanted.config}{beside}"
     return Launch(missing, why, servers)
+
+
+def freeze(snapshot: Snapshot, missing: int) -> Action | None:
+    """Launch nothing for a while if too much was launched lately: something kills machines."""
+    spec = snapshot.job.spec
+    most = 2 * (spec.space.workers[-1] + spec.strategy.servers) + 2
+    lately = [vm.intended_at for vm in snapshot.vms if snapshot.now - vm.intended_at < HOUR]
+    if len(lately) + missing <= most:
+        return None
+    again_at = lately[min(len(lately) + missing - most, len(lately)) - 1] + HOUR
+    return Rest(
+        f"{len(lately)} machines were launched within an hour, where {most} are allowed: none "
+        f"before {again_at:%H:%M} UTC; read the events for how each ended"
+    )
 
 
 def is_ending(snapshot: Snapshot) -> bool:

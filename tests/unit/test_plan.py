@@ -44,6 +44,11 @@ from tests.builders import (
 FRESH = {"vms": (), "workers": (), "directive": None, "published_at": None}
 CHOSEN = ClusterConfig(2, 128)
 DEAD = {"state": "gone", "ended_at": NOW}
+LONG_DEAD = {
+    **DEAD,
+    "intended_at": NOW - timedelta(minutes=61),
+    "ended_at": NOW - timedelta(minutes=60),
+}
 
 
 def chosen(**changes: object) -> object:
@@ -263,6 +268,28 @@ CASES = {
         ),
         Finish,
         "workers keep dying",
+    ),
+    "nor is another one launched at once when many died within an hour": (
+        snapshot(
+            vms=(*(vm(n, **DEAD) for n in range(3, 8)), vm(1, **DEAD), vm(2)),
+            workers=(worker(2),),
+            directive=directive(1, 128, generation=2),
+        ),
+        Rest,
+        "7 machines were launched within an hour, where 6 are allowed: none before 12:59 UTC",
+    ),
+    "but later it is": (
+        snapshot(
+            vms=(
+                *(vm(n, **LONG_DEAD) for n in range(3, 8)),
+                vm(1, **DEAD),
+                vm(2),
+            ),
+            workers=(worker(2),),
+            directive=directive(1, 128, generation=2),
+        ),
+        Launch,
+        "1 machine for K=2 B=128",
     ),
     "no machine is launched that the cap cannot pay": (
         snapshot(
