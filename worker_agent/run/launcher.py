@@ -23,7 +23,7 @@ from scavenger.protocol import Directive, Finished, Hello, Regrouped, StopAtProg
 from worker_agent.client import ControllerClient
 from worker_agent.hooks.ending import ENDED_IN_ORDER, LOST_THE_OTHERS, TRAINS_ALONE
 from worker_agent.hooks.rows import Measured
-from worker_agent.run.meeting import Meeting
+from worker_agent.run.meeting import Meeting, find
 from worker_agent.run.row_tail import RowTail
 from worker_agent.run.standing import Standing, read_standing, write_standing
 from worker_agent.run.surroundings import Files, hooked, in_a_generation
@@ -204,13 +204,35 @@ class Launcher:
     # One start of the command.
 
     def _start_once(self) -> Ended:
+        """Start the command in this generation, where its first rank is, and see it through."""
+        try:
+            port = self._meet()
+        except ConnectionError as error:
+            log.warning("generation %d: %s", self._now.generation, error)
+            return Ended(1, LOST_THE_OTHERS, 0)
+        if port is None:  # a newer generation is there
+            return Ended(0, ENDED_IN_ORDER, 0)
+        return self._run_command(port)
+
+    def _meet(self) -> int | None:
+        generation = self._now.generation
+        if self.rank == 0:
+            return self.meeting.choose(generation)
+        return find(self._now.members[0].address, generation, self._is_superseded)
+
+    def _is_superseded(self) -> bool:
+        newest = self.reporter.newest
+        is_newer = newest is not None and newest.generation > self._now.generation
+        return is_newer or self.is_told_to_end
+
+    def _run_command(self, port: int) -> Ended:
         for path in (self.files.rows, self.files.wish, self.files.ended):
             path.unlink(missing_ok=True)
         self.standing = read_standing(self._place_of_standing)
         self.has_gone_on = self.standing.iteration > 0
         tail, rows = RowTail(self.files.rows), 0
         try:
-            self.child = subprocess.Popen(self.words, env=self._environment())
+            self.child = subprocess.Popen(self.words, env=self._environment(port))
             while (code := self._wait(self.child)) is None:
                 rows += self._report(tail.read())
                 if self._word() == TRAINS_ALONE:
@@ -224,8 +246,8 @@ class Launcher:
             write_standing(self._place_of_standing, self.standing)
         return Ended(code, self._word(), rows)
 
-    def _environment(self) -> dict[str, str]:
-        ours = in_a_generation(self.environment, self._now, self.rank, self.settings.job)
+    def _environment(self, port: int) -> dict[str, str]:
+        ours = in_a_generation(self.environment, self._now, self.rank, port, self.settings.job)
         return hooked(ours, self.files.to_environment())
 
     @property

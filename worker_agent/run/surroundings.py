@@ -53,16 +53,16 @@ def hooked(environment: Mapping[str, str], ours: Mapping[str, str]) -> dict[str,
 
 
 def in_a_generation(
-    environment: Mapping[str, str], directive: Directive, rank: int, job: str
+    environment: Mapping[str, str], directive: Directive, rank: int, port: int, job: str
 ) -> dict[str, str]:
     """Return what torchrun would tell this machine's process, what torchrun itself reads, and more.
 
     A script finds its place in ``RANK`` and its like; ``torchrun`` on every machine finds the same
-    in the ``PET_`` variables.
+    in the ``PET_`` variables. At ``port`` of the first machine the first rank listens.
     """
     # The same on a machine that is new: all take a checkpoint over together, or none does.
     restarts = str(directive.generation - 1)
-    host, port = directive.members[0].address.rsplit(":", 1)
+    host = directive.members[0].address.rpartition(":")[0]
     workers, batch = directive.config.workers, directive.config.global_batch
     kept = {name: value for name, value in environment.items() if name not in WITHHELD}
     return {
@@ -72,7 +72,7 @@ def in_a_generation(
             ("WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "PET_NNODES"), str(workers)
         ),
         **dict.fromkeys(("MASTER_ADDR", "PET_MASTER_ADDR"), host),
-        **dict.fromkeys(("MASTER_PORT", "PET_MASTER_PORT"), port),
+        **dict.fromkeys(("MASTER_PORT", "PET_MASTER_PORT"), str(port)),
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
         "TORCHELASTIC_RUN_ID": job,
