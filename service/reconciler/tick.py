@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from sqlalchemy import Connection, Engine
@@ -30,6 +30,7 @@ from service.db import (
     vms,
     workers,
 )
+from service.db.epochs import Epoch
 from service.db.events import say
 from service.db.jobs import Job
 from service.db.leases import Lease
@@ -43,6 +44,7 @@ from service.reconciler.action import (
     Terminate,
 )
 from service.reconciler.drift import is_due
+from service.reconciler.ownership import Ownership
 from service.reconciler.plan import plan
 from service.reconciler.record import record
 from service.reconciler.snapshot import Snapshot
@@ -60,6 +62,8 @@ class Reconciler:
         environment: Makes what a machine needs to find and trust the controller and its job.
         storage: Where machines keep what outlives them.
         started_at: When this controller began to listen.
+        ownership: Writes the labels by which machines are known as ours.
+        epoch: Counts its launches.
     """
 
     engine: Engine
@@ -67,6 +71,8 @@ class Reconciler:
     environment: Callable[[Vm], Mapping[str, str]]
     storage: Storage
     started_at: datetime
+    ownership: Ownership
+    epoch: Epoch = field(default_factory=Epoch)
 
     def tick(self, lease: Lease, now: datetime) -> str:
         """Do one thing for a job and say what, in one sentence.
@@ -152,8 +158,10 @@ class Reconciler:
 
     def _start(self, lease: Lease, job: Job, vm: Vm, now: datetime) -> None:
         """Launch one intended machine; the key makes doing it twice harmless."""
+        with self._write(lease) as connection:
+            labels = self.ownership.labels(vm.launch_key, self.epoch.stamp(connection))
         try:
-            instance = self.provider.launch(self._request(job, vm, now))
+            instance = self.provider.launch(self._request(job, vm, labels, now))
         except LaunchRefused as error:
             with self._write(lease) as connection:
                 vms.gone(connection, vm.id, now)
@@ -165,7 +173,7 @@ class Reconciler:
             with self._write(lease) as connection:
                 vms.launched(connection, vm.id, instance.provider_id)
 
-    def _request(self, job: Job, vm: Vm, now: datetime) -> LaunchRequest:
+    def _request(self, job: Job, vm: Vm, labels: Mapping[str, str], now: datetime) -> LaunchRequest:
         run = job.spec.run
         prepaid = max((vm.prepaid_until - now).total_seconds(), 1.0)
         return LaunchRequest(
@@ -186,6 +194,7 @@ class Reconciler:
             },
             directory=run.directory,
             price_per_hour=float(vm.price_per_hour),
+            labels=labels,
         )
 
     def _terminate(self, lease: Lease, snapshot: Snapshot, action: Terminate) -> None:
