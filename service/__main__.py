@@ -29,6 +29,8 @@ from service.keys import Keys
 from service.postgres import EmbeddedPostgres
 from service.reconciler.loop import Loop
 from service.reconciler.ownership import Ownership
+from service.reconciler.rounds import Rounds
+from service.reconciler.sweeper import Sweeper
 from service.reconciler.tick import Reconciler
 from service.settings import Settings
 from service.storage import Storage
@@ -89,16 +91,20 @@ def serve(settings: Settings, url: str) -> None:
     migrate(engine)
     listener = listen(settings)
     address = f"http://{settings.host}:{listener.getsockname()[1]}"
-    loop = Loop(reconciler(settings, engine, keys, address))
+    acting = reconciler(settings, engine, keys, address)
+    loop = Loop(acting)
+    rounds = Rounds(Sweeper(engine, acting.provider, acting.ownership))
     world = World(engine, "local", Storage(settings.home.resolve()), loop.nudge)
     config = uvicorn.Config(
         build_app(world, keys), log_level="warning", timeout_graceful_shutdown=2
     )
     announce(settings.home, address, keys.token)
     loop.start()
+    rounds.start()
     try:
         uvicorn.Server(config).run(sockets=[listener])
     finally:
+        rounds.stop()
         loop.stop()
         engine.dispose()
 

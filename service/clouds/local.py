@@ -47,6 +47,7 @@ class LocalProvider:
     """
 
     name = "local"
+    lag = 0.0
 
     def __init__(self, root: Path, python: str, boot_delay: float = 0.0) -> None:
         self._root = root.resolve()

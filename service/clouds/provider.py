@@ -105,6 +105,10 @@ class Provider(Protocol):
     def pause(self) -> float:
         """Seconds a change of machines usually takes: their start, and the resize after it."""
 
+    @property
+    def lag(self) -> float:
+        """Seconds by which what ``list`` shows may be late, at most."""
+
     def launch(self, request: LaunchRequest) -> Instance:
         """Start a machine, or return the one this launch key already started.
 

@@ -34,6 +34,7 @@ class FakeCloudProvider:
         url: Where the cloud is served.
         installation: Whose machines these are; those of others are not seen.
         pause: Seconds a change of machines takes, as far as people know.
+        lag: Seconds by which its lists may be late, as far as people know.
         patience: Seconds of real time to wait for an answer.
     """
 
@@ -47,18 +48,24 @@ class FakeCloudProvider:
         machine_type: str = "small",
         zone: str = "a",
         pause: float = 30.0,
+        lag: float = 0.0,
         patience: float = 5.0,
     ) -> None:
         self._http = httpx.Client(
             base_url=f"{url}/cloud/", timeout=patience, trust_env=False, verify=False
         )
-        self._installation, self._pause = installation, pause
+        self._installation, self._pause, self._lag = installation, pause, lag
         self._machine_type, self._zone = machine_type, zone
 
     @property
     def pause(self) -> float:
         """Seconds a change of machines usually takes in this cloud."""
         return self._pause
+
+    @property
+    def lag(self) -> float:
+        """Seconds by which its lists may be late."""
+        return self._lag
 
     def launch(self, request: LaunchRequest) -> Instance:
         """Start a machine, or return the one this launch key already started.
