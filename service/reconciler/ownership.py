@@ -10,7 +10,7 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from service.clouds.provider import Instance
+from service.clouds.provider import LABEL, LAUNCH_KEY, Instance
 
 OWNER, EPOCH, PROOF = "scavenger-owner", "scavenger-epoch", "scavenger-proof"
 LENGTH = 32
@@ -46,12 +46,14 @@ class Ownership:
             return "it belongs to another installation"
         if proof is None:
             return "it carries no proof"
-        good = self.proof(instance.launch_key)
-        if not hmac.compare_digest(proof.encode(), good.encode()):
+        if not (LAUNCH_KEY.fullmatch(instance.launch_key) and LABEL.fullmatch(proof)):
+            return "what it carries was never written by us"
+        if not hmac.compare_digest(proof, self.proof(instance.launch_key)):
             return "its proof is not of its launch key"
         return None
 
 
 def stamp_of(instance: Instance) -> str:
     """Return what the launch of a machine was stamped with; nothing if it carries no stamp."""
-    return instance.labels.get(EPOCH, "")
+    stamp = instance.labels.get(EPOCH, "")
+    return stamp if LABEL.fullmatch(stamp) else ""

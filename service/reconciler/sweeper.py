@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine
 
-from service.clouds.provider import Instance, Provider
+from service.clouds.provider import LAUNCH_KEY, Instance, Provider
 from service.db import epochs, jobs, sweeps, vms
 from service.db.events import say
 from service.db.sweeps import Suspect
@@ -68,12 +68,14 @@ class Sweeper:
         return verdict
 
     def _sight(self, connection: Connection, shown: Sequence[Instance], now: datetime) -> Sight:
+        # Strangers may carry anything, also what no database can be asked for.
+        keys = {one.launch_key for one in shown if LAUNCH_KEY.fullmatch(one.launch_key)}
         tokens = {epochs.token_of(stamp_of(one)) for one in shown}
         before = sweeps.newest(connection, 1)
         return Sight(
             now=now,
             shown=shown,
-            known=vms.of_keys(connection, {one.launch_key for one in shown}),
+            known=vms.of_keys(connection, keys),
             launches=epochs.launches(connection, tokens),
             before=before[0] if before else None,
             confirmed=sweeps.confirmed(connection),

@@ -22,6 +22,7 @@ ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)
 FAREWELL = timedelta(seconds=120)
 MEMORY = timedelta(minutes=5)
 FEW, SHARE = 3, 0.2
+LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +160,20 @@ def first_seen(sight: Sight, instance: Instance) -> datetime:
 def name(instance: Instance, fate: Fate, reason: str, since: datetime | None = None) -> Suspect:
     """Write down a machine and its fate."""
     return Suspect(
-        machine=instance.provider_id,
-        launch_key=instance.launch_key,
-        job=instance.job,
+        machine=legible(instance.provider_id),
+        launch_key=legible(instance.launch_key),
+        job=legible(instance.job),
         fate=fate,
         reason=reason,
         since=since,
     )
+
+
+def legible(text: str) -> str:
+    r"""Return a stranger's words as they can be stored and shown.
+
+    >>> legible("key-1"), legible("a\x00b")
+    ('key-1', 'a?b')
+    """
+    shown = (character if character.isprintable() else "?" for character in text[:LONGEST])
+    return "".join(shown)

@@ -14,13 +14,13 @@ from sqlalchemy import Engine, create_engine, delete, func, select, update
 from sqlalchemy.pool import NullPool
 
 from scavenger.view import Phase
-from service.clouds.provider import Instance
+from service.clouds.provider import Instance, InstanceState
 from service.db import epochs, events, installation, jobs, leases, schema, sweeps
 from service.db.epochs import Epoch
 from service.errors import ProviderUnavailable
 from service.postgres import EmbeddedPostgres
 from service.reconciler import rounds
-from service.reconciler.ownership import EPOCH, Ownership
+from service.reconciler.ownership import EPOCH, OWNER, PROOF, Ownership
 from service.reconciler.rounds import FIRST, Rounds, pauses
 from service.reconciler.sweeper import Sweeper
 from service.reconciler.tick import Reconciler
@@ -234,6 +234,31 @@ def test_what_is_not_provably_ours_is_spared(world: World) -> None:
         "another machine carries its launch key, too",
     }
     assert world.alive() == before
+
+
+class Strange(FakeCloudProvider):
+    """Shows a stranger's machine, too, whose every word is odd."""
+
+    owner = ""
+
+    def list(self) -> tuple[Instance, ...]:
+        odd = "a\0b\ud800" + 5000 * "c"
+        labels = {OWNER: self.owner, EPOCH: f"{odd}-1", PROOF: odd}
+        one = Instance(odd, odd, odd, InstanceState.RUNNING, 0.5, labels)
+        ours = [replace(found, labels={**found.labels, EPOCH: odd}) for found in super().list()]
+        return (one, replace(one, provider_id="i-x", labels={}), *ours)
+
+
+def test_odd_words_of_strangers_stop_no_sweep(world: World) -> None:
+    world.submit("job_1")
+    strange = Strange(str(world.provider._http.base_url).removesuffix("/cloud/"), "account")
+    strange.owner = world.ownership.installation
+    sweeper = replace(world.sweeper, provider=strange)
+    verdict = sweeper.sweep(world.now, timedelta(0))
+    assert verdict is not None
+    assert sorted(fates(verdict)) == ["keep", "spare", "spare"]
+    assert world.stored()[0].suspects == verdict.suspects
+    strange.close()
 
 
 def test_a_restored_backup_ends_nothing_until_somebody_confirms(

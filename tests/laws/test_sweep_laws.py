@@ -88,7 +88,7 @@ def machines_of_others(draw: st.DrawFn, number: int, ours: Sequence[Machine]) ->
     """One somebody else launched, maybe with labels that were copied or made up."""
     key, state = f"key-{number}", draw(st.sampled_from(InstanceState))
     proofs = [OURS.proof(f"key-{n}") for n in range(number)]
-    made_up = draw(st.sampled_from(["", "0" * 32, OURS.proof(key)[:-1], "é", "\ud7ff"]))
+    made_up = draw(st.sampled_from(["", "0" * 32, OURS.proof(key)[:-1], "é", "\ud800", "\0"]))
     labels = draw(
         st.sampled_from(
             [
