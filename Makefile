@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-server demo test test-slow check chaos bench-agent bench-resize bench-plan bench-large-batch paper clean
+.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos bench-agent bench-resize bench-plan bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -26,6 +26,9 @@ check: $(READY)  ## Style, types and layers
 
 fuzz-agent: $(READY)  ## 10 000 sessions of odd scripts and controllers; about an hour
 	@FUZZ_SESSIONS=10000 $(BIN)/python -m pytest tests/laws/test_session_fuzz.py
+
+sweep-worlds: $(READY)  ## The sweeper judges 10 000 random clouds; about half an hour
+	@SWEEP_WORLDS=10000 $(BIN)/python -m pytest tests/laws/test_sweep_laws.py
 
 chaos: $(READY)  ## 200 random plans of resizes under faults; SEEDS=n plays fewer
 	@$(BIN)/python -m tests.chaos --seeds $(or $(SEEDS),200)

@@ -332,6 +332,50 @@ class StoredModelList(View):
     models: list[StoredModelView]
 
 
+class SuspectView(View):
+    """A machine the cloud shows that is not simply one of a job that goes on.
+
+    Attributes:
+        machine: The cloud's name for it.
+        fate: ``end``, ``wait`` for a second look, ``hold`` until somebody confirms, ``keep`` one
+            that works for a job, ``spare`` one that is not provably ours.
+        reason: Why it should not be there, or why it is spared.
+        since: From when on it has been to be ended in every sweep; None where it is not.
+    """
+
+    machine: str
+    launch_key: str
+    job: str
+    fate: str
+    reason: str
+    since: datetime | None
+
+
+class SweepView(View):
+    """One look for machines that nobody wants.
+
+    Attributes:
+        shown: Machines of this installation the cloud showed alive.
+        ended: Machines whose end the cloud accepted.
+        tripped: Why machines are held, in one sentence; None where none are.
+        confirmed_at: When somebody let what it held be ended.
+    """
+
+    number: int
+    at: datetime
+    shown: int
+    suspects: list[SuspectView]
+    ended: int
+    tripped: str | None
+    confirmed_at: datetime | None
+
+
+class SweepList(View):
+    """Sweeps, newest first."""
+
+    sweeps: list[SweepView]
+
+
 class ErrorDetail(View):
     """One problem of a request: JSON pointer to the field, and what to do about it."""
 

@@ -21,12 +21,16 @@ from sqlalchemy import Engine, create_engine
 from service.api.world import World
 from service.app import build_app
 from service.clouds.local import LocalProvider
+from service.db import installation
 from service.db.migrate import migrate
 from service.db.vms import Vm
 from service.errors import PostgresUnavailable
 from service.keys import Keys
 from service.postgres import EmbeddedPostgres
 from service.reconciler.loop import Loop
+from service.reconciler.ownership import Ownership
+from service.reconciler.rounds import Rounds
+from service.reconciler.sweeper import Sweeper
 from service.reconciler.tick import Reconciler
 from service.settings import Settings
 from service.storage import Storage
@@ -87,16 +91,20 @@ def serve(settings: Settings, url: str) -> None:
     migrate(engine)
     listener = listen(settings)
     address = f"http://{settings.host}:{listener.getsockname()[1]}"
-    loop = Loop(reconciler(settings, engine, keys, address))
+    acting = reconciler(settings, engine, keys, address)
+    loop = Loop(acting)
+    rounds = Rounds(Sweeper(engine, acting.provider, acting.ownership))
     world = World(engine, "local", Storage(settings.home.resolve()), loop.nudge)
     config = uvicorn.Config(
         build_app(world, keys), log_level="warning", timeout_graceful_shutdown=2
     )
     announce(settings.home, address, keys.token)
     loop.start()
+    rounds.start()
     try:
         uvicorn.Server(config).run(sockets=[listener])
     finally:
+        rounds.stop()
         loop.stop()
         engine.dispose()
 
@@ -134,6 +142,8 @@ def last_port(home: Path) -> int:
 def reconciler(settings: Settings, engine: Engine, keys: Keys, address: str) -> Reconciler:
     """Put together what a tick needs."""
     provider = LocalProvider(settings.home / "machines", sys.executable, settings.boot_delay)
+    with engine.begin() as connection:
+        ownership = Ownership(installation.identify(connection), keys.ownership())
 
     def environment(vm: Vm) -> dict[str, str]:
         return {
@@ -143,7 +153,7 @@ def reconciler(settings: Settings, engine: Engine, keys: Keys, address: str) -> 
         }
 
     storage = Storage(settings.home.resolve())
-    return Reconciler(engine, provider, environment, storage, datetime.now(UTC))
+    return Reconciler(engine, provider, environment, storage, datetime.now(UTC), ownership)
 
 
 def announce(home: Path, address: str, token: str) -> None:

@@ -7,7 +7,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from scavenger.errors import Problem
-from service.api import agent, deliveries, jobs, models
+from service.api import agent, deliveries, jobs, models, sweeps
 from service.api.gate import Gate
 from service.api.refusal import answer_in_problems, refuse
 from service.api.world import World
@@ -18,7 +18,13 @@ def build_app(world: World, keys: Keys) -> FastAPI:
     """Put the application together."""
     app = FastAPI(title="Scavenger", version="1")
     app.state.world = world
-    for router in (jobs.router, models.router, agent.router, deliveries.router):
+    for router in (
+        jobs.router,
+        models.router,
+        sweeps.router,
+        agent.router,
+        deliveries.router,
+    ):
         app.include_router(router)
 
     @app.get("/healthz")

@@ -54,6 +54,10 @@ class Keys:
         """Make the secret that workers and parameter servers of one job know each other by."""
         return hmac.digest(self.secret.encode(), f"job {job}".encode(), "sha256").hex()
 
+    def ownership(self) -> bytes:
+        """Make the secret that machines of this installation are proven with."""
+        return hmac.digest(self.secret.encode(), b"ownership", "sha256")
+
     def recognise(self, token: str) -> Caller | None:
         """Tell who holds a token; None if nobody does."""
         if not token or not token.isascii():

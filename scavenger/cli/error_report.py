@@ -16,6 +16,7 @@ from scavenger.cli.errors import (
     NoSuchJob,
     NoSuchTable,
     NothingFits,
+    NothingHeld,
     UnusableDocument,
 )
 from scavenger.cli.exit_code import is_infeasible
@@ -83,6 +84,10 @@ def report_error(error: ClientError | CommandError) -> Report:
             return report_tables(error)
         case NothingFits():
             return Report(str(error), (("You can", "relax --max-cost or --max-time"),))
+        case NothingHeld():
+            return Report(
+                str(error), (("You can", "look at what was found: scavenger admin sweep"),)
+            )
         case NoPlots():
             remedy = "pip install 'scavenger[plots]', or leave --plot out"
             return Report(str(error), (("You can", remedy),))

@@ -9,6 +9,7 @@
     ├── NoPlots              what draws pictures is not installed: install it
     ├── NoSuchJob            no job goes by this: list what there is
     ├── AmbiguousJob         several jobs go by this: write more of the id
+    ├── NothingHeld          no machine waits for a confirmation: there is nothing to do
     ├── NeedsAnswer          a question, and nobody to answer it: pass the flag
     └── ControllerDied       the controller this command started ended: read its last lines
 """
@@ -81,6 +82,10 @@ class AmbiguousJob(CommandError):
         self.reference = reference
         self.candidates = tuple(candidates)
         super().__init__(f"{len(self.candidates)} jobs go by {reference}")
+
+
+class NothingHeld(CommandError):
+    """No machine waits for a confirmation; there is nothing to do."""
 
 
 class NeedsAnswer(CommandError):

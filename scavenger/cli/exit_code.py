@@ -13,6 +13,7 @@ from scavenger.cli.errors import (
     NoSuchJob,
     NoSuchTable,
     NothingFits,
+    NothingHeld,
     UnusableDocument,
 )
 from scavenger.client.errors import (
@@ -82,7 +83,7 @@ def code_of_error(error: ClientError | CommandError) -> ExitCode:
             return ExitCode.AUTHENTICATION
         case NotFound() | NoSuchJob() | NoSuchTable():
             return ExitCode.NOT_FOUND
-        case Conflict():
+        case Conflict() | NothingHeld():
             return ExitCode.CONFLICT
         case Invalid() | UnusableDocument() | AmbiguousJob() | NeedsAnswer():
             return ExitCode.USAGE

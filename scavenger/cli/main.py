@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from scavenger.cli.admin import admin
 from scavenger.cli.agent import AGENT_CONTEXT, agent
 from scavenger.cli.curve import curve
 from scavenger.cli.demo import demo
@@ -81,6 +82,8 @@ app.command(epilog="Example: scavenger evaluate steps.csv --points 4,6")(evaluat
 app.command(
     context_settings=AGENT_CONTEXT, epilog="Example: scavenger agent run -- python train.py"
 )(agent)
+
+app.add_typer(admin, name="admin")
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from types import TracebackType
@@ -20,6 +21,8 @@ from scavenger.view import (
     JobView,
     ProblemView,
     StoredModelList,
+    SweepList,
+    SweepView,
     View,
 )
 
@@ -125,6 +128,16 @@ class Client:
     def models(self) -> StoredModelList:
         """Return every stored model, newest first."""
         return self._ask(StoredModelList, "GET", "/v1/models")
+
+    def sweeps(self, limit: int = 50) -> SweepList:
+        """Return what the last looks for machines that nobody wants found, newest first."""
+        return self._ask(SweepList, "GET", "/v1/sweeps", parameters={"limit": limit})
+
+    def confirm_sweep(self, number: int) -> SweepView:
+        """Let what a sweep held back be ended; raises Conflict if it held nothing."""
+        content = json.dumps({"confirm": True, "sweep": number}).encode()
+        headers = {"Content-Type": MEDIA["json"]}
+        return self._ask(SweepView, "POST", "/v1/sweeps", content=content, headers=headers)
 
     def health(self) -> HealthView:
         """Return whether the controller works."""

@@ -24,6 +24,7 @@ CATALOG = {
     "not_found": (404, "There is nothing here"),
     "method_not_allowed": (405, "This cannot be done here"),
     "conflict_state": (409, "The job's state does not allow this"),
+    "nothing_held": (409, "Nothing is held back"),
     "sequence_gap": (409, "Rows are missing"),
     "payload_too_large": (413, "The body is too large"),
     "unsupported_media": (415, "The body is in another language"),

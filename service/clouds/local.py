@@ -47,6 +47,7 @@ class LocalProvider:
     """
 
     name = "local"
+    lag = boot = 0.0  # what is listed is what runs; a supervisor starts within the ledger's grace
 
     def __init__(self, root: Path, python: str, boot_delay: float = 0.0) -> None:
         self._root = root.resolve()
@@ -57,16 +58,6 @@ class LocalProvider:
     def pause(self) -> float:
         """Seconds a change of machines usually takes on this computer."""
         return STARTING + self._boot_delay
-
-    @property
-    def lag(self) -> float:
-        """Nothing: what is listed is what the computer runs."""
-        return 0.0
-
-    @property
-    def boot(self) -> float:
-        """Nothing: a supervisor starts within the ledger's grace."""
-        return 0.0
 
     def launch(self, request: LaunchRequest) -> Instance:
         """Start a process group, or return the one this launch key already started.

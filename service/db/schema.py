@@ -260,3 +260,33 @@ events = Table(
     Column("data", JSONB, nullable=False),
     Index(None, "job", "sequence"),
 )
+
+# What tells this installation from others: written by the first controller.
+installations = Table(
+    "installations",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("id", Text, nullable=False),
+    CheckConstraint("number = 1", name="only_one"),
+)
+
+# How many launches are remembered, by stretch of the database's life: written by the reconciler.
+epochs = Table(
+    "epochs",
+    metadata,
+    Column("token", Text, primary_key=True),
+    Column("launches", BigInteger, nullable=False),
+)
+
+# What looks for machines nobody wants found: written by the sweeper, confirmed_at by the API.
+sweeps = Table(
+    "sweeps",
+    metadata,
+    Column("number", BigInteger, Identity(always=True), primary_key=True),
+    moment("at", nullable=False),
+    Column("shown", Integer),
+    Column("suspects", JSONB),
+    Column("ended", Integer, nullable=False),
+    Column("tripped", Text),
+    moment("confirmed_at"),
+)

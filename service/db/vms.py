@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -12,7 +13,8 @@ from sqlalchemy import Connection, case, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from scavenger.protocol import Role
-from service.db.schema import exits, jobs, vms
+from scavenger.view import Phase
+from service.db.schema import exits, jobs, outcomes, vms
 
 NAMESPACE = UUID("5ca7e26e-0000-4000-8000-000000000001")
 
@@ -91,6 +93,20 @@ class Vm:
         return self.terms.price_of(end - self.intended_at)
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the machine of a launch key.
+
+    Attributes:
+        provider_id: The cloud's name for it; None while no answer told.
+        over_since: When its job ended; None while that goes on.
+    """
+
+    is_alive: bool
+    provider_id: str | None
+    over_since: datetime | None
+
+
 def of_job(connection: Connection, job: str) -> tuple[Vm, ...]:
     """Return every machine a job ever had, oldest first."""
     query = (
@@ -100,6 +116,19 @@ def of_job(connection: Connection, job: str) -> tuple[Vm, ...]:
         .order_by(vms.c.intended_at, vms.c.id)
     )
     return tuple(Vm(**row) for row in connection.execute(query).mappings())
+
+
+def of_keys(connection: Connection, launch_keys: Collection[str]) -> Mapping[str, Known]:
+    """Return what is known of the machines of these launch keys."""
+    final = [phase for phase in Phase if phase.is_final]
+    ended_at = case((outcomes.c.phase.in_(final), outcomes.c.finished_at))
+    query = (
+        select(vms.c.launch_key, vms.c.state, vms.c.provider_id, ended_at)
+        .join(outcomes, outcomes.c.job == vms.c.job)
+        .where(vms.c.launch_key.in_(launch_keys))
+    )
+    rows = connection.execute(query)
+    return {key: Known(state != "gone", name, ended) for key, state, name, ended in rows}
 
 
 def intend(

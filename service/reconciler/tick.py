@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine
@@ -31,6 +31,7 @@ from service.db import (
     vms,
     workers,
 )
+from service.db.epochs import Epoch
 from service.db.events import say
 from service.db.jobs import Job
 from service.db.leases import Lease
@@ -45,6 +46,7 @@ from service.reconciler.action import (
 )
 from service.reconciler.census import ALARM, Finding, census
 from service.reconciler.drift import is_due
+from service.reconciler.ownership import Ownership
 from service.reconciler.plan import plan
 from service.reconciler.record import record
 from service.reconciler.snapshot import Snapshot
@@ -64,6 +66,8 @@ class Reconciler:
         environment: Makes what a machine needs to find and trust the controller and its job.
         storage: Where machines keep what outlives them.
         started_at: When this controller began to listen.
+        ownership: Writes the labels by which machines are known as ours.
+        epoch: Counts its launches.
     """
 
     engine: Engine
@@ -71,6 +75,8 @@ class Reconciler:
     environment: Callable[[Vm], Mapping[str, str]]
     storage: Storage
     started_at: datetime
+    ownership: Ownership
+    epoch: Epoch = field(default_factory=Epoch)
 
     def tick(self, lease: Lease, now: datetime) -> str:
         """Do one thing for a job and say what, in one sentence.
@@ -170,8 +176,9 @@ class Reconciler:
                 why = f"{vm.id}: max_cost does not pay for asking again"
                 say(connection, vm.job, now, "launch_refused", why)
                 return
+            labels = self.ownership.labels(vm.launch_key, self.epoch.stamp(connection))
         try:
-            instance = self.provider.launch(self._request(job, vm))
+            instance = self.provider.launch(self._request(job, vm, labels))
         except LaunchRefused as error:
             with self._write(lease) as connection:
                 refuse(connection, vm, now, error)
@@ -182,7 +189,7 @@ class Reconciler:
             with self._write(lease) as connection:
                 vms.launched(connection, vm.id, instance.provider_id)
 
-    def _request(self, job: Job, vm: Vm) -> LaunchRequest:
+    def _request(self, job: Job, vm: Vm, labels: Mapping[str, str]) -> LaunchRequest:
         """Compose what a machine is launched with, the same whenever that is repeated."""
         run = job.spec.run
         return LaunchRequest(
@@ -204,6 +211,7 @@ class Reconciler:
             directory=run.directory,
             price_per_hour=float(vm.price_per_hour),
             longest_run=ledger.longest_run(vm.terms, job.spec.limits.max_cost),
+            labels=labels,
         )
 
     def _terminate(self, lease: Lease, snapshot: Snapshot, action: Terminate) -> None:

@@ -49,7 +49,7 @@ class FakeCloudProvider:
         machine_type: str = "small",
         zone: str = "a",
         pause: float = 30.0,
-        lag: float = 60.0,
+        lag: float = 0.0,
         boot: float = 60.0,
         patience: float = 5.0,
     ) -> None:

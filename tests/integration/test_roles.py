@@ -16,6 +16,7 @@ from scavenger.view import Phase
 from service.clouds.local import LocalProvider
 from service.db import jobs, leases, vms
 from service.db.vms import Vm
+from service.reconciler.ownership import Ownership
 from service.reconciler.tick import Reconciler
 from service.storage import Storage
 from tests.builders import NOW, document, spec
@@ -31,7 +32,8 @@ def reconciler(engine: Engine, tmp_path: Path) -> Iterator[Reconciler]:
     def environment(vm: Vm) -> dict[str, str]:
         return {"SCAVENGER_CONTROLLER": NOBODY, "SCAVENGER_TOKEN": f"token of {vm.id}"}
 
-    yield Reconciler(engine, provider, environment, Storage(tmp_path), NOW)
+    ownership = Ownership("here", b"secret")
+    yield Reconciler(engine, provider, environment, Storage(tmp_path), NOW, ownership)
     for instance in provider.list():
         provider.terminate(instance.provider_id)
 

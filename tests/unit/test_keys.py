@@ -36,3 +36,11 @@ def test_a_job_shares_a_secret_that_no_other_job_knows(tmp_path: Path) -> None:
     assert ours == keys.share("job_1")
     assert ours != keys.share("job_2")
     assert keys.recognise(ours) is None
+
+
+def test_the_secret_of_ownership_opens_nothing_and_is_of_one_controller(tmp_path: Path) -> None:
+    keys = Keys.at(tmp_path)
+    assert keys.ownership() == Keys.at(tmp_path).ownership()
+    assert keys.ownership() != Keys(keys.token, "another secret that is long enough!").ownership()
+    assert keys.recognise(keys.ownership().hex()) is None
+    assert keys.ownership().hex() != keys.share("ownership")

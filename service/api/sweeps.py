@@ -1,0 +1,78 @@
+"""Sweeps: what looks for machines that nobody wants found, and the word that lets them be ended."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from scavenger.view import SuspectView, SweepList, SweepView
+from service.api.refusal import Refusal
+from service.api.world import Here
+from service.db import sweeps
+from service.db.sweeps import Sweep
+
+router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"])
+
+Limit = Annotated[int, Query(ge=1, le=200)]
+Number = Annotated[int, Field(ge=1, le=2**63 - 1)]
+
+
+class Confirmation(BaseModel):
+    """Somebody has seen what a sweep held back, the newest if none is named."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    confirm: bool
+    sweep: Number | None = None
+
+
+@router.get("")
+def list_sweeps(world: Here, limit: Limit = 50) -> SweepList:
+    """List sweeps, newest first."""
+    with world.engine.connect() as connection:
+        return SweepList(sweeps=[show(sweep) for sweep in sweeps.newest(connection, limit)])
+
+
+@router.post("", status_code=202)
+def confirm(world: Here, confirmation: Confirmation) -> SweepView:
+    """Let what a sweep held back be ended by the next ones."""
+    if not confirmation.confirm:
+        raise Refusal("validation", "confirm must be true; who only looks asks GET /v1/sweeps")
+    with world.engine.begin() as connection:
+        number = confirmation.sweep
+        if number is None:
+            number = next((sweep.number for sweep in sweeps.newest(connection, 1)), 0)
+        found = sweeps.find(connection, number)
+        if found is None:
+            raise Refusal("not_found", "there is no such sweep; GET /v1/sweeps lists them")
+        if found.tripped is None:
+            raise Refusal("nothing_held", f"sweep {number} held nothing back")
+        sweeps.confirm(connection, number, world.now())
+        confirmed = sweeps.find(connection, number)
+    assert confirmed is not None
+    return show(confirmed)
+
+
+def show(sweep: Sweep) -> SweepView:
+    """Show a sweep."""
+    return SweepView(
+        number=sweep.number,
+        at=sweep.at,
+        shown=sweep.shown,
+        suspects=[
+            SuspectView(
+                machine=suspect.machine,
+                launch_key=suspect.launch_key,
+                job=suspect.job,
+                fate=suspect.fate,
+                reason=suspect.reason,
+                since=suspect.since,
+            )
+            for suspect in sweep.suspects
+        ],
+        ended=sweep.ended,
+        tripped=sweep.tripped,
+        confirmed_at=sweep.confirmed_at,
+    )

@@ -1,0 +1,141 @@
+"""The sweeps table: what each look for machines that nobody wants found, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, Row, delete, func, insert, select, text, update
+
+from service.db.schema import sweeps
+
+KEPT = 1000
+LOCK = 0x5CA75EE9  # any number, as long as nobody else takes it
+SKEW = timedelta(minutes=1)
+
+Fate = Literal["end", "wait", "hold", "keep", "spare"]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A machine the cloud shows that is not simply one of a job that goes on.
+
+    Attributes:
+        machine: The cloud's name for it.
+        fate: ``end`` now, ``wait`` for a second look, ``hold`` until somebody confirms; ``keep``
+            one that works for a job, ``spare`` one that is not provably ours.
+        reason: Why it should not be there, or why it is spared.
+        since: From when on it has been a candidate in every sweep; None where it is none.
+    """
+
+    machine: str
+    launch_key: str
+    job: str
+    fate: Fate
+    reason: str
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One finished look.
+
+    Attributes:
+        shown: Machines of ours the cloud showed alive.
+        ended: Machines whose end the cloud accepted.
+        tripped: Why candidates are held, in one sentence; None where none are.
+        confirmed_at: When somebody let what it held be ended.
+    """
+
+    number: int
+    at: datetime
+    shown: int
+    suspects: tuple[Suspect, ...]
+    ended: int
+    tripped: str | None
+    confirmed_at: datetime | None
+
+
+SUSPECTS = TypeAdapter(tuple[Suspect, ...])
+
+
+def clock(connection: Connection) -> datetime:
+    """Return the database's own time, which all controllers share."""
+    now: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
+    return now
+
+
+def begin(connection: Connection, now: datetime, pause: timedelta) -> int | None:
+    """Announce a sweep, the only one for so long; None while the last one was not long ago."""
+    _lock(connection)
+    # One far ahead was announced before a clock was set back: it must not stop all that follow.
+    recent = (sweeps.c.at > now - pause) & (sweeps.c.at < now + SKEW)
+    if connection.execute(select(sweeps.c.number).where(recent).limit(1)).first() is not None:
+        return None
+    kept = select(sweeps.c.number).order_by(sweeps.c.number.desc()).offset(KEPT - 1).limit(1)
+    old = (sweeps.c.number <= kept.scalar_subquery(), sweeps.c.confirmed_at.is_(None))
+    connection.execute(delete(sweeps).where(*old))
+    query = insert(sweeps).values(at=now, ended=0).returning(sweeps.c.number)
+    return int(connection.execute(query).scalar_one())
+
+
+def record(
+    connection: Connection,
+    number: int,
+    *,
+    shown: int,
+    suspects: tuple[Suspect, ...],
+    tripped: str | None,
+) -> bool:
+    """Store what a sweep found; False when another began since, and this one must not act."""
+    _lock(connection)
+    newest = select(func.max(sweeps.c.number)).scalar_subquery()
+    content = SUSPECTS.dump_python(suspects, mode="json")
+    query = update(sweeps).where(sweeps.c.number == number, sweeps.c.number == newest)
+    found = query.values(shown=shown, suspects=content, tripped=tripped)
+    return connection.execute(found).rowcount == 1
+
+
+def note_ended(connection: Connection, number: int, ended: int) -> None:
+    """Note how many machines' end the cloud accepted."""
+    connection.execute(update(sweeps).where(sweeps.c.number == number).values(ended=ended))
+
+
+def newest(connection: Connection, limit: int) -> list[Sweep]:
+    """Return finished sweeps, newest first."""
+    query = select(sweeps).where(sweeps.c.shown.is_not(None))
+    rows = connection.execute(query.order_by(sweeps.c.number.desc()).limit(limit))
+    return [_sweep(row) for row in rows]
+
+
+def find(connection: Connection, number: int) -> Sweep | None:
+    """Return a finished sweep, and hold its row."""
+    query = select(sweeps).where(sweeps.c.number == number, sweeps.c.shown.is_not(None))
+    row = connection.execute(query.with_for_update()).first()
+    return None if row is None else _sweep(row)
+
+
+def confirm(connection: Connection, number: int, now: datetime) -> None:
+    """Let what a sweep held be ended by the next ones, as far as it still should be."""
+    query = update(sweeps).where(sweeps.c.number == number, sweeps.c.confirmed_at.is_(None))
+    connection.execute(query.values(confirmed_at=now))
+
+
+def confirmed(connection: Connection) -> Mapping[str, Fate]:
+    """Return the machines somebody saw held back and let be ended, with their fate back then."""
+    query = select(sweeps.c.suspects).where(sweeps.c.confirmed_at.is_not(None))
+    rows = connection.execute(query.order_by(sweeps.c.number)).scalars()
+    suspects = (suspect for row in rows for suspect in SUSPECTS.validate_python(row))
+    return {one.machine: one.fate for one in suspects if one.fate in ("hold", "keep")}
+
+
+def _lock(connection: Connection) -> None:
+    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+
+
+def _sweep(row: Row[tuple[object, ...]]) -> Sweep:
+    facts = dict(row._mapping)
+    return Sweep(**{**facts, "suspects": SUSPECTS.validate_python(facts["suspects"])})
