@@ -33,6 +33,12 @@ sweep-worlds: $(READY)  ## The sweeper judges 10 000 random clouds; about half a
 chaos: $(READY)  ## 200 random plans of resizes under faults; SEEDS=n plays fewer
 	@$(BIN)/python -m tests.chaos --seeds $(or $(SEEDS),200)
 
+money: $(READY)  ## 5 000 runs of everything that may happen to a job's money; a night
+	@MONEY_RUNS=5000 $(BIN)/python -m pytest tests/money
+
+money-mutants: $(READY)  ## Errors on purpose, each of which those runs must find
+	@$(BIN)/python -m tests.money.mutants
+
 bench-agent: $(READY)  ## CPU time of the agent against plain DDP
 	@$(BIN)/python -m tests.bench.agent
 

@@ -117,11 +117,15 @@ class Reconciler:
         if not machines or job is None:
             return
         shown = {instance.launch_key: instance for instance in self.provider.list()}
-        lag = timedelta(seconds=self.provider.lag)
         for vm in machines:
             instance = shown.get(vm.launch_key)
-            found = census(vm, instance, now, lag, is_final=job.phase.is_final)
+            found = census(vm, instance, now, self._lag_of(vm), is_final=job.phase.is_final)
             self._settle(lease, job, vm, instance, found, now)
+
+    def _lag_of(self, vm: Vm) -> timedelta:
+        """Return for how long lists may miss a machine; one that never was seen may yet come."""
+        is_seen = vm.provider_id is not None
+        return timedelta(seconds=self.provider.lag + (0 if is_seen else self.provider.boot))
 
     def _settle(
         self,

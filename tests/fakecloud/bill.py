@@ -91,7 +91,8 @@ def bill(machines: Iterable[Machine], tariffs: Mapping[str, Tariff], until: floa
 
 
 def _line(machine: Machine, tariff: Tariff, until: float) -> Line:
-    life = min(until, machine.gone_at) - machine.created_at
+    # Whole microseconds: a sum of floats may make an hour a trifle longer, and so two.
+    life = round(min(until, machine.gone_at) - machine.created_at, 6)
     return Line(
         machine=machine.id,
         token=machine.token,

@@ -37,6 +37,7 @@ class FakeCloudProvider:
         lag: Seconds for which its lists may lag behind.
         boot: Longest seconds until a machine's own clock starts.
         patience: Seconds of real time to wait for an answer.
+        transport: The way to the cloud; None for the network.
     """
 
     name = "fake"
@@ -52,9 +53,14 @@ class FakeCloudProvider:
         lag: float = 0.0,
         boot: float = 60.0,
         patience: float = 5.0,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._http = httpx.Client(
-            base_url=f"{url}/cloud/", timeout=patience, trust_env=False, verify=False
+            base_url=f"{url}/cloud/",
+            timeout=patience,
+            trust_env=False,
+            verify=False,
+            transport=transport,
         )
         self._installation, self._pause = installation, pause
         self._lag, self._boot = lag, boot

@@ -1,0 +1,398 @@
+"""Purse: a state machine of everything that may happen to a job's money, and what must stay true.
+
+After every step the cloud's own bill, also the one it would write if all went silent now, is beside
+what the ledger says and what the job may cost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from decimal import Decimal
+from functools import partial
+
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+from sqlalchemy import Engine
+
+from scavenger.job import JobSpec
+from service import ledger
+from service.db.vms import Vm
+from tests.builders import spec
+from tests.fakecloud.cloud import Truth
+from tests.fakecloud.faults import (
+    Duplicate,
+    Fault,
+    Garbage,
+    Ignored,
+    Interrupted,
+    LateRequest,
+    LostRequest,
+    LostResponse,
+    Operation,
+    Refused,
+    Slow,
+)
+from tests.fakecloud.machine import State
+from tests.money.stage import Stage, crash
+from tests.money.world import EXACTLY, FOREVER, Journey, Manners, World
+
+LONGEST_PAUSE = 1.0  # seconds a tick may be held up; every provider's ``boot`` has room for it
+LEAST_SPARE = 4.0
+PATIENCE = 5.0
+LAST_STEP = 60
+YEAR = 3.2e7
+LATEST_END = timedelta(seconds=60)  # RELIABILITY, P1
+
+QUANTA = [{}, {"quantum": "1s"}, {"quantum": "1m"}, {"quantum": "1h"}]
+SECONDS_OF_MONEY = [20, 61, 76, 130, 700, 1340, 4000, 7200, 20_000, None]
+STRATEGIES = [
+    {},
+    {"strategy": {"parameter_server": {"servers": 2}}},
+    {"strategy": {"parameter_server": {"servers": 1, "priced": False}}},
+]
+
+manners = st.builds(
+    Manners,
+    boot=st.sampled_from([0.0, 1.0, 30.0]),
+    spare=st.sampled_from([LEAST_SPARE, 60.0]),
+    ending=st.sampled_from([0.0, 3.0, 6.0]),
+    lag=st.sampled_from([0.0, 5.0, 60.0]),
+    seed=st.integers(0, 9),
+)
+places = st.integers(0, 3)
+controllers = st.integers(0, 1)
+spans = st.sampled_from([0.001, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 610.0, 3600.0])
+seldom = st.sampled_from([False] * 9 + [True])
+trifles = st.sampled_from([-0.001, 0.0, 0.001])
+
+faults = st.sampled_from(
+    [LostRequest(), LostResponse(), Garbage(), Slow(PATIENCE), Refused("InternalError")]
+)
+launch_faults = faults | st.sampled_from(
+    [
+        *(LateRequest(2.0), LateRequest(60.0), Duplicate(2.0), Duplicate(60.0)),
+        *(Refused("InsufficientInstanceCapacity"), Interrupted(5.0, 10.0)),
+    ]
+)
+
+
+@st.composite
+def submissions(draw: st.DrawFn) -> JobSpec:
+    """A job of one size that is known, or one that is searched."""
+    least, most = draw(st.sampled_from([(1, 1), (2, 2), (3, 3), (1, 2)]))
+    price = draw(st.sampled_from([Decimal("3.6"), Decimal("0.72"), Decimal("0.0000036")]))
+    seconds = draw(st.sampled_from(SECONDS_OF_MONEY))
+    cap = None if seconds is None else f"{price / 3600 * seconds * least:f} USD"
+    limits = {"workers": f"{least}..{most}", "batch": [96], "max_cost": cap}
+    return spec(
+        limits={name: limit for name, limit in limits.items() if limit is not None},
+        price={"per_hour": f"{price:f} USD/h", **draw(st.sampled_from(QUANTA))},
+        **draw(st.sampled_from(STRATEGIES)),
+    )
+
+
+def has_machines(purse: Purse) -> bool:
+    """Whether the cloud has a machine."""
+    return bool(purse.world.machines())
+
+
+def has_running(purse: Purse) -> bool:
+    """Whether an agent runs."""
+    states = [truth.description.state for truth in purse.world.machines()]
+    return State.RUNNING in states
+
+
+class Purse(RuleBasedStateMachine):
+    """Rules are named for what happens."""
+
+    def __init__(self, engine: Engine, stage: Stage, counts: Counter[str] | None = None) -> None:
+        super().__init__()
+        self.engine, self.stage = engine, stage
+        self.counts = Counter() if counts is None else counts
+        self.world: World | None = None
+        self.counts["runs"] += 1
+
+    @initialize(job=submissions(), how=manners, faults=st.lists(launch_faults, max_size=8))
+    def submit(self, job: JobSpec, how: Manners, faults: list[Fault]) -> None:
+        """Submit a job whose first launches may go wrong."""
+        self.world = World(self.engine, self.stage, job, how)
+        for fault in faults:
+            self.world.cloud.faults.next("launch", self._kept(fault))
+
+    # Controllers.
+
+    @rule(controller=controllers)
+    def tick(self, controller: int) -> None:
+        self.world.take(controller)
+        self.world.tick(controller)
+
+    @rule(controller=controllers)
+    def act_under_an_old_lease(self, controller: int) -> None:
+        self.world.take(1 - controller)
+        before = self.world.written()
+        self.world.tick(controller)
+        assert self.world.written() == before, "a lease that was lost may write"
+
+    @rule(controller=controllers, step=st.integers(1, LAST_STEP))
+    def crash(self, controller: int, step: int) -> None:
+        self.world.take(controller)
+        with self.stage.interrupted(step, crash):
+            self.world.tick(controller)
+
+    @rule(controller=controllers, step=st.integers(1, LAST_STEP), pause=st.sampled_from([0.5, 1.0]))
+    def pause(self, controller: int, step: int, pause: float) -> None:
+        self.world.take(controller)
+        with self.stage.interrupted(step, partial(self.world.clock.advance, pause)):
+            self.world.tick(controller)
+
+    @rule(controller=controllers, step=st.integers(1, LAST_STEP), place=places)
+    def renew_within_a_tick(self, controller: int, step: int, place: int) -> None:
+        self.world.take(controller)
+        with self.stage.interrupted(step, lambda: self._renew(place)):
+            self.world.tick(controller)
+
+    @rule(controller=controllers, step=st.integers(1, LAST_STEP), cancels=seldom)
+    def take_over_within_a_tick(self, controller: int, step: int, cancels: bool) -> None:
+        written: list[object] = []
+
+        def take_over() -> None:
+            if cancels:
+                self.world.cancel()
+            self.world.take(1 - controller)
+            for _ in range(3):
+                self.world.tick(1 - controller)
+            written.append(self.world.written())
+
+        self.world.take(controller)
+        with self.stage.interrupted(step, take_over):
+            self.world.tick(controller)
+        if written:
+            assert self.world.written() == written[0], "a lease that was lost may write"
+
+    @rule(is_meant=seldom)
+    def cancel(self, is_meant: bool) -> None:
+        if is_meant:
+            self.world.cancel()
+
+    # Time.
+
+    @rule(seconds=spans)
+    def wait(self, seconds: float) -> None:
+        self.world.clock.advance(seconds)
+
+    @rule(place=places, trifle=trifles, bound=st.sampled_from(["boots", "paid", "gone", "told"]))
+    def wait_until_something_happens(self, place: int, trifle: float, bound: str) -> None:
+        alive = [vm for vm in self.world.rows() if vm.is_alive]
+        if not alive:
+            return
+        vm = alive[place % len(alive)]
+        lag, boot = self.world.provider.lag, self.world.provider.boot
+        at = {
+            "boots": (vm.attempted_at or vm.intended_at) + timedelta(seconds=boot),
+            "paid": vm.prepaid_until,
+            "gone": vm.prepaid_until + ledger.GRACE,
+            "told": (vm.missed_at or vm.ordered_at or vm.intended_at) + timedelta(seconds=lag),
+        }[bound]
+        self.world.clock.advance((at - self.world.clock.moment()).total_seconds() + trifle)
+
+    @rule(trifle=trifles, slice_too=st.booleans())
+    def wait_until_the_money_ends(self, trifle: float, slice_too: bool) -> None:
+        cap, rows = self.world.spec.limits.max_cost, self.world.rows()
+        rate = sum((vm.price_per_hour for vm in rows if vm.is_alive), Decimal(0))
+        if cap is None or not rate:
+            return
+        left = (cap - ledger.accrued(rows, self.world.clock.moment())) / rate * 3600
+        seconds = round(float(left), 3) - ledger.GRACE.total_seconds()
+        if slice_too:
+            seconds -= ledger.SLICE.total_seconds()
+        if seconds < YEAR:
+            self.world.clock.advance(seconds + trifle)
+
+    # Machines.
+
+    @precondition(has_running)
+    @rule()
+    def all_speak(self) -> None:
+        for truth, vm in self.world.running():
+            self.world.speak(truth, vm)
+
+    @precondition(has_running)
+    @rule(place=places)
+    def speak(self, place: int) -> None:
+        self.world.speak(*self._some(place))
+
+    @precondition(has_running)
+    @rule(
+        place=places,
+        there=st.sampled_from([0.0, 0.5, 20.0]),
+        back=st.sampled_from([0.0, 0.5, 20.0]),
+        is_lost=st.booleans(),
+        ticks=st.tuples(st.booleans(), st.booleans()),
+    )
+    def renew(
+        self, place: int, there: float, back: float, is_lost: bool, ticks: tuple[bool, bool]
+    ) -> None:
+        truth, vm = self._some(place)
+        before, after = (self._tick if does else nothing for does in ticks)
+        self.world.renew(truth, vm, Journey(there, back, is_lost, (before, after)))
+
+    @precondition(has_running)
+    @rule()
+    def all_renew(self) -> None:
+        """Nothing is left to grant when the last was answered, if the cap is near."""
+        for place, _ in enumerate(self.world.running()):
+            self._renew(place)
+
+    @precondition(has_running)
+    @rule(place=places)
+    def renew_two_at_once(self, place: int) -> None:
+        running = list(self.world.running())
+        if len(running) > 1:
+            first, second = place % len(running), (place + 1) % len(running)
+            self.world.renew_both(running[first], running[second])
+
+    @precondition(has_machines)
+    @rule(place=places, notice=st.sampled_from([0.0, 30.0]))
+    def interrupt(self, place: int, notice: float) -> None:
+        machines = self.world.machines()
+        self.world.cloud.interrupt(machines[place % len(machines)].description.id, notice)
+
+    @precondition(has_running)
+    @rule(place=places, is_over=seldom)
+    def end_command(self, place: int, is_over: bool) -> None:
+        truth, vm = self._some(place)
+        self.world.end_command(truth, vm, 1 if is_over else -9)
+
+    # The cloud.
+
+    @rule(operation=st.sampled_from(["list", "terminate"]), fault=faults, times=st.integers(1, 3))
+    def go_wrong(self, operation: Operation, fault: Fault, times: int) -> None:
+        self.world.cloud.faults.next(operation, fault, None, times)
+
+    @rule(fault=launch_faults)
+    def launch_in_vain(self, fault: Fault) -> None:
+        self.world.cloud.faults.next("launch", self._kept(fault))
+
+    @rule(place=places)
+    def refuse_a_key_for_ever(self, place: int) -> None:
+        alive = [vm for vm in self.world.rows() if vm.is_alive]
+        if not alive:
+            return
+        key, refused = alive[place % len(alive)].launch_key, Refused("UnauthorizedOperation")
+        self.world.cloud.faults.always("launch", refused, key)
+
+    @rule(times=st.integers(1, 4))
+    def ignore_an_end(self, times: int) -> None:
+        self.world.cloud.faults.next("terminate", Ignored(), None, times)
+
+    @rule(machines=st.sampled_from([0, 1, 2, 100]))
+    def stock(self, machines: int) -> None:
+        self.world.cloud.stock("small@a", machines)
+
+    @precondition(has_machines)
+    @rule(place=places, ticks=st.booleans())
+    def omit(self, place: int, ticks: bool) -> None:
+        machines = self.world.machines()
+        self.world.door.omitted = machines[place % len(machines)].description.token
+        if ticks:
+            self.tick(0)
+
+    # What must stay true.
+
+    @precondition(lambda self: self.world is not None)
+    @invariant()
+    def the_bill_is_covered(self) -> None:
+        world, cap = self.world, self.world.spec.limits.max_cost
+        rows, now = world.rows(), world.clock.now()
+        billed, silent = world.bill(now), world.bill(FOREVER)
+        reserved = ledger.committed(rows)
+        if cap is not None:
+            assert silent <= cap + EXACTLY, f"${silent} will be billed of ${cap}"
+            assert reserved <= cap + EXACTLY, f"${reserved} are reserved of ${cap}"
+        assert silent <= reserved + EXACTLY, f"${silent} will be billed, ${reserved} are reserved"
+        shown = ledger.accrued(rows, world.clock.moment())
+        assert billed <= shown + EXACTLY, f"${billed} were billed, ${shown} are shown"
+
+    @precondition(lambda self: self.world is not None)
+    @invariant()
+    def machines_end_in_time(self) -> None:
+        ends = self.world.ends()
+        for vm in self.world.rows():
+            if vm.is_alive and vm.launch_key in ends:
+                late = ends[vm.launch_key] - vm.prepaid_until
+                assert late <= LATEST_END, f"{vm.id} runs {late} longer than is prepaid"
+
+    @precondition(lambda self: self.world is not None)
+    @invariant()
+    def machines_are_known_once(self) -> None:
+        rows = {vm.launch_key: vm for vm in self.world.rows()}
+        tokens = [truth.description.token for truth in self.world.cloud.machines()]
+        assert len(tokens) == len(set(tokens)), "two machines for one key"
+        assert set(tokens) <= set(rows), "a machine nobody intended"
+        for truth in self.world.machines():
+            vm = rows[truth.description.token]
+            assert vm.is_alive, f"{vm.id} is said to be gone and is {truth.description.state}"
+
+    def teardown(self) -> None:
+        if self.world is None:
+            return
+        try:
+            self._calm_down()
+            for name, count in self.world.cloud.faults.counts().items():
+                self.counts[name] += count
+        finally:
+            self.world.close()
+
+    def _calm_down(self) -> None:
+        """Cancel the job and let nothing go wrong any more: everything is gone at last."""
+        world = self.world
+        world.cancel()
+        world.clock.advance(world.manners.spare)  # requests that stray arrive or are refused
+        world.cloud.machines()
+        world.cloud.faults.calm()
+        world.cloud.stock("small@a", 100)
+        for _ in range(40):
+            self.tick(0)
+            if not any(vm.is_alive for vm in world.rows()):
+                break
+            world.clock.advance(10.0)
+        rows = world.rows()
+        assert not any(vm.is_alive for vm in rows), "a row stays"
+        self.the_bill_is_covered()
+        self.machines_end_in_time()
+        self.machines_are_known_once()
+        assert not world.machines(), "a machine stays"
+        assert world.bill(FOREVER) <= ledger.accrued(rows, world.clock.moment()) + EXACTLY
+
+    def _kept(self, fault: Fault) -> Fault:
+        """Return a fault as late as the provider's promise allows, but no later."""
+        most = self.world.manners.spare - LONGEST_PAUSE
+        match fault:
+            case LateRequest(after) | Duplicate(after):
+                return type(fault)(min(after, most))
+            case _:
+                return fault
+
+    def _tick(self) -> None:
+        self.tick(0)
+
+    def _renew(self, place: int) -> None:
+        running = list(self.world.running())
+        if running:
+            truth, vm = running[place % len(running)]
+            self.world.renew(truth, vm, Journey(0.0, 0.0, False, (nothing, nothing)))
+
+    def _some(self, place: int) -> tuple[Truth, Vm]:
+        running = list(self.world.running())
+        return running[place % len(running)]
+
+
+def nothing() -> None:
+    """Let nothing happen."""

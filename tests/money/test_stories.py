@@ -1,0 +1,52 @@
+"""Stories that the state machine found, each told once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from sqlalchemy import Engine
+
+from tests.builders import spec
+from tests.fakecloud.faults import LateRequest, LostRequest
+from tests.money.purse import Purse
+from tests.money.stage import Stage
+from tests.money.world import Manners
+
+Make = Callable[..., Purse]
+
+
+@pytest.fixture
+def make(engine: Engine) -> Iterator[Make]:
+    """Submit a job of two machines at a tenth of a cent per second, and tick as often as said."""
+    made: list[Purse] = []
+
+    def submit(max_cost: str = "2 USD", **manners: float) -> Purse:
+        how = {"boot": 0.0, "spare": 4.0, "ending": 6.0, "lag": 0.0, "seed": 0, **manners}
+        limits = {"workers": "2..2", "batch": [96], "max_cost": max_cost}
+        purse = Purse(engine, Stage(engine))
+        purse.submit(spec(limits=limits, price="3.6 USD/h"), Manners(**how), [])
+        made.append(purse)
+        return purse
+
+    yield submit
+    for purse in made:
+        purse.teardown()
+
+
+def check(purse: Purse) -> None:
+    purse.the_bill_is_covered()
+    purse.machines_end_in_time()
+    purse.machines_are_known_once()
+
+
+def test_a_machine_that_may_still_come_is_not_gone(make: Make) -> None:
+    purse = make(spare=60.0)
+    purse.world.cloud.faults.next("launch", LateRequest(50.0), None, 2)
+    purse.tick(0)
+    purse.world.cloud.faults.next("launch", LostRequest(), None, 2)
+    purse.world.cancel()
+    for _ in range(4):
+        purse.tick(0)
+    purse.wait(51.0)
+    check(purse)

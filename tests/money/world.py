@@ -1,0 +1,282 @@
+"""World: one job, the controllers that act for it, the cloud they ask, and the machines' agents."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+
+from sqlalchemy import Engine, delete, text
+
+from scavenger.job import JobSpec
+from scavenger.protocol import Hello, Lease, Progress, StepReport
+from service import ledger
+from service.api import agent
+from service.api.refusal import Refusal as Refused
+from service.db import directives, jobs, leases, schema, vms, workers
+from service.db.vms import Vm
+from service.errors import LeaseLost, ProviderUnavailable
+from service.reconciler.ownership import Ownership
+from service.reconciler.tick import Reconciler
+from service.storage import Storage
+from tests.builders import NOW
+from tests.fakecloud.bill import Tariff
+from tests.fakecloud.cloud import FakeCloud, Truth
+from tests.fakecloud.machine import State
+from tests.fakecloud.provider import FakeCloudProvider
+from tests.fakecloud.refusal import Refusal
+from tests.fakecloud.settings import Settings
+from tests.money.clock import PassingClock
+from tests.money.door import Door
+from tests.money.stage import Stage
+from worker_agent.errors import ControllerUnreachable
+from worker_agent.settings import AgentSettings
+from worker_agent.supervision.prepaid import Prepaid
+
+JOB, FOREVER = "job_1", 1e8
+EXACTLY = Decimal("1e-9")  # dollars; bills are sums of floats
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How the cloud of one run behaves, and what its provider promises of it.
+
+    Attributes:
+        boot: Seconds a machine takes to boot.
+        spare: Seconds by which a launch may reach the cloud late; the provider's ``boot`` is both.
+        ending: Seconds a machine takes to power off.
+        lag: Seconds for which lists may lag.
+    """
+
+    boot: float
+    spare: float
+    ending: float
+    lag: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """What befalls the request for a lease.
+
+    Attributes:
+        there: Seconds it takes to the controller.
+        back: Seconds its answer takes.
+        is_lost: Whether the answer never arrives.
+        meanwhile: What happens before the controller hears of it, and before the agent does.
+    """
+
+    there: float
+    back: float
+    is_lost: bool
+    meanwhile: tuple[Callable[[], None], Callable[[], None]]
+
+
+class World:
+    """Everything that one run of the state machine acts on."""
+
+    def __init__(self, engine: Engine, stage: Stage, spec: JobSpec, manners: Manners) -> None:
+        self.engine, self.stage, self.spec, self.manners = engine, stage, spec, manners
+        self.clock = PassingClock()
+        tariff = Tariff(float(spec.price_per_hour), spec.quantum)
+        self.cloud = FakeCloud(
+            self.clock,
+            Settings(
+                seed=manners.seed,
+                tariffs={"small": tariff},
+                boot=manners.boot,
+                ending=manners.ending,
+                list_lag=manners.lag,
+                lateness=0.0,
+            ),
+        )
+        self.door = Door(self.cloud, stage.step, self._may_omit)
+        self.provider = FakeCloudProvider(
+            "http://cloud",
+            "ours",
+            lag=manners.lag,
+            boot=manners.boot + manners.spare,
+            transport=self.door,
+        )
+        self.held: dict[int, leases.Lease] = {}
+        self.reconciler = Reconciler(
+            engine=engine,
+            provider=self.provider,
+            environment=lambda vm: {},
+            storage=Storage(Path("/nowhere")),
+            started_at=self.clock.moment(),
+            ownership=Ownership("ours", b"a secret"),
+        )
+        with engine.begin() as connection:
+            jobs.create(connection, JOB, spec, self.clock.moment())
+        for controller in (1, 0):
+            self.take(controller)
+
+    def close(self) -> None:
+        self.provider.close()
+        with self.engine.begin() as connection:
+            connection.execute(delete(schema.jobs))
+            connection.execute(delete(schema.models))
+
+    # What controllers do.
+
+    def take(self, controller: int) -> None:
+        """Let a controller take the lease, whoever has it."""
+        with self.engine.begin() as connection:
+            held = self.held.get(controller)
+            taken = leases.take(connection, JOB, held, timedelta(0))
+        assert taken is not None
+        self.held[controller] = taken
+
+    def tick(self, controller: int) -> str:
+        """Let a controller act under the lease it took last, whether or not that is still good.
+
+        A tick that fails is made again, as the loop does.
+        """
+        try:
+            return self.reconciler.tick(self.held[controller], self.clock.moment())
+        except (LeaseLost, ProviderUnavailable) as error:
+            return str(error)
+
+    def rows(self) -> tuple[Vm, ...]:
+        with self.engine.connect() as connection:
+            return vms.of_job(connection, JOB)
+
+    def written(self) -> tuple[object, ...]:
+        """Return all that a controller may have written."""
+        with self.engine.connect() as connection:
+            told = connection.execute(text("SELECT max(sequence) FROM events")).scalar()
+            return vms.of_job(connection, JOB), jobs.find(connection, JOB), told
+
+    def cancel(self) -> None:
+        with self.engine.begin() as connection:
+            jobs.request_cancel(connection, JOB, self.clock.moment())
+
+    # What machines do.
+
+    def machines(self) -> tuple[Truth, ...]:
+        """Return the machines there truly are."""
+        return tuple(truth for truth in self.cloud.machines() if truth.gone_at is None)
+
+    def running(self) -> Iterator[tuple[Truth, Vm]]:
+        """Return the machines that run, and their rows."""
+        rows = {vm.launch_key: vm for vm in self.rows()}
+        for truth in self.machines():
+            if truth.description.state is State.RUNNING:
+                yield truth, rows[truth.description.token]
+
+    def renew(self, truth: Truth, vm: Vm, journey: Journey) -> None:
+        """Let a machine's agent ask for more time, as it does every few seconds."""
+        answered: list[Lease] = []
+
+        def lease(worker: str) -> Lease:
+            answered.append(self._carry(worker, journey))
+            return answered[-1]
+
+        me = AgentSettings(controller="", token="", job=JOB, worker=vm.id, prepaid=vm.prepaid)
+        prepaid = Prepaid(SimpleNamespace(lease=lease), me, self.clock.now)
+        prepaid.renew()
+        if answered:
+            self._obey(truth, prepaid.left())
+
+    def renew_both(self, first: tuple[Truth, Vm], second: tuple[Truth, Vm]) -> None:
+        """Let two agents be answered at once: one transaction begins before the other has ended."""
+        answers: list[float] = []
+        other = threading.Thread(target=lambda: answers.append(self._answer(second[1].id)))
+        with self.engine.begin() as connection:
+            cap = self.spec.limits.max_cost
+            job = jobs.find(connection, JOB)
+            is_over = job.phase.is_final or job.cancel_requested_at is not None
+            now = self.clock.moment()
+            left = ledger.renew(connection, JOB, first[1].id, cap, now, is_over=is_over)
+            other.start()
+            self._wait_for_lock(other)
+        other.join()
+        self._obey(first[0], left.total_seconds())
+        self._obey(second[0], answers[0])
+
+    def speak(self, truth: Truth, vm: Vm) -> None:
+        """Let a machine's agent say hello, or that it does as it was told."""
+        with self.engine.begin() as connection:
+            now, told = self.clock.moment(), directives.newest(connection, JOB)
+            if vms.job_of(connection, vm.id) is None:
+                return
+            if workers.address_of(connection, vm.id) is None:
+                hello = Hello(vm.id, f"{truth.description.address}:1", vm.role)
+                workers.greet(connection, JOB, hello, now)
+            elif told is not None and vm.role == "worker":
+                progress = Progress(told[0].generation, 0, 0, 0.0, {})
+                workers.note(connection, StepReport(vm.id, progress), now)
+
+    def end_command(self, truth: Truth, vm: Vm, code: int) -> None:
+        """Let a machine's command end, and the machine with it."""
+        with self.engine.begin() as connection:
+            if vms.job_of(connection, vm.id) is not None:
+                vms.note_exit(connection, vm.id, code, "", self.clock.moment())
+        self.cloud.interrupt(truth.description.id)
+
+    def _carry(self, worker: str, journey: Journey) -> Lease:
+        """Bring a request to the controller and its answer back, if that arrives."""
+        self.clock.advance(journey.there)
+        journey.meanwhile[0]()
+        left = self._answer(worker)
+        self.clock.advance(journey.back)
+        journey.meanwhile[1]()
+        if journey.is_lost:
+            raise ControllerUnreachable("lost")
+        return Lease(left)
+
+    def _answer(self, worker: str) -> float:
+        """Answer a request for a lease, as the API does."""
+        api = SimpleNamespace(engine=self.engine, now=self.clock.moment)
+        try:
+            return agent.LEASE.validate_json(agent.lease(api, worker).body).remaining
+        except Refused as error:
+            raise ControllerUnreachable(str(error)) from error
+
+    def _obey(self, truth: Truth, left: float) -> None:
+        """Let a machine go on for so long, if it still runs."""
+        with suppress(Refusal):
+            self.cloud.renew(truth.description.id, max(left, 0.0))
+
+    def _wait_for_lock(self, thread: threading.Thread) -> None:
+        """Return once a thread waits for a row that another transaction holds, or has ended."""
+        query = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        with self.engine.connect() as connection:
+            while thread.is_alive() and not connection.execute(query).scalar():
+                connection.rollback()
+
+    # What is true.
+
+    def bill(self, until: float) -> Decimal:
+        """Return what the cloud bills for the machines that are paid."""
+        free = self._free()
+        lines = self.cloud.bill(until).lines
+        return sum((Decimal(line.dollars) for line in lines if line.token not in free), Decimal(0))
+
+    def ends(self) -> dict[str, datetime]:
+        """Return when each machine is gone, by its key, if all went silent now."""
+        lives = {line.machine: line.life for line in self.cloud.bill(FOREVER).lines}
+        return {
+            truth.description.token: NOW
+            + timedelta(seconds=truth.created_at + lives[truth.description.id])
+            for truth in self.cloud.machines()
+        }
+
+    def _may_omit(self, token: str) -> bool:
+        """Whether a list may miss a machine once more: never for as long as lists may lag."""
+        now = self.clock.moment()
+        (vm,) = (vm for vm in self.rows() if vm.launch_key == token)
+        missed_for = now - (now if vm.missed_at is None else vm.missed_at)
+        return missed_for.total_seconds() < self.manners.lag
+
+    def _free(self) -> set[str]:
+        """Return the keys of servers that run on machines the user has anyway."""
+        if self.spec.strategy.priced:
+            return set()
+        return {vm.launch_key for vm in self.rows() if vm.role == "server"}
