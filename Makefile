@@ -27,7 +27,7 @@ check: $(READY)  ## Style, types and layers
 fuzz-agent: $(READY)  ## 10 000 sessions of odd scripts and controllers; about an hour
 	@FUZZ_SESSIONS=10000 $(BIN)/python -m pytest tests/laws/test_session_fuzz.py
 
-sweep-worlds: $(READY)  ## The sweeper judges 10 000 random clouds; about half an hour
+sweep-worlds: $(READY)  ## The sweeper judges 10 000 random clouds; about a quarter of an hour
 	@SWEEP_WORLDS=10000 $(BIN)/python -m pytest tests/laws/test_sweep_laws.py
 
 chaos: $(READY)  ## 200 random plans of resizes under faults; SEEDS=n plays fewer

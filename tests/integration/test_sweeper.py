@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine, delete, func, select, update
+from sqlalchemy import Engine, create_engine, delete, func, select, text, update
 from sqlalchemy.pool import NullPool
 
 from scavenger.view import Phase
@@ -351,6 +351,24 @@ def test_of_two_controllers_that_sweep_at_once_one_does(world: World) -> None:
     assert world.sweeper.sweep(world.now - HOUR, HOUR) is not None
 
 
+def test_who_announces_a_sweep_waits_for_who_is_about_to(world: World) -> None:
+    def announce() -> int | None:
+        with world.engine.begin() as connection:
+            return sweeps.begin(connection, NOW, HOUR)
+
+    def is_waiting() -> bool:
+        query = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+        with world.engine.connect() as connection:
+            return bool(connection.execute(query).scalar_one())
+
+    with ThreadPoolExecutor(1) as pool:
+        with world.engine.begin() as connection:
+            assert sweeps.begin(connection, NOW, HOUR) is not None
+            other = pool.submit(announce)
+            until(lambda: other.done() or is_waiting())
+        assert other.result(20) is None
+
+
 class Held(FakeCloudProvider):
     """Shows its machines, and is heard only when a test lets it."""
 
@@ -383,20 +401,24 @@ def test_who_was_slow_ends_nothing(world: World) -> None:
     slow.close()
 
 
-def test_a_machine_launched_while_the_database_is_read_is_nobodys_orphan(world: World) -> None:
-    """The cloud is asked before the database, so what it shows is known by then."""
-    world.submit("job_1")
-    slow = Held(str(world.provider._http.base_url).removesuffix("/cloud/"))
-    with ThreadPoolExecutor(1) as pool:
-        sweeper = replace(world.sweeper, provider=slow)
-        running = pool.submit(sweeper.sweep, world.now, timedelta(0))
-        assert slow.has_seen.wait(20)
-        world.submit("job_2", workers=4)
-        slow.may_go_on.set()
-        verdict = running.result(20)
+class Busy(FakeCloudProvider):
+    """Something happens between the question and the list."""
+
+    meanwhile: Callable[[], None]
+
+    def list(self) -> tuple[Instance, ...]:
+        self.meanwhile()
+        return super().list()
+
+
+def test_a_machine_launched_during_a_sweep_is_nobodys_orphan(world: World) -> None:
+    """The database is read after the cloud, so it knows whatever was shown."""
+    busy = Busy(str(world.provider._http.base_url).removesuffix("/cloud/"), "account")
+    busy.meanwhile = lambda: world.submit("job_1", workers=4)
+    verdict = replace(world.sweeper, provider=busy).sweep(world.now, timedelta(0))
     assert verdict is not None
-    assert (verdict.shown, verdict.suspects) == (1, ())
-    slow.close()
+    assert (verdict.shown, verdict.suspects, verdict.tripped) == (4, (), None)
+    busy.close()
 
 
 def test_a_cloud_that_does_not_answer_ends_nothing(world: World) -> None:
