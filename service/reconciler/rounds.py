@@ -16,7 +16,7 @@ from service.reconciler.sweeper import Sweeper
 
 log = logging.getLogger(__name__)
 
-FIRST, SOON, LATER = 20, 10.0, 60.0
+FIRST, SOON, LATER = 20, 10.0, 30.0
 
 
 class Rounds:
