@@ -33,7 +33,7 @@ from service.reconciler.ownership import Ownership
 from service.reconciler.rounds import Rounds
 from service.reconciler.sweeper import Sweeper
 from service.reconciler.tick import Reconciler
-from service.settings import Settings
+from service.settings import Settings, driver_url
 from service.storage import Storage
 
 log = logging.getLogger("scavenger")
@@ -72,17 +72,6 @@ def database(settings: Settings) -> Iterator[str]:
         return
     with EmbeddedPostgres(settings.home / "postgres", settings.pg_bin) as postgres:
         yield postgres.url()
-
-
-def driver_url(url: str) -> str:
-    """Name the driver in a Postgres URL that does not.
-
-    >>> driver_url("postgres://db/scavenger")
-    'postgresql+psycopg://db/scavenger'
-    """
-    scheme, separator, rest = url.partition("://")
-    is_plain = scheme in ("postgres", "postgresql")
-    return f"postgresql+psycopg{separator}{rest}" if is_plain else url
 
 
 def serve(settings: Settings, url: str) -> None:

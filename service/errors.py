@@ -4,6 +4,7 @@
 
     ServiceError
     ├── PostgresUnavailable      the embedded database cannot run: tell the person, stop
+    ├── BackupFailed             nothing was saved or restored: tell the person
     ├── LeaseLost                another controller acts for this job now: drop what was decided
     └── CloudError
         ├── OutOfCapacity        the cloud cannot start more now: wait, then the same key again
@@ -20,6 +21,10 @@ class ServiceError(Exception):
 
 class PostgresUnavailable(ServiceError):
     """The embedded database cannot run; the message says why and what the person should do."""
+
+
+class BackupFailed(ServiceError):
+    """Nothing was saved or restored; the message says why and what the person should do."""
 
 
 class LeaseLost(ServiceError):

@@ -35,3 +35,14 @@ class Settings(BaseSettings):
     database_url: str | None = None
     pg_bin: Path | None = None
     boot_delay: float = Field(default=0.0, ge=0, le=3600)
+
+
+def driver_url(url: str) -> str:
+    """Name the driver in a Postgres URL that does not.
+
+    >>> driver_url("postgres://db/scavenger")
+    'postgresql+psycopg://db/scavenger'
+    """
+    scheme, separator, rest = url.partition("://")
+    is_plain = scheme in ("postgres", "postgresql")
+    return f"postgresql+psycopg{separator}{rest}" if is_plain else url
