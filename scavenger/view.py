@@ -304,10 +304,10 @@ class EventView(View):
 
 
 class EventList(View):
-    """Events of a job in order; ``next_after`` continues where this page ends."""
+    """One page of the events of a job, oldest first."""
 
     events: list[EventView]
-    next_after: int
+    next_cursor: str | None = None
 
 
 class StoredModelView(View):
@@ -327,9 +327,10 @@ class StoredModelView(View):
 
 
 class StoredModelList(View):
-    """Every stored model, newest first."""
+    """One page of stored models, newest first."""
 
     models: list[StoredModelView]
+    next_cursor: str | None = None
 
 
 class SuspectView(View):
@@ -371,9 +372,10 @@ class SweepView(View):
 
 
 class SweepList(View):
-    """Sweeps, newest first."""
+    """One page of sweeps, newest first."""
 
     sweeps: list[SweepView]
+    next_cursor: str | None = None
 
 
 class ErrorDetail(View):
@@ -389,8 +391,7 @@ class ProblemView(View):
     """An error answer (RFC 9457, ``application/problem+json``).
 
     Attributes:
-        code: The catalog's short name: ``validation``, ``unauthenticated``, ``not_found``,
-            ``conflict_state``, ``payload_too_large``, ``method_not_allowed``, ``internal``.
+        code: The catalog's short name, such as ``not_found``; docs/problems.md tells about each.
     """
 
     type: str

@@ -38,6 +38,8 @@ from service.storage import Storage
 
 log = logging.getLogger("scavenger")
 
+LONGEST_WAIT = 5.0
+
 
 def main() -> int:
     """Serve until told to stop; returns the exit code."""
@@ -77,7 +79,9 @@ def database(settings: Settings) -> Iterator[str]:
 def serve(settings: Settings, url: str) -> None:
     """Run reconciler and HTTP until a signal comes."""
     keys = Keys.at(settings.home)
-    engine = create_engine(url, pool_size=10, max_overflow=20, pool_pre_ping=True)
+    engine = create_engine(
+        url, pool_size=10, max_overflow=20, pool_pre_ping=True, pool_timeout=LONGEST_WAIT
+    )
     migrate(engine)
     listener = listen(settings)
     address = f"http://{settings.host}:{listener.getsockname()[1]}"

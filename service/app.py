@@ -8,6 +8,8 @@ from fastapi.responses import JSONResponse
 
 from scavenger.errors import Problem
 from service.api import agent, deliveries, jobs, models, sweeps
+from service.api.cursors import Cursors
+from service.api.description import describe
 from service.api.gate import Gate
 from service.api.refusal import answer_in_problems, refuse
 from service.api.world import World
@@ -16,8 +18,15 @@ from service.keys import Keys
 
 def build_app(world: World, keys: Keys) -> FastAPI:
     """Put the application together."""
-    app = FastAPI(title="Scavenger", version="1")
-    app.state.world = world
+    app = FastAPI(
+        title="Scavenger",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state.world, app.state.cursors = world, Cursors(keys.cursors())
     for router in (
         jobs.router,
         models.router,
@@ -40,5 +49,6 @@ def build_app(world: World, keys: Keys) -> FastAPI:
         return refuse("validation", "; ".join(str(problem) for problem in problems), problems)
 
     answer_in_problems(app)
+    describe(app)
     app.add_middleware(Gate, keys=keys)
     return app

@@ -58,6 +58,10 @@ class Keys:
         """Make the secret that machines of this installation are proven with."""
         return hmac.digest(self.secret.encode(), b"ownership", "sha256")
 
+    def cursors(self) -> bytes:
+        """Make the secret that positions in lists are signed with."""
+        return hmac.digest(self.secret.encode(), b"cursors", "sha256")
+
     def recognise(self, token: str) -> Caller | None:
         """Tell who holds a token; None if nobody does."""
         if not token or not token.isascii():

@@ -8,8 +8,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from sqlalchemy import Connection
 
-from scavenger.protocol import Hello, StepReport
+from scavenger.protocol import Hello, Reply, StepReport
 from service.api.agent import REPORT, compose, hear, understand
+from service.api.description import refuses, takes
 from service.api.intake import take_in
 from service.api.refusal import Refusal
 from service.api.world import Body, Here, World
@@ -18,7 +19,14 @@ from service.db import vms, workers
 router = APIRouter(prefix="/v1/deliveries", tags=["agent"])
 
 
-@router.post("")
+@router.post(
+    "",
+    response_model=Reply,
+    openapi_extra={
+        **takes(StepReport),
+        **refuses("validation", "not_found", "sequence_gap", "conflict_state"),
+    },
+)
 def deliver(world: Here, body: Body) -> Response:
     """Store a report of a spool, each row once."""
     message = understand(REPORT, body)

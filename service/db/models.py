@@ -8,7 +8,7 @@ from datetime import datetime
 from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Engine, Text, literal_column, select
+from sqlalchemy import Connection, Engine, Text, literal_column, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.models.epochs import EpochsSeen, Kappa
@@ -64,13 +64,17 @@ def store(connection: Connection, model_key: str, model: StoredModel, now: datet
 
 
 def newest(
-    connection: Connection, limit: int | None = None
+    connection: Connection,
+    limit: int | None = None,
+    before: tuple[datetime, str] | None = None,
 ) -> list[tuple[str, StoredModel, datetime]]:
-    """Return stored models with their keys and ages, newest first."""
-    query = select(models).order_by(models.c.updated_at.desc()).limit(limit)
+    """Return stored models with their keys and ages, newest first, from below a position."""
+    query = select(models).order_by(models.c.updated_at.desc(), models.c.signature.desc())
+    if before is not None:
+        query = query.where(tuple_(models.c.updated_at, models.c.signature) < before)
     return [
         (row.model_key, doubted(MODEL.validate_python(row.model)), row.updated_at)
-        for row in connection.execute(query)
+        for row in connection.execute(query.limit(limit))
     ]
 
 

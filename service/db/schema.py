@@ -290,3 +290,17 @@ sweeps = Table(
     Column("tripped", Text),
     moment("confirmed_at"),
 )
+
+# Requests that carry a key, with what was answered: written in the transaction of their effect.
+requests = Table(
+    "requests",
+    metadata,
+    Column("caller", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("headers", JSONB, nullable=False),
+    Column("content", Text, nullable=False),
+    moment("at", nullable=False),
+    Index("ix_requests_at", "at"),
+)
