@@ -19,7 +19,7 @@ from scavenger.submission import parse_job
 from scavenger.view import CurveView, EventList, JobList, JobView
 from service.api.refusal import Refusal
 from service.api.show import show_curve, show_job
-from service.api.world import Body, Here, World
+from service.api.world import Asker, Body, Here, World
 from service.db import directives, events, jobs, workers
 from service.db.events import say
 from service.reconciler.tick import read
@@ -39,13 +39,13 @@ Limit = Annotated[int, Query(ge=1, le=200)]
 
 
 @router.post("", status_code=201)
-def submit(world: Here, body: Body, request: Request, response: Response) -> JobView:
+def submit(world: Here, asker: Asker, body: Body, request: Request, response: Response) -> JobView:
     """Store a job; it starts with the reconciler's next tick."""
     spec = read_spec(request.headers.get("content-type", ""), body)
     now = world.now()
     job = f"job_{int(now.timestamp() * 1000):011x}{secrets.token_hex(4)}"
     with world.engine.begin() as connection:
-        jobs.create(connection, job, spec, now)
+        jobs.create(connection, job, spec, now, asker.own_project)
         say(connection, job, now, "submitted", f"{spec.name}: {spec.target_in_words}")
     world.nudge()
     response.headers["Location"] = f"/v1/jobs/{job}"
@@ -53,11 +53,11 @@ def submit(world: Here, body: Body, request: Request, response: Response) -> Job
 
 
 @router.get("")
-def list_jobs(world: Here, limit: Limit = 50, cursor: str | None = None) -> JobList:
-    """List jobs, newest first."""
+def list_jobs(world: Here, asker: Asker, limit: Limit = 50, cursor: str | None = None) -> JobList:
+    """List the jobs of the asker's project, newest first."""
     position = None if cursor is None else read_cursor(cursor)
     with world.engine.connect() as connection:
-        found = jobs.newest(connection, position, limit + 1)
+        found = jobs.newest(connection, position, limit + 1, asker.project)
         views = [show(world, connection, job.id) for job in found[:limit]]
     is_last = len(found) <= limit
     return JobList(jobs=views, next_cursor=None if is_last else write_cursor(views[-1]))

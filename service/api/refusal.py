@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from scavenger.errors import Problem
 from scavenger.view import ErrorDetail, ProblemView
+from service.api.envelope import request_id
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ CATALOG = {
     "nothing_held": (409, "Nothing is held back"),
     "sequence_gap": (409, "Rows are missing"),
     "payload_too_large": (413, "The body is too large"),
+    "misdirected": (421, "This is not the controller of that name"),
+    "too_many_requests": (429, "Too many requests"),
     "unsupported_media": (415, "The body is in another language"),
     "validation": (422, "The request cannot be used"),
     "internal": (500, "The controller made a mistake"),
@@ -52,6 +55,7 @@ def refuse(code: str, detail: str, problems: Sequence[Problem] = ()) -> JSONResp
         status=status,
         detail=detail,
         code=code,
+        request_id=request_id.get(),
         errors=[
             ErrorDetail(
                 pointer="".join(f"/{part}" for part in p.path.split(".") if part),

@@ -1,4 +1,4 @@
-"""The models table: what finished jobs taught, by signature."""
+"""The models table: what finished jobs taught, by project and signature."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from sqlalchemy.dialects.postgresql import insert
 from scavenger.models.epochs import EpochsSeen, Kappa
 from scavenger.models.fitting import fit_parallel
 from scavenger.prior import StoredModel
+from service.caller import EVERY_PROJECT
 from service.db.schema import models
 
 MODEL = TypeAdapter(StoredModel)
 MOST_RUNS = 32
 
 
-def find(connection: Connection, signature: str) -> StoredModel | None:
-    """Return the stored model of a signature, if there is one."""
-    query = select(models.c.model).where(models.c.signature == signature)
+def find(connection: Connection, project: str, signature: str) -> StoredModel | None:
+    """Return the stored model of a signature, if the project has one."""
+    mine = (models.c.project == project, models.c.signature == signature)
+    query = select(models.c.model).where(*mine)
     row = connection.execute(query).scalar()
     return None if row is None else doubted(MODEL.validate_python(row))
 
@@ -40,7 +42,9 @@ def doubted(stored: StoredModel) -> StoredModel:
     return replace(stored, model=fresh)
 
 
-def store(connection: Connection, model_key: str, model: StoredModel, now: datetime) -> None:
+def store(
+    connection: Connection, project: str, model_key: str, model: StoredModel, now: datetime
+) -> None:
     """Store a model, over the one it grew from."""
     content = {
         "model_key": model_key,
@@ -48,16 +52,18 @@ def store(connection: Connection, model_key: str, model: StoredModel, now: datet
         "jobs": model.jobs,
         "updated_at": now,
     }
-    row = {"signature": model.signature, **content}
-    query = insert(models).values(row)
-    connection.execute(query.on_conflict_do_update(index_elements=["signature"], set_=content))
+    key = {"project": project, "signature": model.signature}
+    query = insert(models).values(**key, **content)
+    connection.execute(query.on_conflict_do_update(index_elements=list(key), set_=content))
 
 
 def newest(
-    connection: Connection, limit: int | None = None
+    connection: Connection, project: str, limit: int | None = None
 ) -> list[tuple[str, StoredModel, datetime]]:
-    """Return stored models with their keys and ages, newest first."""
+    """Return a project's stored models with their keys and ages, newest first."""
     query = select(models).order_by(models.c.updated_at.desc()).limit(limit)
+    if project != EVERY_PROJECT:
+        query = query.where(models.c.project == project)
     return [
         (row.model_key, doubted(MODEL.validate_python(row.model)), row.updated_at)
         for row in connection.execute(query)

@@ -108,7 +108,7 @@ class Life:
         record(self.connection, "local", self.look(), reached)
 
     def stored(self) -> StoredModel:
-        found = models.find(self.connection, "digits|1437|none|local")
+        found = models.find(self.connection, "default", "digits|1437|none|local")
         assert found is not None
         return found
 
@@ -178,6 +178,7 @@ def test_the_newest_runs_of_all_jobs_are_kept(engine: Engine) -> None:
 def test_a_model_that_an_older_version_stored_still_serves(engine: Engine) -> None:
     with engine.begin() as connection:
         row = {"signature": OLD["signature"], "model_key": "digits", "model": OLD, "jobs": 3}
+        row["project"] = "default"
         connection.execute(insert(table).values(**row, updated_at=NOW))
         life = Life(connection)
         action = plan(life.look())
@@ -195,9 +196,10 @@ def test_a_model_that_an_older_version_stored_still_serves(engine: Engine) -> No
 def test_a_model_stored_before_fits_said_what_they_left_open_is_doubted(engine: Engine) -> None:
     with engine.begin() as connection:
         row = {"signature": OLD["signature"], "model_key": "digits", "model": OLD, "jobs": 3}
+        row["project"] = "default"
         connection.execute(insert(table).values(**row, updated_at=NOW))
-        found = models.find(connection, "digits|1437|none|local")
-        (_, listed, _), *_ = models.newest(connection)
+        found = models.find(connection, "default", "digits|1437|none|local")
+        (_, listed, _), *_ = models.newest(connection, "default")
     assert found == listed
     assert found is not None
     assert found.model.parallel.uncertainty is not None
