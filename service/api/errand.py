@@ -17,9 +17,9 @@ from sqlalchemy import Connection
 
 from service.api.refusal import Refusal
 from service.api.world import Body, World
+from service.caller import Caller, Machine
 from service.db import requests
 from service.db.requests import Answer, Key
-from service.keys import Caller, Machine
 
 Word = Annotated[
     str | None,
@@ -76,7 +76,7 @@ def errand_of(request: Request, body: Body, word: Word = None) -> Errand:
 
 def caller_of(caller: Caller) -> str:
     """Name who asks; keys of different callers never meet."""
-    return f"machine {caller.worker}" if isinstance(caller, Machine) else "person"
+    return caller.worker if isinstance(caller, Machine) else caller.token
 
 
 def respond(answer: Answer, more: dict[str, str] | None = None) -> Response:

@@ -29,7 +29,7 @@ from service.api.errand import Once, respond
 from service.api.refusal import Refusal
 from service.api.show import show_curve, show_job
 from service.api.tag import IfMatch, IfNoneMatch, tag_of
-from service.api.world import Body, Here, World
+from service.api.world import Asker, Body, Here, World
 from service.db import directives, events, jobs, workers
 from service.db.events import say
 from service.db.requests import Answer
@@ -60,14 +60,14 @@ After = Annotated[int, Query(description="Only events after this number", ge=0, 
         **refuses("unsupported_media"),
     },
 )
-def submit(world: Here, body: Body, request: Request, once: Once) -> Response:
+def submit(world: Here, asker: Asker, body: Body, request: Request, once: Once) -> Response:
     """Store a job; it starts with the reconciler's next tick."""
     spec = read_spec(request.headers.get("content-type", ""), body)
 
     def store(connection: Connection) -> Answer:
         now = world.now()
         job = f"job_{int(now.timestamp() * 1000):011x}{secrets.token_hex(4)}"
-        jobs.create(connection, job, spec, now)
+        jobs.create(connection, job, spec, now, asker.own_project)
         say(connection, job, now, "submitted", f"{spec.name}: {spec.target_in_words}")
         return answer(show(world, connection, job), 201, Location=f"/v1/jobs/{job}")
 
@@ -77,11 +77,13 @@ def submit(world: Here, body: Body, request: Request, once: Once) -> Response:
 
 
 @router.get("", responses=is_a_page("list_jobs"), openapi_extra=refuses("validation"))
-def list_jobs(world: Here, pages: Pages, limit: Limit = 50, cursor: Cursor = None) -> JobList:
-    """List jobs, newest first."""
+def list_jobs(
+    world: Here, asker: Asker, pages: Pages, limit: Limit = 50, cursor: Cursor = None
+) -> JobList:
+    """List the jobs of the asker's project, newest first."""
     before = None if cursor is None else pages.read("jobs", cursor, JOB_POSITION)
     with world.engine.connect() as connection:
-        found = jobs.newest(connection, before, limit + 1)
+        found = jobs.newest(connection, before, limit + 1, asker.project)
         views = [show(world, connection, job.id) for job in found[:limit]]
     following = None
     if len(found) > limit:

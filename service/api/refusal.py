@@ -16,6 +16,7 @@ from starlette.routing import Match
 
 from scavenger.errors import Problem
 from scavenger.view import ErrorDetail, ProblemView
+from service.api.envelope import request_id
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ CATALOG = {
     "sequence_gap": (409, "Rows are missing"),
     "precondition_failed": (412, "Something has changed since you looked"),
     "payload_too_large": (413, "The body is too large"),
+    "misdirected": (421, "This is not the controller of that name"),
+    "too_many_requests": (429, "Too many requests"),
     "unsupported_media": (415, "The body is in another language"),
     "validation": (422, "The request cannot be used"),
     "idempotency_mismatch": (422, "This key belongs to another request"),
@@ -68,6 +71,7 @@ def refuse(code: str, detail: str, problems: Sequence[Problem] = ()) -> JSONResp
         status=status,
         detail=detail,
         code=code,
+        request_id=request_id.get(),
         errors=[
             ErrorDetail(
                 pointer="".join(f"/{part}" for part in p.path.split(".") if part),

@@ -13,6 +13,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.job import JobSpec
 from scavenger.submission import validate_job
 from scavenger.view import Phase
+from service.caller import EVERY_PROJECT, FIRST_PROJECT
 from service.db.schema import jobs, leases, outcomes, vms
 
 
@@ -44,13 +45,21 @@ class Job:
     worker_exit_code: int | None
     epochs_to_target: float | None
     finished_at: datetime | None
+    project: str = FIRST_PROJECT
 
 
-def create(connection: Connection, job: str, spec: JobSpec, now: datetime) -> None:
+def create(
+    connection: Connection,
+    job: str,
+    spec: JobSpec,
+    now: datetime,
+    project: str = FIRST_PROJECT,
+) -> None:
     """Store a new job."""
     connection.execute(
         insert(jobs).values(
             id=job,
+            project=project,
             name=spec.name,
             model_key=spec.model.key,
             spec=spec.document(),
@@ -67,9 +76,21 @@ def find(connection: Connection, job: str) -> Job | None:
     return None if row is None else to_job(row)
 
 
-def newest(connection: Connection, before: tuple[datetime, str] | None, limit: int) -> list[Job]:
-    """Return jobs newest first, from below a position."""
+def project_of(connection: Connection, job: str) -> str | None:
+    """Return the project of a job, or None if there is none of that id."""
+    return connection.execute(select(jobs.c.project).where(jobs.c.id == job)).scalar()
+
+
+def newest(
+    connection: Connection,
+    before: tuple[datetime, str] | None,
+    limit: int,
+    project: str = EVERY_PROJECT,
+) -> list[Job]:
+    """Return jobs of a project newest first, from below a position."""
     query = joined().order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit)
+    if project != EVERY_PROJECT:
+        query = query.where(jobs.c.project == project)
     if before is not None:
         query = query.where(tuple_(jobs.c.created_at, jobs.c.id) < before)
     return [to_job(row) for row in connection.execute(query)]
@@ -131,4 +152,5 @@ def to_job(row: Row[Any]) -> Job:
         worker_exit_code=row.worker_exit_code,
         epochs_to_target=row.epochs_to_target,
         finished_at=row.finished_at,
+        project=row.project,
     )
