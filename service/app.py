@@ -7,9 +7,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from scavenger.errors import Problem
-from service.api import agent, deliveries, jobs, models, sweeps
+from service.api import agent, deliveries, health, jobs, models, sweeps
 from service.api.gate import Gate
+from service.api.journal import Journal
 from service.api.refusal import answer_in_problems, refuse
+from service.api.vitals import Vitals
 from service.api.world import World
 from service.keys import Keys
 
@@ -18,18 +20,16 @@ def build_app(world: World, keys: Keys) -> FastAPI:
     """Put the application together."""
     app = FastAPI(title="Scavenger", version="1")
     app.state.world = world
+    app.state.vitals = Vitals(world.engine, world.pulses)
     for router in (
         jobs.router,
         models.router,
         sweeps.router,
         agent.router,
         deliveries.router,
+        health.router,
     ):
         app.include_router(router)
-
-    @app.get("/healthz")
-    def health() -> dict[str, str]:
-        return {"status": "ok"}
 
     @app.exception_handler(RequestValidationError)
     async def unusable(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -41,4 +41,5 @@ def build_app(world: World, keys: Keys) -> FastAPI:
 
     answer_in_problems(app)
     app.add_middleware(Gate, keys=keys)
+    app.add_middleware(Journal)
     return app

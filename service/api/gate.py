@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.api.refusal import refuse
 from service.keys import Keys, Machine
 
-OPEN = {"/healthz"}
+OPEN = {"/healthz", "/readyz"}
 AGENT = "/v1/agent/"
 LARGEST_BODY = 1 << 20
 

@@ -31,6 +31,7 @@ CATALOG = {
     "validation": (422, "The request cannot be used"),
     "internal": (500, "The controller made a mistake"),
     "database_unavailable": (503, "The database does not answer"),
+    "not_ready": (503, "The controller cannot work now"),
 }
 BY_STATUS = {404: "not_found", 405: "method_not_allowed", 413: "payload_too_large"}
 
