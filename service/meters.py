@@ -16,7 +16,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-disable_created_metrics()  # a second series for each counter, which nobody asks for
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody asks for
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 

@@ -19,8 +19,10 @@ from service.errors import AddressRefused, Unanswered
 
 PATIENCE = 5.0
 LONGEST_ANSWER = 64 << 10
+LAST_PORT = 65535
 NAT64 = IPv6Network("64:ff9b::/96")
 COMPATIBLE = IPv6Network("::/96")
+SITE_LOCAL = IPv6Network("fec0::/10")
 
 Address = IPv4Address | IPv6Address
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -47,7 +49,7 @@ def is_global(address: Address) -> bool:
     [True, False, False]
     """
     return all(
-        one.is_global and not (one.is_multicast or one.is_reserved or one.is_unspecified)
+        one.is_global and not (one.is_multicast or one.is_reserved or one in SITE_LOCAL)
         for one in _meanings(address)
     )
 
@@ -60,11 +62,13 @@ class Outbound:
         resolver: Looks names up.
         is_allowed: Tells which addresses may be spoken to.
         transport: What carries a request; the network if None.
+        patience: Seconds for all of it.
     """
 
     resolver: Resolver = resolve
     is_allowed: Callable[[Address], bool] = is_global
     transport: httpx.AsyncBaseTransport | None = None
+    patience: float = PATIENCE
 
     async def send(self, method: str, url: str, content: bytes = b"") -> Answer:
         """Send one request and return its answer.
@@ -74,7 +78,7 @@ class Outbound:
             Unanswered: Nothing usable came back within 5 s and 64 KiB; try again later.
         """
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self.patience):
                 return await self._send(method, httpx.URL(url), content)
         except (httpx.InvalidURL, UnicodeError) as error:
             raise AddressRefused(f"this is no address: {error}") from None
@@ -85,6 +89,8 @@ class Outbound:
         if url.scheme not in ("http", "https") or not url.host or url.userinfo:
             raise AddressRefused("write http:// or https://, a host, and no user or password")
         port = url.port or (443 if url.scheme == "https" else 80)
+        if port > LAST_PORT:
+            raise AddressRefused(f"there is no port {port}")
         address = await self._address_of(url.host, port)
         request = httpx.Request(
             method,
@@ -93,7 +99,7 @@ class Outbound:
             content=content,
             extensions={"sni_hostname": url.raw_host.decode("ascii")},
         )
-        client = httpx.AsyncClient(transport=self.transport, trust_env=False, timeout=PATIENCE)
+        client = httpx.AsyncClient(transport=self.transport, trust_env=False, timeout=self.patience)
         async with client:
             response = await client.send(request, stream=True, follow_redirects=False)
             return Answer(response.status_code, await _content_of(response))
@@ -123,9 +129,6 @@ def _meanings(address: Address) -> Iterator[Address]:
     carried = IPv4Address(int(address) & 0xFFFFFFFF)
     if address.ipv4_mapped or address in NAT64 or address in COMPATIBLE:
         yield carried
-    if address.sixtofour is not None:
+    if address.sixtofour:
         yield address.sixtofour
-    if address.teredo is not None:
-        yield from address.teredo
-    if address.is_site_local:
-        yield IPv4Address(0)
+    yield from address.teredo or ()

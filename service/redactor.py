@@ -15,10 +15,12 @@ SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"scv_[\w-]+"), f"scv_{MARK}"),
     (re.compile(r"eyJ[\w-]+(?:\.[\w-]*)*"), MARK),
     (re.compile(r"(?i)(\b(?:bearer|basic)\s+)[^\s\"',;]+"), rf"\1{MARK}"),
-    (re.compile(r"(?i)(authorization[\"']?\s*[:=,]\s*[\"']?)[^\r\n\"']+"), rf"\1{MARK}"),
+    (re.compile(r"(?i)(authorization\\*[\"']?\s*[:=,]\s*\\*[\"']?)[^\r\n\"']+"), rf"\1{MARK}"),
     (re.compile(r"(\w://[^\s/:@\"']*:)[^\s/\"']+(?=@)"), rf"\1{MARK}"),
     (
-        re.compile(rf"(?i)({NAMES}\w*(?:=|[\"']\s*[:,]\s*)[\"']?)(?!\[redacted)[^\s\"',;)}}\]]+"),
+        re.compile(
+            rf"(?i)({NAMES}\w*(?:=|\\*[\"']\s*[:,]\s*)\\*[\"']?)(?!\[redacted)[^\s\"',;)}}\]]+"
+        ),
         rf"\1{MARK}",
     ),
 )
