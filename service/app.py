@@ -14,14 +14,16 @@ from starlette.types import ASGIApp
 
 from scavenger.errors import Problem
 from scavenger.view import PersonRole
-from service.api import agent, audit, deliveries, jobs, models, sweeps, tokens
+from service.api import agent, audit, deliveries, health, jobs, models, sweeps, tokens
 from service.api.access import Doors
 from service.api.cursors import Cursors
 from service.api.description import describe
 from service.api.envelope import Envelope
 from service.api.gate import Gate
+from service.api.journal import Journal
 from service.api.rates import Rates
 from service.api.refusal import answer_in_problems, refuse
+from service.api.vitals import Vitals
 from service.api.world import World
 from service.caller import EVERY_PROJECT
 from service.credential import Credential
@@ -67,6 +69,7 @@ def build_app(
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.world, app.state.cursors = world, Cursors(keys.cursors())
+    app.state.vitals = Vitals(world.engine, world.pulses)
     for router in (
         jobs.router,
         models.router,
@@ -75,12 +78,9 @@ def build_app(
         deliveries.router,
         tokens.router,
         audit.router,
+        health.router,
     ):
         app.include_router(router)
-
-    @app.get("/healthz")
-    def health() -> dict[str, str]:
-        return {"status": "ok"}
 
     @app.exception_handler(RequestValidationError)
     async def unusable(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -100,6 +100,7 @@ def build_app(
         rates=rates or Rates(time.monotonic),
         names=frozenset(name.lower() for name in names),
     )
+    app.add_middleware(Journal)
     return app
 
 

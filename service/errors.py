@@ -6,6 +6,8 @@
     ├── PostgresUnavailable      the embedded database cannot run: tell the person, stop
     ├── BackupFailed             nothing was saved or restored: tell the person
     ├── LeaseLost                another controller acts for this job now: drop what was decided
+    ├── AddressRefused           a user's address the controller does not go to: refuse it
+    ├── Unanswered               nothing usable came from a user's address: try again later
     └── CloudError
         ├── OutOfCapacity        the cloud cannot start more now: wait, then the same key again
         ├── ProviderUnavailable  the cloud did not answer or not yet obey: retry next tick
@@ -29,6 +31,14 @@ class BackupFailed(ServiceError):
 
 class LeaseLost(ServiceError):
     """Another controller acts for this job now; throw away what was decided, and go on."""
+
+
+class AddressRefused(ServiceError):
+    """The controller does not go to this address, now or later; refuse whatever names it."""
+
+
+class Unanswered(ServiceError):
+    """Nothing usable came back from an address that a user chose; try again later."""
 
 
 class CloudError(ServiceError):

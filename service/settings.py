@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from scavenger.client.profile import data_directory
+from service.logs import Format
 
 
 class Settings(BaseSettings):
@@ -20,6 +21,7 @@ class Settings(BaseSettings):
         database_url: An existing Postgres; the embedded one is started when it is not given.
         pg_bin: Directory of Postgres programs to use for the embedded database.
         boot_delay: Seconds a local machine pretends to boot.
+        log_format: How log lines are written; text where somebody watches, JSON else.
     """
 
     model_config = SettingsConfigDict(
@@ -35,6 +37,7 @@ class Settings(BaseSettings):
     database_url: str | None = None
     pg_bin: Path | None = None
     boot_delay: float = Field(default=0.0, ge=0, le=3600)
+    log_format: Format | None = None
 
 
 def driver_url(url: str) -> str:

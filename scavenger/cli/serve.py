@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +17,24 @@ Port = Annotated[
 ]
 
 
-def serve(port: Port = None, home: HomeOption = None) -> None:
+class LogFormat(StrEnum):
+    """How log lines are written."""
+
+    JSON = "json"
+    TEXT = "text"
+
+
+LogFormatOption = Annotated[
+    LogFormat | None,
+    typer.Option("--log-format", help="How log lines are written; text if somebody watches."),
+]
+
+
+def serve(port: Port = None, home: HomeOption = None, log_format: LogFormatOption = None) -> None:
     """Run the controller here, until Ctrl-C. It keeps its data and its token in its home."""
     command = command_of_controller(port=port, home=home)
+    if log_format is not None:
+        command += ["--log-format", log_format]
     os.execv(command[0], command)  # noqa: S606
 
 

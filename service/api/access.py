@@ -47,6 +47,8 @@ VIEWER, SUBMITTER = People(PersonRole.VIEWER), People(PersonRole.SUBMITTER)
 OPERATOR, ADMIN = People(PersonRole.OPERATOR), People(PersonRole.ADMIN)
 TABLE: Mapping[tuple[str, str], Access] = {
     ("GET", "/healthz"): Open(),
+    ("GET", "/readyz"): Open(),
+    ("GET", "/metrics"): People(PersonRole.VIEWER, is_of_all=True),
     ("GET", "/openapi.json"): VIEWER,
     ("HEAD", "/openapi.json"): VIEWER,
     ("POST", "/v1/jobs"): SUBMITTER,

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
 from scavenger.protocol import Directive, Exit, Hello, Lease, Reply, StepReport, StopAtMetric
-from service import ledger
+from service import ledger, meters
 from service.api.description import refuses, takes
 from service.api.intake import take_in
 from service.api.refusal import Refusal
@@ -145,6 +145,8 @@ def tell(connection: Connection, job: str, message: StepReport, world: World) ->
     regrouped = message.regrouped
     if regrouped is None or not workers.note_regroup(connection, job, regrouped, world.now()):
         return
+    meters.RESIZES.labels("entered").inc()
+    meters.RESIZE_SECONDS.observe(regrouped.pause)
     say(
         connection,
         job,

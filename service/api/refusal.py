@@ -44,6 +44,7 @@ CATALOG = {
     "idempotency_mismatch": (422, "This key belongs to another request"),
     "internal": (500, "The controller made a mistake"),
     "database_unavailable": (503, "The database does not answer"),
+    "not_ready": (503, "The controller cannot work now"),
 }
 RETRY_AFTER = {"idempotency_in_progress": 1, "database_unavailable": 2}
 BY_STATUS = {

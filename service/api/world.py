@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from sqlalchemy import Engine
 
 from service.caller import Machine, Person
+from service.pulse import Pulse
 from service.storage import Storage
 
 
@@ -22,12 +23,14 @@ class World:
         machine: Name of the machines jobs run on, part of a model's signature.
         storage: Where machines keep what outlives them.
         nudge: Hints to the reconciler that there is news; it would look soon anyway.
+        pulses: Of the parts of this controller that go round, by name.
     """
 
     engine: Engine
     machine: str
     storage: Storage
     nudge: Callable[[], None]
+    pulses: Mapping[str, Pulse] = field(default_factory=dict)
 
     def now(self) -> datetime:
         """Return the present moment."""

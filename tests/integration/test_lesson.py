@@ -231,7 +231,9 @@ def test_what_was_read_before_is_read_again_only_when_it_changed(engine: Engine)
         for jobs_seen in (7, 8):
             changed = replace(others[1], jobs=jobs_seen)
             models.store(connection, "default", "digits", changed, NOW + timedelta(seconds=1))
-            found = {model.signature: model.jobs for model in models.recent(connection, "default", 2)}
+            found = {
+                model.signature: model.jobs for model in models.recent(connection, "default", 2)
+            }
             assert found == {"c": 3, "b": jobs_seen}
         connection.rollback()
     assert kept()["b"].jobs == 3
