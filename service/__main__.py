@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,6 +53,13 @@ def main() -> int:
         problems = [f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors()]
         print("\n".join(["these settings cannot be used:", *problems]), file=sys.stderr)
         return 2
+    if shows_password(settings, sys.argv[1:]):
+        print(
+            "every user of this computer can read the database's password in --database-url: "
+            "give it in SCAVENGER_DATABASE_URL instead",
+            file=sys.stderr,
+        )
+        return 2
     redactor = Redactor()
     start_logging(redactor, settings.log_format, sys.stderr)
     # uvicorn hands the signal on when it has shut down; the database must still be stopped then.
@@ -66,6 +73,13 @@ def main() -> int:
         print(f"the database cannot run: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def shows_password(settings: Settings, arguments: Sequence[str]) -> bool:
+    """Whether the arguments of this process hold the password of its database."""
+    url = settings.database_url
+    is_named = url is not None and any(url in argument for argument in arguments)
+    return is_named and make_url(driver_url(str(url))).password is not None
 
 
 @contextmanager

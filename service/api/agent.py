@@ -16,11 +16,13 @@ from service.api.refusal import Refusal
 from service.api.world import Body, Here, Speaker, World
 from service.db import directives, jobs, readings, vms, workers
 from service.db.events import say
+from service.redactor import Redactor
 
 router = APIRouter(prefix="/v1/agent", tags=["agent"])
 
 T = TypeVar("T")
 HELLO, REPORT, EXIT = TypeAdapter(Hello), TypeAdapter(StepReport), TypeAdapter(Exit)
+REDACTOR = Redactor()  # scripts print their environment when they fail
 LONGEST_SENTENCE, LONGEST_TAIL = 500, 8000
 REPLY, LEASE = TypeAdapter(Reply), TypeAdapter(Lease)
 
@@ -112,8 +114,8 @@ def last_words(message: Exit) -> str:
 
 
 def clean(text: str) -> str:
-    """Return text as Postgres can store it."""
-    return text.replace("\x00", "")
+    """Return text as Postgres can store it and people may read it."""
+    return REDACTOR.clean(text.replace("\x00", ""))
 
 
 def understand(adapter: TypeAdapter[T], body: bytes) -> T:

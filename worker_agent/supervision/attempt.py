@@ -39,6 +39,7 @@ FAREWELL = 4.5  # between asking the command to end and ending the machine, its 
 LAST_LINES = 0.5  # for what it said last, after that
 DUMP = 1.0  # for writing stacks, before the process that hangs is killed
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the second by a shell that saw it
+SECRETS = ("SCAVENGER_TOKEN", "SCAVENGER_JOB_SECRET")
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,14 @@ def attempt(
         return None
     if isinstance(cause, ByItself):
         cause = _seen(child.returncode, kills, around.page)
-    return Ending(child.returncode, output.tail(), cause)
+    return Ending(child.returncode, without_secrets(output.tail(), environment), cause)
+
+
+def without_secrets(text: str, environment: Mapping[str, str]) -> str:
+    """Return last lines as the controller may show them; scripts print their environment."""
+    for secret in filter(None, map(environment.get, SECRETS)):
+        text = text.replace(secret, "[redacted]")
+    return text
 
 
 def _start(command: Command, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
