@@ -50,7 +50,7 @@ def main() -> int:
     try:
         settings = Settings(_cli_parse_args=True)
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors()]
+        problems = [": ".join([*map(str, p["loc"]), p["msg"]]) for p in error.errors()]
         print("\n".join(["these settings cannot be used:", *problems]), file=sys.stderr)
         return 2
     if shows_password(settings, sys.argv[1:]):
@@ -109,14 +109,23 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     )
     migrate(engine)
     listener = listen(settings)
-    address = f"http://{settings.host}:{listener.getsockname()[1]}"
+    scheme = "http" if settings.tls_cert is None else "https"
+    address = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
     acting = reconciler(settings, engine, keys, address)
     loop = Loop(acting)
     rounds = Rounds(Sweeper(engine, acting.fleet.provider, acting.fleet.ownership))
     pulses = {RECONCILER: loop.pulse, SWEEPER: rounds.pulse}
     world = World(engine, "local", Storage(settings.home.resolve()), loop.nudge, pulses)
     config = uvicorn.Config(
-        build_app(world, keys), log_config=None, access_log=False, timeout_graceful_shutdown=2
+        build_app(world, keys, names=settings.known_names),
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=2,
+        server_header=False,
+        # Else whoever asks could say himself from where, and never be asked to slow down.
+        proxy_headers=settings.behind_proxy,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
     )
     announce(settings.home, address, keys.token)
     loop.start()
@@ -187,6 +196,7 @@ def announce(home: Path, address: str, token: str) -> None:
     handle = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
     with os.fdopen(handle, "w") as file:
         json.dump({"url": address, "token": token}, file)
+    # What a terminal shows is for whoever started this; what goes to a file stays there.
     shown = token if sys.stdout.isatty() else f"in {home / 'token'}"
     print(f"scavenger is at {address}  token {shown}", flush=True)
 

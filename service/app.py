@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from typing import Any
 
 from anyio.to_thread import run_sync
 from fastapi import FastAPI, Request
@@ -63,8 +64,7 @@ def build_app(
         title="Scavenger",
         version="1",
         lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
@@ -92,6 +92,11 @@ def build_app(
 
     answer_in_problems(app)
     describe(app)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    def description() -> dict[str, Any]:
+        return app.openapi()
+
     app.add_middleware(
         Gate,
         world=world,

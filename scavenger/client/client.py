@@ -21,10 +21,14 @@ from scavenger.view import (
     EventView,
     JobList,
     JobView,
+    NewTokenView,
+    PersonRole,
     ProblemView,
     StoredModelList,
     SweepList,
     SweepView,
+    TokenList,
+    TokenView,
     View,
 )
 
@@ -138,6 +142,23 @@ class Client:
         """Let what a sweep held back be ended; raises Conflict if it held nothing."""
         content = json.dumps({"confirm": True, "sweep": number}).encode()
         return self._change(SweepView, "/v1/sweeps", content)
+
+    def create_token(
+        self, name: str, role: PersonRole, project: str | None, lifetime: float | None
+    ) -> NewTokenView:
+        """Make a token, which is good for so many seconds; its secret is in this answer only."""
+        wish = {"name": name, "role": role, "project": project, "lifetime": lifetime}
+        content = json.dumps(wish).encode()
+        headers = {"Content-Type": MEDIA["json"]}
+        return self._ask(NewTokenView, "POST", "/v1/tokens", content=content, headers=headers)
+
+    def tokens(self) -> TokenList:
+        """Return the tokens of the project, newest first."""
+        return self._ask(TokenList, "GET", "/v1/tokens")
+
+    def revoke_token(self, token: str) -> TokenView:
+        """Let a token open nothing any more, by its id."""
+        return self._ask(TokenView, "POST", f"/v1/tokens/{quote(token, safe='')}/actions/revoke")
 
     def health(self) -> HealthView:
         """Return whether the controller works."""

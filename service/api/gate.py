@@ -35,7 +35,10 @@ from service.keys import Keys
 
 log = logging.getLogger(__name__)
 
-STRANGE = "send the header Authorization: Bearer TOKEN, with the token that scavenger serve printed"
+STRANGE = (
+    "send the header Authorization: Bearer TOKEN; scavenger serve keeps one in connection.json, "
+    "and scavenger token create makes others"
+)
 NO_SUCH_JOB = "there is no job of that id; GET /v1/jobs lists them"
 READING = ("GET", "HEAD", "OPTIONS")
 

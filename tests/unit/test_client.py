@@ -12,6 +12,7 @@ from scavenger.client.errors import (
     NotFound,
     Refused,
     ServerFault,
+    TooOften,
     Unauthenticated,
     Unreachable,
 )
@@ -122,7 +123,7 @@ def test_fields_of_a_newer_controller_are_tolerated():
         (409, Conflict),
         (413, Invalid),
         (422, Invalid),
-        (429, Invalid),
+        (429, TooOften),
         (500, ServerFault),
         (503, ServerFault),
     ],
