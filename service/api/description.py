@@ -32,9 +32,10 @@ EVERYWHERE = (
     "database_unavailable",
 )
 KEYED = ("validation", "idempotency_in_progress", "idempotency_mismatch")
-BODIES = (JobSpec, Hello, StepReport, Exit)
+BODIES = (Hello, StepReport, Exit)
 SCHEMAS = "#/components/schemas/{model}"
 WORDS: Json = {"type": "string"}
+NULL: Json = {"type": "null"}
 TAG: Json = {"ETag": {"description": "The version of the job that is shown", "schema": WORDS}}
 PLACE: Json = {"Location": {"description": "Where the job is", "schema": WORDS}}
 REPLAYED: Json = {
@@ -96,12 +97,14 @@ def complete(document: Json) -> Json:
         components["schemas"].pop(ours_instead, None)
     for body in (*BODIES, ProblemView):
         components["schemas"].update(shapes(body))
+    components["schemas"].update(without_null(shapes(JobSpec)))
     components["securitySchemes"] = {
         "person": {"type": "http", "scheme": "bearer"},
         "machine": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
     }
     for path, operation in operations(document):
         operation["responses"].pop("422", None)
+        operation["parameters"] = without_null(operation.get("parameters", []))
         if path != OPEN:
             operation["security"] = [{"machine" if path.startswith(AGENT) else "person": []}]
             operation[SAID] = words_of(operation)
@@ -113,6 +116,20 @@ def shapes(kind: type) -> Json:
     """Return the JSON schema of a type and of everything in it, by name."""
     schema = TypeAdapter(kind).json_schema(ref_template=SCHEMAS)
     return {**schema.pop("$defs", {}), kind.__name__: schema}
+
+
+def without_null(schema: Any) -> Any:
+    """Leave out null where it only means that something is missing: nobody may send it."""
+    if isinstance(schema, list):
+        return [without_null(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: without_null(value) for key, value in schema.items()}
+    if NULL not in kept.get("anyOf", []):
+        return kept
+    kinds = [kind for kind in kept.pop("anyOf") if kind != NULL]
+    kept.pop("default", None)
+    return {**(kinds[0] if len(kinds) == 1 else {"anyOf": kinds}), **kept}
 
 
 def operations(document: Json) -> Iterator[tuple[str, Json]]:
