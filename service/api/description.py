@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import yaml
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
@@ -32,9 +33,10 @@ EVERYWHERE = (
     "database_unavailable",
 )
 KEYED = ("validation", "idempotency_in_progress", "idempotency_mismatch")
-BODIES = (JobSpec, Hello, StepReport, Exit)
+BODIES = (Hello, StepReport, Exit)
 SCHEMAS = "#/components/schemas/{model}"
 WORDS: Json = {"type": "string"}
+NULL: Json = {"type": "null"}
 TAG: Json = {"ETag": {"description": "The version of the job that is shown", "schema": WORDS}}
 PLACE: Json = {"Location": {"description": "Where the job is", "schema": WORDS}}
 REPLAYED: Json = {
@@ -56,11 +58,13 @@ def refuses(*codes: str) -> Json:
     return {SAID: list(codes)}
 
 
-def takes(body: type, *media: str) -> Json:
+def takes(body: type, *media: str, example: Json | None = None) -> Json:
     """Describe a body that the route itself reads."""
-    schema = {"$ref": SCHEMAS.format(model=body.__name__)}
-    content = {each: {"schema": schema} for each in media or ("application/json",)}
-    return {"requestBody": {"required": True, "content": content}}
+    content: Json = {"schema": {"$ref": SCHEMAS.format(model=body.__name__)}}
+    if example is not None:
+        content["example"] = example
+    kinds = media or ("application/json",)
+    return {"requestBody": {"required": True, "content": dict.fromkeys(kinds, content)}}
 
 
 def shows_a_job(status: int, headers: Json | None = None) -> Answers:
@@ -96,12 +100,14 @@ def complete(document: Json) -> Json:
         components["schemas"].pop(ours_instead, None)
     for body in (*BODIES, ProblemView):
         components["schemas"].update(shapes(body))
+    components["schemas"].update(as_values(without_null(shapes(JobSpec))))
     components["securitySchemes"] = {
         "person": {"type": "http", "scheme": "bearer"},
         "machine": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
     }
     for path, operation in operations(document):
         operation["responses"].pop("422", None)
+        operation["parameters"] = without_null(operation.get("parameters", []))
         if path != OPEN:
             operation["security"] = [{"machine" if path.startswith(AGENT) else "person": []}]
             operation[SAID] = words_of(operation)
@@ -113,6 +119,33 @@ def shapes(kind: type) -> Json:
     """Return the JSON schema of a type and of everything in it, by name."""
     schema = TypeAdapter(kind).json_schema(ref_template=SCHEMAS)
     return {**schema.pop("$defs", {}), kind.__name__: schema}
+
+
+def without_null(schema: Any) -> Any:
+    """Leave out null where it only means that something is missing: nobody may send it."""
+    if isinstance(schema, list):
+        return [without_null(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: without_null(value) for key, value in schema.items()}
+    if NULL not in kept.get("anyOf", []):
+        return kept
+    kinds = [kind for kind in kept.pop("anyOf") if kind != NULL]
+    kept.pop("default", None)
+    return {**(kinds[0] if len(kinds) == 1 else {"anyOf": kinds}), **kept}
+
+
+def as_values(schema: Any) -> Any:
+    """Turn examples into values; those of a job document are words, as people write them."""
+    match schema:
+        case {"examples": [str(words)], **rest}:
+            return {**as_values(rest), "examples": [yaml.safe_load(words)]}
+        case dict():
+            return {key: as_values(value) for key, value in schema.items()}
+        case list():
+            return [as_values(value) for value in schema]
+        case _:
+            return schema
 
 
 def operations(document: Json) -> Iterator[tuple[str, Json]]:

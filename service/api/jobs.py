@@ -43,6 +43,13 @@ MEDIA: dict[str, Literal["json", "yaml"]] = {
     "application/x-yaml": "yaml",
     "text/yaml": "yaml",
 }
+EXAMPLE = {
+    "model": {"key": "digits/mlp", "dataset_size": 1437},
+    "target": {"metric": "accuracy", "goal": 0.97, "max_epochs": 60},
+    "limits": {"max_cost": "1 USD", "workers": "1..2", "batch": [32, 128]},
+    "price": "0.36 USD/h",
+    "run": {"command": ["python", "train.py"]},
+}
 RECENT_REPORTS = 10
 JOB_ID = re.compile(r"job_[0-9a-z]{1,40}")
 JOB_POSITION, EVENT_POSITION = TypeAdapter(tuple[datetime, str]), TypeAdapter(tuple[int])
@@ -56,7 +63,7 @@ After = Annotated[int, Query(description="Only events after this number", ge=0, 
     response_model=JobView,
     responses=shows_a_job(201, {**PLACE, **REPLAYED}),
     openapi_extra={
-        **takes(JobSpec, "application/json", "application/yaml"),
+        **takes(JobSpec, "application/json", "application/yaml", example=EXAMPLE),
         **refuses("unsupported_media"),
     },
 )

@@ -30,7 +30,7 @@ class Confirmation(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    confirm: bool
+    confirm: Annotated[bool, Field(json_schema_extra={"const": True})]
     sweep: Number | None = None
 
 
