@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,6 +27,7 @@ from service.db.vms import Vm
 from service.errors import PostgresUnavailable
 from service.keys import Keys
 from service.postgres import EmbeddedPostgres
+from service.reconciler.housekeeping import Housekeeping
 from service.reconciler.loop import Loop
 from service.reconciler.ownership import Ownership
 from service.reconciler.rounds import Rounds
@@ -94,10 +95,12 @@ def serve(settings: Settings, url: str) -> None:
     acting = reconciler(settings, engine, keys, address)
     loop = Loop(acting)
     rounds = Rounds(Sweeper(engine, acting.provider, acting.ownership))
+    housekeeping = Housekeeping(engine, timedelta(days=settings.keep_telemetry))
     world = World(engine, "local", Storage(settings.home.resolve()), loop.nudge)
     config = uvicorn.Config(
         build_app(world, keys), log_level="warning", timeout_graceful_shutdown=2
     )
+    housekeeping.start()
     announce(settings.home, address, keys.token)
     loop.start()
     rounds.start()
@@ -106,6 +109,7 @@ def serve(settings: Settings, url: str) -> None:
     finally:
         rounds.stop()
         loop.stop()
+        housekeeping.stop()
         engine.dispose()
 
 

@@ -20,6 +20,7 @@ class Settings(BaseSettings):
         database_url: An existing Postgres; the embedded one is started when it is not given.
         pg_bin: Directory of Postgres programs to use for the embedded database.
         boot_delay: Seconds a local machine pretends to boot.
+        keep_telemetry: Days for which measured iterations are kept; statistics stay for ever.
     """
 
     model_config = SettingsConfigDict(
@@ -35,3 +36,4 @@ class Settings(BaseSettings):
     database_url: str | None = None
     pg_bin: Path | None = None
     boot_delay: float = Field(default=0.0, ge=0, le=3600)
+    keep_telemetry: int = Field(default=30, ge=1, le=36500)

@@ -20,7 +20,7 @@ from scavenger.view import CurveView, EventList, JobList, JobView
 from service.api.refusal import Refusal
 from service.api.show import show_curve, show_job
 from service.api.world import Body, Here, World
-from service.db import directives, events, jobs, workers
+from service.db import chunks, directives, events, jobs
 from service.db.events import say
 from service.reconciler.tick import read
 
@@ -136,7 +136,7 @@ def show(world: World, connection: Connection, job: str) -> JobView:
     """Show a job that exists."""
     snapshot = read(connection, world.machine, job, world.now())
     generation = 0 if snapshot.directive is None else snapshot.directive.generation
-    recent = workers.steps_of(connection, job, generation, RECENT_REPORTS)
+    recent = chunks.steps_of(connection, job, generation, RECENT_REPORTS)
     return show_job(snapshot, recent, snapshot.knowledge.sketch(), world.storage)
 
 

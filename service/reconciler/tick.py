@@ -21,6 +21,7 @@ from scavenger.view import Phase
 from service import ledger
 from service.clouds.provider import Instance, LaunchRequest, Provider
 from service.db import (
+    chunks,
     directives,
     drifts,
     jobs,
@@ -287,9 +288,9 @@ def read(
     drifted = drifts.newest(connection, job_id)
     steps = StepColumns()
     if directive is not None and directive.purpose == "probe" and job.chosen is None:
-        steps = workers.steps_of(connection, job_id, directive.generation)
+        steps = chunks.steps_of(connection, job_id, directive.generation)
     elif directive is not None and is_due(now, published_at, drifted) and not job.phase.is_final:
-        steps = workers.steps_of(connection, job_id, directive.generation, RECENT_REPORTS)
+        steps = chunks.steps_of(connection, job_id, directive.generation, RECENT_REPORTS)
     knowledge = recall(connection, machine, job, probes)
     return Snapshot(
         now=now,

@@ -27,7 +27,7 @@ from scavenger.protocol import Progress, StepColumns, StepReport
 from scavenger.view import EventList, JobView
 from service.api.world import World
 from service.app import build_app
-from service.db import vms, workers
+from service.db import chunks, vms, workers
 from service.keys import Keys
 from service.storage import Storage
 from tests.builders import document
@@ -75,7 +75,7 @@ class Service:
     def iterations(self) -> list[int]:
         """The iterations that were stored, in order."""
         with self.engine.connect() as connection:
-            return list(workers.steps_of(connection, self.job, 1).iteration)
+            return list(chunks.steps_of(connection, self.job, 1).iteration)
 
     def end_machine(self) -> None:
         with self.engine.begin() as connection:
