@@ -35,8 +35,7 @@ ROUNDING = 2.0**-24  # the most that single precision changes a number it can ho
 def pack(batch: Batch) -> bytes:
     """Return rows as bytes."""
     whole = [pack_whole(column) for column in (batch.iteration, batch.shards)]
-    rough = batch.series.astype("<f4")
-    return b"".join([HEAD.pack(VERSION, len(batch)), *whole, *pack_series(batch.series, rough)])
+    return b"".join([HEAD.pack(VERSION, len(batch)), *whole, *pack_series(batch.series)])
 
 
 def pack_whole(column: Whole) -> bytes:
@@ -50,9 +49,10 @@ def pack_whole(column: Whole) -> bytes:
     return b"q" + column.astype("<i8").tobytes()
 
 
-def pack_series(series: Series, rough: NDArray[np.float32]) -> list[bytes]:
+def pack_series(series: Series) -> list[bytes]:
     """Return each series as bytes: rounded, unless that changes a value by more than rounding."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
+        rough = series.astype("<f4")
         is_held = np.abs(rough - series) <= np.abs(series) * ROUNDING
     is_held |= np.isnan(series)
     return [
