@@ -7,7 +7,6 @@ rows come in batches; the moving average fades by each row.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +18,7 @@ from service.db.schema import statistics
 ITERATION = "iteration"
 FADE = 0.98  # of the moving average, by each row: it remembers about the last fifty
 LONGEST_FADE = 5_000  # rows after which nothing is left, and Postgres still takes the power
+FADES = FADE ** np.arange(LONGEST_FADE - 1, -1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,14 @@ def statistic_of(values: Series) -> Statistic | None:
     count = len(values)
     if not count:
         return None
-    mean = math.fsum(values) / count
+    mean = values.mean()
     away = values - mean
-    weights = FADE ** np.arange(count - 1, -1, -1)
+    last = values[-LONGEST_FADE:]
     return Statistic(
         count,
-        mean,
+        float(mean),
         float(away @ away),
-        float(weights @ values),
+        float(FADES[-len(last) :] @ last),
         float(values.min()),
         float(values.max()),
     )
