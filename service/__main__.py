@@ -30,6 +30,7 @@ from service.errors import PostgresUnavailable
 from service.keys import Keys
 from service.logs import start_logging
 from service.postgres import EmbeddedPostgres
+from service.reconciler.fleet import Fleet
 from service.reconciler.loop import Loop
 from service.reconciler.ownership import Ownership
 from service.reconciler.rounds import Rounds
@@ -115,7 +116,7 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     address = f"http://{settings.host}:{listener.getsockname()[1]}"
     acting = reconciler(settings, engine, keys, address)
     loop = Loop(acting)
-    rounds = Rounds(Sweeper(engine, acting.provider, acting.ownership))
+    rounds = Rounds(Sweeper(engine, acting.fleet.provider, acting.fleet.ownership))
     pulses = {RECONCILER: loop.pulse, SWEEPER: rounds.pulse}
     world = World(engine, "local", Storage(settings.home.resolve()), loop.nudge, pulses)
     config = uvicorn.Config(
@@ -177,7 +178,8 @@ def reconciler(settings: Settings, engine: Engine, keys: Keys, address: str) -> 
         }
 
     storage = Storage(settings.home.resolve())
-    return Reconciler(engine, provider, environment, storage, datetime.now(UTC), ownership)
+    fleet = Fleet(engine, provider, environment, storage, ownership)
+    return Reconciler(fleet, datetime.now(UTC))
 
 
 def announce(home: Path, address: str, token: str) -> None:

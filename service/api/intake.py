@@ -56,5 +56,5 @@ def say_missing(
         say(connection, job, now, "rows_dropped", why, {"rows": dropped})
     if gap > dropped:
         lost = f"{gap - dropped} measured iterations of {message.worker} never arrived"
-        say(connection, job, now, "rows_lost", lost)
+        say(connection, job, now, "rows_lost", lost, {"rows": gap - dropped})
     return known.dropped + dropped

@@ -22,7 +22,7 @@ from service.api.show import show_curve, show_job
 from service.api.world import Body, Here, World
 from service.db import directives, events, jobs, workers
 from service.db.events import say
-from service.reconciler.tick import read
+from service.reconciler.reading import read
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

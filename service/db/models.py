@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Engine, Text, literal_column, select
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.models.epochs import EpochsSeen, Kappa
@@ -16,6 +18,14 @@ from service.db.schema import models
 
 MODEL = TypeAdapter(StoredModel)
 MOST_RUNS = 32
+MOST_KEPT = 2000
+
+# Two versions of a row differ in who wrote it, or in where.
+WRITTEN = literal_column("models.xmin::text || models.ctid::text", Text)
+Version = tuple[str, str]
+
+# Every tick of every job asks, and models seldom change.
+KEPT: WeakKeyDictionary[Engine, dict[Version, StoredModel]] = WeakKeyDictionary()
 
 
 def find(connection: Connection, signature: str) -> StoredModel | None:
@@ -62,6 +72,26 @@ def newest(
         (row.model_key, doubted(MODEL.validate_python(row.model)), row.updated_at)
         for row in connection.execute(query)
     ]
+
+
+def recent(connection: Connection, limit: int) -> tuple[StoredModel, ...]:
+    """Return stored models, newest first; of those read before only what has changed is read."""
+    kept = KEPT.get(connection.engine, {})
+    newest_first = select(models.c.signature, WRITTEN).order_by(models.c.updated_at.desc())
+    listed = [(row[0], row[1]) for row in connection.execute(newest_first.limit(limit))]
+    known = {version[0]: kept[version] for version in listed if version in kept}
+    unread = [signature for signature, _ in listed if signature not in known]
+    if unread:
+        fresh = _read(connection, unread)
+        KEPT[connection.engine] = {**(kept if len(kept) < MOST_KEPT else {}), **fresh}
+        known |= {signature: model for (signature, _), model in fresh.items()}
+    return tuple(known[signature] for signature, _ in listed if signature in known)
+
+
+def _read(connection: Connection, signatures: Sequence[str]) -> dict[Version, StoredModel]:
+    query = select(models.c.signature, WRITTEN, models.c.model)
+    rows = connection.execute(query.where(models.c.signature.in_(signatures)))
+    return {(row[0], row[1]): doubted(MODEL.validate_python(row[2])) for row in rows}
 
 
 def learned(earlier: StoredModel | None, fresh: StoredModel) -> StoredModel:

@@ -24,7 +24,7 @@ from service.app import build_app
 from service.db import directives, jobs, observations, readings, vms, workers
 from service.db.schema import jobs as jobs_table
 from service.keys import Keys
-from service.reconciler.tick import recall
+from service.reconciler.reading import recall
 from service.storage import Storage
 from tests.builders import NOW, directive, document, probe
 

@@ -20,9 +20,9 @@ from service.db import directives, drifts, jobs, models, observations, vms, work
 from service.db.schema import models as table
 from service.reconciler.action import Choose, Finish, Replan
 from service.reconciler.plan import plan
+from service.reconciler.reading import read
 from service.reconciler.record import record
 from service.reconciler.snapshot import Snapshot
-from service.reconciler.tick import read
 from tests.builders import NOW, directive, probe, spec, steps
 
 CORNERS = ((1, 32), (1, 128), (2, 128), (2, 32))
@@ -210,6 +210,30 @@ def test_a_model_stored_before_fits_said_what_they_left_open_is_doubted(engine: 
         observations=(),
     )
     assert models.doubted(bare) == bare
+
+
+def test_what_was_read_before_is_read_again_only_when_it_changed(engine: Engine) -> None:
+    def kept() -> dict[str, StoredModel]:
+        with engine.connect() as connection:
+            return {model.signature: model for model in models.recent(connection, 2)}
+
+    others = [replace(models.MODEL.validate_python(OLD), signature=name) for name in "abc"]
+    with engine.begin() as connection:
+        for number, model in enumerate(others):
+            models.store(connection, "digits", model, NOW + timedelta(seconds=number))
+    first = kept()
+    assert list(first) == ["c", "b"]
+    assert first["c"] == models.doubted(others[2])
+    assert all(kept()[name] is model for name, model in first.items())
+    with engine.begin() as connection:  # at the same moment, twice
+        for jobs_seen in (7, 8):
+            changed = replace(others[1], jobs=jobs_seen)
+            models.store(connection, "digits", changed, NOW + timedelta(seconds=1))
+            found = {model.signature: model.jobs for model in models.recent(connection, 2)}
+            assert found == {"c": 3, "b": jobs_seen}
+        connection.rollback()
+    assert kept()["b"].jobs == 3
+    assert kept()["c"] is first["c"]
 
 
 def test_a_drift_is_planned_anew_once_and_remembered(engine: Engine) -> None:
