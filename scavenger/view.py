@@ -376,6 +376,34 @@ class SweepList(View):
     sweeps: list[SweepView]
 
 
+class CheckView(View):
+    """One thing that was looked at.
+
+    Attributes:
+        state: ``ok``, ``warning`` or ``failed``.
+        found: What is, in one sentence.
+        remedy: What to do next; empty where nothing is wrong.
+    """
+
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+class CheckupView(View):
+    """What a controller found out about itself.
+
+    Attributes:
+        version: Its own.
+        at: Its own time.
+    """
+
+    version: str
+    at: datetime
+    checks: list[CheckView]
+
+
 class ErrorDetail(View):
     """One problem of a request: JSON pointer to the field, and what to do about it."""
 

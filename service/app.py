@@ -7,7 +7,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from scavenger.errors import Problem
-from service.api import agent, deliveries, health, jobs, models, sweeps
+from service.api import agent, checkups, deliveries, health, jobs, models, sweeps
 from service.api.gate import Gate
 from service.api.journal import Journal
 from service.api.refusal import answer_in_problems, refuse
@@ -27,6 +27,7 @@ def build_app(world: World, keys: Keys) -> FastAPI:
         sweeps.router,
         agent.router,
         deliveries.router,
+        checkups.router,
         health.router,
     ):
         app.include_router(router)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from scavenger.client.profile import data_directory
@@ -22,6 +22,7 @@ class Settings(BaseSettings):
         pg_bin: Directory of Postgres programs to use for the embedded database.
         boot_delay: Seconds a local machine pretends to boot.
         log_format: How log lines are written; text where somebody watches, JSON else.
+        otlp_endpoint: Where traces are sent, by the variable all programs know; nowhere if None.
     """
 
     model_config = SettingsConfigDict(
@@ -38,3 +39,6 @@ class Settings(BaseSettings):
     pg_bin: Path | None = None
     boot_delay: float = Field(default=0.0, ge=0, le=3600)
     log_format: Format | None = None
+    otlp_endpoint: str | None = Field(
+        default=None, validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_ENDPOINT")
+    )

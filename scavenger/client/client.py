@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from scavenger.client.errors import ServerFault, Unreachable, refusal
 from scavenger.view import (
+    CheckupView,
     CurveView,
     EventList,
     EventView,
@@ -138,6 +139,10 @@ class Client:
         content = json.dumps({"confirm": True, "sweep": number}).encode()
         headers = {"Content-Type": MEDIA["json"]}
         return self._ask(SweepView, "POST", "/v1/sweeps", content=content, headers=headers)
+
+    def checkup(self) -> CheckupView:
+        """Return what the controller finds out about itself."""
+        return self._ask(CheckupView, "GET", "/v1/checkup")
 
     def health(self) -> HealthView:
         """Return whether the controller works."""
