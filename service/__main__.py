@@ -40,6 +40,7 @@ from service.reconciler.tick import Reconciler
 from service.redactor import Redactor
 from service.settings import Settings, driver_url
 from service.storage import Storage
+from service.tracing import start_tracing
 
 log = logging.getLogger("scavenger")
 
@@ -63,6 +64,7 @@ def main() -> int:
         return 2
     redactor = Redactor()
     start_logging(redactor, settings.log_format, sys.stderr)
+    start_tracing(settings.otlp_endpoint)
     # uvicorn hands the signal on when it has shut down; the database must still be stopped then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))

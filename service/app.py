@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from scavenger.errors import Problem
 from scavenger.view import PersonRole
-from service.api import agent, audit, deliveries, health, jobs, models, sweeps, tokens
+from service.api import agent, audit, checkups, deliveries, health, jobs, models, sweeps, tokens
 from service.api.access import Doors
 from service.api.cursors import Cursors
 from service.api.description import describe
@@ -78,6 +78,7 @@ def build_app(
         deliveries.router,
         tokens.router,
         audit.router,
+        checkups.router,
         health.router,
     ):
         app.include_router(router)

@@ -101,10 +101,12 @@ def exit_(world: Here, body: Body, speaker: Speaker) -> Response:
         how = clean(message.in_words)[:LONGEST_SENTENCE]
         if message.restarts:
             workers.note_restart(connection, speaker, now)
-            say(connection, job, now, "restart", f"{speaker} starts its command again: {how}")
+            why = f"{speaker} starts its command again: {how}"
+            say(connection, job, now, "restart", why, {"worker": speaker, "code": message.code})
         else:
             vms.note_exit(connection, speaker, message.code, last_words(message), now)
-            say(connection, job, now, "exit", f"{speaker} ended: {how}")
+            facts = {"worker": speaker, "code": message.code}
+            say(connection, job, now, "exit", f"{speaker} ended: {how}", facts)
     world.nudge()
     return json(b"{}")
 

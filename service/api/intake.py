@@ -110,7 +110,7 @@ def say_missing(connection: Connection, message: StepReport, known: Stream, now:
         say(connection, known.job, now, "rows_dropped", why, {"rows": dropped})
     if gap > dropped:
         lost = f"{gap - dropped} measured iterations of {message.worker} never arrived"
-        say(connection, known.job, now, "rows_lost", lost)
+        say(connection, known.job, now, "rows_lost", lost, {"rows": gap - dropped})
     return dropped
 
 
