@@ -34,6 +34,7 @@ from service.reconciler.sweeper import Sweeper
 from service.reconciler.tick import Reconciler
 from service.settings import Settings
 from service.storage import Storage
+from service.vault import Vault
 
 log = logging.getLogger("scavenger")
 
@@ -95,7 +96,14 @@ def serve(settings: Settings, url: str) -> None:
     acting = reconciler(settings, engine, keys, address)
     loop = Loop(acting)
     rounds = Rounds(Sweeper(engine, acting.provider, acting.ownership))
-    world = World(engine, "local", Storage(settings.home.resolve()), loop.nudge)
+    world = World(
+        engine,
+        "local",
+        Storage(settings.home.resolve()),
+        loop.nudge,
+        boot=acting.provider.boot + settings.boot_delay,
+        vault=Vault(settings.home / "secrets"),
+    )
     config = uvicorn.Config(
         build_app(world, keys, names=settings.known_names),
         log_level="warning",
@@ -156,8 +164,7 @@ def reconciler(settings: Settings, engine: Engine, keys: Keys, address: str) -> 
     def environment(vm: Vm) -> dict[str, str]:
         return {
             "SCAVENGER_CONTROLLER": address,
-            "SCAVENGER_TOKEN": keys.issue(vm.id),
-            "SCAVENGER_JOB_SECRET": keys.share(vm.job),
+            "SCAVENGER_TOKEN": keys.bootstrap(vm.id),
         }
 
     storage = Storage(settings.home.resolve())

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from scavenger.errors import Problem
 from scavenger.view import PersonRole
-from service.api import agent, audit, deliveries, jobs, models, sweeps, tokens
+from service.api import agent, audit, deliveries, enrolment, jobs, models, sweeps, tokens
 from service.api.access import Doors
 from service.api.envelope import Envelope
 from service.api.gate import Gate
@@ -63,11 +63,13 @@ def build_app(
         redirect_slashes=False,
     )
     app.state.world = world
+    app.state.keys = keys
     for router in (
         jobs.router,
         models.router,
         sweeps.router,
         agent.router,
+        enrolment.router,
         deliveries.router,
         tokens.router,
         audit.router,

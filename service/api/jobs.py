@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import Connection
 
-from scavenger.errors import InvalidDocument
+from scavenger.errors import InvalidDocument, Problem
 from scavenger.job import JobSpec
 from scavenger.submission import parse_job
 from scavenger.view import CurveView, EventList, JobList, JobView
@@ -42,6 +42,7 @@ Limit = Annotated[int, Query(ge=1, le=200)]
 def submit(world: Here, asker: Asker, body: Body, request: Request, response: Response) -> JobView:
     """Store a job; it starts with the reconciler's next tick."""
     spec = read_spec(request.headers.get("content-type", ""), body)
+    check_secrets(world, asker.own_project, spec)
     now = world.now()
     job = f"job_{int(now.timestamp() * 1000):011x}{secrets.token_hex(4)}"
     with world.engine.begin() as connection:
@@ -115,6 +116,15 @@ def read_spec(content_type: str, body: bytes) -> JobSpec:
         raise Refusal("validation", f"the body is not UTF-8 at byte {error.start}") from None
     except InvalidDocument as error:
         raise Refusal("validation", str(error), error.problems) from None
+
+
+def check_secrets(world: World, project: str, spec: JobSpec) -> None:
+    """Refuse a job that names secrets the controller does not have for its project."""
+    missing = ", ".join(world.vault.missing(project, spec.run.secrets))
+    if missing:
+        why = f"the controller has no {missing}: put each into a file secrets/{project}/NAME"
+        problem = Problem("run.secrets", f"{why} in its home, for its owner only")
+        raise Refusal("validation", str(problem), [problem])
 
 
 def find(connection: Connection, job: str) -> jobs.Job:

@@ -24,7 +24,7 @@ from starlette.routing import Mount
 from starlette.websockets import WebSocketDisconnect
 
 from scavenger.view import PersonRole, ProblemView
-from service.api.access import TABLE, Access, Doors, Machines, Open, People
+from service.api.access import TABLE, Access, Doors, Machines, Newcomers, Open, People
 from service.api.envelope import HEADERS
 from service.api.rates import Rates
 from service.api.world import World
@@ -70,7 +70,7 @@ class House:
         self.job = self.submit("alpha")
 
     def open(self, ahead: timedelta = timedelta(0), **options: Any) -> TestClient:
-        world = Ahead(self.engine, "local", Storage(Path("/srv")), lambda: None, ahead)
+        world = Ahead(self.engine, "local", Storage(Path("/srv")), lambda: None, ahead=ahead)
         app = build_app(world, KEYS, **({"rates": unhurried()} | options))
         return self.stack.enter_context(TestClient(app, raise_server_exceptions=False))
 
@@ -231,7 +231,7 @@ def expected(access: Access, role: str, project: str, path: str) -> int | None:
     match access:
         case Open():
             return None
-        case Machines():
+        case Machines() | Newcomers():
             return 403
         case People(needed, is_of_all):
             if not PersonRole(role).covers(needed) or (is_of_all and project != "*"):
