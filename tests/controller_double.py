@@ -37,7 +37,7 @@ class ControllerDouble:
         self.shown: list[tuple[str, str]] = []
         self.enrolled = Enrolled(TOKEN, "of all of us", {"HF_TOKEN": "hf_1"})
         self.enrolments: list[Enrol] = []
-        self.lost = 0
+        self.lost = self.busy = 0
         self.renewed = ""
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self.server.server_port}"
@@ -58,7 +58,7 @@ class ControllerDouble:
             return TypeAdapter(Lease).dump_json(Lease(self.lease))
         if path == "/v1/agent/hello":
             return TypeAdapter(Reply).dump_json(Reply(None, 0))
-        if path == "/v1/agent/report":
+        if path in ("/v1/agent/report", "/v1/deliveries"):
             assert not self.exits, "the report comes before the end"
             self.reports.append(TypeAdapter(StepReport).validate_json(content))
             return TypeAdapter(Reply).dump_json(Reply(None, 0))
@@ -77,6 +77,10 @@ class ControllerDouble:
                     return
                 token = self.headers["Authorization"].removeprefix("Bearer ")
                 controller.shown.append((self.path, token))
+                if controller.busy:
+                    controller.busy -= 1
+                    self.send_error(429)
+                    return
                 is_fresh = self.path == "/v1/agent/enrol"
                 if token not in ((BOOTSTRAP,) if is_fresh else (TOKEN, controller.renewed)):
                     controller.refused += 1

@@ -15,7 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
-from scavenger.protocol import RENEWED
+from scavenger.protocol import RENEWED, Progress, StepReport
 from service.api.access import TABLE, Machines, Newcomers, Open
 from service.api.world import World
 from service.app import build_app
@@ -26,6 +26,10 @@ from service.vault import Vault
 from tests.builders import document
 from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
 from tests.integration.test_supervisor import Machine
+from worker_agent.client import ControllerClient
+from worker_agent.errors import ControllerUnreachable
+from worker_agent.settings import AgentSettings
+from worker_agent.telemetry.courier import Courier
 
 KEYS = Keys(token="scv_token", secret="s" * 48)
 NOBODY = Keys(token="scv_token", secret="t" * 48)
@@ -303,3 +307,24 @@ def test_a_machine_that_nobody_lets_in_ends_with_its_prepaid_time(
     until(machine.ended)
     assert "SCAVENGER_JOB_SECRET" not in machine.said()
     assert controller.exits == []
+
+
+def test_a_controller_that_is_too_busy_did_not_hear_and_is_told_again(
+    controller: ControllerDouble,
+) -> None:
+    me = AgentSettings(controller=controller.url, token=TOKEN, job="j", worker="w1", prepaid=60)
+    client = ControllerClient(me)
+    controller.busy = 1
+    with pytest.raises(ControllerUnreachable):
+        client.lease("w1")
+    assert client.lease("w1").remaining == controller.lease
+
+
+def test_what_a_person_brings_waits_until_the_controller_is_less_busy(
+    controller: ControllerDouble,
+) -> None:
+    controller.busy = 1
+    with Courier(controller.url, TOKEN) as courier:
+        courier.report(StepReport("w1", Progress(1, 0, 0, 0.0, {})))
+    assert [path for path, _ in controller.shown] == ["/v1/deliveries"] * 2
+    assert len(controller.reports) == 1
