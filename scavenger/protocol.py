@@ -8,7 +8,7 @@ read and write them as JSON with ``pydantic.TypeAdapter``.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from signal import Signals
 from typing import Annotated, Literal
 
@@ -339,6 +339,37 @@ class Reply:
     accepted: int = 0
     duplicates: int = 0
     rejected: tuple[Rejected, ...] = ()
+
+
+# Header of an answer that brings a machine its next token.
+RENEWED = "Scavenger-Token"
+
+
+@dataclass(frozen=True, slots=True)
+class Enrol:
+    """A machine came up and wants a token of its own, for the one it was launched with.
+
+    Attributes:
+        nonce: A random word of the machine, the same when it asks again because an answer was lost.
+    """
+
+    worker: Text
+    nonce: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """What a machine may not be launched with, because that can be read by others.
+
+    Attributes:
+        token: Lets it speak for its job.
+        job_secret: What workers and parameter servers of one job know each other by.
+        secrets: Environment variables of the training command.
+    """
+
+    token: str = field(repr=False)
+    job_secret: str = field(repr=False)
+    secrets: dict[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from service.redactor import Redactor
 from service.settings import Settings, driver_url
 from service.storage import Storage
 from service.tracing import start_tracing
+from service.vault import Vault
 
 log = logging.getLogger("scavenger")
 
@@ -116,10 +117,18 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     address = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
     acting = reconciler(settings, engine, keys, address)
     loop = Loop(acting)
-    rounds = Rounds(Sweeper(engine, acting.fleet.provider, acting.fleet.ownership))
+    provider = acting.fleet.provider
+    rounds = Rounds(Sweeper(engine, provider, acting.fleet.ownership))
     housekeeping = Housekeeping(engine, timedelta(days=settings.keep_telemetry))
-    pulses = {RECONCILER: loop.pulse, SWEEPER: rounds.pulse}
-    world = World(engine, "local", Storage(settings.home.resolve()), loop.nudge, pulses)
+    world = World(
+        engine,
+        "local",
+        Storage(settings.home.resolve()),
+        loop.nudge,
+        pulses={RECONCILER: loop.pulse, SWEEPER: rounds.pulse},
+        boot=provider.boot + settings.boot_delay,
+        vault=Vault(settings.home / "secrets"),
+    )
     config = uvicorn.Config(
         build_app(world, keys, names=settings.known_names),
         log_config=None,
@@ -184,8 +193,7 @@ def reconciler(settings: Settings, engine: Engine, keys: Keys, address: str) -> 
     def environment(vm: Vm) -> dict[str, str]:
         return {
             "SCAVENGER_CONTROLLER": address,
-            "SCAVENGER_TOKEN": keys.issue(vm.id),
-            "SCAVENGER_JOB_SECRET": keys.share(vm.job),
+            "SCAVENGER_TOKEN": keys.bootstrap(vm.id),
         }
 
     storage = Storage(settings.home.resolve())

@@ -135,6 +135,15 @@ vms = Table(
     finite("prepaid"),
 )
 
+# Machines that came up, and by which word of theirs they are known: written by the API.
+enrolments = Table(
+    "enrolments",
+    metadata,
+    Column("worker", Text, ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
+    Column("nonce_digest", Text, nullable=False),
+    moment("at", nullable=False),
+)
+
 # How a worker's command ended: written by the agent endpoint.
 exits = Table(
     "exits",
