@@ -37,11 +37,13 @@ from service.reconciler.rounds import Rounds
 from service.reconciler.sweeper import Sweeper
 from service.reconciler.tick import Reconciler
 from service.redactor import Redactor
-from service.settings import Settings
+from service.settings import Settings, driver_url
 from service.storage import Storage
 from service.tracing import start_tracing
 
 log = logging.getLogger("scavenger")
+
+LONGEST_WAIT = 5.0
 
 
 def main() -> int:
@@ -49,7 +51,7 @@ def main() -> int:
     try:
         settings = Settings(_cli_parse_args=True)
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors()]
+        problems = [": ".join([*map(str, p["loc"]), p["msg"]]) for p in error.errors()]
         print("\n".join(["these settings cannot be used:", *problems]), file=sys.stderr)
         return 2
     if shows_password(settings, sys.argv[1:]):
@@ -95,34 +97,37 @@ def database(settings: Settings) -> Iterator[str]:
         yield postgres.url()
 
 
-def driver_url(url: str) -> str:
-    """Name the driver in a Postgres URL that does not.
-
-    >>> driver_url("postgres://db/scavenger")
-    'postgresql+psycopg://db/scavenger'
-    """
-    scheme, separator, rest = url.partition("://")
-    is_plain = scheme in ("postgres", "postgresql")
-    return f"postgresql+psycopg{separator}{rest}" if is_plain else url
-
-
 def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     """Run reconciler and HTTP until a signal comes."""
     keys = Keys.at(settings.home)
     redactor.learn(keys.token, keys.secret)
     engine = create_engine(
-        url, pool_size=10, max_overflow=20, pool_pre_ping=True, hide_parameters=True
+        url,
+        pool_size=10,
+        max_overflow=20,
+        pool_pre_ping=True,
+        pool_timeout=LONGEST_WAIT,
+        hide_parameters=True,
     )
     migrate(engine)
     listener = listen(settings)
-    address = f"http://{settings.host}:{listener.getsockname()[1]}"
+    scheme = "http" if settings.tls_cert is None else "https"
+    address = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
     acting = reconciler(settings, engine, keys, address)
     loop = Loop(acting)
     rounds = Rounds(Sweeper(engine, acting.fleet.provider, acting.fleet.ownership))
     pulses = {RECONCILER: loop.pulse, SWEEPER: rounds.pulse}
     world = World(engine, "local", Storage(settings.home.resolve()), loop.nudge, pulses)
     config = uvicorn.Config(
-        build_app(world, keys), log_config=None, access_log=False, timeout_graceful_shutdown=2
+        build_app(world, keys, names=settings.known_names),
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=2,
+        server_header=False,
+        # Else whoever asks could say himself from where, and never be asked to slow down.
+        proxy_headers=settings.behind_proxy,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
     )
     announce(settings.home, address, keys.token)
     loop.start()
@@ -193,6 +198,7 @@ def announce(home: Path, address: str, token: str) -> None:
     handle = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
     with os.fdopen(handle, "w") as file:
         json.dump({"url": address, "token": token}, file)
+    # What a terminal shows is for whoever started this; what goes to a file stays there.
     shown = token if sys.stdout.isatty() else f"in {home / 'token'}"
     print(f"scavenger is at {address}  token {shown}", flush=True)
 

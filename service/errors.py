@@ -4,6 +4,7 @@
 
     ServiceError
     ├── PostgresUnavailable      the embedded database cannot run: tell the person, stop
+    ├── BackupFailed             nothing was saved or restored: tell the person
     ├── LeaseLost                another controller acts for this job now: drop what was decided
     ├── AddressRefused           a user's address the controller does not go to: refuse it
     ├── Unanswered               nothing usable came from a user's address: try again later
@@ -22,6 +23,10 @@ class ServiceError(Exception):
 
 class PostgresUnavailable(ServiceError):
     """The embedded database cannot run; the message says why and what the person should do."""
+
+
+class BackupFailed(ServiceError):
+    """Nothing was saved or restored; the message says why and what the person should do."""
 
 
 class LeaseLost(ServiceError):

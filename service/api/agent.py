@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from scavenger.protocol import Directive, Exit, Hello, Lease, Reply, StepReport, StopAtMetric
 from service import ledger, meters
+from service.api.description import refuses, takes
 from service.api.intake import take_in
 from service.api.refusal import Refusal
 from service.api.world import Body, Here, Speaker, World
@@ -26,7 +27,9 @@ LONGEST_SENTENCE, LONGEST_TAIL = 500, 8000
 REPLY, LEASE = TypeAdapter(Reply), TypeAdapter(Lease)
 
 
-@router.post("/hello")
+@router.post(
+    "/hello", response_model=Reply, openapi_extra={**takes(Hello), **refuses("validation")}
+)
 def hello(world: Here, body: Body, speaker: Speaker) -> Response:
     """A worker is up and can take part, or a server can serve; it may say so again and again."""
     message = understand(HELLO, body)
@@ -44,7 +47,11 @@ def hello(world: Here, body: Body, speaker: Speaker) -> Response:
     return reply
 
 
-@router.post("/report")
+@router.post(
+    "/report",
+    response_model=Reply,
+    openapi_extra={**takes(StepReport), **refuses("validation", "sequence_gap")},
+)
 def report(world: Here, body: Body, speaker: Speaker) -> Response:
     """Store what a worker measured, each row once."""
     message = understand(REPORT, body)
@@ -66,7 +73,7 @@ def hear(connection: Connection, world: World, job: str, message: StepReport) ->
     return compose(directive, following)
 
 
-@router.post("/lease")
+@router.post("/lease", response_model=Lease)
 def lease(world: Here, speaker: Speaker) -> Response:
     """Reserve more time for a machine, as far as the job's cap allows."""
     with world.engine.begin() as connection:
@@ -78,7 +85,11 @@ def lease(world: Here, speaker: Speaker) -> Response:
     return json(LEASE.dump_json(Lease(max(left.total_seconds(), 0.0))))
 
 
-@router.post("/exit")
+@router.post(
+    "/exit",
+    response_model=dict[str, str],
+    openapi_extra={**takes(Exit), **refuses("validation")},
+)
 def exit_(world: Here, body: Body, speaker: Speaker) -> Response:
     """The training command of a worker ended, for good or to be started again."""
     message = understand(EXIT, body)

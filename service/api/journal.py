@@ -1,6 +1,6 @@
-"""Journal: one line for each request, and the id by which a person finds it again.
+"""Journal: one line for each request, with the id by which a person finds it again.
 
-The outermost ASGI middleware, so that what is refused is written down, too. Neither bodies nor
+An ASGI middleware around the gate, so that what is refused is written down, too. Neither bodies nor
 query strings are: both may hold what nobody should read.
 """
 
@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from uuid import uuid4
 
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import meters
+from service.api.envelope import request_id
 from service.api.jobs import JOB_ID
-from service.keys import Machine
+from service.caller import Machine, Person
 from service.logs import about
 from service.tracing import span
 
@@ -26,7 +25,7 @@ METHODS = {"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
 
 
 class Journal:
-    """Names every request, and tells how it went."""
+    """Tells how every request went."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -37,13 +36,11 @@ class Journal:
             await self.app(scope, receive, send)
             return
         began, status = time.perf_counter(), 500
-        scope["request_id"] = f"req_{uuid4().hex}"
 
         async def noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = scope["request_id"]
             await send(message)
 
         with about(lambda: subject_of(scope)), span(f"{method_of(scope)} request"):
@@ -65,7 +62,7 @@ def subject_of(scope: Scope) -> Mapping[str, str]:
     """Return what is known about a request by now: its id, who asks, and for which job."""
     job = str(scope.get("path_params", {}).get("job", ""))
     known = {
-        "request_id": scope["request_id"],
+        "request_id": request_id.get() or "",
         "caller": caller_of(scope),
         "job": job if JOB_ID.fullmatch(job) else "",
     }
@@ -75,12 +72,12 @@ def subject_of(scope: Scope) -> Mapping[str, str]:
 def caller_of(scope: Scope) -> str:
     """Name who asks; empty while nobody knows."""
     match scope.get("caller"):
-        case None:
-            return ""
         case Machine(worker):
             return worker
-        case caller:
-            return str(getattr(caller, "id", "person"))
+        case Person(token):
+            return token
+        case _:
+            return ""
 
 
 def method_of(scope: Scope) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from sqlalchemy import Engine
 
-from service.keys import Machine
+from service.caller import Machine, Person
 from service.pulse import Pulse
 from service.storage import Storage
 
@@ -56,6 +56,14 @@ def worker_of(request: Request) -> str:
     return caller.worker
 
 
+def asker_of(request: Request) -> Person:
+    """Return the person who asks."""
+    caller = request.scope["caller"]
+    assert isinstance(caller, Person)
+    return caller
+
+
 Here = Annotated[World, Depends(world_of)]
 Body = Annotated[bytes, Depends(body_of)]
 Speaker = Annotated[str, Depends(worker_of)]
+Asker = Annotated[Person, Depends(asker_of)]

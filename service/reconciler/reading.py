@@ -56,13 +56,13 @@ def read(
 
 
 def recall(connection: Connection, machine: str, job: Job, probes: tuple[Probe, ...]) -> Knowledge:
-    """Return what probes and earlier jobs tell about a job."""
+    """Return what probes and earlier jobs of its project tell about a job."""
     signature = signature_of(job.spec, machine)
-    known = models.recent(connection, MOST_MODELS)
+    known = models.recent(connection, job.project, MOST_MODELS)
     return Knowledge(
         spec=job.spec,
         observations=tuple(probe.observation for probe in probes),
-        stored=models.find(connection, signature),
+        stored=models.find(connection, job.project, signature),
         epochs_to_target=job.epochs_to_target,
         models=tuple(stored for stored in known if stored.signature != signature),
         machine=machine,

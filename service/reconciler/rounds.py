@@ -19,7 +19,7 @@ from service.reconciler.verdict import Verdict
 
 log = logging.getLogger(__name__)
 
-FIRST, SOON, LATER = 20, 10.0, 60.0
+FIRST, SOON, LATER = 20, 10.0, 30.0
 PATIENCE = 3 * LATER
 
 

@@ -95,7 +95,7 @@ def test_without_a_database_a_controller_is_alive_but_not_ready(
         client = ask(engine)
         assert client.get("/healthz").status_code == 200
         assert refused(client) == "these do not work now: database"
-        families = scrape(client)
+        families = families_in(client.app.state.vitals.scrape().decode())
     assert families["scavenger_database_up"] == {(): 0.0}
     assert "scavenger_jobs" not in families
     assert "scavenger_build_info" in families
@@ -111,9 +111,13 @@ def refused(client: TestClient) -> str:
 
 
 def scrape(client: TestClient) -> dict[str, dict[tuple[str, ...], float]]:
+    return families_in(client.get("/metrics").text)
+
+
+def families_in(text: str) -> dict[str, dict[tuple[str, ...], float]]:
     """Every sample by name and the values of its labels."""
     found: dict[str, dict[tuple[str, ...], float]] = {}
-    for family in text_string_to_metric_families(client.get("/metrics").text):
+    for family in text_string_to_metric_families(text):
         for sample in family.samples:
             found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
     return found
