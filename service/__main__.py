@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -31,6 +31,7 @@ from service.keys import Keys
 from service.logs import start_logging
 from service.postgres import EmbeddedPostgres
 from service.reconciler.fleet import Fleet
+from service.reconciler.housekeeping import Housekeeping
 from service.reconciler.loop import Loop
 from service.reconciler.ownership import Ownership
 from service.reconciler.rounds import Rounds
@@ -116,6 +117,7 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     acting = reconciler(settings, engine, keys, address)
     loop = Loop(acting)
     rounds = Rounds(Sweeper(engine, acting.fleet.provider, acting.fleet.ownership))
+    housekeeping = Housekeeping(engine, timedelta(days=settings.keep_telemetry))
     pulses = {RECONCILER: loop.pulse, SWEEPER: rounds.pulse}
     world = World(engine, "local", Storage(settings.home.resolve()), loop.nudge, pulses)
     config = uvicorn.Config(
@@ -129,6 +131,7 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
     )
+    housekeeping.start()
     announce(settings.home, address, keys.token)
     loop.start()
     rounds.start()
@@ -137,6 +140,7 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     finally:
         rounds.stop()
         loop.stop()
+        housekeeping.stop()
         engine.dispose()
 
 

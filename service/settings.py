@@ -28,6 +28,7 @@ class Settings(BaseSettings):
         tls_cert: File with its certificate chain; it speaks HTTPS itself then.
         tls_key: File with the key to it.
         behind_proxy: Whether something in front of it speaks HTTPS, on whatever address.
+        keep_telemetry: Days for which measured iterations are kept; statistics stay for ever.
     """
 
     model_config = SettingsConfigDict(
@@ -52,6 +53,7 @@ class Settings(BaseSettings):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     behind_proxy: bool = False
+    keep_telemetry: int = Field(default=30, ge=1, le=36500)
 
     @model_validator(mode="after")
     def _keeps_tokens_secret(self) -> Settings:

@@ -30,7 +30,7 @@ from service.api.refusal import Refusal
 from service.api.show import show_curve, show_job
 from service.api.tag import IfMatch, IfNoneMatch, tag_of
 from service.api.world import Asker, Body, Here, World
-from service.db import directives, events, jobs, workers
+from service.db import chunks, directives, events, jobs
 from service.db.events import say
 from service.db.requests import Answer
 from service.reconciler.reading import read
@@ -208,5 +208,5 @@ def show(world: World, connection: Connection, job: str) -> JobView:
     """Show a job that exists."""
     snapshot = read(connection, world.machine, job, world.now())
     generation = 0 if snapshot.directive is None else snapshot.directive.generation
-    recent = workers.steps_of(connection, job, generation, RECENT_REPORTS)
+    recent = chunks.steps_of(connection, job, generation, RECENT_REPORTS)
     return show_job(snapshot, recent, snapshot.knowledge.sketch(), world.storage)

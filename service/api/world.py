@@ -9,7 +9,9 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from sqlalchemy import Engine
+from starlette.requests import ClientDisconnect
 
+from service.api.refusal import Refusal
 from service.caller import Machine, Person
 from service.pulse import Pulse
 from service.storage import Storage
@@ -45,8 +47,11 @@ def world_of(request: Request) -> World:
 
 
 async def body_of(request: Request) -> bytes:
-    """Return the body as it came."""
-    return await request.body()
+    """Return the body as it came; nobody hears the answer to one that ended too soon."""
+    try:
+        return await request.body()
+    except ClientDisconnect:
+        raise Refusal("validation", "the body ended before its end") from None
 
 
 def worker_of(request: Request) -> str:
