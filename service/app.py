@@ -76,9 +76,9 @@ def build_app(
         sweeps.router,
         agent.router,
         deliveries.router,
-        checkups.router,
         tokens.router,
         audit.router,
+        checkups.router,
         health.router,
     ):
         app.include_router(router)

@@ -23,12 +23,12 @@ class Settings(BaseSettings):
         pg_bin: Directory of Postgres programs to use for the embedded database.
         boot_delay: Seconds a local machine pretends to boot.
         log_format: How log lines are written; text where somebody watches, JSON else.
-        otlp_endpoint: Where traces are sent, by the variable all programs know; nowhere if None.
         names: More host names it may be asked under, with commas between them.
         tls_cert: File with its certificate chain; it speaks HTTPS itself then.
         tls_key: File with the key to it.
         behind_proxy: Whether something in front of it speaks HTTPS, on whatever address.
         keep_telemetry: Days for which measured iterations are kept; statistics stay for ever.
+        otlp_endpoint: Where traces are sent, by the variable all programs know; nowhere if None.
     """
 
     model_config = SettingsConfigDict(
@@ -46,14 +46,14 @@ class Settings(BaseSettings):
     pg_bin: Path | None = None
     boot_delay: float = Field(default=0.0, ge=0, le=3600)
     log_format: Format | None = None
-    otlp_endpoint: str | None = Field(
-        default=None, validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_ENDPOINT")
-    )
     names: str = ""
     tls_cert: Path | None = None
     tls_key: Path | None = None
     behind_proxy: bool = False
     keep_telemetry: int = Field(default=30, ge=1, le=36500)
+    otlp_endpoint: str | None = Field(
+        default=None, validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_ENDPOINT")
+    )
 
     @model_validator(mode="after")
     def _keeps_tokens_secret(self) -> Settings:

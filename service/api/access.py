@@ -61,6 +61,7 @@ TABLE: Mapping[tuple[str, str], Access] = {
     ("POST", "/v1/deliveries"): OPERATOR,
     ("GET", "/v1/sweeps"): People(PersonRole.OPERATOR, is_of_all=True),
     ("POST", "/v1/sweeps"): People(PersonRole.OPERATOR, is_of_all=True),
+    ("GET", "/v1/checkup"): People(PersonRole.OPERATOR, is_of_all=True),
     ("GET", "/v1/tokens"): ADMIN,
     ("POST", "/v1/tokens"): ADMIN,
     ("POST", "/v1/tokens/{token}/actions/revoke"): ADMIN,
