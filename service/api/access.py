@@ -50,7 +50,6 @@ TABLE: Mapping[tuple[str, str], Access] = {
     ("GET", "/readyz"): Open(),
     ("GET", "/metrics"): People(PersonRole.VIEWER, is_of_all=True),
     ("GET", "/openapi.json"): VIEWER,
-    ("GET", "/v1/checkup"): People(PersonRole.OPERATOR, is_of_all=True),
     ("POST", "/v1/jobs"): SUBMITTER,
     ("GET", "/v1/jobs"): VIEWER,
     ("GET", "/v1/jobs/{job}"): VIEWER,
