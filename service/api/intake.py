@@ -121,4 +121,5 @@ def say_rejected(
     row = rejected[0]
     why = f"{len(rejected)} measured iterations of {worker} cannot be used and are left out: "
     more = "; more of them are counted and not told again"
-    say(connection, job, now, "rows_rejected", f"{why}row {row.sequence}: {row.why}{more}")
+    facts = {"worker": worker, "rows": len(rejected), "first": row.sequence}
+    say(connection, job, now, "rows_rejected", f"{why}row {row.sequence}: {row.why}{more}", facts)
