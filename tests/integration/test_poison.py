@@ -152,7 +152,8 @@ def test_no_path_and_no_query_is_poison(victim: Victim) -> None:
                 assert victim.swallow(name, target, path=path).is_error
             for parameter in target.parameters("query"):
                 victim.swallow(name, target, query=f"{parameter}={part}")
-            victim.swallow(name, target, query=f"{part}={part}&{part}", content=b"{}")
+            if target.name == "list_jobs":
+                victim.swallow(name, target, query=f"{part}={part}&{part}")
 
 
 def test_no_header_is_poison(victim: Victim) -> None:
@@ -168,15 +169,15 @@ def test_no_header_is_poison(victim: Victim) -> None:
 def test_no_body_is_poison(victim: Victim) -> None:
     sent = 0
     for target in victim.targets():
-        for name, content in poison.BODIES.items():
+        if target.method == "GET":
+            continue
+        takes_one = "requestBody" in target.operation
+        inside = poison.poisoned(target.good, ONE_IN) if takes_one else ()
+        texts = ((name, text.encode()) for name, text in inside)
+        for name, content in (*poison.BODIES.items(), *texts):
             victim.swallow(name, target, content=content)
             sent += 1
-        if "requestBody" not in target.operation:
-            continue
-        for name, text in poison.poisoned(target.good, ONE_IN):
-            victim.swallow(name, target, content=text.encode())
-            sent += 1
-    assert sent > 500
+    assert sent > 400
 
 
 @pytest.mark.parametrize("media", ["application/yaml", "application/json"])
