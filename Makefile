@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos bench-agent bench-resize bench-plan bench-ingest telemetry bench-large-batch paper clean
+.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -38,6 +38,15 @@ money: $(READY)  ## 5 000 runs of everything that may happen to a job's money; a
 
 money-mutants: $(READY)  ## Errors on purpose, each of which those runs must find
 	@$(BIN)/python -m tests.money.mutants
+
+openapi: $(READY)  ## Write docs/openapi.json anew, when the API says something else of itself
+	@$(BIN)/python -m tests.contract.snapshot
+
+schemathesis: $(READY)  ## Hold the API against its description; about ten minutes
+	@$(BIN)/python -m tests.contract --examples $(or $(EXAMPLES),100)
+
+poison: $(READY)  ## Every piece of poison at every place of every body
+	@POISON_ONE_IN=1 $(BIN)/python -m pytest tests/integration/test_poison.py
 
 bench-agent: $(READY)  ## CPU time of the agent against plain DDP
 	@$(BIN)/python -m tests.bench.agent

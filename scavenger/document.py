@@ -17,7 +17,7 @@ import yaml
 
 from scavenger.errors import InvalidDocument, Problem
 
-MAX_BYTES = 256 * 1024
+MAX_BYTES = 32 * 1024
 MAX_DEPTH = 32
 
 Path = tuple[str | int, ...]
@@ -90,8 +90,9 @@ def scan_json(text: str) -> Document:
         InvalidDocument: The text cannot be read to its end: a syntax error, too large, too deep.
     """
     _refuse_unreadable(text)
+    tree = _load_json(text)
     unfolding = _Unfolding(_json_positions(text))
-    value = unfolding.unfold(_load_json(text), ())
+    value = unfolding.unfold(tree, ())
     return _checked(Document(value, unfolding.positions, tuple(unfolding.problems)))
 
 

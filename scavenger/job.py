@@ -48,6 +48,7 @@ from scavenger.tariff import (
 MAX_WORKERS = 1024
 MAX_BATCH = 2**24
 MAX_CONFIGURATIONS = 400
+MAX_GOAL = 1e15  # a database writes a larger number without its exponent, as no document may
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _KEY = re.compile(r"[A-Za-z0-9._/-]{1,200}")
@@ -169,7 +170,9 @@ class MetricTarget(Section):
     """
 
     metric: Label = Field(examples=["accuracy"])
-    goal: Annotated[float, Strict(), Field(allow_inf_nan=False)] = Field(examples=[0.97])
+    goal: Annotated[float, Strict(), Field(ge=-MAX_GOAL, le=MAX_GOAL, allow_inf_nan=False)] = Field(
+        examples=[0.97]
+    )
     direction: Literal["at_least", "at_most"] = Field("at_least", examples=["at_least"])
     max_epochs: Epochs = Field(examples=[120])
     at_batch: Annotated[Batch | None, BeforeValidator(present)] = Field(None, examples=[64])

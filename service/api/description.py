@@ -15,7 +15,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from scavenger.job import JobSpec
-from scavenger.protocol import Exit, Hello, StepReport
+from scavenger.protocol import StepReport
 from scavenger.view import ProblemView
 from service.api.refusal import CATALOG, PROBLEM, headers_of
 
@@ -33,7 +33,6 @@ EVERYWHERE = (
     "database_unavailable",
 )
 KEYED = ("validation", "idempotency_in_progress", "idempotency_mismatch")
-BODIES = (Hello, StepReport, Exit)
 SCHEMAS = "#/components/schemas/{model}"
 WORDS: Json = {"type": "string"}
 NULL: Json = {"type": "null"}
@@ -60,7 +59,10 @@ def refuses(*codes: str) -> Json:
 
 def takes(body: type, *media: str, example: Json | None = None) -> Json:
     """Describe a body that the route itself reads."""
-    content: Json = {"schema": {"$ref": SCHEMAS.format(model=body.__name__)}}
+    schema = TypeAdapter(body).json_schema(ref_template=SCHEMAS)
+    if "$defs" in schema:
+        schema = {"$ref": SCHEMAS.format(model=body.__name__)}
+    content: Json = {"schema": schema}
     if example is not None:
         content["example"] = example
     kinds = media or ("application/json",)
@@ -98,7 +100,7 @@ def complete(document: Json) -> Json:
     components = document["components"]
     for ours_instead in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(ours_instead, None)
-    for body in (*BODIES, ProblemView):
+    for body in (StepReport, ProblemView):
         components["schemas"].update(shapes(body))
     components["schemas"].update(as_values(without_null(shapes(JobSpec))))
     components["securitySchemes"] = {

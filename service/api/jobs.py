@@ -54,7 +54,7 @@ RECENT_REPORTS = 10
 JOB_ID = re.compile(r"job_[0-9a-z]{1,40}")
 JOB_POSITION, EVENT_POSITION = TypeAdapter(tuple[datetime, str]), TypeAdapter(tuple[int])
 
-After = Annotated[int, Query(description="Only events after this number", ge=0, le=2**63 - 1)]
+After = Annotated[int, Query(description="Only events after this number", ge=0, le=2**53)]
 
 
 @router.post(
@@ -127,6 +127,7 @@ def cancel(world: Here, job: str, once: Once, seen: IfMatch = None) -> Response:
     """Wish a job to end."""
 
     def wish(connection: Connection) -> Answer:
+        find(connection, job)
         jobs.hold(connection, job)
         found = find(connection, job)
         if seen is not None and not tag_of(show(world, connection, job)).agrees_with(seen):

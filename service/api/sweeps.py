@@ -10,19 +10,21 @@ from sqlalchemy import Connection
 
 from scavenger.view import SuspectView, SweepList, SweepView
 from service.api.cursors import Cursor, Limit, Pages
-from service.api.description import REPLAYED, is_a_page, refuses
+from service.api.description import REPLAYED, is_a_page, refuses, takes
 from service.api.errand import Once
 from service.api.refusal import Refusal
-from service.api.world import Here
+from service.api.sieve import understand
+from service.api.world import Body, Here
 from service.db import sweeps
 from service.db.requests import Answer
 from service.db.sweeps import Sweep
 
 router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"])
 
+LONGEST = 4096
 POSITION = TypeAdapter(tuple[int])
 
-Number = Annotated[int, Field(ge=1, le=2**63 - 1)]
+Number = Annotated[int, Field(ge=1, le=2**53)]
 
 
 class Confirmation(BaseModel):
@@ -32,6 +34,9 @@ class Confirmation(BaseModel):
 
     confirm: Annotated[bool, Field(json_schema_extra={"const": True})]
     sweep: Number | None = None
+
+
+CONFIRMATION = TypeAdapter(Confirmation)
 
 
 @router.get("", responses=is_a_page("list_sweeps"), openapi_extra=refuses("validation"))
@@ -49,10 +54,13 @@ def list_sweeps(world: Here, pages: Pages, limit: Limit = 50, cursor: Cursor = N
     status_code=202,
     response_model=SweepView,
     responses={202: {"headers": REPLAYED}},
-    openapi_extra=refuses("not_found", "nothing_held"),
+    openapi_extra={**takes(Confirmation), **refuses("not_found", "nothing_held")},
 )
-def confirm(world: Here, confirmation: Confirmation, once: Once) -> Response:
+def confirm(world: Here, body: Body, once: Once) -> Response:
     """Let what a sweep held back be ended by the next ones."""
+    if len(body) > LONGEST:
+        raise Refusal("payload_too_large", f"a confirmation has at most {LONGEST} bytes")
+    confirmation = understand(CONFIRMATION, body)
     if not confirmation.confirm:
         raise Refusal("validation", "confirm must be true; who only looks asks GET /v1/sweeps")
 

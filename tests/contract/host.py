@@ -53,6 +53,7 @@ def host(engine: Engine) -> Iterator[Host]:
     app = build_app(World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None), KEYS)
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    listener.listen()
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

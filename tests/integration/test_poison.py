@@ -1,0 +1,212 @@
+"""Whatever is sent to whatever endpoint: no answer blames the controller, and all come soon.
+
+A real server on a real database. The operations come from the API's own description, so that one
+that is added tomorrow is poisoned, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import Engine, create_engine
+
+from scavenger.view import ProblemView
+from service.api.refusal import CATALOG
+from service.postgres import EmbeddedPostgres
+from tests import poison
+from tests.builders import document
+from tests.conftest import run
+from tests.contract.host import JOB, KEYS, WORKER, Host, host
+
+SOON = 1.0
+TRIES = 4
+ONE_IN = int(os.environ.get("POISON_ONE_IN", "6"))
+PROGRESS = {"generation": 1, "iteration": 1, "samples": 1, "epochs": 0.1, "metrics": {"a": 1.0}}
+COLUMNS = {
+    name: [1.0]
+    for name in ("local_norm_sq", "mean_norm_sq", "compute_time", "sync_time", "step_time", "loss")
+}
+REPORT = {
+    "worker": WORKER,
+    "progress": PROGRESS,
+    "sequence": 0,
+    "steps": {"iteration": [1], "shards": [2], **COLUMNS},
+    "regrouped": {"generation": 1, "pause": 0.1, "iterations_lost": 0},
+}
+PRICE = {
+    "per_hour": "0.36 USD/h",
+    "quantum": "1m",
+    "interruptions": {"per_hour": 0.1, "restart": "2m"},
+}
+GOOD: Mapping[str, Any] = {
+    "submit": document(price=PRICE, lr_scaling={"rule": "linear", "warm_up": 1.0}),
+    "confirm": {"confirm": True, "sweep": 1},
+    "hello": {"worker": WORKER, "address": "127.0.0.1:1", "role": "worker"},
+    "report": REPORT,
+    "deliver": REPORT,
+    "exit_": {"worker": WORKER, "code": 1, "tail": "", "cause": "", "restarts": True},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An operation to poison."""
+
+    name: str
+    method: str
+    path: str
+    operation: Mapping[str, Any]
+
+    def parameters(self, place: str) -> list[str]:
+        """Return the names of parameters in path, query or header."""
+        given = self.operation.get("parameters", ())
+        return [one["name"] for one in given if one["in"] == place]
+
+    @property
+    def good(self) -> Any:
+        """A body as it should be; where none is written down, one with every key."""
+        media = self.operation["requestBody"]["content"]["application/json"]
+        return GOOD.get(self.name, dict.fromkeys(media["schema"].get("properties", ())))
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A controller that is poisoned."""
+
+    host: Host
+    http: httpx.Client
+
+    def targets(self) -> Iterator[Target]:
+        """Yield every operation."""
+        for path, methods in self.host.app.openapi()["paths"].items():
+            for method, operation in methods.items():
+                yield Target(operation["operationId"], method.upper(), path, operation)
+
+    def swallow(
+        self,
+        what: str,
+        target: Target,
+        *,
+        path: str = "",
+        query: str = "",
+        headers: Mapping[str, bytes] | None = None,
+        content: bytes = b"",
+    ) -> httpx.Response:
+        """Send something, and demand an answer that is a refusal or none, and soon."""
+        raw = (path or target.path.replace("{job}", JOB)) + (f"?{query}" if query else "")
+        token = KEYS.issue(WORKER) if "/agent/" in target.path else KEYS.token
+        sent = {"Authorization": f"Bearer {token}".encode(), "Content-Type": b"application/json"}
+        url = httpx.URL(self.host.url).copy_with(raw_path=raw.encode())
+        taken = []
+        for _ in range(TRIES):  # a busy computer is no slow controller
+            began = time.perf_counter()
+            request = self.http.build_request(
+                target.method,
+                url,
+                headers=list({**sent, **(headers or {})}.items()),  # type: ignore[arg-type]
+                content=content,
+            )
+            answer = self.http.send(request)
+            taken.append(time.perf_counter() - began)
+            if taken[-1] < SOON:
+                break
+        where = f"{target.method} {target.path}: {what}"
+        assert min(taken) < SOON, f"{where}: {taken}"
+        assert answer.status_code < 500, f"{where}: {answer.status_code} {answer.text[:500]}"
+        if answer.status_code >= 400:
+            assert answer.headers["content-type"] == "application/problem+json", where
+            problem = ProblemView.model_validate_json(answer.content)
+            assert CATALOG[problem.code] == (problem.status, problem.title), where
+            assert len(answer.content) < 100_000, f"{where}: {len(answer.content)} bytes"
+        elif answer.content:
+            json.loads(answer.content, parse_constant=refuse_constant)
+        return answer
+
+
+def refuse_constant(name: str) -> None:
+    raise AssertionError(f"the answer holds {name}")
+
+
+@pytest.fixture(scope="module")
+def victim(postgres: EmbeddedPostgres) -> Iterator[Victim]:
+    """One controller for everything that is tried on it: what poisons it poisons what follows."""
+    run(postgres, "CREATE DATABASE poisoned TEMPLATE template")
+    engine = create_engine(postgres.url("poisoned"))
+    with host(engine) as asked, httpx.Client(timeout=30) as http:
+        yield Victim(asked, http)
+    engine.dispose()
+
+
+def test_no_path_and_no_query_is_poison(victim: Victim) -> None:
+    for target in victim.targets():
+        for name, part in poison.PARTS.items():
+            for parameter in target.parameters("path"):
+                path = target.path.replace(f"{{{parameter}}}", part)
+                assert victim.swallow(name, target, path=path).is_error
+            for parameter in target.parameters("query"):
+                victim.swallow(name, target, query=f"{parameter}={part}")
+            if target.name == "list_jobs":
+                victim.swallow(name, target, query=f"{part}={part}&{part}")
+
+
+def test_no_header_is_poison(victim: Victim) -> None:
+    common = ["Content-Type", "Accept", "Authorization", "Accept-Encoding", "X-Request-Id"]
+    for target in victim.targets():
+        everywhere = common if target.name in ("submit", "health") else ["Content-Type"]
+        for header in [*target.parameters("header"), *everywhere]:
+            for name, value in poison.HEADERS.items():
+                what = f"{name} in {header}"
+                victim.swallow(what, target, headers={header: value}, content=b"{}")
+
+
+def test_no_body_is_poison(victim: Victim) -> None:
+    sent = 0
+    for target in victim.targets():
+        if target.method == "GET":
+            continue
+        takes_one = "requestBody" in target.operation
+        inside = poison.poisoned(target.good, ONE_IN) if takes_one else ()
+        texts = ((name, text.encode()) for name, text in inside)
+        for name, content in (*poison.BODIES.items(), *texts):
+            victim.swallow(name, target, content=content)
+            sent += 1
+    assert sent > 400
+
+
+@pytest.mark.parametrize("media", ["application/yaml", "application/json"])
+def test_no_document_is_poison(victim: Victim, media: str) -> None:
+    submit = next(target for target in victim.targets() if target.name == "submit")
+    headers = {"Content-Type": media.encode()}
+    for name, text in poison.YAML.items():
+        assert victim.swallow(name, submit, headers=headers, content=text.encode()).is_error
+
+
+def test_nothing_that_was_swallowed_makes_it_ill(victim: Victim) -> None:
+    """Runs last: everything is still shown, and every number in it is finite."""
+    for target in victim.targets():
+        if target.method == "GET":
+            assert victim.swallow("nothing", target).is_success
+    listed = victim.http.get(
+        f"{victim.host.url}/v1/jobs?limit=30", headers={"Authorization": f"Bearer {KEYS.token}"}
+    )
+    for job in json.loads(listed.content, parse_constant=refuse_constant)["jobs"]:
+        target = Target("get_curve", "GET", f"/v1/jobs/{job['id']}/curve", {})
+        assert victim.swallow(job["name"], target).is_success
+
+
+def test_a_database_that_has_no_time_is_waited_for(engine: Engine) -> None:
+    busy = create_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.05)
+    with host(busy) as asked, busy.connect():
+        headers = {"Authorization": f"Bearer {KEYS.token}"}
+        answer = httpx.get(f"{asked.url}/v1/jobs", headers=headers)
+    busy.dispose()
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "2"
+    assert ProblemView.model_validate_json(answer.text).code == "database_unavailable"
