@@ -31,7 +31,7 @@ from tests.bench.load import Caller, Client, closed_loop, open_loop, percentile
 from tests.bench.tracker import tracker, tracker_clients
 from tests.conftest import run
 from tests.telemetry.controller import KEYS
-from tests.telemetry.stage import measured, set_up
+from tests.telemetry.stage import free_port, measured, set_up
 
 CLIENTS = 4
 BATCH = 1_000
@@ -202,13 +202,6 @@ def bytes_per_record(engine: Engine) -> float:
     with engine.connect() as connection:
         bytes_ = connection.execute(size).scalar_one()
         return float(bytes_) / connection.execute(select(func.sum(chunks.c.rows))).scalar_one()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -76,3 +77,11 @@ def differences(found: Statistic, told: Statistic, relative: float = 1e-9) -> li
         for name, (is_, should) in pairs.items()
         if not abs(is_ - should) <= slack[name] + 1e-90
     ]
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

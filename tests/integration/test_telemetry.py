@@ -1,0 +1,13 @@
+"""Records through kills, cuts, losses and repeats; ``make telemetry`` plays a million."""
+
+from __future__ import annotations
+
+from tests.telemetry.play import Script, play
+
+FEW = Script(rows=5_000, pace=4_000, agents=2, controllers=1, databases=1, share=0.3, away=1.0)
+
+
+def test_each_row_is_stored_once_whatever_is_killed() -> None:
+    outcome = play(FEW, seed=1)
+    assert outcome.wrong == []
+    assert outcome.stored + outcome.dropped == 20_000
