@@ -3,9 +3,9 @@
 Both run on the same Postgres, in turns, with as many clients, each sending as soon as it is
 answered: 1 000 records a report here, 1 000 metrics a batch there, the most it takes. A record is
 an iteration; its eight series are eight metrics. The ratio is printed for records, and besides as
-if a record were a single metric. Then latency at 10 000 records a second in reports of 100, whether or
-not answers come in time; and both again with a fifth of the reports sent twice and answers that are
-lost. What is stored in the end is counted. Run by ``make bench-ingest``.
+if a record were a single metric. Then latency at 10 000 records a second in reports of 100, whether
+or not answers come in time; and both again with a fifth of the reports sent twice and answers that
+are lost. What is stored in the end is counted. Run by ``make bench-ingest``.
 """
 
 from __future__ import annotations
