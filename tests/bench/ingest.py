@@ -32,7 +32,8 @@ from tests.bench.load import Caller, Client, closed_loop, open_loop, percentile
 from tests.bench.tracker import SERIES, tracker, tracker_clients
 from tests.conftest import run
 from tests.telemetry.controller import KEYS
-from tests.telemetry.stage import free_port, measured, set_up
+from tests.telemetry.source import measured
+from tests.telemetry.stage import free_port, set_up
 
 CLIENTS = 4
 BATCH = 1_000

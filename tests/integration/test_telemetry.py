@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from tests.telemetry.play import Script, play
 
-FEW = Script(rows=5_000, pace=4_000, agents=2, controllers=1, databases=1, share=0.3, away=1.0)
+FEW = Script(
+    rows=5_000,
+    pace=5_000,
+    agents=1,
+    controllers=1,
+    databases=1,
+    share=0.25,
+    tight=200_000,
+    away=0.5,
+)
 
 
 def test_each_row_is_stored_once_whatever_is_killed() -> None:

@@ -21,7 +21,8 @@ from service.db import chunks, statistics, workers
 from service.db.batch import HIGHEST, LARGEST, LOWEST, MAY_LACK, NAMES, Batch, batch_of, columns_of
 from service.db.packing import ROUNDING, pack, unpack
 from tests.builders import NOW
-from tests.telemetry.stage import differences, measured, set_up, truth
+from tests.telemetry.source import measured
+from tests.telemetry.stage import differences, set_up, truth
 
 NUMBERS = count(1)
 WHOLE = st.integers(0, 2**53)

@@ -8,7 +8,14 @@ import sys
 from tests.telemetry.play import Script, play
 
 ALL = Script(
-    rows=250_000, pace=6_000, agents=20, controllers=20, databases=20, share=0.15, away=2.0
+    rows=250_000,
+    pace=6_000,
+    agents=20,
+    controllers=20,
+    databases=20,
+    share=0.15,
+    tight=4 << 20,
+    away=2.0,
 )
 
 

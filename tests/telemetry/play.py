@@ -28,7 +28,7 @@ from tests.telemetry.judge import Judgement, judge
 from tests.telemetry.stage import free_port, set_up
 
 JOBS = {"job_a": 2, "job_b": 1, "job_c": 1}
-AMPLE, TIGHT = 64 << 20, 300_000
+AMPLE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Script:
         controllers: How often the controller is.
         databases: How often Postgres is stopped immediately.
         share: Of the requests that meet a fault of the network.
+        tight: Bytes that the spool of one machine may hold, which is too little.
         away: Seconds the database stays down, so that what is measured meanwhile must wait.
     """
 
@@ -51,6 +52,7 @@ class Script:
     controllers: int
     databases: int
     share: float
+    tight: int
     away: float
 
 
@@ -92,7 +94,7 @@ def play(script: Script, seed: int) -> Outcome:
         place = stack.enter_context(tempfile.TemporaryDirectory())
         directory = Path(place)
         directory.chmod(0o755)
-        stage = Stage(directory, script, random.Random(seed))
+        stage = Stage(directory, script, seed)
         stack.callback(stage.end)
         return stage.play(stack)
 
@@ -103,7 +105,7 @@ class Stage:
 
     directory: Path
     script: Script
-    chance: random.Random
+    seed: int
     faults: Counter[str] = field(default_factory=Counter)
     agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
@@ -111,6 +113,8 @@ class Stage:
     seen: int = 0
 
     def play(self, stack: ExitStack) -> Outcome:
+        self.chance = random.Random(self.seed)
+        strikes = self._strikes()
         self.postgres = EmbeddedPostgres(self.directory / "postgres").start()
         self.relay = Relay(self._database_port())
         stack.enter_context(self.relay)
@@ -125,12 +129,11 @@ class Stage:
                 for worker in set_up(connection, job, number)
             }
         self._start_controller()
-        self.door = Door(self.port, self.script.share, self.chance)
+        self.door = Door(self.port, self.script.share, random.Random(self.seed))
         stack.enter_context(self.door)
         began = time.monotonic()
         for worker in self.names:
             self._start_agent(worker)
-        strikes = self._strikes()
         total = self.script.rows * len(self.names)
         for place, strike in enumerate(strikes):
             self._wait_for(total * place / len(strikes))
@@ -202,7 +205,7 @@ class Stage:
             self.controller = subprocess.Popen(command, stdout=log, stderr=log)
 
     def _start_agent(self, worker: str) -> None:
-        limit = TIGHT if worker == list(self.names)[-1] else AMPLE
+        limit = self.script.tight if worker == list(self.names)[-1] else AMPLE
         figures = (self.script.rows, self.script.pace, limit)
         environment = {
             "SCAVENGER_CONTROLLER": f"http://127.0.0.1:{self.door.port}",
