@@ -17,6 +17,6 @@ FEW = Script(
 
 
 def test_each_row_is_stored_once_whatever_is_killed() -> None:
-    outcome = play(FEW, seed=1)
+    outcome = play(FEW, seed=0)
     assert outcome.wrong == []
     assert outcome.stored + outcome.dropped == 20_000

@@ -136,7 +136,7 @@ class Stage:
             self._start_agent(worker)
         total = self.script.rows * len(self.names)
         for place, strike in enumerate(strikes):
-            self._wait_for(total * place / len(strikes))
+            self._wait_for(total * (place + 1) / (len(strikes) + 1))
             strike()
         while len(self.done) < len(self.names):
             self._tend()
