@@ -16,7 +16,7 @@ from tests.bench.load import Caller, Client
 PROGRAM = Path(".venv/mlflow/bin/mlflow")
 LOG_BATCH = "/api/2.0/mlflow/runs/log-batch"
 MOST = 1_000  # metrics of a batch, by its rules
-KEYS = 8
+SERIES = 8  # of an iteration
 
 
 @contextmanager
@@ -70,11 +70,11 @@ def client(caller: Caller) -> Client:
     run_id, batches = made["run"]["info"]["run_id"], count()
 
     def send() -> int:
-        first = next(batches) * (MOST // KEYS)
+        first = next(batches) * (MOST // SERIES)
         metrics = [
             {"key": f"series{key}", "value": 0.1 * step, "timestamp": step, "step": step}
-            for step in range(first, first + MOST // KEYS)
-            for key in range(KEYS)
+            for step in range(first, first + MOST // SERIES)
+            for key in range(SERIES)
         ]
         caller.post(LOG_BATCH, json.dumps({"run_id": run_id, "metrics": metrics}).encode())
         return len(metrics)

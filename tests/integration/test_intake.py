@@ -28,7 +28,8 @@ from service.keys import Keys
 from service.reconciler.housekeeping import KEEP_WHOLE, Housekeeping
 from service.storage import Storage
 from tests.poison import corpus
-from tests.telemetry.stage import differences, measured, set_up, truth
+from tests.telemetry.source import measured
+from tests.telemetry.stage import differences, set_up, truth
 
 KEYS = Keys(token="scv_token", secret="s" * 48)
 PERSON = {"Authorization": f"Bearer {KEYS.token}"}

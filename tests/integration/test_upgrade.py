@@ -17,7 +17,8 @@ from service.db import chunks, statistics
 from service.db.migrate import SCRIPTS, migrate
 from service.postgres import EmbeddedPostgres
 from tests.conftest import run
-from tests.telemetry.stage import differences, measured, truth
+from tests.telemetry.source import measured
+from tests.telemetry.stage import differences, truth
 
 COLUMNS = TypeAdapter(StepColumns)
 NUMBERS = count(1)

@@ -17,11 +17,12 @@ from scavenger.protocol import Progress, StepColumns, StepReport
 from service.api.intake import take_in
 from service.api.refusal import Refusal
 from service.api.sieve import REPORT, judge, sift
-from service.db import chunks, statistics
+from service.db import chunks, statistics, workers
 from service.db.batch import HIGHEST, LARGEST, LOWEST, MAY_LACK, NAMES, Batch, batch_of, columns_of
 from service.db.packing import ROUNDING, pack, unpack
 from tests.builders import NOW
-from tests.telemetry.stage import differences, measured, set_up, truth
+from tests.telemetry.source import measured
+from tests.telemetry.stage import differences, set_up, truth
 
 NUMBERS = count(1)
 WHOLE = st.integers(0, 2**53)
@@ -162,3 +163,30 @@ def test_statistics_are_the_same_however_the_rows_come_in_batches(
     assert (1, "loss") not in known
     assert known[1, "step_time"].recent == pytest.approx(0.5)
     assert len(stored) == len(values)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(reports=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)), max_size=12))
+def test_whatever_is_repeated_overtaken_or_missing_each_row_counts_once(
+    engine: Engine, reports: list[tuple[int, int]]
+) -> None:
+    cursor, kept, refused = 0, list[int](), 0
+    with engine.begin() as connection:
+        job = f"job_{next(NUMBERS)}"
+        (worker,) = set_up(connection, job, 1)
+        for start, rows in reports:
+            numbers = range(start, start + rows)
+            good, times = measured(start, rows), [-1.0 if n % 7 == 3 else 0.5 for n in numbers]
+            columns = StepColumns(**{**asdict(good), "step_time": tuple(times)})
+            report = StepReport(worker, Progress(1, 1, 1, 0.1, {}), start, columns)
+            reply = take_in(connection, judge(report, {}), NOW).reply
+            fresh = [n for n in numbers if n >= cursor]
+            accepted = [n for n in fresh if n % 7 != 3]
+            kept, refused = kept + accepted, refused + len(fresh) - len(accepted)
+            cursor = max(cursor, start + rows)
+            assert (reply.next_sequence, reply.accepted) == (cursor, len(accepted))
+        (known,) = workers.of_job(connection, job)
+        assert (known.next_sequence, known.rejected) == (cursor, refused)
+        assert chunks.steps_of(connection, job, 1).iteration == tuple(kept)
+        counted = statistics.of_job(connection, job).get((1, "step_time"))
+        assert (0 if counted is None else counted.count) == len(kept)

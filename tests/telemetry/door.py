@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from enum import StrEnum
+from itertools import cycle
 
 GONE = (OSError, EOFError, asyncio.IncompleteReadError, ValueError)
 
@@ -57,14 +58,19 @@ class Listener:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0.01)  # what was aborted is closed in the next turns of the loop
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._keep(task)
-        with suppress(*GONE):
-            await self._serve(reader, writer)
-        writer.close()
+        try:
+            with suppress(*GONE):
+                await self._serve(reader, writer)
+            await writer.drain()
+            writer.close()
+        except (*GONE, asyncio.CancelledError):
+            writer.transport.abort()
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
@@ -88,8 +94,8 @@ class Relay(Listener):
         finally:
             for way in ways:
                 way.cancel()
+            back.transport.abort()
             await asyncio.gather(*ways, return_exceptions=True)
-            back.close()
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -105,7 +111,7 @@ class Door(Listener):
     Args:
         target: Port of the server.
         share: Of the requests that meet a fault.
-        chance: Draws which.
+        chance: Draws which; every kind in its turn.
 
     Attributes:
         faults: What happened how often.
@@ -115,11 +121,12 @@ class Door(Listener):
         super().__init__(target)
         self.share, self.chance = share, chance
         self.faults: Counter[Fault] = Counter()
+        self._next = cycle(Fault)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             request = await one_message(reader)
-            fault = self.chance.choice(list(Fault)) if self.chance.random() < self.share else None
+            fault = next(self._next) if self.chance.random() < self.share else None
             answer = await self._pass(request, fault)
             if fault is not None:
                 self.faults[fault] += 1
@@ -155,7 +162,7 @@ class Door(Listener):
             await back.drain()
             return await one_message(there)
         finally:
-            back.close()
+            back.transport.abort()
 
     async def _ask_late(self, request: bytes) -> None:
         await asyncio.sleep(self.chance.uniform(0.1, 1.5))

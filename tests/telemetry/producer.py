@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from scavenger.protocol import Hello, Progress, StepColumns
-from tests.telemetry.stage import measured
+from tests.telemetry.source import measured
 from worker_agent.client import ControllerClient
 from worker_agent.errors import ControllerUnreachable
 from worker_agent.settings import read_settings

@@ -1,16 +1,16 @@
-"""A job with machines that said hello, written into a database, and what they may have measured."""
+"""A job with machines that said hello, written into a database, and what should be known of it."""
 
 from __future__ import annotations
 
 import math
+import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-import numpy as np
 from sqlalchemy import Connection
 
-from scavenger.protocol import Hello, StepColumns
+from scavenger.protocol import Hello
 from service.db import jobs, vms, workers
 from service.db.statistics import FADE, Statistic
 from tests.builders import spec
@@ -25,27 +25,6 @@ def set_up(connection: Connection, job: str, number: int) -> list[str]:
         vms.intend(connection, job, place, terms, now, timedelta(hours=9))
         workers.greet(connection, job, Hello(f"{job}-w{place}", "127.0.0.1:1"), now)
     return [f"{job}-w{place}" for place in range(1, number + 1)]
-
-
-def measured(first: int, rows: int, seed: int = 0) -> StepColumns:
-    """Return rows as a leader may measure them, with some norms and losses missing."""
-    chance = np.random.default_rng([seed, first])
-    compute = chance.lognormal(-2, 0.1, rows)
-    sync = chance.lognormal(-4, 0.5, rows)
-    mean = chance.lognormal(0, 0.3, rows)
-    lacks = chance.random(rows) < 0.05
-    return StepColumns(
-        iteration=tuple(range(first, first + rows)),
-        shards=(4,) * rows,
-        local_norm_sq=tuple(None if lack else x for lack, x in zip(lacks, 3 * mean, strict=True)),
-        mean_norm_sq=tuple(None if lack else x for lack, x in zip(lacks, mean, strict=True)),
-        compute_time=tuple(compute.tolist()),
-        sync_time=tuple(sync.tolist()),
-        step_time=tuple((compute + sync).tolist()),
-        loss=tuple(chance.normal(1, 0.1, rows).tolist()),
-        mean_compute_time=tuple((0.9 * compute).tolist()),
-        fastest_compute_time=tuple((0.8 * compute).tolist()),
-    )
 
 
 def truth(values: Sequence[float]) -> Statistic:
@@ -76,3 +55,11 @@ def differences(found: Statistic, told: Statistic, relative: float = 1e-9) -> li
         for name, (is_, should) in pairs.items()
         if not abs(is_ - should) <= slack[name] + 1e-90
     ]
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

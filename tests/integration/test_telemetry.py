@@ -1,0 +1,22 @@
+"""Records through kills, cuts, losses and repeats; ``make telemetry`` plays a million."""
+
+from __future__ import annotations
+
+from tests.telemetry.play import Script, play
+
+FEW = Script(
+    rows=5_000,
+    pace=5_000,
+    agents=1,
+    controllers=1,
+    databases=1,
+    share=0.25,
+    tight=200_000,
+    away=0.5,
+)
+
+
+def test_each_row_is_stored_once_whatever_is_killed() -> None:
+    outcome = play(FEW, seed=0)
+    assert outcome.wrong == []
+    assert outcome.stored + outcome.dropped == 20_000
