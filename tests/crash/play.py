@@ -107,7 +107,7 @@ class Theatre:
                 return Outcome(kills, fired, left, None, ("it was not killed", *world.complaints))
         key = (scenario.name, left)
         if len(kills) == 1 and key in self.judged:
-            return Outcome(kills, fired, left, None, ())
+            return Outcome(kills, fired, left, None, tuple(world.complaints))
         self._control(world, None)
         wrong = tuple(objections(world, plain.facts))
         if not wrong:

@@ -164,9 +164,8 @@ class World:
         """Return everything a new controller could find, whatever its random names are."""
         with self.engine.connect() as connection:
             rows = connection.execute(text(EVERYTHING)).all()
-        truths = self.cloud.machines()
-        memory = (self.agents.memory(), self._waves, self.cloud.faults.unfired())
-        everything = repr((self.clock.now(), rows, truths, memory))
+        cloud = (self.cloud.machines(), self.bill(), self.cloud.faults.unfired())
+        everything = repr((self.clock.now(), rows, cloud, self.agents.memory(), self._waves))
         names: dict[str, str] = {}
         return TOKEN.sub(lambda found: names.setdefault(found[0], f"#{len(names)}"), everything)
 
@@ -190,6 +189,7 @@ class World:
         return tuple(one for one in self.cloud.machines() if one.description.id not in strangers)
 
     def bill(self) -> Bill:
+        """Return what the cloud will bill if all goes silent now."""
         return self.cloud.bill(1e8)
 
 
