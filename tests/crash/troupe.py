@@ -67,7 +67,7 @@ def play(scenario: str, stories: list[tuple[Kill, ...]]) -> list[Outcome]:
 
 
 def play_borders(scenarios: list[str]) -> list[tuple[str, Outcome]]:
-    """Play stories once for each effect that none of them had before, killed right after it."""
+    """Play stories once for each effect at its border, killed right after it."""
     seen: set[object] = set()
     found: list[tuple[str, Outcome]] = []
     for name in scenarios:
