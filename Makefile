@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest telemetry bench-large-batch paper clean
+.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos crash crash-mutants openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -32,6 +32,12 @@ sweep-worlds: $(READY)  ## The sweeper judges 10 000 random clouds; about a quar
 
 chaos: $(READY)  ## 200 random plans of resizes under faults; SEEDS=n plays fewer
 	@$(BIN)/python -m tests.chaos --seeds $(or $(SEEDS),200)
+
+crash: $(READY)  ## SIGKILL of the controller at every executed line, and 300 pairs; POINT=launch:123 plays one again
+	@$(BIN)/python -m tests.crash $(if $(POINT),--point $(POINT))
+
+crash-mutants: $(READY)  ## Errors on purpose that only a kill at the right line shows
+	@$(BIN)/python -m tests.crash.mutants
 
 money: $(READY)  ## 5 000 runs of everything that may happen to a job's money; a night
 	@MONEY_RUNS=5000 $(BIN)/python -m pytest tests/money

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -17,7 +20,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from service.db.migrate import migrate
+from service.db.schema import workers
 from service.postgres import EmbeddedPostgres
+from tests.telemetry.controller import KEYS
 from tests.telemetry.door import Door, Fault, Relay
 from tests.telemetry.judge import Judgement, judge
 from tests.telemetry.stage import free_port, set_up

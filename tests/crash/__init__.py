@@ -1,0 +1,1 @@
+"""SIGKILL of the controller at every executed line: nothing may change but time."""

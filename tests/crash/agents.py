@@ -1,0 +1,185 @@
+"""Agents: what runs on the machines says hello, trains, renews its lease and ends.
+
+It trains as it is told, and remembers nothing that a real one would not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+
+from scavenger.cluster import ClusterConfig
+from scavenger.protocol import Directive, Hello, Progress, StepColumns, StepReport
+from service import ledger
+from service.db import directives, vms, workers
+from service.db.jobs import Job
+from service.db.vms import Vm
+from tests.builders import steps
+from tests.crash.scenario import Scenario
+from tests.fakecloud.cloud import FakeCloud, Truth
+from tests.fakecloud.machine import State
+from tests.fakecloud.refusal import Refusal
+
+ROWS, NOISE_SCALE, ENOUGH = 200, 200.0, 4.0
+RENEWS = 10.0
+
+
+class Agents:
+    """All agents of one job."""
+
+    def __init__(self, cloud: FakeCloud, scenario: Scenario, job: str) -> None:
+        self.cloud, self.scenario, self.job = cloud, scenario, job
+        self.since: datetime | None = None
+        self.whole: tuple[str, ...] = ()
+        self.has_interrupted = False
+        self.iteration = 0
+        self.renewed_at: datetime | None = None
+        self.measured: set[int] = set()
+
+    def memory(self) -> object:
+        """Return what the agents remember."""
+        return (
+            *(self.since, self.whole, self.has_interrupted, self.iteration),
+            *(self.renewed_at, sorted(self.measured)),
+        )
+
+    def trained(self, now: datetime) -> float:
+        """Return for how long the job has trained on what was chosen."""
+        return 0.0 if self.since is None else (now - self.since).total_seconds()
+
+    def speak(
+        self,
+        connection: Connection,
+        job: Job,
+        machines: Sequence[Vm],
+        now: datetime,
+        *,
+        may_end: bool,
+    ) -> None:
+        """Let every agent that runs say what it has to say now."""
+        rows = {vm.launch_key: vm for vm in machines if vm.is_alive}
+        running = [
+            (truth, rows[truth.description.token])
+            for truth in self.cloud.machines()
+            if truth.description.state is State.RUNNING and truth.description.token in rows
+        ]
+        told = directives.newest(connection, self.job)
+        directive = None if told is None else told[0]
+        for place, (truth, vm) in enumerate(running):
+            # Never at one moment, or nobody knows who is the first to be asked to lead.
+            at = now + place * timedelta.resolution
+            self._report(connection, truth, vm, directive, at)
+        self._renew(connection, job, running, now)
+        self._go_on(connection, job, running, directive, now, may_end=may_end)
+
+    def _report(
+        self,
+        connection: Connection,
+        truth: Truth,
+        vm: Vm,
+        directive: Directive | None,
+        now: datetime,
+    ) -> None:
+        """Say hello first, then do as one is told, and measure once where one leads."""
+        if workers.address_of(connection, vm.id) is None:
+            hello = Hello(vm.id, f"{truth.description.address}:1", vm.role)
+            workers.greet(connection, self.job, hello, now)
+            return
+        rank = None if directive is None else directive.rank_of(vm.id)
+        if directive is None or rank is None or vm.exit_code is not None:
+            return
+        report = self._where(vm, directive)
+        workers.note(connection, report, now)
+        if rank == 0 and directive.generation not in self.measured:
+            self.measured.add(directive.generation)
+            sequence = ROWS * directive.generation
+            columns = self._columns(directive.config)
+            workers.store_steps(connection, self.job, sequence, report, columns)
+
+    def _where(self, vm: Vm, directive: Directive) -> StepReport:
+        progress = Progress(directive.generation, self.iteration, 0, 1.0, {"accuracy": 0.98})
+        return StepReport(vm.id, progress)
+
+    def _columns(self, config: ClusterConfig) -> StepColumns:
+        sync = self.scenario.sync.get(config.workers, 0.001 if config.workers > 1 else 0.0)
+        compute = 1.0 / config.workers
+        columns = steps(ROWS, NOISE_SCALE, replace(config, workers=max(config.workers, 2)))
+        first = self.iteration
+        self.iteration += ROWS
+        return replace(
+            columns,
+            iteration=tuple(range(first, first + ROWS)),
+            compute_time=(compute,) * ROWS,
+            sync_time=(sync,) * ROWS,
+            step_time=(compute + sync,) * ROWS,
+            mean_compute_time=(compute,) * ROWS,
+            fastest_compute_time=(compute,) * ROWS,
+        )
+
+    def _renew(
+        self,
+        connection: Connection,
+        job: Job,
+        running: Sequence[tuple[Truth, Vm]],
+        now: datetime,
+    ) -> None:
+        """Ask for more time now and then."""
+        if self.renewed_at is not None and (now - self.renewed_at).total_seconds() < RENEWS:
+            return
+        self.renewed_at = now
+        cap, is_over = job.spec.limits.max_cost, job.phase.is_final
+        for truth, vm in running:
+            left = ledger.renew(connection, self.job, vm.id, cap, now, is_over=is_over)
+            with suppress(Refusal):
+                self.cloud.renew(truth.description.id, max(left.total_seconds(), 0.0))
+
+    def _go_on(
+        self,
+        connection: Connection,
+        job: Job,
+        running: Sequence[tuple[Truth, Vm]],
+        directive: Directive | None,
+        now: datetime,
+        *,
+        may_end: bool,
+    ) -> None:
+        """Train for a while on what was chosen, lose a machine if so told, and end alone."""
+        if directive is None or (directive.purpose, directive.config) != ("train", job.chosen):
+            self.since = None
+            return
+        members = {member.worker for member in (*directive.members, *directive.servers)}
+        alive = {vm.id for _, vm in running}
+        trains = {vm.id for _, vm in running if vm.id in members and vm.state != "ending"}
+        if trains != members:
+            self.since = None
+            return
+        self.since = self.since or now
+        if self.trained(now) < ENOUGH:
+            return
+        if self.scenario.interrupts and not self.has_interrupted:
+            self.has_interrupted = True
+            last = (directive.servers or directive.members)[-1].worker
+            (machine,) = (truth.description.id for truth, vm in running if vm.id == last)
+            self.cloud.interrupt(machine)
+        elif may_end and self.scenario.wish == "finish" and alive == members:
+            self._end(connection, running, directive, now)
+
+    def _end(
+        self,
+        connection: Connection,
+        running: Sequence[tuple[Truth, Vm]],
+        directive: Directive,
+        now: datetime,
+    ) -> None:
+        """Reach the target: the leader says so and its command ends, and its machine with it."""
+        leader = directive.members[0].worker
+        (found,) = (pair for pair in running if pair[1].id == leader)
+        if found[1].exit_code is None:
+            report = replace(self._where(found[1], directive), finished="target")
+            workers.note(connection, report, now)
+            vms.note_exit(connection, leader, 0, "", now)
+            self.cloud.interrupt(found[0].description.id)

@@ -1,0 +1,127 @@
+"""The controller as it is, in a process that may be killed; its time and its waits are the world's.
+
+The loop, the sweeper, the leases and the database are the real ones. Whoever waits asks the world
+what comes next, so a minute takes as long as what happens in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from datetime import datetime, tzinfo
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json
+from sqlalchemy import Engine, event
+
+from service.db import installation
+from service.reconciler import loop as looping
+from service.reconciler.fleet import Fleet
+from service.reconciler.loop import Loop
+from service.reconciler.ownership import Ownership
+from service.reconciler.rounds import SOON, Rounds
+from service.reconciler.sweeper import Sweeper
+from service.reconciler.tick import Reconciler
+from service.storage import Storage
+from tests.crash.crashline import Count, Executioner, Lines
+from tests.crash.way import Ask, Way
+from tests.fakecloud.provider import FakeCloudProvider
+
+ACCOUNT, SECRET = "account", b"our secret"
+DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
+FAILED = 3
+
+
+class Watch:
+    """What the loop takes for a calendar."""
+
+    moment: datetime
+
+    def now(self, zone: tzinfo) -> datetime:
+        return self.moment.astimezone(zone)
+
+
+class Nap:
+    """What the loop takes for its news: it waits by asking what comes next."""
+
+    def __init__(self, loop: Loop, rounds: Rounds, watch: Watch, ask: Ask) -> None:
+        self.loop, self.rounds, self.watch, self.ask = loop, rounds, watch, ask
+
+    def wait(self, timeout: float | None = None) -> bool:
+        answer = self.ask("/nap", b"")
+        assert answer is not None
+        told = from_json(answer[2])
+        self.watch.moment = datetime.fromisoformat(told["now"])
+        self.loop.is_stopping = told["is_over"]
+        if told["sweeps"] and not told["is_over"]:
+            self.rounds._attempt(SOON)
+        return False
+
+    def clear(self) -> None:
+        pass
+
+
+def control(engine: Engine, ask: Ask, now: datetime, lag: float, boot: float) -> None:
+    """Be a controller until the world says that it is over."""
+    watch = Watch()
+    watch.moment = now
+    looping.datetime = watch  # type: ignore[assignment, attr-defined]
+    provider = FakeCloudProvider("http://cloud", ACCOUNT, lag=lag, boot=boot, transport=Way(ask))
+    with engine.begin() as connection:
+        ownership = Ownership(installation.identify(connection), SECRET)
+    fleet = Fleet(engine, provider, lambda _: {}, Storage(Path("/nowhere")), ownership)
+    loop = Loop(Reconciler(fleet, now))
+    rounds = Rounds(Sweeper(engine, provider, ownership))
+    loop.news = Nap(loop, rounds, watch, ask)  # type: ignore[assignment]
+    loop._run()
+    provider.close()
+
+
+class Complaint(logging.Handler):
+    """Sends what went wrong to the world, which lets nothing pass."""
+
+    def __init__(self, send: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._send(logging.Formatter().format(record))
+
+
+def become(
+    pipe: Pipe[Any, Any],
+    engine: Engine,
+    watcher: Count | Executioner | None,
+    arguments: tuple[datetime, float, float],
+) -> None:
+    """Turn this fork into a controller; never returns."""
+    ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+    engine.dispose(close=False)  # connections are the parent's
+    log, code = logging.getLogger("service"), 0
+    log.handlers, log.propagate = [Complaint(lambda text: pipe.send(("/log", text)))], False
+    log.setLevel(logging.ERROR)
+
+    def ask(path: str, body: bytes) -> Any:
+        if watcher is not None and path != "/cloud/list":
+            watcher.note()
+        pipe.send((path, body))
+        return pipe.recv()
+
+    try:
+        if watcher is not None:
+            event.listen(engine, "commit", lambda _: watcher.note())
+            watcher.start()
+        control(engine, ask, *arguments)
+        if isinstance(watcher, Count):
+            pipe.send(("/counted", Lines(watcher.lines, watcher.effects)))
+    except BaseException:  # noqa: BLE001 - whatever it is, it is told
+        pipe.send(("/log", traceback.format_exc()))
+        code = FAILED
+    finally:
+        os._exit(code)

@@ -1,0 +1,200 @@
+"""``python -m tests.crash.mutants``: errors on purpose that only a kill at the right line shows.
+
+Each plays its stories well as long as nobody is killed, so whatever finds it is the kill.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from unittest.mock import patch
+from uuid import uuid4, uuid5
+
+from sqlalchemy import Connection, case, func, literal, select, update
+
+from scavenger.view import Phase
+from service import ledger
+from service.db import jobs, leases, schema, sweeps, vms
+from service.db.jobs import Job
+from service.db.leases import Lease, acting
+from service.db.vms import Vm
+from service.reconciler import tick
+from service.reconciler.action import Action, Finish, Launch
+from service.reconciler.fleet import Fleet, roles_of
+from service.reconciler.record import record
+from service.reconciler.snapshot import Snapshot
+from tests import builders
+from tests.crash import troupe
+from tests.crash.__main__ import database
+from tests.crash.play import Theatre
+from tests.crash.scenario import NAMED
+
+launch, order_end, launched, take = Fleet.launch, vms.order_end, vms.launched, leases.take
+begin = sweeps.begin
+
+
+def key_with_the_answer(fleet: Fleet, lease: Lease, job: Job, vm: Vm, now: datetime) -> None:
+    """Make a launch key up, and write it down once the machine is there."""
+    boot = timedelta(seconds=fleet.provider.boot)
+    with acting(fleet.engine, lease) as connection:
+        ledger.reserve_attempt(connection, vm, job.spec.limits.max_cost, now, boot)
+        stamp = fleet.epoch.stamp(connection)
+    key = str(uuid4())
+    labels = fleet.ownership.labels(key, stamp)
+    asked = replace(fleet._request(job, vm, labels), launch_key=key)
+    instance = fleet.provider.launch(asked)
+    with acting(fleet.engine, lease) as connection:
+        mine = schema.vms.c.id == vm.id
+        connection.execute(update(schema.vms).where(mine).values(launch_key=key))
+        vms.launched(connection, vm.id, instance.provider_id)
+
+
+def launch_then_intend(fleet: Fleet, lease: Lease, snapshot: Snapshot, action: Launch) -> None:
+    """Launch under the right keys, and write down afterwards that one will."""
+    span = timedelta(minutes=10)
+    for number, role in enumerate(roles_of(action), len(snapshot.vms) + 1):
+        key = str(uuid5(vms.NAMESPACE, f"{snapshot.job.id}/{number}"))
+        with acting(fleet.engine, lease) as connection:
+            labels = fleet.ownership.labels(key, fleet.epoch.stamp(connection))
+        terms = ledger.terms_of_role(snapshot.job.spec, role)
+        vm = replace(
+            builders.vm(number),
+            id=f"{snapshot.job.id}-{role[0]}{number}",
+            job=snapshot.job.id,
+            role=role,
+            launch_key=key,
+            price_per_hour=terms.price_per_hour,
+            prepaid=span.total_seconds(),
+        )
+        fleet.provider.launch(fleet._request(snapshot.job, vm, labels))
+    launch(fleet, lease, snapshot, action)
+
+
+def gone_on_request(connection: Connection, vm: str, now: datetime) -> None:
+    """Call a machine gone when its end is about to be ordered, and guess when it will be."""
+    order_end(connection, vm, now)
+    vms.gone(connection, vm, now + timedelta(seconds=2))
+
+
+def attempt_unwritten(connection: Connection, vm: str, now: datetime, until: datetime) -> None:
+    """Do not write down that the cloud is about to be asked."""
+    vms.extend(connection, vm, until)
+
+
+def launched_and_attempted(connection: Connection, vm: str, provider_id: str) -> None:
+    """Write down that the cloud was asked when it has answered."""
+    launched(connection, vm, provider_id)
+    mine, asked_at = schema.vms.c.id == vm, schema.vms.c.intended_at
+    connection.execute(update(schema.vms).where(mine).values(attempted_at=asked_at))
+
+
+def finish_in_two(connection: Connection, machine: str, snapshot: Snapshot, action: Action) -> None:
+    """End a job in one transaction, and say and learn it in the next."""
+    if isinstance(action, Finish):
+        with connection.engine.begin() as other:
+            jobs.change_outcome(
+                other,
+                snapshot.job.id,
+                phase=action.phase,
+                reason=action.why,
+                worker_exit_code=action.exit_code,
+                epochs_to_target=action.epochs,
+                finished_at=snapshot.now,
+            )
+    record(connection, machine, snapshot, action)  # type: ignore[arg-type]
+
+
+def forget_final_jobs(connection: Connection) -> list[str]:
+    """Look after a job that has ended only where the end of its machines was ordered."""
+    final = [phase for phase in Phase if phase.is_final]
+    unfinished = select(schema.outcomes.c.job).where(schema.outcomes.c.phase.not_in(final))
+    ending = select(schema.vms.c.job).where(schema.vms.c.state == "ending")
+    return list(connection.execute(unfinished.union(ending)).scalars())
+
+
+def sweep_one_by_one(connection: Connection, now: datetime, pause: timedelta) -> int | None:
+    """Begin no sweep before the last one has ended."""
+    open_ones = select(schema.sweeps.c.number).where(schema.sweeps.c.shown.is_(None))
+    if connection.execute(open_ones).first() is not None:
+        return None
+    return begin(connection, now, pause)
+
+
+def lease_for_ever(
+    connection: Connection, job: str, held: Lease | None, term: timedelta
+) -> Lease | None:
+    """Take a lease that nobody can take over."""
+    return take(connection, job, held, timedelta(days=1))
+
+
+def rush_stamp(connection: Connection, vm: Vm, *others: Any) -> bool:
+    """Reserve nothing for an attempt that is made again."""
+    now = others[1]
+    is_first = vm.attempted_at is None
+    connection.execute(
+        update(schema.vms)
+        .where(schema.vms.c.id == vm.id)
+        .values(
+            attempted_at=func.coalesce(schema.vms.c.attempted_at, literal(now)),
+            state=case((literal(is_first), schema.vms.c.state), else_="ending"),
+        )
+    )
+    return is_first
+
+
+MUTANTS: Mapping[str, tuple[tuple[object, str, object], ...]] = {
+    "a launch key is written with the answer": ((Fleet, "_start", key_with_the_answer),),
+    "launched, then intended": ((Fleet, "launch", launch_then_intend),),
+    "gone on request": ((vms, "order_end", gone_on_request),),
+    "an attempt is written with the answer": (
+        (vms, "attempted", attempt_unwritten),
+        (vms, "launched", launched_and_attempted),
+    ),
+    "a launch is never repeated": ((ledger, "reserve_attempt", rush_stamp),),
+    "the end and its lesson apart": ((tick, "record", finish_in_two),),
+    "jobs that have ended are forgotten": ((jobs, "needing_attention", forget_final_jobs),),
+    "a sweep waits for the last one": ((sweeps, "begin", sweep_one_by_one),),
+    "leases of the dead hold": ((leases, "take", lease_for_ever),),
+}
+
+
+STORIES = [NAMED[name] for name in ("terminate-early", "launch", "sweep")]
+
+
+def main() -> None:
+    """Print which kill found each; fail if none did, or if none was needed."""
+    survivors = []
+    with database() as url, troupe.troupe(url, 2) as pool:
+        print(f"{'mutant':42}{'kills':>6}  found by")
+        asked = {name: pool.submit(hunt, name) for name in MUTANTS}
+        for name, found in asked.items():
+            kills, point = found.result()
+            print(f"{name:42}{kills:>6}  {point or 'nothing'}", flush=True)
+            survivors += [] if point else [name]
+    if survivors:
+        sys.exit(f"not found by a kill: {', '.join(survivors)}")
+
+
+def hunt(name: str) -> tuple[int, str | None]:
+    """Kill after every effect until one shows what is wrong; return how many it took."""
+    usual, tried = troupe.THEATRES[0], 0
+    theatre = Theatre(usual.engine, usual.controllers)
+    with ExitStack() as mutation:
+        for where, what, change in MUTANTS[name]:
+            mutation.enter_context(patch.object(where, what, change))
+        for story in STORIES:
+            run = theatre.plain(story).run
+            for at in (effect + 1 for effect in run.effects if 0 < effect < len(run.lines)):
+                tried += 1
+                outcome = theatre.play(story, theatre.plain(story), (run.kill(at),))
+                if outcome.wrong:
+                    return tried, f"{story.name}:{at}, {outcome.wrong[0]}"
+    return tried, None
+
+
+if __name__ == "__main__":
+    main()

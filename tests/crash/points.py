@@ -1,0 +1,48 @@
+"""Points: the lines before which a controller is killed."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+
+from tests.crash.crashline import Kill, Line, Lines
+
+RECONCILER = "/service/reconciler/"
+SELDOM = 20
+
+
+def kills_of(run: Lines) -> list[Kill]:
+    """Return where to kill: at every executed line, first and last, and around every effect.
+
+    Between two effects nothing happens that outlives a process, so any line in between is as good
+    as any other; that each such stretch is hit, and that all its hits leave the same, is checked.
+    """
+    first: dict[Line, int] = {}
+    for at, line in enumerate(run.lines, 1):
+        first.setdefault(line, at)
+    last = {line: at for at, line in enumerate(run.lines, 1)}
+    around = {at + step for at in run.effects for step in (0, 1)}
+    chosen = {*first.values(), *last.values(), *around, 1, len(run.lines)}
+    return [run.kill(at) for at in sorted(chosen) if 1 <= at <= len(run.lines)]
+
+
+def borders_of(run: Lines, seen: set[object]) -> list[Kill]:
+    """Return one kill after each effect whose place in the reconciler was not seen before.
+
+    And after some of the others, since a place tells little of what is around it.
+    """
+    kills = []
+    for number, effect in enumerate(run.effects):
+        rest = itertools.islice(run.lines, effect, None)
+        here = next((line for line in rest if RECONCILER in line[0]), None)
+        place = (run.lines[effect - 1], here)
+        is_one = place not in seen or number % SELDOM == 0
+        if is_one and 0 < effect < len(run.lines):
+            seen.add(place)
+            kills.append(run.kill(effect + 1))
+    return kills
+
+
+def stretch_of(run: Lines, at: int) -> int:
+    """Return how many effects happened before a line began."""
+    return bisect_left(run.effects, at)

@@ -1,0 +1,76 @@
+"""Scenarios: what a job goes through while its controller is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from scavenger.job import JobSpec
+from scavenger.view import Phase
+from tests.builders import spec
+from tests.fakecloud.faults import Fault, Ignored, LostResponse, Operation, Refused
+
+PRICE = "3.6 USD/h"  # a tenth of a cent per second
+Wish = Literal["finish", "cancel", "cancel at once"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One story.
+
+    Attributes:
+        phase: How its job ends.
+        wish: Who ends it: the training, or the user, as it trains or before its machines run.
+        sync: Seconds of synchronisation of an iteration by workers, which decides where it trains.
+        interrupts: Whether the cloud takes one training machine back.
+        orphans: Machines of ours that the database does not know, and of others, in turns.
+        lag: Seconds for which lists may lag behind.
+        step: Seconds a controller waits each time.
+        faults: What goes wrong on the way to the cloud or in it, once, and for which machine.
+    """
+
+    name: str
+    workers: str
+    phase: Phase
+    wish: Wish = "finish"
+    sync: Mapping[int, float] = field(default_factory=dict)
+    interrupts: bool = False
+    orphans: tuple[int, ...] = ()
+    lag: float = 2.0
+    step: float = 2.0
+    faults: tuple[tuple[Operation, Fault, int | None], ...] = ()
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def may_be_shorter(self) -> bool:
+        """Whether a controller that dies early has less to do: it was cancelled meanwhile."""
+        return self.wish == "cancel at once"
+
+    def spec(self) -> JobSpec:
+        limits = {"max_cost": "3 USD", "workers": self.workers, "batch": [96]}
+        return spec(**{"limits": limits, "price": PRICE, "level": "observe", **self.document})
+
+
+CONTROL = {"level": "control", "search": "full"}
+SERVERS = {"strategy": {"parameter_server": {"servers": 1}}}
+
+TROUBLES: tuple[tuple[Operation, Fault, int | None], ...] = (
+    ("launch", LostResponse(), 1),
+    ("launch", Refused("InsufficientInstanceCapacity"), 2),
+    ("terminate", Ignored(), None),
+    ("terminate", Refused("InternalError"), None),
+)
+
+SCENARIOS = (
+    Scenario("launch", "2..2", Phase.SUCCEEDED),
+    Scenario("launch-in-vain", "2..2", Phase.SUCCEEDED, faults=TROUBLES),
+    Scenario("resize-up", "1..2", Phase.SUCCEEDED, document=CONTROL),
+    Scenario("resize-down", "1..2", Phase.SUCCEEDED, sync={2: 9.0}, document=CONTROL),
+    Scenario("terminate", "2..2", Phase.CANCELLED, wish="cancel"),
+    Scenario("terminate-early", "2..2", Phase.CANCELLED, wish="cancel at once", lag=12.0),
+    Scenario("recover", "2..2", Phase.SUCCEEDED, interrupts=True),
+    Scenario("recover-server", "1..1", Phase.SUCCEEDED, interrupts=True, document=SERVERS),
+    Scenario("sweep", "1..1", Phase.SUCCEEDED, orphans=(1, 5), step=4.0),
+)
+NAMED = {scenario.name: scenario for scenario in SCENARIOS}
