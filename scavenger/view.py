@@ -322,10 +322,10 @@ class EventView(View):
 
 
 class EventList(View):
-    """Events of a job in order; ``next_after`` continues where this page ends."""
+    """One page of the events of a job, oldest first."""
 
     events: list[EventView]
-    next_after: int
+    next_cursor: str | None = None
 
 
 class StoredModelView(View):
@@ -345,9 +345,10 @@ class StoredModelView(View):
 
 
 class StoredModelList(View):
-    """Every stored model, newest first."""
+    """One page of stored models, newest first."""
 
     models: list[StoredModelView]
+    next_cursor: str | None = None
 
 
 class SuspectView(View):
@@ -389,9 +390,10 @@ class SweepView(View):
 
 
 class SweepList(View):
-    """Sweeps, newest first."""
+    """One page of sweeps, newest first."""
 
     sweeps: list[SweepView]
+    next_cursor: str | None = None
 
 
 class TokenView(View):
@@ -454,6 +456,34 @@ class AuditList(View):
     next_before: int | None
 
 
+class CheckView(View):
+    """One thing that was looked at.
+
+    Attributes:
+        state: ``ok``, ``warning`` or ``failed``.
+        found: What is, in one sentence.
+        remedy: What to do next; empty where nothing is wrong.
+    """
+
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+class CheckupView(View):
+    """What a controller found out about itself.
+
+    Attributes:
+        version: Its own.
+        at: Its own time.
+    """
+
+    version: str
+    at: datetime
+    checks: list[CheckView]
+
+
 class ErrorDetail(View):
     """One problem of a request: JSON pointer to the field, and what to do about it."""
 
@@ -467,8 +497,7 @@ class ProblemView(View):
     """An error answer (RFC 9457, ``application/problem+json``).
 
     Attributes:
-        code: The catalog's short name: ``validation``, ``unauthenticated``, ``not_found``,
-            ``conflict_state``, ``payload_too_large``, ``method_not_allowed``, ``internal``.
+        code: The catalog's short name, such as ``not_found``; docs/problems.md tells about each.
     """
 
     type: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from typing import Any
 
 from anyio.to_thread import run_sync
 from fastapi import FastAPI, Request
@@ -14,12 +15,27 @@ from starlette.types import ASGIApp
 
 from scavenger.errors import Problem
 from scavenger.view import PersonRole
-from service.api import agent, audit, deliveries, enrolment, jobs, models, sweeps, tokens
+from service.api import (
+    agent,
+    audit,
+    checkups,
+    deliveries,
+    enrolment,
+    health,
+    jobs,
+    models,
+    sweeps,
+    tokens,
+)
 from service.api.access import Doors
+from service.api.cursors import Cursors
+from service.api.description import describe
 from service.api.envelope import Envelope
 from service.api.gate import Gate
+from service.api.journal import Journal
 from service.api.rates import Rates
 from service.api.refusal import answer_in_problems, refuse
+from service.api.vitals import Vitals
 from service.api.world import World
 from service.caller import EVERY_PROJECT
 from service.credential import Credential
@@ -61,9 +77,11 @@ def build_app(
         lifespan=lifespan,
         openapi_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
     )
-    app.state.world = world
-    app.state.keys = keys
+    app.state.world, app.state.keys = world, keys
+    app.state.cursors = Cursors(keys.cursors())
+    app.state.vitals = Vitals(world.engine, world.pulses)
     for router in (
         jobs.router,
         models.router,
@@ -73,12 +91,10 @@ def build_app(
         deliveries.router,
         tokens.router,
         audit.router,
+        checkups.router,
+        health.router,
     ):
         app.include_router(router)
-
-    @app.get("/healthz")
-    def health() -> dict[str, str]:
-        return {"status": "ok"}
 
     @app.exception_handler(RequestValidationError)
     async def unusable(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -89,6 +105,12 @@ def build_app(
         return refuse("validation", "; ".join(str(problem) for problem in problems), problems)
 
     answer_in_problems(app)
+    describe(app)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    def description() -> dict[str, Any]:
+        return app.openapi()
+
     app.add_middleware(
         Gate,
         world=world,
@@ -97,6 +119,7 @@ def build_app(
         rates=rates or Rates(time.monotonic),
         names=frozenset(name.lower() for name in names),
     )
+    app.add_middleware(Journal)
     return app
 
 

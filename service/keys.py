@@ -71,6 +71,10 @@ class Keys:
         """Make the secret that machines of this installation are proven with."""
         return hmac.digest(self.secret.encode(), b"ownership", "sha256")
 
+    def cursors(self) -> bytes:
+        """Make the secret that positions in lists are signed with."""
+        return hmac.digest(self.secret.encode(), b"cursors", "sha256")
+
     def machine(self, token: str) -> Machine | None:
         """Return the machine whose token this is; None if it is no machine's, or too old."""
         try:

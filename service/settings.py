@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from scavenger.client.client import is_loopback
 from scavenger.client.profile import data_directory
+from service.logs import Format
 
 
 class Settings(BaseSettings):
@@ -21,10 +22,13 @@ class Settings(BaseSettings):
         database_url: An existing Postgres; the embedded one is started when it is not given.
         pg_bin: Directory of Postgres programs to use for the embedded database.
         boot_delay: Seconds a local machine pretends to boot.
+        log_format: How log lines are written; text where somebody watches, JSON else.
         names: More host names it may be asked under, with commas between them.
         tls_cert: File with its certificate chain; it speaks HTTPS itself then.
         tls_key: File with the key to it.
         behind_proxy: Whether something in front of it speaks HTTPS, on whatever address.
+        keep_telemetry: Days for which measured iterations are kept; statistics stay for ever.
+        otlp_endpoint: Where traces are sent, by the variable all programs know; nowhere if None.
     """
 
     model_config = SettingsConfigDict(
@@ -41,10 +45,15 @@ class Settings(BaseSettings):
     database_url: str | None = None
     pg_bin: Path | None = None
     boot_delay: float = Field(default=0.0, ge=0, le=3600)
+    log_format: Format | None = None
     names: str = ""
     tls_cert: Path | None = None
     tls_key: Path | None = None
     behind_proxy: bool = False
+    keep_telemetry: int = Field(default=30, ge=1, le=36500)
+    otlp_endpoint: str | None = Field(
+        default=None, validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_ENDPOINT")
+    )
 
     @model_validator(mode="after")
     def _keeps_tokens_secret(self) -> Settings:
@@ -71,3 +80,14 @@ class Settings(BaseSettings):
         if self.is_at_home:
             return more | {"127.0.0.1", "localhost", "[::1]", self.host.lower()}
         return more | {self.host.lower()} if more else more
+
+
+def driver_url(url: str) -> str:
+    """Name the driver in a Postgres URL that does not.
+
+    >>> driver_url("postgres://db/scavenger")
+    'postgresql+psycopg://db/scavenger'
+    """
+    scheme, separator, rest = url.partition("://")
+    is_plain = scheme in ("postgres", "postgresql")
+    return f"postgresql+psycopg{separator}{rest}" if is_plain else url

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,19 @@ Proxy = Annotated[
 ]
 
 
+class LogFormat(StrEnum):
+    """How log lines are written."""
+
+    JSON = "json"
+    TEXT = "text"
+
+
+LogFormatOption = Annotated[
+    LogFormat | None,
+    typer.Option("--log-format", help="How log lines are written; text if somebody watches."),
+]
+
+
 def serve(
     port: Port = None,
     home: HomeOption = None,
@@ -32,12 +46,15 @@ def serve(
     tls_cert: Certificate = None,
     tls_key: Key = None,
     behind_proxy: Proxy = False,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Run the controller here, until Ctrl-C. It keeps its data and its token in its home."""
     given = {"--host": host, "--tls-cert": tls_cert, "--tls-key": tls_key}
     command = command_of_controller(port=port, home=home)
     command += [word for name, value in given.items() if value for word in (name, str(value))]
     command += ["--behind-proxy"] if behind_proxy else []
+    if log_format is not None:
+        command += ["--log-format", log_format]
     os.execv(command[0], command)  # noqa: S606
 
 

@@ -52,6 +52,9 @@ VIEWER, SUBMITTER = People(PersonRole.VIEWER), People(PersonRole.SUBMITTER)
 OPERATOR, ADMIN = People(PersonRole.OPERATOR), People(PersonRole.ADMIN)
 TABLE: Mapping[tuple[str, str], Access] = {
     ("GET", "/healthz"): Open(),
+    ("GET", "/readyz"): Open(),
+    ("GET", "/metrics"): People(PersonRole.VIEWER, is_of_all=True),
+    ("GET", "/openapi.json"): VIEWER,
     ("POST", "/v1/jobs"): SUBMITTER,
     ("GET", "/v1/jobs"): VIEWER,
     ("GET", "/v1/jobs/{job}"): VIEWER,
@@ -62,6 +65,7 @@ TABLE: Mapping[tuple[str, str], Access] = {
     ("POST", "/v1/deliveries"): OPERATOR,
     ("GET", "/v1/sweeps"): People(PersonRole.OPERATOR, is_of_all=True),
     ("POST", "/v1/sweeps"): People(PersonRole.OPERATOR, is_of_all=True),
+    ("GET", "/v1/checkup"): People(PersonRole.OPERATOR, is_of_all=True),
     ("GET", "/v1/tokens"): ADMIN,
     ("POST", "/v1/tokens"): ADMIN,
     ("POST", "/v1/tokens/{token}/actions/revoke"): ADMIN,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Depends, Request
 from sqlalchemy import Engine
+from starlette.requests import ClientDisconnect
 
+from service.api.refusal import Refusal
 from service.caller import Machine, Newcomer, Person
 from service.keys import Keys
+from service.pulse import Pulse
 from service.storage import Storage
 from service.vault import NO_SECRETS, Vault
 
@@ -24,6 +27,7 @@ class World:
         machine: Name of the machines jobs run on, part of a model's signature.
         storage: Where machines keep what outlives them.
         nudge: Hints to the reconciler that there is news; it would look soon anyway.
+        pulses: Of the parts of this controller that go round, by name.
         boot: Seconds a machine may take to come up.
         vault: The secrets of jobs.
     """
@@ -32,6 +36,7 @@ class World:
     machine: str
     storage: Storage
     nudge: Callable[[], None]
+    pulses: Mapping[str, Pulse] = field(default_factory=dict)
     boot: float = 0.0
     vault: Vault = NO_SECRETS
 
@@ -48,8 +53,11 @@ def world_of(request: Request) -> World:
 
 
 async def body_of(request: Request) -> bytes:
-    """Return the body as it came."""
-    return await request.body()
+    """Return the body as it came; nobody hears the answer to one that ended too soon."""
+    try:
+        return await request.body()
+    except ClientDisconnect:
+        raise Refusal("validation", "the body ended before its end") from None
 
 
 def worker_of(request: Request) -> str:

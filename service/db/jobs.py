@@ -14,7 +14,7 @@ from scavenger.job import JobSpec
 from scavenger.submission import validate_job
 from scavenger.view import Phase
 from service.caller import EVERY_PROJECT, FIRST_PROJECT
-from service.db.schema import jobs, outcomes, vms
+from service.db.schema import jobs, leases, outcomes, vms
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,13 @@ def needing_attention(connection: Connection) -> Sequence[str]:
     unfinished = select(outcomes.c.job).where(outcomes.c.phase.not_in(final))
     with_vms = select(vms.c.job).where(vms.c.state != "gone")
     return connection.execute(unfinished.union(with_vms)).scalars().all()
+
+
+def hold(connection: Connection, job: str) -> None:
+    """Let nobody act for a job, or begin to, before this transaction ends."""
+    # The lease first: who acts holds it when writing rows that refer to the job.
+    connection.execute(select(leases.c.job).where(leases.c.job == job).with_for_update())
+    connection.execute(select(jobs.c.id).where(jobs.c.id == job).with_for_update())
 
 
 def request_cancel(connection: Connection, job: str, now: datetime) -> None:

@@ -1,135 +1,180 @@
-"""Secrets planted wherever there is one, looked for wherever people and programs can look."""
+"""Canaries: unique secrets in every place that holds one, looked for in every place that shows."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from secrets import token_urlsafe
 
 import psutil
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, String, cast, create_engine, select
+from sqlalchemy.pool import NullPool
 
-from service.api.access import TABLE
-from service.credential import make_token
+from scavenger.view import Phase
 from service.db.schema import metadata
-from service.keys import Keys
+from service.postgres import EmbeddedPostgres
 from tests.builders import document
+from tests.conftest import run
 from tests.controller import Controller
 
-# Where secrets are meant to be, and nobody but their owner reads them.
-SAFE = ("token", "secret", "connection.json", "secrets/default/HF_TOKEN")
-# What anybody may see: a search that does not find it finds nothing else either.
-PUBLIC = "a-name-for-all-to-see"
-WAITS = "import os, time; assert os.environ['HF_TOKEN']; print('up', flush=True); time.sleep(600)"
+PLAIN = "a-word-that-may-be-shown"
+# Fails once it may, and shows all it knows, as a traceback with locals or a debug print would.
+SCRIPT = """
+import os, pathlib, time
+while not pathlib.Path({go!r}).exists():
+    time.sleep(0.02)
+print(os.environ["SCAVENGER_TOKEN"], os.environ["SCAVENGER_JOB_SECRET"])
+raise RuntimeError(dict(os.environ))
+"""
+# Nothing that was imported by a controller of its own accord may unpickle afterwards, either.
+NO_PICKLE = """
+import pathlib, pickle, sys
+if sys.argv[:1] == ["-m"]:
+    def refuse(*arguments, **options):
+        raise SystemExit("the controller unpickles")
+    pickle.load = pickle.loads = refuse
+    pathlib.Path(__file__).with_name("in force").touch()
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class House:
-    """A controller with a job whose machine is up, and all the secrets there are."""
+class Leak(AssertionError):
+    """A secret was found where somebody may read it."""
 
-    controller: Controller
-    engine: Engine
-    job: str
-    secrets: Mapping[str, str]
 
-    def assert_none_in(self, place: str, said: str) -> None:
-        found = [name for name, secret in self.secrets.items() if secret in said]
-        assert found == [], place
+def look(where: str, text: str, secrets: Mapping[str, str]) -> None:
+    for name, secret in secrets.items():
+        if secret in text:
+            raise Leak(f"{name} in {where}: …{text[max(0, text.index(secret) - 80) :][:200]}…")
+
+
+def look_at_processes(secrets: Mapping[str, str]) -> None:
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            look(f"arguments of process {process.pid}", " ".join(process.cmdline()), secrets)
+
+
+def look_at_answers(controller: Controller, job: str, secrets: Mapping[str, str]) -> int:
+    """Look at what every address that only shows something says; how many there are."""
+    paths = controller.ask("GET", "/openapi.json").json()["paths"]
+    shown = [path.replace("{job}", job) for path, methods in paths.items() if "get" in methods]
+    for path in [*shown, "/nowhere", "/docs"]:
+        answer = controller.ask("GET", path)
+        look(f"the answer of {path}", f"{answer.headers} {answer.text}", secrets)
+    refused = controller.ask("POST", "/v1/jobs", json=document(price=secrets["planted"]))
+    assert refused.status_code == 422
+    look("a refusal", refused.text, {**secrets, "planted": "no, it repeats what is wrong"})
+    return len(shown)
+
+
+def look_at_tables(engine: Engine, secrets: Mapping[str, str]) -> int:
+    """Look at every column of every table; how many values there are."""
+    looked = 0
+    with engine.connect() as connection:
+        for table in metadata.sorted_tables:
+            for column in table.columns:
+                for value in connection.execute(select(cast(column, String))).scalars():
+                    look(f"{table.name}.{column.name}", value or "", secrets)
+                    looked += 1
+    return looked
+
+
+def look_at_files(home: Path, secrets: Mapping[str, str]) -> int:
+    """Look at every file others may read; how many hold a secret that they may not."""
+    hidden = 0
+    for file in (file for file in home.rglob("*") if file.is_file()):
+        content = file.read_bytes().decode(errors="replace")
+        if file.stat().st_mode & 0o077:
+            look(str(file), content, secrets)
+        hidden += any(secret in content for secret in secrets.values())
+    return hidden
 
 
 @pytest.fixture
-def house(engine: Engine, open_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    home = open_directory / "canary" / "home"
-    (home / "secrets" / "default").mkdir(parents=True)
-    secrets = {"of the job": "hf_canary_0123456789", "of nobody": make_token()}
-    (home / "secrets" / "default" / "HF_TOKEN").write_text(secrets["of the job"])
-    monkeypatch.setenv("SCAVENGER_DATABASE_URL", engine.url.render_as_string(hide_password=False))
-    with Controller(home) as controller:
-        made = controller.ask("POST", "/v1/tokens", json={"name": "ci", "role": "viewer"}).json()
-        run = {"command": [sys.executable, "-c", WAITS], "secrets": ["HF_TOKEN"]}
-        job = controller.submit(document(run=run, name=PUBLIC))
-        (trainer,) = controller.wait(controller.trainers)
-        controller.wait(lambda: "up" in controller.machines())
-        keys, told = Keys.at(home), trainer.environ()
-        worker = told["SCAVENGER_WORKER"]
-        secrets |= {
-            "of the home": keys.token,
-            "that signs": keys.secret,
-            "of a person": made["token"],
-            "that starts a machine": keys.bootstrap(worker),
-            "of a machine": told["SCAVENGER_TOKEN"],
-            "of all machines of a job": told["SCAVENGER_JOB_SECRET"],
-        }
-        assert told["HF_TOKEN"] == secrets["of the job"], "it arrived where it belongs"
-        assert keys.machine(told["SCAVENGER_TOKEN"]) is not None
-        assert keys.bootstrap(worker) not in told.values(), "the command cannot enrol anew"
-        yield House(controller, engine, job, secrets)
+def controller(
+    open_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Controller]:
+    (tmp_path / "sitecustomize.py").write_text(NO_PICKLE)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
+    with Controller(open_directory / token_urlsafe(4) / "home") as controller:
+        yield controller
 
 
-def ask_wrongly(house: House) -> list[str]:
-    """Requests that fail with secrets in them, as people make them by mistake."""
-    secret, strange = house.secrets["of the job"], house.secrets["of nobody"]
-    asked: list[dict[str, Any]] = [
-        {"json": document(run={"command": ["x"], "env": {"API_KEY": secret}})},
-        {"content": f'{{"token": "{secret}", "n": NaN}}', "headers": {"Content-Type": "text/json"}},
-        {"json": {}, "headers": {"Authorization": f"Bearer {strange}"}},
-        {
-            "json": {},
-            "headers": {"Authorization": f"Basic {strange}", "X-Request-Id": f"{strange}!"},
-        },
-    ]
-    answers = [house.controller.ask("POST", "/v1/jobs", **options) for options in asked]
-    assert [answer.status_code // 100 for answer in answers] == [4] * len(asked)
-    return [answer.text for answer in answers]
+def test_no_secret_is_shown_anywhere(controller: Controller, tmp_path: Path) -> None:
+    files = {"token": "token", "key": "secret", "password": "postgres/password"}
+    secrets = {n: (controller.home / file).read_text().strip() for n, file in files.items()}
+    go = tmp_path / "go"
+    command = [sys.executable, "-c", SCRIPT.format(go=str(go))]
+    limits = {"max_cost": "1 USD", "workers": 1, "batch": [32, 128]}
+    job = controller.submit(
+        document(run={"command": command, "env": {"MODE": PLAIN}}, limits=limits)
+    )
+    trainer = controller.wait(controller.trainers)[0]
+    environment = controller.wait(trainer.environ)
+    secrets["worker token"] = environment["SCAVENGER_TOKEN"]
+    secrets["job secret"] = environment["SCAVENGER_JOB_SECRET"]
+    secrets["planted"] = token_urlsafe(16)
+    assert environment["MODE"] == PLAIN
+    assert "PYTHONPATH" not in environment
+    assert (tmp_path / "in force").exists()
+    look_at_processes(secrets)
+    go.touch()
+    view = controller.finished(job)
+    assert view.phase is Phase.FAILED
+    assert view.reason.count("[redacted]") >= 4
+    look_at_processes(secrets)
+    assert look_at_answers(controller, job, secrets) >= 8
+    port = (controller.home / "postgres/data/postmaster.pid").read_text().splitlines()[3]
+    url = f"postgresql+psycopg://scavenger:{secrets['password']}@127.0.0.1:{port}/postgres"
+    assert look_at_tables(create_engine(url, poolclass=NullPool), secrets) > 50
+    log = (controller.home.parent / "controller.log").read_text()
+    look("the log", log, secrets)
+    assert job in log
+    assert look_at_files(controller.home, secrets) >= 3
 
 
-def everything_shown(house: House) -> Iterator[tuple[str, str]]:
-    """What every route shows to the admin of everything."""
-    for method, template in TABLE:
-        if method == "GET":
-            path = template.replace("{job}", house.job)
-            answer = house.controller.ask("GET", path)
-            assert answer.is_success, path
-            yield path, f"{answer.headers} {answer.text}"
+def test_the_password_of_a_given_database_is_shown_nowhere(
+    engine: Engine,
+    postgres: EmbeddedPostgres,
+    open_directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    role, password = (
+        f"canary_{token_urlsafe(4).replace('-', '_').lower()}",
+        f"p/@:%{token_urlsafe(9)}",
+    )
+    run(postgres, f"CREATE ROLE \"{role}\" LOGIN SUPERUSER PASSWORD '{password}'")
+    given = engine.url.set(drivername="postgresql", username=role, password=password)
+    spelled = {"password": password, "in a URL": given.render_as_string(hide_password=False)}
+    secrets = {**spelled, "planted": token_urlsafe(16)}
+    monkeypatch.setenv("SCAVENGER_DATABASE_URL", secrets["in a URL"])
+    try:
+        with Controller(open_directory / token_urlsafe(4) / "home") as controller:
+            look_at_processes(secrets)
+            look_at_answers(controller, "job_1", secrets)
+            run(postgres, f'ALTER ROLE "{role}" NOLOGIN')
+            run(
+                postgres,
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'",
+            )
+            controller.wait(lambda: controller.ask("GET", "/readyz").status_code == 503)
+            controller.wait(lambda: "does not answer" in controller.log())
+            look("the log", controller.log(), secrets)
+            look_at_files(controller.home, secrets)
+    finally:
+        run(postgres, f'DROP OWNED BY "{role}"')
+        run(postgres, f'DROP ROLE "{role}"')
 
 
-def everything_stored(engine: Engine) -> Iterator[tuple[str, str]]:
-    """Every row of every table, as text."""
-    with engine.connect() as connection:
-        for name in metadata.tables:
-            rows = connection.execute(text(f"SELECT t::text FROM {name} t")).scalars().all()
-            yield name, "\n".join(rows)
-
-
-def everything_written(home: Path) -> Iterator[tuple[str, str]]:
-    """Every file of the controller and its machines, but those that are meant to hold secrets."""
-    for file in [*home.rglob("*"), home.parent / "controller.log"]:
-        if file.is_file() and str(file.relative_to(home.parent)) not in {f"home/{s}" for s in SAFE}:
-            yield str(file), file.read_bytes().decode(errors="replace")
-
-
-def everything_started() -> Iterator[tuple[str, str]]:
-    """The arguments of every process of this computer."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            yield str(process.pid), " ".join(process.cmdline())
-
-
-def test_no_secret_is_shown_stored_logged_or_an_argument(house: House) -> None:
-    for answer in ask_wrongly(house):
-        house.assert_none_in("an error", answer)
-    home = house.controller.home
-    shown, stored = dict(everything_shown(house)), dict(everything_stored(house.engine))
-    written, started = dict(everything_written(home)), dict(everything_started())
-    for place, said in (shown | stored | written | started).items():
-        house.assert_none_in(place, said)
-    assert PUBLIC in shown[f"/v1/jobs/{house.job}"]
-    assert PUBLIC in stored["jobs"]
-    assert any("up" in said for place, said in written.items() if place.endswith(".log"))
-    assert any("time.sleep(600)" in said for said in started.values())
-    for name in SAFE:
-        assert (home / name).stat().st_mode & 0o077 == 0 or name.startswith("secrets"), name
+def test_a_password_among_the_arguments_is_refused(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    url = "postgres://scavenger:canary-word@127.0.0.1:1/none"
+    command = [sys.executable, "-m", "service", "--home", home, "--database-url", url]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert "SCAVENGER_DATABASE_URL" in ended.stderr
+    look("what it said", ended.stderr + ended.stdout, {"password": "canary-word"})
+    assert not home.exists()
