@@ -135,6 +135,7 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
         access_log=False,
         timeout_graceful_shutdown=2,
         server_header=False,
+        ws="none",
         # Else whoever asks could say himself from where, and never be asked to slow down.
         proxy_headers=settings.behind_proxy,
         ssl_certfile=settings.tls_cert,

@@ -77,8 +77,9 @@ class Settings(BaseSettings):
     def known_names(self) -> frozenset[str]:
         """Host names it may be asked under; none means any."""
         more = frozenset(name.strip().lower() for name in self.names.split(",") if name.strip())
-        here = {"127.0.0.1", "localhost", "[::1]", self.host.lower()} if self.is_at_home else set()
-        return more | here
+        if self.is_at_home:
+            return more | {"127.0.0.1", "localhost", "[::1]", self.host.lower()}
+        return more | {self.host.lower()} if more else more
 
 
 def driver_url(url: str) -> str:

@@ -22,7 +22,7 @@ from worker_agent.settings import AgentSettings
 
 T = TypeVar("T")
 
-TOO_OFTEN = 429  # says nothing about what was said, only about how often
+TOO_SLOW, TOO_OFTEN = 408, 429  # nothing about what was said, only about how
 
 HELLO = TypeAdapter(Hello)
 REPORT = TypeAdapter(StepReport)
@@ -86,7 +86,7 @@ class ControllerClient:
             )
         except httpx.RequestError as error:
             raise ControllerUnreachable(f"{what}: {error!r}") from error
-        is_heard = response.status_code != TOO_OFTEN
+        is_heard = response.status_code not in (TOO_SLOW, TOO_OFTEN)
         if response.is_client_error and is_heard:
             raise ControllerRefused(response.status_code, response.text)
         if not response.is_success:

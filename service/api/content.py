@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from itertools import accumulate
 
+from anyio import fail_after
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
@@ -12,37 +14,46 @@ from service.api.refusal import Refusal
 
 LARGEST_BODY = 1 << 20
 DEEPEST = 32
+PATIENCE = 30.0
 TEXT = re.compile(rb'"[^"]*"')
 REST = bytes(set(range(256)) - set(b'[]{}"'))
 STEPS = {byte: 1 if byte in b"[{" else -1 for byte in b"[]{}"}
 
 
-async def read(request: Request, receive: Receive) -> bytes:
+async def read(request: Request, receive: Receive, patience: float = PATIENCE) -> bytes:
     """Return the body of a request.
 
     Raises:
-        Refusal: It is too large, or JSON nested too deep for those who read it.
+        Refusal: It is too large, too slow, or JSON nested too deep for those who read it.
         ClientDisconnect: The sender is gone.
     """
     length = request.headers.get("content-length", "0")
     if length.isdigit() and int(length) > LARGEST_BODY:
         raise Refusal("payload_too_large", too_large(int(length)))
-    parts, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > LARGEST_BODY:
-            raise Refusal("payload_too_large", too_large(size))
-        if not message.get("more_body", False):
-            break
-    body = b"".join(parts)
+    try:
+        with fail_after(patience):
+            body = b"".join([part async for part in parts(receive)])
+    except TimeoutError:
+        raise Refusal("too_slow", f"a body has to be here within {patience:g} s") from None
     if is_deep(body) and "yaml" not in request.headers.get("content-type", ""):
         limit = f"write at most {DEEPEST} lists and mappings inside each other"
         raise Refusal("validation", f"nested too deep: {limit}")
     return body
+
+
+async def parts(receive: Receive) -> AsyncIterator[bytes]:
+    """Yield a body as it comes, as long as it is not too large."""
+    size, is_more = 0, True
+    while is_more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part = message.get("body", b"")
+        size += len(part)
+        if size > LARGEST_BODY:
+            raise Refusal("payload_too_large", too_large(size))
+        yield part
+        is_more = message.get("more_body", False)
 
 
 def replay(body: bytes, receive: Receive) -> Receive:

@@ -31,6 +31,7 @@ CATALOG = {
     "forbidden": (403, "This token does not open this"),
     "not_found": (404, "There is nothing here"),
     "method_not_allowed": (405, "This cannot be done here"),
+    "too_slow": (408, "The request came too slowly"),
     "conflict_state": (409, "The job's state does not allow this"),
     "nothing_held": (409, "Nothing is held back"),
     "idempotency_in_progress": (409, "This request is being worked on"),

@@ -19,14 +19,17 @@ from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine, select, text
 from sqlalchemy.exc import DBAPIError
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount
 from starlette.websockets import WebSocketDisconnect
 
 from scavenger.view import PersonRole, ProblemView
+from service.api import content
 from service.api.access import TABLE, Access, Doors, Machines, Newcomers, Open, People
 from service.api.envelope import HEADERS
 from service.api.rates import Rates
+from service.api.refusal import Refusal
 from service.api.world import World
 from service.app import build_app
 from service.credential import Credential, make_token
@@ -566,6 +569,17 @@ def test_what_is_nested_very_deep_is_refused_before_anybody_reads_it(
     answer = house.ask("POST", path, KEYS.token, content=piece * 100_000, headers=JSON)
     assert (answer.status_code, code_of(answer)) == (422, "validation")
     assert "nested too deep" in answer.json()["detail"]
+
+
+def test_a_body_that_trickles_in_is_not_waited_for_for_ever() -> None:
+    async def receive() -> Any:
+        await asyncio.sleep(0.002)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    request = Request({"type": "http", "headers": []})
+    with pytest.raises(Refusal, match=r"within 0\.05 s") as refused:
+        asyncio.run(content.read(request, receive, patience=0.05))
+    assert refused.value.code == "too_slow"
 
 
 def test_many_brackets_are_not_deep(house: House) -> None:

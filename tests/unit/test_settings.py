@@ -17,7 +17,7 @@ from service.settings import Settings
 def test_this_computer_alone_needs_neither_certificate_nor_proxy(host: str) -> None:
     settings = Settings(host=host)
     assert settings.is_at_home
-    assert {"127.0.0.1", "localhost", "[::1]"} < settings.known_names | {"more"}
+    assert settings.known_names == {"127.0.0.1", "localhost", "[::1]", host}
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "ctl.example.org", ""])
@@ -33,7 +33,8 @@ def test_an_address_that_others_reach_needs_one(host: str) -> None:
 
 def test_more_names_are_written_with_commas() -> None:
     named = Settings(host="0.0.0.0", behind_proxy=True, names="Ctl.example.org, b")
-    assert named.known_names == {"ctl.example.org", "b"}
+    assert named.known_names == {"ctl.example.org", "b", "0.0.0.0"}
+    assert Settings(names="b").known_names > {"b", "127.0.0.1"}
 
 
 def test_the_sentence_reaches_whoever_starts_it(tmp_path: Path) -> None:
