@@ -13,6 +13,7 @@ from scavenger.cli.admin import admin
 from scavenger.cli.agent import AGENT_CONTEXT, agent
 from scavenger.cli.curve import curve
 from scavenger.cli.demo import demo
+from scavenger.cli.doctor import doctor
 from scavenger.cli.error_report import report_error, show_report
 from scavenger.cli.errors import CommandError
 from scavenger.cli.evaluate import evaluate
@@ -25,13 +26,14 @@ from scavenger.cli.serve import serve
 from scavenger.cli.simulate import simulate
 from scavenger.cli.submit import submit
 from scavenger.cli.terminal import open_console, open_terminal
+from scavenger.cli.token import token
 from scavenger.cli.watch import watch
 from scavenger.client.errors import ClientError
 
 Url = Annotated[
     str | None, typer.Option("--url", help="Address of the controller; else SCAVENGER_URL.")
 ]
-Token = Annotated[
+Secret = Annotated[
     str | None,
     typer.Option("--token", help="Token for it; better SCAVENGER_TOKEN, which nobody sees."),
 ]
@@ -61,9 +63,13 @@ app = typer.Typer(
 
 
 @app.callback()
-def root(context: typer.Context, url: Url = None, token: Token = None) -> None:
+def root(
+    context: typer.Context,
+    url: Url = None,
+    secret: Secret = None,
+) -> None:
     """Choose workers and batch size while a training job runs, and resize it live."""
-    context.obj = context.obj or open_terminal(url, token)
+    context.obj = context.obj or open_terminal(url, secret)
 
 
 app.command(epilog="Example: scavenger demo")(demo)
@@ -76,6 +82,7 @@ app.command(epilog="Example: scavenger curve digits -o json")(curve)
 app.command(epilog="Example: scavenger events latest --follow")(events)
 app.command(epilog="Example: scavenger cancel digits --yes")(cancel)
 app.command(epilog="Example: scavenger models")(models)
+app.command(epilog="Example: scavenger doctor")(doctor)
 app.command(epilog="Example: scavenger simulate --strategy partial --seeds 5")(simulate)
 app.command(epilog="Example: scavenger fit steps.csv epochs.csv --dataset-size 50000")(fit)
 app.command(epilog="Example: scavenger evaluate steps.csv --points 4,6")(evaluate)
@@ -84,6 +91,7 @@ app.command(
 )(agent)
 
 app.add_typer(admin, name="admin")
+app.add_typer(token, name="token")
 
 
 def main() -> None:

@@ -17,10 +17,12 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Numeric,
     Table,
     Text,
+    text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
@@ -68,12 +70,14 @@ jobs = Table(
     "jobs",
     metadata,
     Column("id", Text, primary_key=True),
+    Column("project", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("model_key", Text, nullable=False),
     Column("spec", JSONB, nullable=False),
     moment("created_at", nullable=False),
     moment("cancel_requested_at"),
     Index(None, "created_at", "id"),
+    Index(None, "project", "created_at", "id"),
 )
 
 # What became of a job: written by the reconciler. Final phases never change (a trigger).
@@ -131,6 +135,15 @@ vms = Table(
     finite("prepaid"),
 )
 
+# Machines that came up, and by which word of theirs they are known: written by the API.
+enrolments = Table(
+    "enrolments",
+    metadata,
+    Column("worker", Text, ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
+    Column("nonce_digest", Text, nullable=False),
+    moment("at", nullable=False),
+)
+
 # How a worker's command ended: written by the agent endpoint.
 exits = Table(
     "exits",
@@ -158,22 +171,45 @@ workers = Table(
     Column("finished", Text),
     Column("next_sequence", BigInteger, nullable=False),
     Column("dropped", BigInteger, nullable=False),
+    Column("rejected", BigInteger, nullable=False),
     moment("hello_at", nullable=False),
     moment("seen_at", nullable=False),
     Index(None, "job"),
     finite("epochs"),
 )
 
-# Measured iterations as columns, one row per report: written by the agent endpoint.
-steps = Table(
-    "steps",
+# Measured iterations, packed, one row per report, in a partition per day: written by the agent
+# endpoint, thinned to one row of so many by the housekeeping. They outlive whom they are of, until
+# their day is dropped.
+chunks = Table(
+    "chunks",
     metadata,
-    Column("worker", Text, ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
+    Column("received_at", DateTime(timezone=True), primary_key=True, server_default=text("now()")),
+    Column("worker", Text, primary_key=True),
     Column("sequence", BigInteger, primary_key=True),
-    job_column(),
+    Column("job", Text, nullable=False),
     Column("generation", BigInteger, nullable=False),
-    Column("columns", JSONB, nullable=False),
-    Index(None, "job", "generation"),
+    Column("rows", Integer, nullable=False),
+    Column("every", Integer, nullable=False, server_default="1"),
+    Column("columns", LargeBinary, nullable=False),
+    Index(None, "job", "generation", "received_at"),
+    postgresql_partition_by="RANGE (received_at)",
+)
+
+# What each generation measured of each series: written by the agent endpoint.
+statistics = Table(
+    "statistics",
+    metadata,
+    job_column(primary_key=True),
+    Column("generation", BigInteger, primary_key=True),
+    Column("series", Text, primary_key=True),
+    Column("count", BigInteger, nullable=False),
+    Column("mean", Double, nullable=False),
+    Column("distance", Double, nullable=False),
+    Column("fading", Double, nullable=False),
+    Column("lowest", Double, nullable=False),
+    Column("highest", Double, nullable=False),
+    *[finite(name) for name in ("mean", "distance", "fading", "lowest", "highest")],
 )
 
 # What workers were told: written by the reconciler.
@@ -237,10 +273,11 @@ readings = Table(
     finite("value"),
 )
 
-# Fitted models by signature: written by the reconciler.
+# Fitted models by project and signature: written by the reconciler.
 models = Table(
     "models",
     metadata,
+    Column("project", Text, primary_key=True),
     Column("signature", Text, primary_key=True),
     Column("model_key", Text, nullable=False),
     Column("model", JSONB, nullable=False),
@@ -289,4 +326,51 @@ sweeps = Table(
     Column("ended", Integer, nullable=False),
     Column("tripped", Text),
     moment("confirmed_at"),
+)
+
+# Requests that carry a key, with what was answered: written in the transaction of their effect.
+requests = Table(
+    "requests",
+    metadata,
+    Column("caller", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("headers", JSONB, nullable=False),
+    Column("content", Text, nullable=False),
+    moment("at", nullable=False),
+    Index("ix_requests_at", "at"),
+)
+
+# Tokens of people, known by their hashes: written by the API.
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    moment("created_at", nullable=False),
+    Column("created_by", Text, nullable=False),
+    moment("expires_at"),
+    moment("revoked_at"),
+    moment("last_used_at"),
+    CheckConstraint("role IN ('viewer', 'submitter', 'operator', 'admin')", name="role_known"),
+)
+
+# Requests of people that would change something, for ever (a trigger): written by the API's gate.
+audit = Table(
+    "audit",
+    metadata,
+    Column("number", BigInteger, Identity(always=True), primary_key=True),
+    moment("at", nullable=False),
+    Column("who", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("method", Text, nullable=False),
+    Column("route", Text, nullable=False),
+    Column("target", Text),
+    Column("status", Integer, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Index(None, "project", "number"),
 )

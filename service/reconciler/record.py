@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from scavenger.cluster import ClusterConfig
 from scavenger.indicators import Observation
 from scavenger.view import Phase
-from service import ledger
+from service import ledger, meters
 from service.db import directives, drifts, jobs, observations
 from service.db.drifts import Drifted
 from service.db.events import say
@@ -39,6 +39,7 @@ def record(
     match action:
         case Publish(directive, why):
             directives.publish(connection, job, directive, now)
+            meters.RESIZES.labels("ordered").inc()
             if directive.purpose == "probe":
                 jobs.change_outcome(connection, job, phase=Phase.PROBING, reason=why, search=why)
             say(connection, job, now, "resize", why, config_of(action))
@@ -107,7 +108,9 @@ def finish(connection: Connection, machine: str, snapshot: Snapshot, action: Fin
     )
     if action.phase is Phase.SUCCEEDED:
         remember(connection, machine, snapshot, action.epochs)
-    say(connection, job, now, str(action.phase), action.why)
+    facts = {"exit_code": action.exit_code, "epochs": action.epochs}
+    known = {name: fact for name, fact in facts.items() if fact is not None}
+    say(connection, job, now, str(action.phase), action.why, known)
 
 
 def booked(snapshot: Snapshot, observation: Observation) -> Probe:

@@ -475,7 +475,7 @@ def test_a_count_that_was_rolled_back_is_not_taken_for_known(world: World) -> No
 
 def test_rounds_are_quick_at_first_and_then_slow() -> None:
     told = [pause for pause, _ in zip(pauses(), range(FIRST + 2), strict=False)]
-    assert told == [10.0] * 20 + [60.0, 60.0]
+    assert told == [10.0] * 20 + [30.0, 30.0]
 
 
 def test_rounds_go_on_after_a_cloud_that_did_not_answer(

@@ -75,7 +75,7 @@ class FakeController:
             case ["events"]:
                 after = int(request.url.params["after"])
                 found = [json.loads(event(n).model_dump_json()) for n in (1, 2) if n > after]
-                return httpx.Response(200, json={"events": found, "next_after": 2})
+                return httpx.Response(200, json={"events": found, "next_cursor": None})
             case ["actions", "cancel"] if method == "POST":
                 if states[0].phase.is_final:
                     title = "The job has ended"
@@ -185,7 +185,8 @@ COMMANDS = sorted(command.name or command.callback.__name__ for command in app.r
 
 def test_the_tree_is_complete():
     expected = (
-        "agent cancel curve demo evaluate events fit list models serve show simulate submit watch"
+        "agent cancel curve demo doctor evaluate events fit list models serve show simulate "
+        "submit watch"
     )
     assert expected.split() == COMMANDS
 
