@@ -12,7 +12,7 @@ ROWS = dict(re.findall(r"^\| (P\d+) \| (.+) \|$", PAGE, re.MULTILINE))
 
 def test_every_promise_has_a_row_with_something_that_tries_to_break_it() -> None:
     assert list(ROWS) == [f"P{number}" for number in range(1, 26)]
-    assert [name for name, row in ROWS.items() if "`make " not in row and "`tests/" not in row] == []
+    assert [name for name, row in ROWS.items() if not re.search(r"`(make |tests/)", row)] == []
 
 
 def test_what_is_named_is_there() -> None:
