@@ -50,7 +50,7 @@ class Worker:
 
 def of_job(connection: Connection, job: str) -> tuple[Worker, ...]:
     """Return the workers of a job in the order they said hello."""
-    query = select(workers).where(workers.c.job == job).order_by(workers.c.hello_at)
+    query = select(workers).where(workers.c.job == job).order_by(workers.c.hello_at, workers.c.worker)
     return tuple(Worker(**row) for row in connection.execute(query).mappings())
 
 
