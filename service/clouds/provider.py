@@ -107,7 +107,10 @@ class Provider(Protocol):
 
     @property
     def lag(self) -> float:
-        """Seconds for which a list may lag behind what was done."""
+        """Seconds for which a list may lag behind what was done.
+
+        Of two lists that far apart, one shows a machine that was made before both and still exists.
+        """
 
     @property
     def boot(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import httpx
 
@@ -28,18 +29,20 @@ class Door(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         self._step()
-        if request.url.path == "/cloud/list":
-            self._omit()
+        path = request.url.path
         try:
-            status, kind, content = answer(self._doors, request.url.path, request.read())
+            with self._omission() if path == "/cloud/list" else nullcontext():
+                status, kind, content = answer(self._doors, path, request.read())
         except ConnectionLost as error:
             raise httpx.ReadError("reset") from error
         finally:
             self._step()
         return httpx.Response(status, headers={"Content-Type": kind}, content=content)
 
-    def _omit(self) -> None:
+    def _omission(self) -> AbstractContextManager[None]:
+        """Let this list leave a machine out; if it is refused, no later one that may not."""
         omitted, self.omitted = self.omitted, None
         for truth in self._cloud.machines():
             if truth.description.token == omitted and self._may_omit(omitted):
-                self._cloud.faults.next("list", Omitted(truth.description.id))
+                return self._cloud.faults.meanwhile("list", Omitted(truth.description.id))
+        return nullcontext()

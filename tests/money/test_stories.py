@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.builders import spec
-from tests.fakecloud.faults import LateRequest, LostRequest
+from tests.fakecloud.faults import LateRequest, LostRequest, Refused
 from tests.money.purse import Purse
 from tests.money.stage import Stage
 from tests.money.world import Manners
@@ -49,4 +49,16 @@ def test_a_machine_that_may_still_come_is_not_gone(make: Make) -> None:
     for _ in range(4):
         purse.tick(0)
     purse.wait(51.0)
+    check(purse)
+
+
+def test_a_list_that_was_refused_leaves_nothing_out_later(make: Make) -> None:
+    purse = make(lag=60.0)
+    purse.tick(0)
+    purse.wait(60.0)
+    purse.omit(0, ticks=True)
+    purse.world.cloud.faults.next("list", Refused("InternalError"))
+    purse.omit(0, ticks=True)
+    purse.wait(60.0)  # a list that leaves it out now would prove its end
+    purse.tick(0)
     check(purse)
