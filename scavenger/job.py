@@ -31,7 +31,7 @@ from scavenger.lr_scaling import LearningRateScaling
 from scavenger.machine import MachineType, MemoryModel
 from scavenger.pricing import PriceModel, Servers
 from scavenger.protocol import StopAtMetric, StopAtProgress, StopRule
-from scavenger.quantity import Bounds, Duration, Money, read_range
+from scavenger.quantity import RANGE_TEXT, Bounds, Duration, Money, read_range
 from scavenger.recipe import LearningRateField, LearningRateSpec
 from scavenger.run import RunSpec
 from scavenger.section import Section, Text, above_zero, nearest, present
@@ -121,12 +121,12 @@ def _write_choice(choice: Choice) -> str | list[int]:
 _WrittenChoice = PlainSerializer(_write_choice, return_type=str | list[int], when_used="json")
 WorkerChoice = Annotated[
     Choice,
-    PlainValidator(_read_workers, json_schema_input_type=int | str | list[int]),
+    PlainValidator(_read_workers, json_schema_input_type=Worker | RANGE_TEXT | list[Worker]),
     _WrittenChoice,
 ]
 BatchChoice = Annotated[
     Choice,
-    PlainValidator(_read_batches, json_schema_input_type=int | str | list[int]),
+    PlainValidator(_read_batches, json_schema_input_type=Batch | RANGE_TEXT | list[Batch]),
     _WrittenChoice,
 ]
 
@@ -139,7 +139,9 @@ class ModelSpec(Section):
         dataset_size: Samples in one epoch.
     """
 
-    key: Annotated[Text, AfterValidator(_check_key)] = Field(examples=["resnet18/cifar10"])
+    key: Annotated[Text, AfterValidator(_check_key)] = Field(
+        examples=["resnet18/cifar10"], json_schema_extra={"pattern": f"^{_KEY.pattern}$"}
+    )
     dataset_size: Annotated[int, Strict(), Field(ge=1, le=10**12)] = Field(examples=[50000])
 
 

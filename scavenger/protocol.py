@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from signal import Signals
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Le, Predicate
+from annotated_types import Ge, Le, MaxLen, Predicate
 
 from scavenger.cluster import ClusterConfig
 from scavenger.lr_scaling import LearningRateScaling
@@ -20,7 +20,7 @@ from scavenger.lr_scaling import LearningRateScaling
 FINITE = {"allow_inf_nan": False}
 Count = Annotated[int, Ge(0), Le(2**53)]
 Code = Annotated[int, Ge(-255), Le(255)]
-Text = Annotated[str, Predicate(lambda text: len(text) <= 256 and text.isprintable())]
+Text = Annotated[str, MaxLen(256), Predicate(str.isprintable)]
 
 Finished = Literal["target", "exhausted", "released"]
 StrategyName = Literal["all_reduce", "parameter_server", "downpour"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import PlainSerializer, PlainValidator
+from pydantic import Field, PlainSerializer, PlainValidator
 
 from scavenger.document import shown
 
@@ -24,8 +24,13 @@ _MONEY = re.compile(rf" *(?P<amount>-?{_NUMBER}) *(?P<currency>[A-Za-z]{{3}})(?P
 _DURATION = re.compile(
     rf" *(?:({_NUMBER}) *h)? *(?:({_NUMBER}) *m)? *(?:({_NUMBER}) *s)? *(?:({_NUMBER}) *ms)? *"
 )
-_UNITS = tuple(map(Decimal, ("3600", "60", "1", "0.001")))
 _RANGE = re.compile(r" *([0-9]{1,12}) *\.\. *([0-9]{1,12}) *")
+# What a schema can say of them; what is out of range is refused besides.
+_MONEY_TEXT = Annotated[str, Field(pattern=rf"^ *{_NUMBER} *USD *$")]
+_PRICE_TEXT = Annotated[str, Field(pattern=rf"^ *{_NUMBER} *USD/h *$")]
+_DURATION_TEXT = Annotated[str, Field(pattern=f"^{_DURATION.pattern}$")]
+RANGE_TEXT = Annotated[str, Field(pattern=f"^{_RANGE.pattern}$")]
+_UNITS = tuple(map(Decimal, ("3600", "60", "1", "0.001")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,21 +174,21 @@ def read_range(value: object, example: str = "4..24") -> Bounds:
 
 Money = Annotated[
     Decimal,
-    PlainValidator(read_money, json_schema_input_type=str),
+    PlainValidator(read_money, json_schema_input_type=_MONEY_TEXT),
     PlainSerializer(format_money, return_type=str, when_used="json"),
 ]
 PricePerHour = Annotated[
     Decimal,
-    PlainValidator(read_price, json_schema_input_type=str),
+    PlainValidator(read_price, json_schema_input_type=_PRICE_TEXT),
     PlainSerializer(format_price, return_type=str, when_used="json"),
 ]
 Duration = Annotated[
     float,
-    PlainValidator(read_duration, json_schema_input_type=str),
+    PlainValidator(read_duration, json_schema_input_type=_DURATION_TEXT),
     PlainSerializer(exact_duration, return_type=str, when_used="json"),
 ]
 IntRange = Annotated[
     Bounds,
-    PlainValidator(read_range, json_schema_input_type=str),
+    PlainValidator(read_range, json_schema_input_type=RANGE_TEXT),
     PlainSerializer(str, return_type=str, when_used="json"),
 ]

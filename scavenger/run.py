@@ -89,7 +89,7 @@ class RunSpec(Section):
 
     command: Annotated[
         tuple[Text, ...], BeforeValidator(_refuse_shell), AfterValidator(_check_program)
-    ] = Field(examples=['["python", "train.py"]'])
+    ] = Field(examples=['["python", "train.py"]'], json_schema_extra={"minItems": 1})
     directory: Annotated[
         Annotated[Text, AfterValidator(check_directory)] | None, BeforeValidator(present)
     ] = Field(None, examples=["/srv/train"])

@@ -38,6 +38,24 @@ class Phase(StrEnum):
         return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.CAPPED)
 
 
+class PersonRole(StrEnum):
+    """What a token lets its holder do; each may do all that those before it may."""
+
+    VIEWER = "viewer"
+    SUBMITTER = "submitter"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+    def covers(self, other: PersonRole) -> bool:
+        """Tell whether this role may do what another may.
+
+        >>> PersonRole.OPERATOR.covers(PersonRole.VIEWER)
+        True
+        """
+        order = list(PersonRole)
+        return order.index(self) >= order.index(other)
+
+
 class Money(View):
     """An amount of money, exact."""
 
@@ -304,10 +322,10 @@ class EventView(View):
 
 
 class EventList(View):
-    """Events of a job in order; ``next_after`` continues where this page ends."""
+    """One page of the events of a job, oldest first."""
 
     events: list[EventView]
-    next_after: int
+    next_cursor: str | None = None
 
 
 class StoredModelView(View):
@@ -327,9 +345,10 @@ class StoredModelView(View):
 
 
 class StoredModelList(View):
-    """Every stored model, newest first."""
+    """One page of stored models, newest first."""
 
     models: list[StoredModelView]
+    next_cursor: str | None = None
 
 
 class SuspectView(View):
@@ -371,9 +390,70 @@ class SweepView(View):
 
 
 class SweepList(View):
-    """Sweeps, newest first."""
+    """One page of sweeps, newest first."""
 
     sweeps: list[SweepView]
+    next_cursor: str | None = None
+
+
+class TokenView(View):
+    """A token of a person, without its secret.
+
+    Attributes:
+        id: The first part of the token, which is no secret.
+        project: The project it is for, or ``*`` for every one.
+        created_by: Id of the token it was made with, or ``serve``.
+    """
+
+    id: str
+    name: str
+    project: str
+    role: PersonRole
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+class NewTokenView(TokenView):
+    """A token that was just made, with its secret, which is never shown again."""
+
+    token: str
+
+
+class TokenList(View):
+    """Tokens, newest first."""
+
+    tokens: list[TokenView]
+
+
+class AuditEntryView(View):
+    """One request that would change something.
+
+    Attributes:
+        who: Id of the token it was made with.
+        route: Path of the request, its variable parts by name.
+        target: The job or the token it was about, if it was about one.
+        status: HTTP status of the answer.
+    """
+
+    number: int
+    at: datetime
+    who: str
+    project: str
+    method: str
+    route: str
+    target: str | None
+    status: int
+    request_id: str
+
+
+class AuditList(View):
+    """Requests that would change something, newest first; ``next_before`` continues the page."""
+
+    entries: list[AuditEntryView]
+    next_before: int | None
 
 
 class ErrorDetail(View):
@@ -389,8 +469,7 @@ class ProblemView(View):
     """An error answer (RFC 9457, ``application/problem+json``).
 
     Attributes:
-        code: The catalog's short name: ``validation``, ``unauthenticated``, ``not_found``,
-            ``conflict_state``, ``payload_too_large``, ``method_not_allowed``, ``internal``.
+        code: The catalog's short name, such as ``not_found``; docs/problems.md tells about each.
     """
 
     type: str

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,48 +16,70 @@ from urllib.parse import urlsplit
 
 import uvicorn
 from pydantic import ValidationError
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, make_url
 
+from service.api.vitals import RECONCILER, SWEEPER
 from service.api.world import World
 from service.app import build_app
 from service.clouds.local import LocalProvider
+from service.clouds.metered import Metered
 from service.db import installation
 from service.db.migrate import migrate
 from service.db.vms import Vm
 from service.errors import PostgresUnavailable
 from service.keys import Keys
+from service.logs import start_logging
 from service.postgres import EmbeddedPostgres
+from service.reconciler.fleet import Fleet
 from service.reconciler.loop import Loop
 from service.reconciler.ownership import Ownership
 from service.reconciler.rounds import Rounds
 from service.reconciler.sweeper import Sweeper
 from service.reconciler.tick import Reconciler
-from service.settings import Settings
+from service.redactor import Redactor
+from service.settings import Settings, driver_url
 from service.storage import Storage
 
 log = logging.getLogger("scavenger")
 
+LONGEST_WAIT = 5.0
+
 
 def main() -> int:
     """Serve until told to stop; returns the exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         settings = Settings(_cli_parse_args=True)
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors()]
+        problems = [": ".join([*map(str, p["loc"]), p["msg"]]) for p in error.errors()]
         print("\n".join(["these settings cannot be used:", *problems]), file=sys.stderr)
         return 2
+    if shows_password(settings, sys.argv[1:]):
+        print(
+            "every user of this computer can read the database's password in --database-url: "
+            "give it in SCAVENGER_DATABASE_URL instead",
+            file=sys.stderr,
+        )
+        return 2
+    redactor = Redactor()
+    start_logging(redactor, settings.log_format, sys.stderr)
     # uvicorn hands the signal on when it has shut down; the database must still be stopped then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
         with database(settings) as url:
-            serve(settings, url)
+            redactor.learn(url, make_url(url).password or "")
+            serve(settings, url, redactor)
     except PostgresUnavailable as error:
         print(f"the database cannot run: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def shows_password(settings: Settings, arguments: Sequence[str]) -> bool:
+    """Whether the arguments of this process hold the password of its database."""
+    url = settings.database_url
+    is_named = url is not None and any(url in argument for argument in arguments)
+    return is_named and make_url(driver_url(str(url))).password is not None
 
 
 @contextmanager
@@ -73,30 +95,37 @@ def database(settings: Settings) -> Iterator[str]:
         yield postgres.url()
 
 
-def driver_url(url: str) -> str:
-    """Name the driver in a Postgres URL that does not.
-
-    >>> driver_url("postgres://db/scavenger")
-    'postgresql+psycopg://db/scavenger'
-    """
-    scheme, separator, rest = url.partition("://")
-    is_plain = scheme in ("postgres", "postgresql")
-    return f"postgresql+psycopg{separator}{rest}" if is_plain else url
-
-
-def serve(settings: Settings, url: str) -> None:
+def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     """Run reconciler and HTTP until a signal comes."""
     keys = Keys.at(settings.home)
-    engine = create_engine(url, pool_size=10, max_overflow=20, pool_pre_ping=True)
+    redactor.learn(keys.token, keys.secret)
+    engine = create_engine(
+        url,
+        pool_size=10,
+        max_overflow=20,
+        pool_pre_ping=True,
+        pool_timeout=LONGEST_WAIT,
+        hide_parameters=True,
+    )
     migrate(engine)
     listener = listen(settings)
-    address = f"http://{settings.host}:{listener.getsockname()[1]}"
+    scheme = "http" if settings.tls_cert is None else "https"
+    address = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
     acting = reconciler(settings, engine, keys, address)
     loop = Loop(acting)
-    rounds = Rounds(Sweeper(engine, acting.provider, acting.ownership))
-    world = World(engine, "local", Storage(settings.home.resolve()), loop.nudge)
+    rounds = Rounds(Sweeper(engine, acting.fleet.provider, acting.fleet.ownership))
+    pulses = {RECONCILER: loop.pulse, SWEEPER: rounds.pulse}
+    world = World(engine, "local", Storage(settings.home.resolve()), loop.nudge, pulses)
     config = uvicorn.Config(
-        build_app(world, keys), log_level="warning", timeout_graceful_shutdown=2
+        build_app(world, keys, names=settings.known_names),
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=2,
+        server_header=False,
+        # Else whoever asks could say himself from where, and never be asked to slow down.
+        proxy_headers=settings.behind_proxy,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
     )
     announce(settings.home, address, keys.token)
     loop.start()
@@ -141,7 +170,8 @@ def last_port(home: Path) -> int:
 
 def reconciler(settings: Settings, engine: Engine, keys: Keys, address: str) -> Reconciler:
     """Put together what a tick needs."""
-    provider = LocalProvider(settings.home / "machines", sys.executable, settings.boot_delay)
+    machines = settings.home / "machines"
+    provider = Metered(LocalProvider(machines, sys.executable, settings.boot_delay))
     with engine.begin() as connection:
         ownership = Ownership(installation.identify(connection), keys.ownership())
 
@@ -153,16 +183,22 @@ def reconciler(settings: Settings, engine: Engine, keys: Keys, address: str) -> 
         }
 
     storage = Storage(settings.home.resolve())
-    return Reconciler(engine, provider, environment, storage, datetime.now(UTC), ownership)
+    fleet = Fleet(engine, provider, environment, storage, ownership)
+    return Reconciler(fleet, datetime.now(UTC))
 
 
 def announce(home: Path, address: str, token: str) -> None:
-    """Print where the controller is, and leave it where the command line looks."""
+    """Print where the controller is, and leave it where the command line looks.
+
+    The token is shown to who watches a terminal; what is redirected ends up in files.
+    """
     path = home / "connection.json"
     handle = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
     with os.fdopen(handle, "w") as file:
         json.dump({"url": address, "token": token}, file)
-    print(f"scavenger is at {address}  token {token}", flush=True)
+    # What a terminal shows is for whoever started this; what goes to a file stays there.
+    shown = token if sys.stdout.isatty() else f"in {home / 'token'}"
+    print(f"scavenger is at {address}  token {shown}", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,10 @@
 
     ServiceError
     ├── PostgresUnavailable      the embedded database cannot run: tell the person, stop
+    ├── BackupFailed             nothing was saved or restored: tell the person
     ├── LeaseLost                another controller acts for this job now: drop what was decided
+    ├── AddressRefused           a user's address the controller does not go to: refuse it
+    ├── Unanswered               nothing usable came from a user's address: try again later
     └── CloudError
         ├── OutOfCapacity        the cloud cannot start more now: wait, then the same key again
         ├── ProviderUnavailable  the cloud did not answer or not yet obey: retry next tick
@@ -22,8 +25,20 @@ class PostgresUnavailable(ServiceError):
     """The embedded database cannot run; the message says why and what the person should do."""
 
 
+class BackupFailed(ServiceError):
+    """Nothing was saved or restored; the message says why and what the person should do."""
+
+
 class LeaseLost(ServiceError):
     """Another controller acts for this job now; throw away what was decided, and go on."""
+
+
+class AddressRefused(ServiceError):
+    """The controller does not go to this address, now or later; refuse whatever names it."""
+
+
+class Unanswered(ServiceError):
+    """Nothing usable came back from an address that a user chose; try again later."""
 
 
 class CloudError(ServiceError):

@@ -1,7 +1,8 @@
-"""Keys: the token people use and the secret that worker tokens are signed with.
+"""Keys: the first token people use and the secret that worker tokens are signed with.
 
-Both lie in the home directory, readable by its owner only. A worker token names its machine and
-opens the agent endpoints only, for as long as that machine exists.
+Both lie in the home directory, readable by its owner only. Other tokens of people are in the
+database, by their hashes; so is the first once a controller has started. A worker token names its
+machine and opens the agent endpoints only, for as long as that machine exists.
 """
 
 from __future__ import annotations
@@ -15,22 +16,10 @@ from pathlib import Path
 
 import jwt
 
+from service.caller import Machine
+from service.credential import make_token
+
 AUDIENCE = "scavenger-agent"
-
-
-@dataclass(frozen=True, slots=True)
-class Person:
-    """Someone who holds the token of this controller."""
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A machine of a job, by its worker id."""
-
-    worker: str
-
-
-Caller = Person | Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +32,7 @@ class Keys:
     @classmethod
     def at(cls, home: Path) -> Keys:
         """Read the keys of a home directory; they are made the first time."""
-        token = read_or_make(home / "token", f"scv_{secrets.token_urlsafe(32)}")
+        token = read_or_make(home / "token", make_token())
         return cls(token, read_or_make(home / "secret", secrets.token_urlsafe(48)))
 
     def issue(self, worker: str) -> str:
@@ -58,15 +47,15 @@ class Keys:
         """Make the secret that machines of this installation are proven with."""
         return hmac.digest(self.secret.encode(), b"ownership", "sha256")
 
-    def recognise(self, token: str) -> Caller | None:
-        """Tell who holds a token; None if nobody does."""
-        if not token or not token.isascii():
-            return None
-        if hmac.compare_digest(token, self.token):
-            return Person()
+    def cursors(self) -> bytes:
+        """Make the secret that positions in lists are signed with."""
+        return hmac.digest(self.secret.encode(), b"cursors", "sha256")
+
+    def machine(self, token: str) -> Machine | None:
+        """Return the machine whose token this is; None if it is no machine's."""
         try:
             claims = jwt.decode(token, self.secret, algorithms=["HS256"], audience=AUDIENCE)
-        except jwt.InvalidTokenError:
+        except (jwt.InvalidTokenError, UnicodeError):
             return None
         return Machine(str(claims["sub"]))
 

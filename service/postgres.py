@@ -99,14 +99,28 @@ class EmbeddedPostgres:
         """Return the SQLAlchemy URL of a database; it holds the password, so never log it."""
         if self._port is None:
             raise ValueError("the embedded Postgres is not running")
-        password = (self._root / "password").read_text()
-        return f"postgresql+psycopg://{ROLE}:{password}@127.0.0.1:{self._port}/{database}"
+        return _url(self._root, self._port, database)
 
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
+
+
+def url_of_running(root: Path) -> str | None:
+    """Return the SQLAlchemy URL of a server that another process runs; None if nobody does."""
+    try:
+        pid, _, _, port, *_ = (root.resolve() / "data" / "postmaster.pid").read_text().splitlines()
+    except (OSError, ValueError):
+        return None
+    is_ours = _postgres_process(int(pid), root.resolve() / "data") is not None
+    return _url(root, int(port), "postgres") if is_ours else None
+
+
+def _url(root: Path, port: int, database: str) -> str:
+    password = (root / "password").read_text()
+    return f"postgresql+psycopg://{ROLE}:{password}@127.0.0.1:{port}/{database}"
 
 
 def _own_directory(root: Path) -> None:

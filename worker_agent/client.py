@@ -13,6 +13,8 @@ from worker_agent.settings import AgentSettings
 
 T = TypeVar("T")
 
+TOO_OFTEN = 429  # says nothing about what was said, only about how often
+
 HELLO = TypeAdapter(Hello)
 REPORT = TypeAdapter(StepReport)
 EXIT = TypeAdapter(Exit)
@@ -62,7 +64,8 @@ class ControllerClient:
             )
         except httpx.RequestError as error:
             raise ControllerUnreachable(f"{what}: {error!r}") from error
-        if response.is_client_error:
+        is_heard = response.status_code != TOO_OFTEN
+        if response.is_client_error and is_heard:
             raise ControllerRefused(response.status_code, response.text)
         if not response.is_success:
             raise ControllerUnreachable(f"{what}: status {response.status_code}")

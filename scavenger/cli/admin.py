@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
 
 import typer
 
 from scavenger.cli.errors import NothingHeld
 from scavenger.cli.figures import counted, words
-from scavenger.cli.option import FormOption
+from scavenger.cli.option import FormOption, HomeOption
 from scavenger.cli.sweep_table import show_newest, show_sweep
 from scavenger.cli.terminal import Form, Terminal, terminal_of
 from scavenger.client.client import Client
@@ -16,6 +19,7 @@ from scavenger.view import SweepList, SweepView
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only look; this is the default.")]
 Confirm = Annotated[bool, typer.Option("--confirm", help="Let what is held back be ended.")]
+BackupFile = Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False)]
 
 admin = typer.Typer(no_args_is_help=True, help="Look after a controller.")
 
@@ -63,3 +67,26 @@ def let_end(terminal: Terminal, client: Client, newest: SweepList, form: Form) -
 def is_held(sweep: SweepView) -> bool:
     """Whether a sweep waits for a confirmation."""
     return sweep.tripped is not None and sweep.confirmed_at is None
+
+
+@admin.command(epilog="Example: scavenger admin backup scavenger.dump")
+def backup(file: BackupFile, home: HomeOption = None) -> None:
+    """Save all that the controller of this computer knows to a file, while it runs.
+
+    A database of your own: with SCAVENGER_DATABASE_URL.
+    """
+    hand_over("backup", file, home)
+
+
+@admin.command(epilog="Example: scavenger admin restore scavenger.dump --home /var/lib/scavenger")
+def restore(file: BackupFile, home: HomeOption = None) -> None:
+    """Read a backup into a database that is empty; the controller must not run."""
+    hand_over("restore", file, home)
+
+
+def hand_over(action: str, file: Path, home: Path | None) -> NoReturn:
+    """Become the program that knows the database."""
+    command = [sys.executable, "-m", "service.backup", action, str(file.expanduser().absolute())]
+    if home is not None:
+        command += ["--home", str(home.expanduser().absolute())]
+    os.execv(command[0], command)  # noqa: S606

@@ -28,6 +28,7 @@ from scavenger.client.errors import (
     NotFound,
     NoToken,
     Refused,
+    TooOften,
     Unauthenticated,
     Unreachable,
 )
@@ -126,9 +127,14 @@ def remedy_of(error: Refused) -> str:
     """Return what to do after an answer that says no."""
     match error:
         case Unauthenticated():
-            return "use the token the controller prints and keeps in connection.json"
+            return (
+                "use a token that may do this: the controller keeps one in connection.json, and "
+                "scavenger token create makes others"
+            )
         case NotFound():
             return "look at what there is: scavenger list"
+        case TooOften():
+            return "wait a moment and try again"
         case Conflict():
             return "look at the job first: scavenger show JOB"
         case Invalid():

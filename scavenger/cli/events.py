@@ -31,9 +31,7 @@ def events(
         if follow:
             raise typer.Exit(follow_events(terminal, client, found.id, output))
         happened = list(client.events(found.id))
-    after = happened[-1].sequence if happened else 0
-    page = EventList(events=happened, next_after=after)
-    terminal.show(page, output, show_events(happened))
+    terminal.show(EventList(events=happened), output, show_events(happened))
 
 
 def follow_events(terminal: Terminal, client: Client, job: str, form: Form) -> ExitCode:

@@ -22,6 +22,7 @@ from scavenger.client.errors import (
     Invalid,
     NotFound,
     NoToken,
+    TooOften,
     Unauthenticated,
     Unreachable,
 )
@@ -89,7 +90,7 @@ def code_of_error(error: ClientError | CommandError) -> ExitCode:
             return ExitCode.USAGE
         case NothingFits():
             return ExitCode.INFEASIBLE
-        case Unreachable():
+        case Unreachable() | TooOften():
             return ExitCode.UNREACHABLE
         case ControllerDied():
             return ExitCode.SERVER

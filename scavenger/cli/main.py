@@ -25,13 +25,14 @@ from scavenger.cli.serve import serve
 from scavenger.cli.simulate import simulate
 from scavenger.cli.submit import submit
 from scavenger.cli.terminal import open_console, open_terminal
+from scavenger.cli.token import token
 from scavenger.cli.watch import watch
 from scavenger.client.errors import ClientError
 
 Url = Annotated[
     str | None, typer.Option("--url", help="Address of the controller; else SCAVENGER_URL.")
 ]
-Token = Annotated[
+Secret = Annotated[
     str | None,
     typer.Option("--token", help="Token for it; better SCAVENGER_TOKEN, which nobody sees."),
 ]
@@ -61,9 +62,13 @@ app = typer.Typer(
 
 
 @app.callback()
-def root(context: typer.Context, url: Url = None, token: Token = None) -> None:
+def root(
+    context: typer.Context,
+    url: Url = None,
+    secret: Secret = None,
+) -> None:
     """Choose workers and batch size while a training job runs, and resize it live."""
-    context.obj = context.obj or open_terminal(url, token)
+    context.obj = context.obj or open_terminal(url, secret)
 
 
 app.command(epilog="Example: scavenger demo")(demo)
@@ -84,6 +89,7 @@ app.command(
 )(agent)
 
 app.add_typer(admin, name="admin")
+app.add_typer(token, name="token")
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,10 +16,45 @@ Port = Annotated[
     int | None, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0: a free one.")
 ]
 
+Host = Annotated[str | None, typer.Option("--host", help="Address to listen on.")]
+Certificate = Annotated[
+    Path | None, typer.Option("--tls-cert", help="Certificate chain: speak HTTPS.", dir_okay=False)
+]
+Key = Annotated[Path | None, typer.Option("--tls-key", help="The key to it.", dir_okay=False)]
+Proxy = Annotated[
+    bool, typer.Option("--behind-proxy", help="Something in front of it speaks HTTPS.")
+]
 
-def serve(port: Port = None, home: HomeOption = None) -> None:
+
+class LogFormat(StrEnum):
+    """How log lines are written."""
+
+    JSON = "json"
+    TEXT = "text"
+
+
+LogFormatOption = Annotated[
+    LogFormat | None,
+    typer.Option("--log-format", help="How log lines are written; text if somebody watches."),
+]
+
+
+def serve(
+    port: Port = None,
+    home: HomeOption = None,
+    host: Host = None,
+    tls_cert: Certificate = None,
+    tls_key: Key = None,
+    behind_proxy: Proxy = False,
+    log_format: LogFormatOption = None,
+) -> None:
     """Run the controller here, until Ctrl-C. It keeps its data and its token in its home."""
+    given = {"--host": host, "--tls-cert": tls_cert, "--tls-key": tls_key}
     command = command_of_controller(port=port, home=home)
+    command += [word for name, value in given.items() if value for word in (name, str(value))]
+    command += ["--behind-proxy"] if behind_proxy else []
+    if log_format is not None:
+        command += ["--log-format", log_format]
     os.execv(command[0], command)  # noqa: S606
 
 

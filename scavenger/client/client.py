@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 from urllib.parse import quote
+from uuid import uuid4
 
 import httpx
 from pydantic import ValidationError
 
-from scavenger.client.errors import ServerFault, Unreachable, refusal
+from scavenger.client.errors import Refused, ServerFault, Unreachable, refusal
 from scavenger.view import (
     CurveView,
     EventList,
     EventView,
     JobList,
     JobView,
+    NewTokenView,
+    PersonRole,
     ProblemView,
     StoredModelList,
     SweepList,
     SweepView,
+    TokenList,
+    TokenView,
     View,
 )
 
 TIMEOUT = httpx.Timeout(15.0, connect=5.0)
+TRIES = 3
+NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)
+TRY_AGAIN = ("idempotency_in_progress", "database_unavailable")
 MEDIA = {"yaml": "application/yaml", "json": "application/json"}
 
 AnyView = TypeVar("AnyView", bound=View)
+AnyPage = TypeVar("AnyPage", JobList, EventList, StoredModelList)
 Parameters = Mapping[str, str | int]
 
 
@@ -47,7 +57,12 @@ class Client:
     """
 
     def __init__(
-        self, url: str, token: str, *, transport: httpx.BaseTransport | None = None
+        self,
+        url: str,
+        token: str,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        pause: float = 1.0,
     ) -> None:
         """Prepare to talk; nothing is sent yet.
 
@@ -55,8 +70,9 @@ class Client:
             url: Base address, such as ``http://127.0.0.1:8321``.
             token: Bearer token.
             transport: What carries requests; the network if None.
+            pause: Seconds to wait before a request is sent again whose answer was lost.
         """
-        self.url = url
+        self.url, self.pause = url, pause
         try:
             self._http = httpx.Client(
                 base_url=url,
@@ -88,9 +104,7 @@ class Client:
 
     def submit(self, document: str, media: Literal["yaml", "json"] = "yaml") -> JobView:
         """Submit a job document; raises Invalid with every problem of it."""
-        headers = {"Content-Type": MEDIA[media]}
-        content = document.encode()
-        return self._ask(JobView, "POST", "/v1/jobs", content=content, headers=headers)
+        return self._change(JobView, "/v1/jobs", document.encode(), media)
 
     def job(self, job: str) -> JobView:
         """Return one job."""
@@ -98,18 +112,12 @@ class Client:
 
     def jobs(self) -> Iterator[JobView]:
         """Yield every job, newest first, reading page after page."""
-        cursor: str | None = None
-        while True:
-            parameters = {"limit": "100"} | ({"cursor": cursor} if cursor else {})
-            page = self._ask(JobList, "GET", "/v1/jobs", parameters=parameters)
+        for page in self._pages(JobList, "/v1/jobs", {"limit": 100}):
             yield from page.jobs
-            if page.next_cursor is None or page.next_cursor == cursor:
-                return
-            cursor = page.next_cursor
 
     def cancel(self, job: str) -> JobView:
         """Ask for the end of a job; raises Conflict if it has ended already."""
-        return self._ask(JobView, "POST", f"{job_path(job)}/actions/cancel")
+        return self._change(JobView, f"{job_path(job)}/actions/cancel")
 
     def curve(self, job: str) -> CurveView:
         """Return the cost/time curve of a job."""
@@ -117,17 +125,14 @@ class Client:
 
     def events(self, job: str, after: int = 0) -> Iterator[EventView]:
         """Yield every event of a job after a sequence number, oldest first."""
-        while True:
-            parameters = {"after": after, "limit": 200}
-            page = self._ask(EventList, "GET", f"{job_path(job)}/events", parameters=parameters)
+        path = f"{job_path(job)}/events"
+        for page in self._pages(EventList, path, {"after": after, "limit": 200}):
             yield from page.events
-            if not page.events or page.next_after <= after:
-                return
-            after = page.next_after
 
     def models(self) -> StoredModelList:
         """Return every stored model, newest first."""
-        return self._ask(StoredModelList, "GET", "/v1/models")
+        pages = self._pages(StoredModelList, "/v1/models", {"limit": 200})
+        return StoredModelList(models=[model for page in pages for model in page.models])
 
     def sweeps(self, limit: int = 50) -> SweepList:
         """Return what the last looks for machines that nobody wants found, newest first."""
@@ -136,12 +141,57 @@ class Client:
     def confirm_sweep(self, number: int) -> SweepView:
         """Let what a sweep held back be ended; raises Conflict if it held nothing."""
         content = json.dumps({"confirm": True, "sweep": number}).encode()
+        return self._change(SweepView, "/v1/sweeps", content)
+
+    def create_token(
+        self, name: str, role: PersonRole, project: str | None, lifetime: float | None
+    ) -> NewTokenView:
+        """Make a token, which is good for so many seconds; its secret is in this answer only."""
+        wish = {"name": name, "role": role, "project": project, "lifetime": lifetime}
+        content = json.dumps(wish).encode()
         headers = {"Content-Type": MEDIA["json"]}
-        return self._ask(SweepView, "POST", "/v1/sweeps", content=content, headers=headers)
+        return self._ask(NewTokenView, "POST", "/v1/tokens", content=content, headers=headers)
+
+    def tokens(self) -> TokenList:
+        """Return the tokens of the project, newest first."""
+        return self._ask(TokenList, "GET", "/v1/tokens")
+
+    def revoke_token(self, token: str) -> TokenView:
+        """Let a token open nothing any more, by its id."""
+        return self._ask(TokenView, "POST", f"/v1/tokens/{quote(token, safe='')}/actions/revoke")
 
     def health(self) -> HealthView:
         """Return whether the controller works."""
         return self._ask(HealthView, "GET", "/healthz")
+
+    def _change(
+        self,
+        view: type[AnyView],
+        path: str,
+        content: bytes = b"",
+        media: Literal["yaml", "json"] = "json",
+    ) -> AnyView:
+        """Send a request that changes something, again if its answer is lost: it is done once."""
+        headers = {"Content-Type": MEDIA[media], "Idempotency-Key": str(uuid4())}
+        for _ in range(TRIES - 1):
+            try:
+                return self._ask(view, "POST", path, content=content, headers=headers)
+            except (Unreachable, Refused) as error:
+                if not may_be_done(error):
+                    raise
+            time.sleep(self.pause)
+        return self._ask(view, "POST", path, content=content, headers=headers)
+
+    def _pages(
+        self, view: type[AnyPage], path: str, parameters: dict[str, str | int]
+    ) -> Iterator[AnyPage]:
+        """Yield a list page after page."""
+        while True:
+            page = self._ask(view, "GET", path, parameters=parameters)
+            yield page
+            if page.next_cursor in (None, parameters.get("cursor")):
+                return
+            parameters = {**parameters, "cursor": page.next_cursor}
 
     def _ask(
         self,
@@ -175,6 +225,13 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def may_be_done(error: Unreachable | Refused) -> bool:
+    """Tell whether a request that failed may have been carried out, or soon will be."""
+    if isinstance(error, Refused):
+        return error.problem.code in TRY_AGAIN
+    return not isinstance(error.__cause__, NEVER_SENT)
 
 
 def job_path(job: str) -> str:

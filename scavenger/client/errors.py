@@ -9,6 +9,7 @@
         ├── Unauthenticated  the token is missing, wrong or not allowed to: use another one
         ├── NotFound         there is nothing by that id: list what there is
         ├── Conflict         not in this state: look at the job first
+        ├── TooOften         asked too often: wait a moment, then the same again
         ├── Invalid          the request cannot be used: correct what ``problem.errors`` name
         └── ServerFault      the controller failed, or its answer cannot be read: read its log
 """
@@ -62,6 +63,10 @@ class Conflict(Refused):
     """Not possible in the state the job is in; look at it first."""
 
 
+class TooOften(Refused):
+    """The controller is asked too often; wait a moment, then ask the same again."""
+
+
 class Invalid(Refused):
     """The request cannot be used; correct what ``problem.errors`` name and send it again."""
 
@@ -79,6 +84,8 @@ def refusal(problem: ProblemView) -> Refused:
             return NotFound(problem)
         case 409 | 412:
             return Conflict(problem)
+        case 429:
+            return TooOften(problem)
         case status if 400 <= status < 500:
             return Invalid(problem)
         case _:

@@ -9,22 +9,27 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
 from scavenger.protocol import Directive, Exit, Hello, Lease, Reply, StepReport, StopAtMetric
-from service import ledger
+from service import ledger, meters
+from service.api.description import refuses, takes
 from service.api.intake import take_in
 from service.api.refusal import Refusal
 from service.api.world import Body, Here, Speaker, World
 from service.db import directives, jobs, readings, vms, workers
 from service.db.events import say
+from service.redactor import Redactor
 
 router = APIRouter(prefix="/v1/agent", tags=["agent"])
 
 T = TypeVar("T")
 HELLO, REPORT, EXIT = TypeAdapter(Hello), TypeAdapter(StepReport), TypeAdapter(Exit)
+REDACTOR = Redactor()  # scripts print their environment when they fail
 LONGEST_SENTENCE, LONGEST_TAIL = 500, 8000
 REPLY, LEASE = TypeAdapter(Reply), TypeAdapter(Lease)
 
 
-@router.post("/hello")
+@router.post(
+    "/hello", response_model=Reply, openapi_extra={**takes(Hello), **refuses("validation")}
+)
 def hello(world: Here, body: Body, speaker: Speaker) -> Response:
     """A worker is up and can take part, or a server can serve; it may say so again and again."""
     message = understand(HELLO, body)
@@ -42,7 +47,11 @@ def hello(world: Here, body: Body, speaker: Speaker) -> Response:
     return reply
 
 
-@router.post("/report")
+@router.post(
+    "/report",
+    response_model=Reply,
+    openapi_extra={**takes(StepReport), **refuses("validation", "sequence_gap")},
+)
 def report(world: Here, body: Body, speaker: Speaker) -> Response:
     """Store what a worker measured, each row once."""
     message = understand(REPORT, body)
@@ -64,7 +73,7 @@ def hear(connection: Connection, world: World, job: str, message: StepReport) ->
     return compose(directive, following)
 
 
-@router.post("/lease")
+@router.post("/lease", response_model=Lease)
 def lease(world: Here, speaker: Speaker) -> Response:
     """Reserve more time for a machine, as far as the job's cap allows."""
     with world.engine.begin() as connection:
@@ -76,7 +85,11 @@ def lease(world: Here, speaker: Speaker) -> Response:
     return json(LEASE.dump_json(Lease(max(left.total_seconds(), 0.0))))
 
 
-@router.post("/exit")
+@router.post(
+    "/exit",
+    response_model=dict[str, str],
+    openapi_extra={**takes(Exit), **refuses("validation")},
+)
 def exit_(world: Here, body: Body, speaker: Speaker) -> Response:
     """The training command of a worker ended, for good or to be started again."""
     message = understand(EXIT, body)
@@ -101,8 +114,8 @@ def last_words(message: Exit) -> str:
 
 
 def clean(text: str) -> str:
-    """Return text as Postgres can store it."""
-    return text.replace("\x00", "")
+    """Return text as Postgres can store it and people may read it."""
+    return REDACTOR.clean(text.replace("\x00", ""))
 
 
 def understand(adapter: TypeAdapter[T], body: bytes) -> T:
@@ -134,6 +147,8 @@ def tell(connection: Connection, job: str, message: StepReport, world: World) ->
     regrouped = message.regrouped
     if regrouped is None or not workers.note_regroup(connection, job, regrouped, world.now()):
         return
+    meters.RESIZES.labels("entered").inc()
+    meters.RESIZE_SECONDS.observe(regrouped.pause)
     say(
         connection,
         job,

@@ -1,4 +1,4 @@
-"""Deliveries: what machines measured and could not tell, brought later by somebody with the token.
+"""Deliveries: what machines measured and could not tell, brought later by somebody with a token.
 
 ``scavenger agent sync`` sends the reports of a spool here, however long the machine is gone.
 """
@@ -8,23 +8,32 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from sqlalchemy import Connection
 
-from scavenger.protocol import Hello, StepReport
+from scavenger.protocol import Hello, Reply, StepReport
 from service.api.agent import REPORT, compose, hear, understand
+from service.api.description import refuses, takes
 from service.api.intake import take_in
 from service.api.refusal import Refusal
-from service.api.world import Body, Here, World
-from service.db import vms, workers
+from service.api.world import Asker, Body, Here, World
+from service.db import jobs, vms, workers
 
 router = APIRouter(prefix="/v1/deliveries", tags=["agent"])
 
 
-@router.post("")
-def deliver(world: Here, body: Body) -> Response:
+@router.post(
+    "",
+    response_model=Reply,
+    openapi_extra={
+        **takes(StepReport),
+        **refuses("validation", "not_found", "sequence_gap", "conflict_state"),
+    },
+)
+def deliver(world: Here, asker: Asker, body: Body) -> Response:
     """Store a report of a spool, each row once."""
     message = understand(REPORT, body)
     with world.engine.begin() as connection:
         job = vms.ever_of(connection, message.worker)
-        if job is None:
+        project = None if job is None else jobs.project_of(connection, job)
+        if job is None or project is None or not asker.sees(project):
             raise Refusal("not_found", f"this controller never had a machine {message.worker}")
         is_greeted = workers.stream(connection, message.worker) is not None
         if vms.job_of(connection, message.worker) is None:

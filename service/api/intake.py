@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 
 from scavenger.profiling import rows_from
 from scavenger.protocol import StepReport
+from service import meters
 from service.api.refusal import Refusal
 from service.db import workers
 from service.db.events import say
@@ -25,6 +26,7 @@ def take_in(connection: Connection, job: str, message: StepReport, now: datetime
     if known is None:
         raise Refusal("sequence_gap", f"{worker} reports before its hello")
     first = max(known.next_sequence, message.sequence)
+    count(message, first, known)
     dropped = say_missing(connection, job, message, known, now)
     fresh = rows_from(message.steps, first - message.sequence)
     if len(fresh):
@@ -32,6 +34,15 @@ def take_in(connection: Connection, job: str, message: StepReport, now: datetime
     following = first + len(fresh)
     workers.advance(connection, worker, Stream(following, dropped))
     return following
+
+
+def count(message: StepReport, first: int, known: Stream) -> None:
+    """Count what becomes of the rows of a report, and what is missing before them."""
+    repeated = min(first - message.sequence, len(message.steps))
+    gap = max(0, message.sequence - known.next_sequence)
+    meters.RECORDS.labels("duplicate").inc(repeated)
+    meters.RECORDS.labels("accepted").inc(len(message.steps) - repeated)
+    meters.RECORDS.labels("dropped").inc(gap)
 
 
 def say_missing(

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import re
 import secrets
 from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from scavenger.errors import InvalidDocument
 from scavenger.job import JobSpec
 from scavenger.submission import parse_job
 from scavenger.view import CurveView, EventList, JobList, JobView
+from service.api.cursors import Cursor, Limit, Pages
+from service.api.description import (
+    NOT_MODIFIED,
+    PLACE,
+    REPLAYED,
+    is_a_page,
+    refuses,
+    shows_a_job,
+    takes,
+)
+from service.api.errand import Once, respond
 from service.api.refusal import Refusal
 from service.api.show import show_curve, show_job
-from service.api.world import Body, Here, World
+from service.api.tag import IfMatch, IfNoneMatch, tag_of
+from service.api.world import Asker, Body, Here, World
 from service.db import directives, events, jobs, workers
 from service.db.events import say
-from service.reconciler.tick import read
+from service.db.requests import Answer
+from service.reconciler.reading import read
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -32,58 +43,107 @@ MEDIA: dict[str, Literal["json", "yaml"]] = {
     "application/x-yaml": "yaml",
     "text/yaml": "yaml",
 }
+EXAMPLE = {
+    "model": {"key": "digits/mlp", "dataset_size": 1437},
+    "target": {"metric": "accuracy", "goal": 0.97, "max_epochs": 60},
+    "limits": {"max_cost": "1 USD", "workers": "1..2", "batch": [32, 128]},
+    "price": "0.36 USD/h",
+    "run": {"command": ["python", "train.py"]},
+}
 RECENT_REPORTS = 10
 JOB_ID = re.compile(r"job_[0-9a-z]{1,40}")
+JOB_POSITION, EVENT_POSITION = TypeAdapter(tuple[datetime, str]), TypeAdapter(tuple[int])
 
-Limit = Annotated[int, Query(ge=1, le=200)]
+After = Annotated[int, Query(description="Only events after this number", ge=0, le=2**63 - 1)]
 
 
-@router.post("", status_code=201)
-def submit(world: Here, body: Body, request: Request, response: Response) -> JobView:
+@router.post(
+    "",
+    status_code=201,
+    response_model=JobView,
+    responses=shows_a_job(201, {**PLACE, **REPLAYED}),
+    openapi_extra={
+        **takes(JobSpec, "application/json", "application/yaml", example=EXAMPLE),
+        **refuses("unsupported_media"),
+    },
+)
+def submit(world: Here, asker: Asker, body: Body, request: Request, once: Once) -> Response:
     """Store a job; it starts with the reconciler's next tick."""
     spec = read_spec(request.headers.get("content-type", ""), body)
-    now = world.now()
-    job = f"job_{int(now.timestamp() * 1000):011x}{secrets.token_hex(4)}"
-    with world.engine.begin() as connection:
-        jobs.create(connection, job, spec, now)
+
+    def store(connection: Connection) -> Answer:
+        now = world.now()
+        job = f"job_{int(now.timestamp() * 1000):011x}{secrets.token_hex(4)}"
+        jobs.create(connection, job, spec, now, asker.own_project)
         say(connection, job, now, "submitted", f"{spec.name}: {spec.target_in_words}")
+        return answer(show(world, connection, job), 201, Location=f"/v1/jobs/{job}")
+
+    answered = once.run(world, store)
     world.nudge()
-    response.headers["Location"] = f"/v1/jobs/{job}"
-    return view(world, job)
+    return answered
 
 
-@router.get("")
-def list_jobs(world: Here, limit: Limit = 50, cursor: str | None = None) -> JobList:
-    """List jobs, newest first."""
-    position = None if cursor is None else read_cursor(cursor)
+@router.get("", responses=is_a_page("list_jobs"), openapi_extra=refuses("validation"))
+def list_jobs(
+    world: Here, asker: Asker, pages: Pages, limit: Limit = 50, cursor: Cursor = None
+) -> JobList:
+    """List the jobs of the asker's project, newest first."""
+    before = None if cursor is None else pages.read("jobs", cursor, JOB_POSITION)
     with world.engine.connect() as connection:
-        found = jobs.newest(connection, position, limit + 1)
+        found = jobs.newest(connection, before, limit + 1, asker.project)
         views = [show(world, connection, job.id) for job in found[:limit]]
-    is_last = len(found) <= limit
-    return JobList(jobs=views, next_cursor=None if is_last else write_cursor(views[-1]))
+    following = None
+    if len(found) > limit:
+        following = pages.write("jobs", views[-1].created_at.isoformat(), views[-1].id)
+    return JobList(jobs=views, next_cursor=following)
 
 
-@router.get("/{job}")
-def get_job(world: Here, job: str) -> JobView:
+@router.get(
+    "/{job}",
+    response_model=JobView,
+    responses={**shows_a_job(200), **NOT_MODIFIED},
+    openapi_extra=refuses("not_found", "validation"),
+)
+def get_job(world: Here, job: str, seen: IfNoneMatch = None) -> Response:
     """Show one job."""
-    return view(world, job)
+    with world.engine.connect() as connection:
+        find(connection, job)
+        shown = show(world, connection, job)
+    answered = answer(shown, 200)
+    if seen is not None and tag_of(shown).is_among(seen):
+        return Response(status_code=304, headers=dict(answered.headers))
+    return respond(answered)
 
 
-@router.post("/{job}/actions/cancel", status_code=202)
-def cancel(world: Here, job: str) -> JobView:
+@router.post(
+    "/{job}/actions/cancel",
+    status_code=202,
+    response_model=JobView,
+    responses=shows_a_job(202, REPLAYED),
+    openapi_extra=refuses("not_found", "conflict_state", "precondition_failed"),
+)
+def cancel(world: Here, job: str, once: Once, seen: IfMatch = None) -> Response:
     """Wish a job to end."""
-    now = world.now()
-    with world.engine.begin() as connection:
+
+    def wish(connection: Connection) -> Answer:
+        jobs.hold(connection, job)
         found = find(connection, job)
+        if seen is not None and not tag_of(show(world, connection, job)).agrees_with(seen):
+            raise Refusal("precondition_failed", f"look again: GET /v1/jobs/{job}")
         if found.phase.is_final:
             raise Refusal("conflict_state", f"{job} is {found.phase} already")
-        jobs.request_cancel(connection, job, now)
-        say(connection, job, now, "cancel", "cancellation was requested")
+        if found.cancel_requested_at is None:
+            now = world.now()
+            jobs.request_cancel(connection, job, now)
+            say(connection, job, now, "cancel", "cancellation was requested")
+        return answer(show(world, connection, job), 202)
+
+    answered = once.run(world, wish)
     world.nudge()
-    return view(world, job)
+    return answered
 
 
-@router.get("/{job}/curve")
+@router.get("/{job}/curve", openapi_extra=refuses("not_found"))
 def get_curve(world: Here, job: str) -> CurveView:
     """Show the cost/time curve of a job, with its probes and resizes."""
     with world.engine.connect() as connection:
@@ -93,15 +153,29 @@ def get_curve(world: Here, job: str) -> CurveView:
     return show_curve(snapshot, snapshot.knowledge.sketch(), resizes)
 
 
-@router.get("/{job}/events")
+@router.get(
+    "/{job}/events",
+    responses=is_a_page("get_events", job="$request.path.job"),
+    openapi_extra=refuses("not_found", "validation"),
+)
 def get_events(
-    world: Here, job: str, after: Annotated[int, Query(ge=0, le=2**63 - 1)] = 0, limit: Limit = 100
+    world: Here,
+    pages: Pages,
+    job: str,
+    after: After = 0,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> EventList:
     """List what happened to a job, oldest first."""
+    listed = f"events of {job}"
+    if cursor is not None:
+        (position,) = pages.read(listed, cursor, EVENT_POSITION)
+        after = max(after, position)
     with world.engine.connect() as connection:
         find(connection, job)
-        page = events.page(connection, job, after, limit)
-    return EventList(events=page, next_after=page[-1].sequence if page else after)
+        found = events.page(connection, job, after, limit + 1)
+    following = pages.write(listed, found[limit - 1].sequence) if len(found) > limit else None
+    return EventList(events=found[:limit], next_cursor=following)
 
 
 def read_spec(content_type: str, body: bytes) -> JobSpec:
@@ -125,11 +199,9 @@ def find(connection: Connection, job: str) -> jobs.Job:
     return found
 
 
-def view(world: World, job: str) -> JobView:
-    """Show one job, or refuse."""
-    with world.engine.connect() as connection:
-        find(connection, job)
-        return show(world, connection, job)
+def answer(shown: JobView, status: int, **headers: str) -> Answer:
+    """Compose an answer that shows a job, and its version."""
+    return Answer(status, shown.model_dump_json(), {"ETag": str(tag_of(shown)), **headers})
 
 
 def show(world: World, connection: Connection, job: str) -> JobView:
@@ -138,20 +210,3 @@ def show(world: World, connection: Connection, job: str) -> JobView:
     generation = 0 if snapshot.directive is None else snapshot.directive.generation
     recent = workers.steps_of(connection, job, generation, RECENT_REPORTS)
     return show_job(snapshot, recent, snapshot.knowledge.sketch(), world.storage)
-
-
-def write_cursor(last: JobView) -> str:
-    """Write the position after a job, opaquely."""
-    position = json.dumps([last.created_at.isoformat(), last.id])
-    return base64.urlsafe_b64encode(position.encode()).decode()
-
-
-def read_cursor(cursor: str) -> tuple[datetime, str]:
-    """Read a position that ``write_cursor`` wrote."""
-    try:
-        moment, job = json.loads(base64.urlsafe_b64decode(cursor[:300].encode()))
-        if not JOB_ID.fullmatch(job):
-            raise ValueError
-        return datetime.fromisoformat(moment), job
-    except (ValueError, TypeError, binascii.Error):
-        raise Refusal("validation", "cursor: use next_cursor of the page before") from None

@@ -10,13 +10,21 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import exc
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from scavenger.errors import Problem
 from scavenger.view import ErrorDetail, ProblemView
+from service.api.envelope import request_id
 
 log = logging.getLogger(__name__)
+
+PROBLEM = "application/problem+json"
+AGAIN = (
+    "send it again in a moment; what changes something may have been done all the same, so send it "
+    "with the same Idempotency-Key"
+)
 
 CATALOG = {
     "unauthenticated": (401, "A token is needed"),
@@ -25,14 +33,26 @@ CATALOG = {
     "method_not_allowed": (405, "This cannot be done here"),
     "conflict_state": (409, "The job's state does not allow this"),
     "nothing_held": (409, "Nothing is held back"),
+    "idempotency_in_progress": (409, "This request is being worked on"),
     "sequence_gap": (409, "Rows are missing"),
+    "precondition_failed": (412, "Something has changed since you looked"),
     "payload_too_large": (413, "The body is too large"),
+    "misdirected": (421, "This is not the controller of that name"),
+    "too_many_requests": (429, "Too many requests"),
     "unsupported_media": (415, "The body is in another language"),
     "validation": (422, "The request cannot be used"),
+    "idempotency_mismatch": (422, "This key belongs to another request"),
     "internal": (500, "The controller made a mistake"),
     "database_unavailable": (503, "The database does not answer"),
+    "not_ready": (503, "The controller cannot work now"),
 }
-BY_STATUS = {404: "not_found", 405: "method_not_allowed", 413: "payload_too_large"}
+RETRY_AFTER = {"idempotency_in_progress": 1, "database_unavailable": 2}
+BY_STATUS = {
+    400: "validation",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "payload_too_large",
+}
 
 
 class Refusal(Exception):
@@ -47,11 +67,12 @@ def refuse(code: str, detail: str, problems: Sequence[Problem] = ()) -> JSONResp
     """Compose the answer for a word of the catalog."""
     status, title = CATALOG[code]
     view = ProblemView(
-        type=f"https://docs.scavenger.dev/problems/{code.replace('_', '-')}",
+        type=type_of(code),
         title=title,
         status=status,
         detail=detail,
         code=code,
+        request_id=request_id.get(),
         errors=[
             ErrorDetail(
                 pointer="".join(f"/{part}" for part in p.path.split(".") if part),
@@ -62,10 +83,20 @@ def refuse(code: str, detail: str, problems: Sequence[Problem] = ()) -> JSONResp
             for p in problems
         ],
     )
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-    return JSONResponse(
-        view.model_dump(mode="json"), status, headers, media_type="application/problem+json"
-    )
+    return JSONResponse(view.model_dump(mode="json"), status, headers_of(code), media_type=PROBLEM)
+
+
+def type_of(code: str) -> str:
+    """Return the address that names a word of the catalog, forever."""
+    return f"https://docs.scavenger.dev/problems/{code.replace('_', '-')}"
+
+
+def headers_of(code: str) -> dict[str, str]:
+    """Return what every answer with this word says in its headers."""
+    headers = {"WWW-Authenticate": "Bearer"} if code == "unauthenticated" else {}
+    if code in RETRY_AFTER:
+        headers["Retry-After"] = str(RETRY_AFTER[code])
+    return headers
 
 
 def answer_in_problems(app: FastAPI) -> None:
@@ -78,15 +109,24 @@ def answer_in_problems(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
         code = BY_STATUS.get(error.status_code, "internal")
-        return refuse(code, f"{request.method} {request.url.path}: {error.detail}")
-
-    @app.exception_handler(OperationalError)
-    async def away(_: Request, __: Exception) -> JSONResponse:
-        answer = refuse("database_unavailable", "nothing was stored; send it again in a moment")
-        answer.headers["Retry-After"] = "2"
+        answer = refuse(code, f"{request.method} {request.url.path}: {error.detail}")
+        if code == "method_not_allowed":
+            answer.headers["Allow"] = ", ".join(methods_at(app, request))
         return answer
+
+    async def away(_: Request, __: Exception) -> JSONResponse:
+        return refuse("database_unavailable", AGAIN)
+
+    for kind in (exc.OperationalError, exc.InterfaceError, exc.TimeoutError):
+        app.add_exception_handler(kind, away)
 
     @app.exception_handler(Exception)
     async def mistake(request: Request, error: Exception) -> JSONResponse:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return refuse("internal", "nothing is wrong with the request; see the controller's log")
+
+
+def methods_at(app: FastAPI, request: Request) -> list[str]:
+    """Return what can be done at the path that was asked for."""
+    found = [route for route in app.routes if route.matches(request.scope)[0] is Match.PARTIAL]
+    return sorted({method for route in found for method in getattr(route, "methods", None) or ()})

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from sqlalchemy import Connection
 
 from scavenger.view import SuspectView, SweepList, SweepView
+from service.api.cursors import Cursor, Limit, Pages
+from service.api.description import REPLAYED, is_a_page, refuses
+from service.api.errand import Once
 from service.api.refusal import Refusal
 from service.api.world import Here
 from service.db import sweeps
+from service.db.requests import Answer
 from service.db.sweeps import Sweep
 
 router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"])
 
-Limit = Annotated[int, Query(ge=1, le=200)]
+POSITION = TypeAdapter(tuple[int])
+
 Number = Annotated[int, Field(ge=1, le=2**63 - 1)]
 
 
@@ -24,23 +30,33 @@ class Confirmation(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    confirm: bool
+    confirm: Annotated[bool, Field(json_schema_extra={"const": True})]
     sweep: Number | None = None
 
 
-@router.get("")
-def list_sweeps(world: Here, limit: Limit = 50) -> SweepList:
+@router.get("", responses=is_a_page("list_sweeps"), openapi_extra=refuses("validation"))
+def list_sweeps(world: Here, pages: Pages, limit: Limit = 50, cursor: Cursor = None) -> SweepList:
     """List sweeps, newest first."""
+    before = None if cursor is None else pages.read("sweeps", cursor, POSITION)[0]
     with world.engine.connect() as connection:
-        return SweepList(sweeps=[show(sweep) for sweep in sweeps.newest(connection, limit)])
+        found = sweeps.newest(connection, limit + 1, before)
+    following = pages.write("sweeps", found[limit - 1].number) if len(found) > limit else None
+    return SweepList(sweeps=[show(sweep) for sweep in found[:limit]], next_cursor=following)
 
 
-@router.post("", status_code=202)
-def confirm(world: Here, confirmation: Confirmation) -> SweepView:
+@router.post(
+    "",
+    status_code=202,
+    response_model=SweepView,
+    responses={202: {"headers": REPLAYED}},
+    openapi_extra=refuses("not_found", "nothing_held"),
+)
+def confirm(world: Here, confirmation: Confirmation, once: Once) -> Response:
     """Let what a sweep held back be ended by the next ones."""
     if not confirmation.confirm:
         raise Refusal("validation", "confirm must be true; who only looks asks GET /v1/sweeps")
-    with world.engine.begin() as connection:
+
+    def note(connection: Connection) -> Answer:
         number = confirmation.sweep
         if number is None:
             number = next((sweep.number for sweep in sweeps.newest(connection, 1)), 0)
@@ -51,8 +67,10 @@ def confirm(world: Here, confirmation: Confirmation) -> SweepView:
             raise Refusal("nothing_held", f"sweep {number} held nothing back")
         sweeps.confirm(connection, number, world.now())
         confirmed = sweeps.find(connection, number)
-    assert confirmed is not None
-    return show(confirmed)
+        assert confirmed is not None
+        return Answer(202, show(confirmed).model_dump_json(), {})
+
+    return once.run(world, note)
 
 
 def show(sweep: Sweep) -> SweepView:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Depends, Request
 from sqlalchemy import Engine
 
-from service.keys import Machine
+from service.caller import Machine, Person
+from service.pulse import Pulse
 from service.storage import Storage
 
 
@@ -22,12 +23,14 @@ class World:
         machine: Name of the machines jobs run on, part of a model's signature.
         storage: Where machines keep what outlives them.
         nudge: Hints to the reconciler that there is news; it would look soon anyway.
+        pulses: Of the parts of this controller that go round, by name.
     """
 
     engine: Engine
     machine: str
     storage: Storage
     nudge: Callable[[], None]
+    pulses: Mapping[str, Pulse] = field(default_factory=dict)
 
     def now(self) -> datetime:
         """Return the present moment."""
@@ -53,6 +56,14 @@ def worker_of(request: Request) -> str:
     return caller.worker
 
 
+def asker_of(request: Request) -> Person:
+    """Return the person who asks."""
+    caller = request.scope["caller"]
+    assert isinstance(caller, Person)
+    return caller
+
+
 Here = Annotated[World, Depends(world_of)]
 Body = Annotated[bytes, Depends(body_of)]
 Speaker = Annotated[str, Depends(worker_of)]
+Asker = Annotated[Person, Depends(asker_of)]

@@ -13,7 +13,8 @@ from scavenger.cluster import ClusterConfig
 from scavenger.job import JobSpec
 from scavenger.submission import validate_job
 from scavenger.view import Phase
-from service.db.schema import jobs, outcomes, vms
+from service.caller import EVERY_PROJECT, FIRST_PROJECT
+from service.db.schema import jobs, leases, outcomes, vms
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,21 @@ class Job:
     worker_exit_code: int | None
     epochs_to_target: float | None
     finished_at: datetime | None
+    project: str = FIRST_PROJECT
 
 
-def create(connection: Connection, job: str, spec: JobSpec, now: datetime) -> None:
+def create(
+    connection: Connection,
+    job: str,
+    spec: JobSpec,
+    now: datetime,
+    project: str = FIRST_PROJECT,
+) -> None:
     """Store a new job."""
     connection.execute(
         insert(jobs).values(
             id=job,
+            project=project,
             name=spec.name,
             model_key=spec.model.key,
             spec=spec.document(),
@@ -67,9 +76,21 @@ def find(connection: Connection, job: str) -> Job | None:
     return None if row is None else to_job(row)
 
 
-def newest(connection: Connection, before: tuple[datetime, str] | None, limit: int) -> list[Job]:
-    """Return jobs newest first, from below a position."""
+def project_of(connection: Connection, job: str) -> str | None:
+    """Return the project of a job, or None if there is none of that id."""
+    return connection.execute(select(jobs.c.project).where(jobs.c.id == job)).scalar()
+
+
+def newest(
+    connection: Connection,
+    before: tuple[datetime, str] | None,
+    limit: int,
+    project: str = EVERY_PROJECT,
+) -> list[Job]:
+    """Return jobs of a project newest first, from below a position."""
     query = joined().order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit)
+    if project != EVERY_PROJECT:
+        query = query.where(jobs.c.project == project)
     if before is not None:
         query = query.where(tuple_(jobs.c.created_at, jobs.c.id) < before)
     return [to_job(row) for row in connection.execute(query)]
@@ -81,6 +102,13 @@ def needing_attention(connection: Connection) -> Sequence[str]:
     unfinished = select(outcomes.c.job).where(outcomes.c.phase.not_in(final))
     with_vms = select(vms.c.job).where(vms.c.state != "gone")
     return connection.execute(unfinished.union(with_vms)).scalars().all()
+
+
+def hold(connection: Connection, job: str) -> None:
+    """Let nobody act for a job, or begin to, before this transaction ends."""
+    # The lease first: who acts holds it when writing rows that refer to the job.
+    connection.execute(select(leases.c.job).where(leases.c.job == job).with_for_update())
+    connection.execute(select(jobs.c.id).where(jobs.c.id == job).with_for_update())
 
 
 def request_cancel(connection: Connection, job: str, now: datetime) -> None:
@@ -124,4 +152,5 @@ def to_job(row: Row[Any]) -> Job:
         worker_exit_code=row.worker_exit_code,
         epochs_to_target=row.epochs_to_target,
         finished_at=row.finished_at,
+        project=row.project,
     )

@@ -8,11 +8,13 @@ good, so its term only says how long the jobs of a dead controller wait.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import uuid4
 
-from sqlalchemy import Connection, Interval, case, delete, func, literal, or_, select
+from sqlalchemy import Connection, Engine, Interval, case, delete, func, literal, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from service.db.schema import leases
@@ -62,6 +64,18 @@ def check(connection: Connection, lease: Lease) -> None:
     query = select(leases.c.job).where(*mine).with_for_update()
     if connection.execute(query).scalar() is None:
         raise LeaseLost(f"another controller acts for {lease.job} now")
+
+
+@contextmanager
+def acting(engine: Engine, lease: Lease) -> Iterator[Connection]:
+    """Open a transaction in which nobody else acts for the job.
+
+    Raises:
+        LeaseLost: Somebody else does already.
+    """
+    with engine.begin() as connection:
+        check(connection, lease)
+        yield connection
 
 
 def give_back(connection: Connection, lease: Lease) -> None:

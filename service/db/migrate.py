@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Engine, text
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, text
 
 import migrations
 
@@ -29,3 +32,14 @@ def migrate(engine: Engine, scripts: Path = SCRIPTS) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+
+
+@cache
+def newest(scripts: Path = SCRIPTS) -> str | None:
+    """Return the newest revision this controller knows."""
+    return ScriptDirectory(str(scripts)).get_current_head()
+
+
+def revision(connection: Connection) -> str | None:
+    """Return the revision a database has."""
+    return MigrationContext.configure(connection).get_current_revision()

@@ -1,26 +1,48 @@
-"""The models table: what finished jobs taught, by signature."""
+"""The models table: what finished jobs taught, by project and signature."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Engine, Text, literal_column, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.models.epochs import EpochsSeen, Kappa
 from scavenger.models.fitting import fit_parallel
 from scavenger.prior import StoredModel
+from service.caller import EVERY_PROJECT
 from service.db.schema import models
 
 MODEL = TypeAdapter(StoredModel)
 MOST_RUNS = 32
+MOST_KEPT = 2000
+
+# Two versions of a row differ in who wrote it, or in where.
+WRITTEN = literal_column("models.xmin::text || models.ctid::text", Text)
+Version = tuple[str, str]
+
+# Every tick of every job asks, and models seldom change.
+KEPT: WeakKeyDictionary[Engine, dict[Version, StoredModel]] = WeakKeyDictionary()
 
 
-def find(connection: Connection, signature: str) -> StoredModel | None:
-    """Return the stored model of a signature, if there is one."""
-    query = select(models.c.model).where(models.c.signature == signature)
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A stored model, and where it stands among the others."""
+
+    project: str
+    model_key: str
+    model: StoredModel
+    updated_at: datetime
+
+
+def find(connection: Connection, project: str, signature: str) -> StoredModel | None:
+    """Return the stored model of a signature, if the project has one."""
+    mine = (models.c.project == project, models.c.signature == signature)
+    query = select(models.c.model).where(*mine)
     row = connection.execute(query).scalar()
     return None if row is None else doubted(MODEL.validate_python(row))
 
@@ -40,7 +62,9 @@ def doubted(stored: StoredModel) -> StoredModel:
     return replace(stored, model=fresh)
 
 
-def store(connection: Connection, model_key: str, model: StoredModel, now: datetime) -> None:
+def store(
+    connection: Connection, project: str, model_key: str, model: StoredModel, now: datetime
+) -> None:
     """Store a model, over the one it grew from."""
     content = {
         "model_key": model_key,
@@ -48,20 +72,52 @@ def store(connection: Connection, model_key: str, model: StoredModel, now: datet
         "jobs": model.jobs,
         "updated_at": now,
     }
-    row = {"signature": model.signature, **content}
-    query = insert(models).values(row)
-    connection.execute(query.on_conflict_do_update(index_elements=["signature"], set_=content))
+    key = {"project": project, "signature": model.signature}
+    query = insert(models).values(**key, **content)
+    connection.execute(query.on_conflict_do_update(index_elements=list(key), set_=content))
 
 
 def newest(
-    connection: Connection, limit: int | None = None
-) -> list[tuple[str, StoredModel, datetime]]:
-    """Return stored models with their keys and ages, newest first."""
-    query = select(models).order_by(models.c.updated_at.desc()).limit(limit)
+    connection: Connection,
+    project: str,
+    limit: int | None = None,
+    before: tuple[datetime, str, str] | None = None,
+) -> list[Entry]:
+    """Return a project's stored models with their keys and ages, newest first, below a position."""
+    position = (models.c.updated_at, models.c.project, models.c.signature)
+    query = select(models).order_by(*(column.desc() for column in position))
+    if project != EVERY_PROJECT:
+        query = query.where(models.c.project == project)
+    if before is not None:
+        query = query.where(tuple_(*position) < before)
     return [
-        (row.model_key, doubted(MODEL.validate_python(row.model)), row.updated_at)
-        for row in connection.execute(query)
+        Entry(row.project, row.model_key, doubted(MODEL.validate_python(row.model)), row.updated_at)
+        for row in connection.execute(query.limit(limit))
     ]
+
+
+def recent(connection: Connection, project: str, limit: int) -> tuple[StoredModel, ...]:
+    """Return a project's models, newest first; only what has changed is read again."""
+    kept = KEPT.get(connection.engine, {})
+    mine = select(models.c.signature, WRITTEN).where(models.c.project == project)
+    newest_first = mine.order_by(models.c.updated_at.desc()).limit(limit)
+    listed = [(row[0], row[1]) for row in connection.execute(newest_first)]
+    known = {version[0]: kept[version] for version in listed if version in kept}
+    unread = [signature for signature, _ in listed if signature not in known]
+    if unread:
+        fresh = _read(connection, project, unread)
+        KEPT[connection.engine] = {**(kept if len(kept) < MOST_KEPT else {}), **fresh}
+        known |= {signature: model for (signature, _), model in fresh.items()}
+    return tuple(known[signature] for signature, _ in listed if signature in known)
+
+
+def _read(
+    connection: Connection, project: str, signatures: Sequence[str]
+) -> dict[Version, StoredModel]:
+    query = select(models.c.signature, WRITTEN, models.c.model)
+    theirs = (models.c.project == project, models.c.signature.in_(signatures))
+    rows = connection.execute(query.where(*theirs))
+    return {(row[0], row[1]): doubted(MODEL.validate_python(row[2])) for row in rows}
 
 
 def learned(earlier: StoredModel | None, fresh: StoredModel) -> StoredModel:

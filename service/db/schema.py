@@ -68,12 +68,14 @@ jobs = Table(
     "jobs",
     metadata,
     Column("id", Text, primary_key=True),
+    Column("project", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("model_key", Text, nullable=False),
     Column("spec", JSONB, nullable=False),
     moment("created_at", nullable=False),
     moment("cancel_requested_at"),
     Index(None, "created_at", "id"),
+    Index(None, "project", "created_at", "id"),
 )
 
 # What became of a job: written by the reconciler. Final phases never change (a trigger).
@@ -237,10 +239,11 @@ readings = Table(
     finite("value"),
 )
 
-# Fitted models by signature: written by the reconciler.
+# Fitted models by project and signature: written by the reconciler.
 models = Table(
     "models",
     metadata,
+    Column("project", Text, primary_key=True),
     Column("signature", Text, primary_key=True),
     Column("model_key", Text, nullable=False),
     Column("model", JSONB, nullable=False),
@@ -289,4 +292,51 @@ sweeps = Table(
     Column("ended", Integer, nullable=False),
     Column("tripped", Text),
     moment("confirmed_at"),
+)
+
+# Requests that carry a key, with what was answered: written in the transaction of their effect.
+requests = Table(
+    "requests",
+    metadata,
+    Column("caller", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("headers", JSONB, nullable=False),
+    Column("content", Text, nullable=False),
+    moment("at", nullable=False),
+    Index("ix_requests_at", "at"),
+)
+
+# Tokens of people, known by their hashes: written by the API.
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    moment("created_at", nullable=False),
+    Column("created_by", Text, nullable=False),
+    moment("expires_at"),
+    moment("revoked_at"),
+    moment("last_used_at"),
+    CheckConstraint("role IN ('viewer', 'submitter', 'operator', 'admin')", name="role_known"),
+)
+
+# Requests of people that would change something, for ever (a trigger): written by the API's gate.
+audit = Table(
+    "audit",
+    metadata,
+    Column("number", BigInteger, Identity(always=True), primary_key=True),
+    moment("at", nullable=False),
+    Column("who", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("method", Text, nullable=False),
+    Column("route", Text, nullable=False),
+    Column("target", Text),
+    Column("status", Integer, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Index(None, "project", "number"),
 )

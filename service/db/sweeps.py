@@ -104,9 +104,11 @@ def note_ended(connection: Connection, number: int, ended: int) -> None:
     connection.execute(update(sweeps).where(sweeps.c.number == number).values(ended=ended))
 
 
-def newest(connection: Connection, limit: int) -> list[Sweep]:
-    """Return finished sweeps, newest first."""
+def newest(connection: Connection, limit: int, before: int | None = None) -> list[Sweep]:
+    """Return finished sweeps, newest first, from below a number."""
     query = select(sweeps).where(sweeps.c.shown.is_not(None))
+    if before is not None:
+        query = query.where(sweeps.c.number < before)
     rows = connection.execute(query.order_by(sweeps.c.number.desc()).limit(limit))
     return [_sweep(row) for row in rows]
 

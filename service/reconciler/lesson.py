@@ -45,8 +45,9 @@ def remember(
         jobs=0 if has_counted else 1,
         runs={} if run is None else {target: (run,)},
     )
-    stored = models.find(connection, signature)
-    models.store(connection, spec.model.key, models.learned(stored, fresh), snapshot.now)
+    project = snapshot.job.project
+    learned = models.learned(models.find(connection, project, signature), fresh)
+    models.store(connection, project, spec.model.key, learned, snapshot.now)
 
 
 def run_of(connection: Connection, snapshot: Snapshot, sketch: Sketch) -> EpochsSeen | None:

@@ -11,19 +11,24 @@ import threading
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
+from service import meters
 from service.db import jobs, leases
 from service.db.leases import Lease
 from service.errors import LeaseLost
+from service.logs import about
+from service.pulse import Pulse
 from service.reconciler.tick import Reconciler
 
 log = logging.getLogger(__name__)
 
 INTERVAL = 0.5
 REST = 5.0
+PATIENCE = 5.0
 MOST_TICKS = 20
 
 
@@ -38,6 +43,7 @@ class Loop:
         self.resting: dict[str, float] = {}
         self.said: dict[str, str] = {}
         self.held: dict[str, Lease] = {}
+        self.pulse = Pulse(PATIENCE)
         self.thread = threading.Thread(target=self._run, name="reconciler")
 
     def start(self) -> None:
@@ -57,7 +63,9 @@ class Loop:
     def _run(self) -> None:
         while not self.is_stopping:
             try:
-                self._pass()
+                with meters.PASSES.time():
+                    self._pass()
+                self.pulse.beat()
             except SQLAlchemyError as error:
                 log.warning("the database does not answer, looking again soon: %s", error)
             self._wait()
@@ -73,7 +81,8 @@ class Loop:
         self.held = {job: lease for job, lease in self.held.items() if job in waiting}
         for job in waiting:
             if self.resting.get(job, 0.0) <= time.monotonic() and not self.is_stopping:
-                self._attend(job)
+                with about(partial(dict, job=job)):
+                    self._attend(job)
 
     def _take(self, job: str) -> Lease | None:
         """Take or prolong the lease of a job; None while another controller has it."""
@@ -106,6 +115,7 @@ class Loop:
             raise
         except LeaseLost as error:
             self.held.pop(job, None)
+            meters.LEASES_LOST.inc()
             log.info("%s", error)
         except Exception:
             self.resting[job] = time.monotonic() + REST

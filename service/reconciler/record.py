@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from scavenger.cluster import ClusterConfig
 from scavenger.indicators import Observation
 from scavenger.view import Phase
-from service import ledger
+from service import ledger, meters
 from service.db import directives, drifts, jobs, observations
 from service.db.drifts import Drifted
 from service.db.events import say
@@ -39,6 +39,7 @@ def record(
     match action:
         case Publish(directive, why):
             directives.publish(connection, job, directive, now)
+            meters.RESIZES.labels("ordered").inc()
             if directive.purpose == "probe":
                 jobs.change_outcome(connection, job, phase=Phase.PROBING, reason=why, search=why)
             say(connection, job, now, "resize", why, config_of(action))

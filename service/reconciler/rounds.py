@@ -10,13 +10,17 @@ from itertools import chain, repeat
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from service import meters
 from service.db import sweeps
 from service.errors import CloudError
+from service.pulse import Pulse
 from service.reconciler.sweeper import Sweeper
+from service.reconciler.verdict import Verdict
 
 log = logging.getLogger(__name__)
 
-FIRST, SOON, LATER = 20, 10.0, 60.0
+FIRST, SOON, LATER = 20, 10.0, 30.0
+PATIENCE = 3 * LATER
 
 
 class Rounds:
@@ -25,6 +29,7 @@ class Rounds:
     def __init__(self, sweeper: Sweeper) -> None:
         self.sweeper = sweeper
         self.said: str | None = None
+        self.pulse = Pulse(PATIENCE)
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self._run, name="sweeper")
 
@@ -40,6 +45,7 @@ class Rounds:
     def _run(self) -> None:
         for pause in pauses():
             self._attempt(pause)
+            self.pulse.beat()
             if self.stopping.wait(pause):
                 return
 
@@ -48,20 +54,31 @@ class Rounds:
         try:
             self._sweep(pause)
         except (CloudError, SQLAlchemyError) as error:
+            meters.SWEEPS.labels("failed").inc()
             log.warning("no sweep now: %s", error)
         except Exception:  # without it a mistake would end all sweeps, and nobody would notice
+            meters.SWEEPS.labels("failed").inc()
             log.exception("the sweep failed")
 
     def _sweep(self, pause: float) -> None:
         with self.sweeper.engine.connect() as connection:
             now = sweeps.clock(connection)
         verdict = self.sweeper.sweep(now, timedelta(seconds=pause))
+        if verdict is not None:
+            meters.SWEEPS.labels(result_of(verdict)).inc()
         if verdict is not None and verdict.tripped != self.said:
             self.said = verdict.tripped
             if self.said is not None:
                 log.warning(
                     "%s; nothing is ended until: scavenger admin sweep --confirm", self.said
                 )
+
+
+def result_of(verdict: Verdict) -> str:
+    """Return the word for what came of a sweep."""
+    if verdict.tripped is not None:
+        return "held"
+    return "ended" if verdict.ended else "clean"
 
 
 def pauses() -> Iterator[float]:

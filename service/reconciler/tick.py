@@ -1,61 +1,22 @@
 """One tick: read the world, plan one action, apply it, record one sentence.
 
 Kill the controller anywhere: every effect is preceded by the row that announces it, and the next
-tick rereads the world. No cloud is called inside a database session.
+tick rereads the world.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
-from scavenger.decision import ProbeEffort
-from scavenger.profiling import PROBE_ITERATIONS, WARM_UP
-from scavenger.protocol import Role, StepColumns
-from scavenger.view import Phase
-from service import ledger
-from service.clouds.provider import Instance, LaunchRequest, Provider
-from service.db import (
-    directives,
-    drifts,
-    jobs,
-    leases,
-    models,
-    observations,
-    readings,
-    vms,
-    workers,
-)
-from service.db.epochs import Epoch
-from service.db.events import say
-from service.db.jobs import Job
-from service.db.leases import Lease
-from service.db.observations import Probe
-from service.db.vms import Vm
-from service.errors import CloudError, LaunchRefused
-from service.knowledge import Knowledge, signature_of
-from service.reconciler.action import (
-    Launch,
-    Rest,
-    Terminate,
-)
-from service.reconciler.census import ALARM, Finding, census
-from service.reconciler.drift import is_due
-from service.reconciler.ownership import Ownership
+from service.db.leases import Lease, acting
+from service.reconciler.action import Launch, Rest, Terminate
+from service.reconciler.fleet import Fleet
 from service.reconciler.plan import plan
+from service.reconciler.reading import read
 from service.reconciler.record import record
-from service.reconciler.snapshot import Snapshot
-from service.storage import Storage
-
-log = logging.getLogger(__name__)
-
-RECENT_REPORTS = 300
-MOST_MODELS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +24,16 @@ class Reconciler:
     """What a tick needs of the world.
 
     Attributes:
-        environment: Makes what a machine needs to find and trust the controller and its job.
-        storage: Where machines keep what outlives them.
         started_at: When this controller began to listen.
-        ownership: Writes the labels by which machines are known as ours.
-        epoch: Counts its launches.
     """
 
-    engine: Engine
-    provider: Provider
-    environment: Callable[[Vm], Mapping[str, str]]
-    storage: Storage
+    fleet: Fleet
     started_at: datetime
-    ownership: Ownership
-    epoch: Epoch = field(default_factory=Epoch)
+
+    @property
+    def engine(self) -> Engine:
+        """The database."""
+        return self.fleet.engine
 
     def tick(self, lease: Lease, now: datetime) -> str:
         """Do one thing for a job and say what, in one sentence.
@@ -84,241 +41,20 @@ class Reconciler:
         Raises:
             LeaseLost: Another controller acts for this job; nothing more was written.
         """
-        job = lease.job
-        self._observe(lease, now)
+        provider = self.fleet.provider
+        self.fleet.observe(lease, now)
         with self.engine.connect() as connection:
-            snapshot = read(connection, self.provider.name, job, now, self.provider.pause)
+            snapshot = read(connection, provider.name, lease.job, now, provider.pause)
         snapshot = replace(snapshot, listening_since=self.started_at)
         action = plan(snapshot)
         match action:
             case Launch():
-                self._launch(lease, snapshot, action)
+                self.fleet.launch(lease, snapshot, action)
             case Terminate():
-                self._terminate(lease, snapshot, action)
+                self.fleet.terminate(lease, snapshot, action)
             case Rest():
                 pass
             case _:
-                with self._write(lease) as connection:
-                    record(connection, self.provider.name, snapshot, action)
+                with acting(self.engine, lease) as connection:
+                    record(connection, provider.name, snapshot, action)
         return action.why
-
-    @contextmanager
-    def _write(self, lease: Lease) -> Iterator[Connection]:
-        """Open a transaction in which nobody else acts for the job."""
-        with self.engine.begin() as connection:
-            leases.check(connection, lease)
-            yield connection
-
-    def _observe(self, lease: Lease, now: datetime) -> None:
-        """Compare what should exist with what the provider shows, and finish what is open."""
-        with self.engine.connect() as connection:
-            machines = [vm for vm in vms.of_job(connection, lease.job) if vm.is_alive]
-            job = jobs.find(connection, lease.job)
-        if not machines or job is None:
-            return
-        shown = {instance.launch_key: instance for instance in self.provider.list()}
-        for vm in machines:
-            instance = shown.get(vm.launch_key)
-            found = census(vm, instance, now, self._lag_of(vm), is_final=job.phase.is_final)
-            self._settle(lease, job, vm, instance, found, now)
-
-    def _lag_of(self, vm: Vm) -> timedelta:
-        """Return for how long lists may miss a machine; one that never was seen may yet come."""
-        is_seen = vm.provider_id is not None
-        return timedelta(seconds=self.provider.lag + (0 if is_seen else self.provider.boot))
-
-    def _settle(
-        self,
-        lease: Lease,
-        job: Job,
-        vm: Vm,
-        instance: Instance | None,
-        found: Finding,
-        now: datetime,
-    ) -> None:
-        """Do what a census found has to be done about one machine."""
-        if found is Finding.LAUNCH:
-            self._start(lease, job, vm, now)
-        elif found is Finding.END:
-            self._order_end(lease, vm, now)
-        elif found is not Finding.NOTHING:
-            with self._write(lease) as connection:
-                note(connection, vm, instance, found, now)
-
-    def _launch(self, lease: Lease, snapshot: Snapshot, action: Launch) -> None:
-        """Write the intents, reserve their money, and only then call the provider."""
-        spec, now = snapshot.job.spec, snapshot.now
-        boot = timedelta(seconds=self.provider.boot)
-        with self._write(lease) as connection:
-            vms.lock_job(connection, snapshot.job.id)
-            machines = vms.of_job(connection, snapshot.job.id)
-            terms = ledger.terms_of_all(spec, action.count, action.servers)
-            span = ledger.affordable(machines, spec.limits.max_cost, terms, 1, boot)
-            if span is None:
-                return
-            for number, role in enumerate(roles_of(action), len(machines) + 1):
-                terms = ledger.terms_of_role(spec, role)
-                vms.intend(
-                    connection, snapshot.job.id, number, terms, now, span, boot=boot, role=role
-                )
-            if snapshot.job.phase is Phase.PENDING:
-                jobs.change_outcome(
-                    connection, snapshot.job.id, phase=Phase.STARTING, reason="machines boot"
-                )
-            say(connection, snapshot.job.id, now, "launch", f"launching {action.why}")
-            known = {vm.id for vm in machines}
-            fresh = [vm for vm in vms.of_job(connection, snapshot.job.id) if vm.id not in known]
-        for vm in fresh:
-            self._start(lease, snapshot.job, vm, now)
-
-    def _start(self, lease: Lease, job: Job, vm: Vm, now: datetime) -> None:
-        """Launch one intended machine; the key makes doing it twice harmless."""
-        boot, cap = timedelta(seconds=self.provider.boot), job.spec.limits.max_cost
-        with self._write(lease) as connection:
-            if not ledger.reserve_attempt(connection, vm, cap, now, boot):
-                vms.order_end(connection, vm.id, now)
-                why = f"{vm.id}: max_cost does not pay for asking again"
-                say(connection, vm.job, now, "launch_refused", why)
-                return
-            labels = self.ownership.labels(vm.launch_key, self.epoch.stamp(connection))
-        try:
-            instance = self.provider.launch(self._request(job, vm, labels))
-        except LaunchRefused as error:
-            with self._write(lease) as connection:
-                refuse(connection, vm, now, error)
-        except CloudError as error:
-            with self._write(lease) as connection:
-                say(connection, vm.job, now, "launch_delayed", f"{vm.id}: {error}; trying again")
-        else:
-            with self._write(lease) as connection:
-                vms.launched(connection, vm.id, instance.provider_id)
-
-    def _request(self, job: Job, vm: Vm, labels: Mapping[str, str]) -> LaunchRequest:
-        """Compose what a machine is launched with, the same whenever that is repeated."""
-        run = job.spec.run
-        return LaunchRequest(
-            launch_key=vm.launch_key,
-            job=job.id,
-            command=tuple(run.command),
-            environment={
-                **(run.env or {}),
-                **self.environment(vm),
-                **self.storage.environment(job.id, job.spec),
-                "SCAVENGER_JOB": job.id,
-                "SCAVENGER_WORKER": vm.id,
-                "SCAVENGER_ROLE": vm.role,
-                "SCAVENGER_STRATEGY": job.spec.strategy.name,
-                "SCAVENGER_PREPAID": f"{max(vm.prepaid, 1.0):.3f}",
-                "SCAVENGER_STALL": repr(run.stall),
-                "SCAVENGER_DRAIN": repr(run.drain),
-            },
-            directory=run.directory,
-            price_per_hour=float(vm.price_per_hour),
-            longest_run=ledger.longest_run(vm.terms, job.spec.limits.max_cost),
-            labels=labels,
-        )
-
-    def _terminate(self, lease: Lease, snapshot: Snapshot, action: Terminate) -> None:
-        """Order the end of machines; they are gone only once that is proven."""
-        with self._write(lease) as connection:
-            say(connection, lease.job, snapshot.now, "terminate", f"ending {action.why}")
-        for vm in snapshot.vms:
-            if vm.id in action.vms:
-                self._order_end(lease, vm, snapshot.now)
-
-    def _order_end(self, lease: Lease, vm: Vm, now: datetime) -> None:
-        """Tell the provider to end a machine, once that is written down."""
-        with self._write(lease) as connection:
-            vms.order_end(connection, vm.id, now)
-            if vm.orders == ALARM:
-                why = f"{vm.id} was told {ALARM} times to end and still runs: end it by hand"
-                say(connection, vm.job, now, "undeletable", why, {"vm": vm.id})
-        if vm.provider_id is None:
-            return  # it is told when a list shows it
-        try:
-            self.provider.terminate(vm.provider_id)
-        except CloudError as error:
-            log.warning("%s does not end yet, it will be told again: %s", vm.id, error)
-
-
-def note(
-    connection: Connection, vm: Vm, instance: Instance | None, found: Finding, now: datetime
-) -> None:
-    """Write down what a census found."""
-    match found:
-        case Finding.CONFIRM if instance is not None:
-            vms.launched(connection, vm.id, instance.provider_id)
-        case Finding.MISS:
-            vms.missed(connection, vm.id, now)
-        case Finding.SEE:
-            vms.missed(connection, vm.id, None)
-        case Finding.BURY:
-            # Machines end themselves when their prepaid time does, whoever is looking.
-            vms.gone(connection, vm.id, min(now, vm.prepaid_until + ledger.GRACE))
-            say(connection, vm.job, now, "vm_gone", f"{vm.id} is gone", {"vm": vm.id})
-        case _:
-            raise AssertionError(f"a census of {vm.id} found {found} and nothing to write")
-
-
-def refuse(connection: Connection, vm: Vm, now: datetime, error: LaunchRefused) -> None:
-    """Give a launch key up; an answer that was lost may have made its machine all the same."""
-    say(connection, vm.job, now, "launch_refused", f"{vm.id}: {error}")
-    if vm.attempted_at is None:
-        vms.gone(connection, vm.id, now)
-    else:
-        vms.order_end(connection, vm.id, now)
-
-
-def roles_of(action: Launch) -> tuple[Role, ...]:
-    """Return what each machine of a launch is there for."""
-    roles: tuple[tuple[Role, int], ...] = (("server", action.servers), ("worker", action.count))
-    return tuple(role for role, number in roles for _ in range(number))
-
-
-def read(
-    connection: Connection, machine: str, job_id: str, now: datetime, pause: float = 0.0
-) -> Snapshot:
-    """Read everything a tick needs, once; who only shows a job needs no pause."""
-    job = jobs.find(connection, job_id)
-    assert job is not None
-    told = directives.newest(connection, job_id)
-    directive, published_at = told if told is not None else (None, None)
-    probes = observations.of_job(connection, job_id)
-    drifted = drifts.newest(connection, job_id)
-    steps = StepColumns()
-    if directive is not None and directive.purpose == "probe" and job.chosen is None:
-        steps = workers.steps_of(connection, job_id, directive.generation)
-    elif directive is not None and is_due(now, published_at, drifted) and not job.phase.is_final:
-        steps = workers.steps_of(connection, job_id, directive.generation, RECENT_REPORTS)
-    knowledge = recall(connection, machine, job, probes)
-    return Snapshot(
-        now=now,
-        job=job,
-        vms=vms.of_job(connection, job_id),
-        workers=workers.of_job(connection, job_id),
-        directive=directive,
-        published_at=published_at,
-        probes=probes,
-        drifted=drifted,
-        steps=steps,
-        knowledge=replace(
-            knowledge,
-            effort=ProbeEffort(PROBE_ITERATIONS + WARM_UP, pause),
-            noise_scale=None if drifted is None else drifted.noise_scale,
-        ),
-    )
-
-
-def recall(connection: Connection, machine: str, job: Job, probes: tuple[Probe, ...]) -> Knowledge:
-    """Return what probes and earlier jobs tell about a job."""
-    signature = signature_of(job.spec, machine)
-    known = [stored for _, stored, _ in models.newest(connection, MOST_MODELS)]
-    return Knowledge(
-        spec=job.spec,
-        observations=tuple(probe.observation for probe in probes),
-        stored=models.find(connection, signature),
-        epochs_to_target=job.epochs_to_target,
-        models=tuple(stored for stored in known if stored.signature != signature),
-        machine=machine,
-        history=readings.of_job(connection, job.id),
-    )

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from service.db import events, jobs, leases
-from service.db.leases import TERM, Lease
+from service.db.leases import TERM, Lease, acting
 from service.errors import LeaseLost
 from tests.builders import NOW, spec
 
@@ -37,13 +35,6 @@ def taken(engine: Engine, term: timedelta = LONG) -> Lease:
     lease = take(engine, term=term)
     assert lease is not None
     return lease
-
-
-@contextmanager
-def acting(engine: Engine, lease: Lease) -> Iterator[Connection]:
-    with engine.begin() as connection:
-        leases.check(connection, lease)
-        yield connection
 
 
 def said(engine: Engine) -> list[str]:

@@ -20,9 +20,9 @@ from service.db import directives, drifts, jobs, models, observations, vms, work
 from service.db.schema import models as table
 from service.reconciler.action import Choose, Finish, Replan
 from service.reconciler.plan import plan
+from service.reconciler.reading import read
 from service.reconciler.record import record
 from service.reconciler.snapshot import Snapshot
-from service.reconciler.tick import read
 from tests.builders import NOW, directive, probe, spec, steps
 
 CORNERS = ((1, 32), (1, 128), (2, 128), (2, 32))
@@ -108,7 +108,7 @@ class Life:
         record(self.connection, "local", self.look(), reached)
 
     def stored(self) -> StoredModel:
-        found = models.find(self.connection, "digits|1437|none|local")
+        found = models.find(self.connection, "default", "digits|1437|none|local")
         assert found is not None
         return found
 
@@ -178,6 +178,7 @@ def test_the_newest_runs_of_all_jobs_are_kept(engine: Engine) -> None:
 def test_a_model_that_an_older_version_stored_still_serves(engine: Engine) -> None:
     with engine.begin() as connection:
         row = {"signature": OLD["signature"], "model_key": "digits", "model": OLD, "jobs": 3}
+        row["project"] = "default"
         connection.execute(insert(table).values(**row, updated_at=NOW))
         life = Life(connection)
         action = plan(life.look())
@@ -195,9 +196,10 @@ def test_a_model_that_an_older_version_stored_still_serves(engine: Engine) -> No
 def test_a_model_stored_before_fits_said_what_they_left_open_is_doubted(engine: Engine) -> None:
     with engine.begin() as connection:
         row = {"signature": OLD["signature"], "model_key": "digits", "model": OLD, "jobs": 3}
+        row["project"] = "default"
         connection.execute(insert(table).values(**row, updated_at=NOW))
-        found = models.find(connection, "digits|1437|none|local")
-        (_, listed, _), *_ = models.newest(connection)
+        found = models.find(connection, "default", "digits|1437|none|local")
+        listed = models.newest(connection, "default")[0].model
     assert found == listed
     assert found is not None
     assert found.model.parallel.uncertainty is not None
@@ -210,6 +212,32 @@ def test_a_model_stored_before_fits_said_what_they_left_open_is_doubted(engine: 
         observations=(),
     )
     assert models.doubted(bare) == bare
+
+
+def test_what_was_read_before_is_read_again_only_when_it_changed(engine: Engine) -> None:
+    def kept() -> dict[str, StoredModel]:
+        with engine.connect() as connection:
+            return {model.signature: model for model in models.recent(connection, "default", 2)}
+
+    others = [replace(models.MODEL.validate_python(OLD), signature=name) for name in "abc"]
+    with engine.begin() as connection:
+        for number, model in enumerate(others):
+            models.store(connection, "default", "digits", model, NOW + timedelta(seconds=number))
+    first = kept()
+    assert list(first) == ["c", "b"]
+    assert first["c"] == models.doubted(others[2])
+    assert all(kept()[name] is model for name, model in first.items())
+    with engine.begin() as connection:  # at the same moment, twice
+        for jobs_seen in (7, 8):
+            changed = replace(others[1], jobs=jobs_seen)
+            models.store(connection, "default", "digits", changed, NOW + timedelta(seconds=1))
+            found = {
+                model.signature: model.jobs for model in models.recent(connection, "default", 2)
+            }
+            assert found == {"c": 3, "b": jobs_seen}
+        connection.rollback()
+    assert kept()["b"].jobs == 3
+    assert kept()["c"] is first["c"]
 
 
 def test_a_drift_is_planned_anew_once_and_remembered(engine: Engine) -> None:

@@ -16,6 +16,7 @@ from scavenger.view import Phase
 from service.clouds.local import LocalProvider
 from service.db import jobs, leases, vms
 from service.db.vms import Vm
+from service.reconciler.fleet import Fleet
 from service.reconciler.ownership import Ownership
 from service.reconciler.tick import Reconciler
 from service.storage import Storage
@@ -33,7 +34,8 @@ def reconciler(engine: Engine, tmp_path: Path) -> Iterator[Reconciler]:
         return {"SCAVENGER_CONTROLLER": NOBODY, "SCAVENGER_TOKEN": f"token of {vm.id}"}
 
     ownership = Ownership("here", b"secret")
-    yield Reconciler(engine, provider, environment, Storage(tmp_path), NOW, ownership)
+    fleet = Fleet(engine, provider, environment, Storage(tmp_path), ownership)
+    yield Reconciler(fleet, NOW)
     for instance in provider.list():
         provider.terminate(instance.provider_id)
 

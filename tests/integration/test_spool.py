@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 from scavenger.protocol import Progress, StepColumns, StepReport
 from scavenger.view import EventList, JobView
 from service.api.world import World
-from service.app import build_app
+from service.app import build_app, enrol
 from service.db import vms, workers
 from service.keys import Keys
 from service.storage import Storage
@@ -45,6 +45,7 @@ class Service:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         world = World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None)
+        enrol(world, KEYS)
         self.app = build_app(world, KEYS)
         self.client = TestClient(self.app, headers=PERSON)
         job = self.client.post("/v1/jobs", json=document())

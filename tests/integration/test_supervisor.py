@@ -390,6 +390,17 @@ def test_a_machine_that_drains_never_outlives_its_prepaid_time(machine: Machine)
     assert time.monotonic() - began < 2.5 + 2.0, "nobody is told any more"
 
 
+def test_what_a_command_says_when_its_prepaid_time_ends_is_in_the_log(machine: Machine) -> None:
+    machine.controller.is_silent.set()
+    last = "subprocess.Popen(['sh', '-c', 'sleep 0.2; echo the last word']), os._exit(0)"
+    machine.start(
+        f"signal.signal(15, lambda *_: ({last})); print('up', flush=True); time.sleep(600)",
+        SCAVENGER_PREPAID="2",
+    )
+    until(machine.ended)
+    assert machine.said().endswith("the last word\n")
+
+
 @pytest.mark.parametrize("told_when", ["it boots", "it waits to start the command again"])
 def test_a_machine_that_runs_nothing_ends_when_told(machine: Machine, told_when: str) -> None:
     boots = told_when == "it boots"

@@ -20,6 +20,7 @@ from service.db.epochs import Epoch
 from service.errors import ProviderUnavailable
 from service.postgres import EmbeddedPostgres
 from service.reconciler import rounds
+from service.reconciler.fleet import Fleet
 from service.reconciler.ownership import EPOCH, OWNER, PROOF, Ownership
 from service.reconciler.rounds import FIRST, Rounds, pauses
 from service.reconciler.sweeper import Sweeper
@@ -57,9 +58,10 @@ class World:
         """Let a controller begin that finds the database as it is."""
         with self.engine.begin() as connection:
             self.ownership = Ownership(installation.identify(connection), SECRET)
-        self.reconciler = Reconciler(
-            self.engine, self.provider, lambda _: {}, Storage(Path("/srv")), NOW, self.ownership
+        fleet = Fleet(
+            self.engine, self.provider, lambda _: {}, Storage(Path("/srv")), self.ownership
         )
+        self.reconciler = Reconciler(fleet, NOW)
         self.sweeper = Sweeper(self.engine, self.provider, self.ownership)
 
     @property
@@ -293,10 +295,11 @@ def test_a_database_that_is_restored_under_a_running_controller_is_found_out_too
     world.submit("job_1")
     with restored(world, postgres) as forget_since:
         world.submit("job_2", workers=3)
-        epoch = world.reconciler.epoch
+        epoch = world.reconciler.fleet.epoch
         forget_since()
         world.start()
-        world.reconciler = replace(world.reconciler, epoch=epoch)
+        fleet = replace(world.reconciler.fleet, epoch=epoch)
+        world.reconciler = replace(world.reconciler, fleet=fleet)
         world.submit("job_3", workers=4)
         for _ in range(3):
             assert fates(world.sweep(after=60)) == ["hold"] * 3
@@ -472,7 +475,7 @@ def test_a_count_that_was_rolled_back_is_not_taken_for_known(world: World) -> No
 
 def test_rounds_are_quick_at_first_and_then_slow() -> None:
     told = [pause for pause, _ in zip(pauses(), range(FIRST + 2), strict=False)]
-    assert told == [10.0] * 20 + [60.0, 60.0]
+    assert told == [10.0] * 20 + [30.0, 30.0]
 
 
 def test_rounds_go_on_after_a_cloud_that_did_not_answer(

@@ -21,6 +21,7 @@ from service.api.refusal import Refusal as Refused
 from service.db import directives, jobs, leases, schema, vms, workers
 from service.db.vms import Vm
 from service.errors import LeaseLost, ProviderUnavailable
+from service.reconciler.fleet import Fleet
 from service.reconciler.ownership import Ownership
 from service.reconciler.tick import Reconciler
 from service.storage import Storage
@@ -104,14 +105,14 @@ class World:
             transport=self.door,
         )
         self.held: dict[int, leases.Lease] = {}
-        self.reconciler = Reconciler(
+        fleet = Fleet(
             engine=engine,
             provider=self.provider,
             environment=lambda vm: {},
             storage=Storage(Path("/nowhere")),
-            started_at=self.clock.moment(),
             ownership=Ownership("ours", b"a secret"),
         )
+        self.reconciler = Reconciler(fleet, self.clock.moment())
         with engine.begin() as connection:
             jobs.create(connection, JOB, spec, self.clock.moment())
         for controller in (1, 0):

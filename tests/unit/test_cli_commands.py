@@ -75,7 +75,7 @@ class FakeController:
             case ["events"]:
                 after = int(request.url.params["after"])
                 found = [json.loads(event(n).model_dump_json()) for n in (1, 2) if n > after]
-                return httpx.Response(200, json={"events": found, "next_after": 2})
+                return httpx.Response(200, json={"events": found, "next_cursor": None})
             case ["actions", "cancel"] if method == "POST":
                 if states[0].phase.is_final:
                     title = "The job has ended"

@@ -12,15 +12,16 @@ from scavenger.client.errors import (
     NotFound,
     Refused,
     ServerFault,
+    TooOften,
     Unauthenticated,
     Unreachable,
 )
 from tests.unit.test_cli_rendering import ID, curve_view, event, job_view, problem
 
 
-def client(answer, url="http://127.0.0.1:8321"):
+def client(answer, url="http://127.0.0.1:8321", pause=1.0):
     """Return a client whose requests a function answers."""
-    return Client(url, "secret", transport=httpx.MockTransport(answer))
+    return Client(url, "secret", transport=httpx.MockTransport(answer), pause=pause)
 
 
 def answering(view, status=200):
@@ -50,15 +51,52 @@ def test_jobs_are_read_page_after_page():
     assert [job.name for job in client(answer).jobs()] == ["a", "b", "c"]
 
 
-def test_events_are_read_until_a_page_is_empty():
+def test_events_are_read_page_after_page():
     def answer(request):
-        after = int(request.url.params["after"])
-        page = [event(after + 1), event(after + 2)] if after < 4 else []
+        before = int(request.url.params.get("cursor", request.url.params["after"]))
+        page = [event(before + 1), event(before + 2)]
         found = [json.loads(each.model_dump_json()) for each in page]
-        return httpx.Response(200, json={"events": found, "next_after": after + len(page)})
+        following = str(before + 2) if before < 2 else None
+        return httpx.Response(200, json={"events": found, "next_cursor": following})
 
     assert [each.sequence for each in client(answer).events(ID)] == [1, 2, 3, 4]
     assert [each.sequence for each in client(answer).events(ID, after=2)] == [3, 4]
+
+
+LOST = [httpx.ReadTimeout("lost"), httpx.ReadError("lost"), httpx.RemoteProtocolError("lost")]
+LATER = [problem(503, code="database_unavailable"), problem(409, code="idempotency_in_progress")]
+
+
+@pytest.mark.parametrize("failure", [*LOST, *LATER], ids=str)
+def test_what_may_have_been_done_is_sent_again_under_the_same_key(failure):
+    keys = []
+
+    def answer(request):
+        keys.append(request.headers["idempotency-key"])
+        if len(keys) % 3:
+            if isinstance(failure, Exception):
+                raise failure
+            return httpx.Response(failure.status, text=failure.model_dump_json())
+        return httpx.Response(201, text=job_view().model_dump_json())
+
+    asking = client(answer, pause=0)
+    assert asking.submit("name: x") == asking.cancel(ID) == job_view()
+    assert [keys.count(key) for key in dict.fromkeys(keys)] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("failure", "tries"), [(httpx.ConnectError("nobody"), 1), (httpx.ReadTimeout("silence"), 3)]
+)
+def test_what_was_never_sent_and_what_never_answers_ends(failure, tries):
+    sent = []
+
+    def answer(request):
+        sent.append(request)
+        raise failure
+
+    with pytest.raises(Unreachable):
+        client(answer, pause=0).submit("name: x")
+    assert len(sent) == tries
 
 
 def test_every_other_answer_becomes_a_view():
@@ -85,7 +123,7 @@ def test_fields_of_a_newer_controller_are_tolerated():
         (409, Conflict),
         (413, Invalid),
         (422, Invalid),
-        (429, Invalid),
+        (429, TooOften),
         (500, ServerFault),
         (503, ServerFault),
     ],

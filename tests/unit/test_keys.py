@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from service.keys import Keys, Machine, Person
+from service.caller import Machine
+from service.keys import Keys
 
 
 def test_keys_are_made_once_and_for_their_owner_only(tmp_path: Path) -> None:
@@ -19,15 +20,15 @@ def test_an_empty_file_is_no_key(tmp_path: Path) -> None:
     keys = Keys.at(tmp_path)
     assert keys.token
     assert keys.secret
-    assert keys.recognise("") is None
+    assert keys.machine("") is None
 
 
 def test_tokens_say_who_holds_them(tmp_path: Path) -> None:
     keys = Keys.at(tmp_path)
-    assert keys.recognise(keys.token) == Person()
-    assert keys.recognise(keys.issue("w1")) == Machine("w1")
-    assert keys.recognise(Keys("t", "another secret that is long enough!").issue("w1")) is None
-    assert keys.recognise("\udcff") is None
+    assert keys.machine(keys.token) is None
+    assert keys.machine(keys.issue("w1")) == Machine("w1")
+    assert keys.machine(Keys("t", "another secret that is long enough!").issue("w1")) is None
+    assert keys.machine("\udcff") is None
 
 
 def test_a_job_shares_a_secret_that_no_other_job_knows(tmp_path: Path) -> None:
@@ -35,12 +36,12 @@ def test_a_job_shares_a_secret_that_no_other_job_knows(tmp_path: Path) -> None:
     ours = keys.share("job_1")
     assert ours == keys.share("job_1")
     assert ours != keys.share("job_2")
-    assert keys.recognise(ours) is None
+    assert keys.machine(ours) is None
 
 
 def test_the_secret_of_ownership_opens_nothing_and_is_of_one_controller(tmp_path: Path) -> None:
     keys = Keys.at(tmp_path)
     assert keys.ownership() == Keys.at(tmp_path).ownership()
     assert keys.ownership() != Keys(keys.token, "another secret that is long enough!").ownership()
-    assert keys.recognise(keys.ownership().hex()) is None
+    assert keys.machine(keys.ownership().hex()) is None
     assert keys.ownership().hex() != keys.share("ownership")

@@ -24,7 +24,7 @@ from worker_agent.telemetry.delivery import Delivered, deliver
 from worker_agent.telemetry.header import Header, find_spools, read_header
 
 AGAIN = "nothing is lost: run the same command again later"
-SHOW_IT = "pass the token that scavenger serve printed: SCAVENGER_TOKEN or --token"
+SHOW_IT = "pass the token of an operator: SCAVENGER_TOKEN or --token"
 REMEDIES = {
     401: (ExitCode.AUTHENTICATION, SHOW_IT),
     403: (ExitCode.AUTHENTICATION, SHOW_IT),

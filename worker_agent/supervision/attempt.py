@@ -35,9 +35,11 @@ from worker_agent.supervision.processes import ask_to_end, cpu_time, dump_stacks
 from worker_agent.supervision.watchdog import Watchdog
 
 LOOK_EVERY = 0.1  # a lease that was shortened, or a wish to end, is noticed this late
-FAREWELL = 5.0  # between asking the command to end and ending the machine, its time used up
+FAREWELL = 4.5  # between asking the command to end and ending the machine, its time used up
+LAST_LINES = 0.5  # for what it said last, after that
 DUMP = 1.0  # for writing stacks, before the process that hangs is killed
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the second by a shell that saw it
+SECRETS = ("SCAVENGER_TOKEN", "SCAVENGER_JOB_SECRET")
 
 log = logging.getLogger(__name__)
 
@@ -78,10 +80,18 @@ def attempt(
     output = Output(child.stdout, around.log)
     cause = _accompany(child, around)
     if cause is None:
+        output.wait(LAST_LINES)
         return None
     if isinstance(cause, ByItself):
         cause = _seen(child.returncode, kills, around.page)
-    return Ending(child.returncode, output.tail(), cause)
+    return Ending(child.returncode, without_secrets(output.tail(), environment), cause)
+
+
+def without_secrets(text: str, environment: Mapping[str, str]) -> str:
+    """Return last lines as the controller may show them; scripts print their environment."""
+    for secret in filter(None, map(environment.get, SECRETS)):
+        text = text.replace(secret, "[redacted]")
+    return text
 
 
 def _start(command: Command, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

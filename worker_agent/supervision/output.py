@@ -79,10 +79,14 @@ class Output:
         self._thread = threading.Thread(target=self._copy, daemon=True)
         self._thread.start()
 
+    def wait(self, patience: float) -> None:
+        """Wait until all that an ended command said is in the log."""
+        # A background process of the command may keep the pipe open; do not wait for that.
+        self._thread.join(timeout=patience)
+
     def tail(self) -> str:
         """Return the last lines; call it when the command has ended."""
-        # A background process of the command may keep the pipe open; do not wait for that.
-        self._thread.join(timeout=PATIENCE)
+        self.wait(PATIENCE)
         # Postgres stores no NUL in text.
         text = self._end.decode(errors="replace").replace("\0", "")
         return "\n".join(text.splitlines()[-TAIL_LINES:])

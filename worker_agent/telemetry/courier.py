@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from scavenger.protocol import Hello, Reply, StepReport
+from worker_agent.client import TOO_OFTEN
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
 
+PAUSE = 1.0  # seconds, while the controller wants to hear less
 REPORT, REPLY = TypeAdapter(StepReport), TypeAdapter(Reply)
 
 
@@ -45,10 +49,14 @@ class Courier:
         """
         headers = {"Content-Type": "application/json"}
         content = REPORT.dump_json(report)
-        try:
-            answer = self._http.post("/v1/deliveries", content=content, headers=headers)
-        except httpx.HTTPError as error:
-            raise ControllerUnreachable(str(error) or type(error).__name__) from error
+        while True:
+            try:
+                answer = self._http.post("/v1/deliveries", content=content, headers=headers)
+            except httpx.HTTPError as error:
+                raise ControllerUnreachable(str(error) or type(error).__name__) from error
+            if answer.status_code != TOO_OFTEN:
+                break
+            time.sleep(PAUSE)
         if answer.is_client_error:
             raise ControllerRefused(answer.status_code, answer.text)
         if not answer.is_success:

@@ -1,0 +1,91 @@
+"""Tokens of people: made, listed and revoked by admins of their project."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from scavenger.view import NewTokenView, PersonRole, TokenList, TokenView
+from service.api.refusal import Refusal
+from service.api.world import Asker, Here
+from service.credential import Credential, make_token
+from service.db import tokens
+from service.db.tokens import Token
+
+router = APIRouter(prefix="/v1/tokens", tags=["access"])
+
+TOKEN_ID = re.compile(r"[0-9a-f]{12}")
+LONGEST = 10 * 365 * 86400
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,62}$")]
+Project = Annotated[str, StringConstraints(pattern=r"^(\*|[a-z0-9][a-z0-9-]{0,62})$")]
+
+
+class Wish(BaseModel):
+    """A token that somebody wants.
+
+    Attributes:
+        project: The asker's own if it is not named.
+        lifetime: Seconds it is good for; for ever if not named.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Name
+    role: PersonRole
+    project: Project | None = None
+    lifetime: Annotated[float, Field(gt=0, le=LONGEST, allow_inf_nan=False)] | None = None
+
+
+@router.post("", status_code=201)
+def create(world: Here, asker: Asker, wish: Wish, response: Response) -> NewTokenView:
+    """Make a token; this answer is the only place where all of it is ever shown."""
+    project = wish.project or asker.project
+    if not asker.sees(project):
+        raise Refusal("forbidden", f"an admin of {asker.project} makes tokens for that only")
+    text, now = make_token(), world.now()
+    credential = Credential.of(text)
+    token = Token(
+        id=credential.id,
+        name=wish.name,
+        project=project,
+        role=wish.role,
+        created_at=now,
+        created_by=asker.token,
+        expires_at=None if wish.lifetime is None else now + timedelta(seconds=wish.lifetime),
+    )
+    with world.engine.begin() as connection:
+        tokens.store(connection, credential, token)
+    response.headers["Location"] = f"/v1/tokens/{token.id}"
+    return NewTokenView(**asdict(token), token=text)
+
+
+@router.get("")
+def list_tokens(world: Here, asker: Asker) -> TokenList:
+    """List the tokens of the asker's project, newest first, without their secrets."""
+    with world.engine.connect() as connection:
+        found = tokens.of_project(connection, asker.project)
+    return TokenList(tokens=[show(token) for token in found])
+
+
+@router.post("/{token}/actions/revoke")
+def revoke(world: Here, asker: Asker, token: str) -> TokenView:
+    """Let a token open nothing any more, from now on."""
+    with world.engine.begin() as connection:
+        found = tokens.by_id(connection, token) if TOKEN_ID.fullmatch(token) else None
+        if found is None or not asker.sees(found.project):
+            raise Refusal("not_found", "there is no token of that id; GET /v1/tokens lists them")
+        tokens.revoke(connection, found.id, world.now())
+        revoked = tokens.by_id(connection, found.id)
+    assert revoked is not None
+    return show(revoked)
+
+
+def show(token: Token) -> TokenView:
+    """Show a token."""
+    return TokenView(**asdict(token))

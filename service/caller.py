@@ -1,0 +1,43 @@
+"""Caller: who stands behind a request, a person or a machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scavenger.view import PersonRole
+
+EVERY_PROJECT = "*"
+FIRST_PROJECT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody who holds a token.
+
+    Attributes:
+        token: Id of the token.
+        project: The project it is for, or ``*`` for every one.
+    """
+
+    token: str
+    project: str
+    role: PersonRole
+
+    def sees(self, project: str) -> bool:
+        """Tell whether what belongs to a project is there for this person."""
+        return self.project in (EVERY_PROJECT, project)
+
+    @property
+    def own_project(self) -> str:
+        """The project that what this person makes belongs to."""
+        return FIRST_PROJECT if self.project == EVERY_PROJECT else self.project
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine of a job, by its worker id."""
+
+    worker: str
+
+
+Caller = Person | Machine

@@ -1,0 +1,99 @@
+"""Metered: a provider whose calls are timed and counted, whichever cloud it speaks to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from service import meters
+from service.clouds.provider import Instance, LaunchRequest, Provider
+from service.errors import CloudError, LaunchRefused, OutOfCapacity, ProviderUnavailable
+from service.tracing import span
+
+Operation = Literal["launch", "list", "terminate", "forget"]
+WORDS: dict[type[CloudError], str] = {
+    OutOfCapacity: "capacity",
+    ProviderUnavailable: "unavailable",
+    LaunchRefused: "refused",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """Passes every call on, and notes how long it took and how it ended."""
+
+    provider: Provider
+
+    @property
+    def name(self) -> str:
+        """Name of the cloud."""
+        return self.provider.name
+
+    @property
+    def pause(self) -> float:
+        """Seconds a change of machines usually takes."""
+        return self.provider.pause
+
+    @property
+    def lag(self) -> float:
+        """Seconds for which a list may lag behind what was done."""
+        return self.provider.lag
+
+    @property
+    def boot(self) -> float:
+        """Longest seconds from a launch to the moment the machine's own clock starts."""
+        return self.provider.boot
+
+    def launch(self, request: LaunchRequest) -> Instance:
+        """Start a machine, and count what the cloud answered."""
+        try:
+            with _timed("launch"):
+                instance = self.provider.launch(request)
+        except CloudError as error:
+            is_over = isinstance(error, LaunchRefused)
+            meters.LAUNCHES.labels("refused" if is_over else "delayed", word_of(error)).inc()
+            raise
+        meters.LAUNCHES.labels("started", "").inc()
+        return instance
+
+    def list(self) -> tuple[Instance, ...]:
+        """Return what the cloud shows."""
+        with _timed("list"):
+            return self.provider.list()
+
+    def terminate(self, provider_id: str) -> None:
+        """Order the end of a machine."""
+        with _timed("terminate"):
+            self.provider.terminate(provider_id)
+
+    def forget(self, provider_id: str) -> None:
+        """Drop what is kept of a machine that is gone."""
+        with _timed("forget"):
+            self.provider.forget(provider_id)
+
+
+def word_of(error: BaseException) -> str:
+    """Return the word for what went wrong; few, whatever a cloud says.
+
+    >>> [word_of(error) for error in (OutOfCapacity("no m5"), ValueError("odd"))]
+    ['capacity', 'error']
+    """
+    return next((word for kind, word in WORDS.items() if isinstance(error, kind)), "error")
+
+
+@contextmanager
+def _timed(operation: Operation) -> Iterator[None]:
+    began, result = time.perf_counter(), "error"
+    try:
+        with span(f"provider {operation}"):
+            yield
+        result = "ok"
+    except BaseException as error:
+        result = word_of(error)
+        raise
+    finally:
+        seconds = time.perf_counter() - began
+        meters.PROVIDER_CALLS.labels(operation, result).observe(seconds)

@@ -1,0 +1,73 @@
+"""Figures of all jobs at once, for who watches the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from sqlalchemy import Connection, Numeric, cast, func, select
+
+from scavenger.view import Phase
+from service.db.schema import jobs, outcomes, vms, workers
+from service.db.vms import Vm
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How things stand, over all jobs.
+
+    Attributes:
+        jobs: How many are in which phase.
+        machines: Those of jobs that go on, and all that may exist.
+        caps: Dollars that the jobs which go on may cost, of those that have a limit.
+        silence: Seconds since that worker spoke which has been silent for longest; None without
+            any that should speak.
+    """
+
+    jobs: Mapping[Phase, int]
+    machines: tuple[Vm, ...]
+    caps: Decimal
+    silence: float | None
+
+
+def read(connection: Connection) -> Figures:
+    """Return how things stand."""
+    counts = connection.execute(select(outcomes.c.phase, func.count()).group_by(outcomes.c.phase))
+    return Figures(
+        jobs={Phase(phase): number for phase, number in counts},
+        machines=_machines(connection),
+        caps=_caps(connection),
+        silence=_silence(connection),
+    )
+
+
+def _goes_on() -> list[Phase]:
+    return [phase for phase in Phase if not phase.is_final]
+
+
+def _machines(connection: Connection) -> tuple[Vm, ...]:
+    unfinished = select(outcomes.c.job).where(outcomes.c.phase.in_(_goes_on()))
+    query = select(vms).where((vms.c.state != "gone") | vms.c.job.in_(unfinished))
+    rows = connection.execute(query).mappings()
+    return tuple(Vm(**row, exit_code=None, tail="") for row in rows)
+
+
+def _caps(connection: Connection) -> Decimal:
+    written = jobs.c.spec["limits"]["max_cost"].astext  # such as 40.00 USD
+    total = func.sum(cast(func.split_part(written, " ", 1), Numeric))
+    query = select(func.coalesce(total, 0)).join(outcomes, outcomes.c.job == jobs.c.id)
+    return Decimal(connection.execute(query.where(outcomes.c.phase.in_(_goes_on()))).scalar_one())
+
+
+def _silence(connection: Connection) -> float | None:
+    spoken = func.min(workers.c.seen_at)
+    query = (
+        select(func.extract("epoch", func.now() - spoken))
+        .join(vms, vms.c.id == workers.c.worker)
+        .join(outcomes, outcomes.c.job == workers.c.job)
+        .where(vms.c.state == "launched", outcomes.c.phase.in_(_goes_on()))
+        .where(workers.c.finished.is_(None), workers.c.address != "")
+    )
+    silence = connection.execute(query).scalar()
+    return None if silence is None else max(float(silence), 0.0)

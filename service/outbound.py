@@ -1,0 +1,134 @@
+"""Outbound: the one way by which the controller fetches an address that somebody wrote down.
+
+A name is looked up once, every address it has must be one of the public internet, and the
+connection goes to exactly the address that was looked at: asking again would let whoever answers
+for the name give another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+
+import httpx
+
+from service.errors import AddressRefused, Unanswered
+
+PATIENCE = 5.0
+LONGEST_ANSWER = 64 << 10
+LAST_PORT = 65535
+NAT64 = IPv6Network("64:ff9b::/96")
+COMPATIBLE = IPv6Network("::/96")
+SITE_LOCAL = IPv6Network("fec0::/10")
+
+Address = IPv4Address | IPv6Address
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back; a redirect is an answer too, nobody follows it."""
+
+    status: int
+    content: bytes
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """Return every address of a host, as the computer looks it up."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in found]
+
+
+def is_global(address: Address) -> bool:
+    """Whether an address, and every other that it stands for, is one of the public internet.
+
+    >>> [is_global(ip_address(text)) for text in ("1.1.1.1", "10.0.0.1", "::ffff:127.0.0.1")]
+    [True, False, False]
+    """
+    return all(
+        one.is_global and not (one.is_multicast or one.is_reserved or one in SITE_LOCAL)
+        for one in _meanings(address)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Outbound:
+    """Fetches addresses that a user chose, without proxies, cookies or redirects.
+
+    Attributes:
+        resolver: Looks names up.
+        is_allowed: Tells which addresses may be spoken to.
+        transport: What carries a request; the network if None.
+        patience: Seconds for all of it.
+    """
+
+    resolver: Resolver = resolve
+    is_allowed: Callable[[Address], bool] = is_global
+    transport: httpx.AsyncBaseTransport | None = None
+    patience: float = PATIENCE
+
+    async def send(self, method: str, url: str, content: bytes = b"") -> Answer:
+        """Send one request and return its answer.
+
+        Raises:
+            AddressRefused: The controller does not go there; it will not later either.
+            Unanswered: Nothing usable came back within 5 s and 64 KiB; try again later.
+        """
+        try:
+            async with asyncio.timeout(self.patience):
+                return await self._send(method, httpx.URL(url), content)
+        except (httpx.InvalidURL, UnicodeError) as error:
+            raise AddressRefused(f"this is no address: {error}") from None
+        except (httpx.HTTPError, OSError, TimeoutError) as error:
+            raise Unanswered(f"nothing usable came back: {type(error).__name__}") from error
+
+    async def _send(self, method: str, url: httpx.URL, content: bytes) -> Answer:
+        if url.scheme not in ("http", "https") or not url.host or url.userinfo:
+            raise AddressRefused("write http:// or https://, a host, and no user or password")
+        port = url.port or (443 if url.scheme == "https" else 80)
+        if port > LAST_PORT:
+            raise AddressRefused(f"there is no port {port}")
+        address = await self._address_of(url.host, port)
+        request = httpx.Request(
+            method,
+            url.copy_with(host=str(address)),
+            headers={"Host": url.netloc.decode("ascii"), "Accept-Encoding": "identity"},
+            content=content,
+            extensions={"sni_hostname": url.raw_host.decode("ascii")},
+        )
+        client = httpx.AsyncClient(transport=self.transport, trust_env=False, timeout=self.patience)
+        async with client:
+            response = await client.send(request, stream=True, follow_redirects=False)
+            return Answer(response.status_code, await _content_of(response))
+
+    async def _address_of(self, host: str, port: int) -> Address:
+        """Return the address to connect to; one that is not allowed spoils all others."""
+        found = [ip_address(text) for text in await self.resolver(host, port)]
+        if not found or not all(self.is_allowed(address) for address in found):
+            raise AddressRefused(f"{host} is no host of the public internet")
+        return found[0]
+
+
+async def _content_of(response: httpx.Response) -> bytes:
+    content = b""
+    async for part in response.aiter_raw():
+        content += part
+        if len(content) > LONGEST_ANSWER:
+            raise Unanswered(f"the answer has more than {LONGEST_ANSWER} bytes")
+    return content
+
+
+def _meanings(address: Address) -> Iterator[Address]:
+    """Yield an address and those of version 4 that it carries to translators."""
+    yield address
+    if isinstance(address, IPv4Address):
+        return
+    carried = IPv4Address(int(address) & 0xFFFFFFFF)
+    if address.ipv4_mapped or address in NAT64 or address in COMPATIBLE:
+        yield carried
+    if address.sixtofour:
+        yield address.sixtofour
+    yield from address.teredo or ()

@@ -1,0 +1,217 @@
+"""Fleet: the machines of jobs, made and ended as decided, and compared with what the cloud shows.
+
+Every call to the cloud is preceded by the row that announces it, and no cloud is called inside a
+database session.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, Engine
+
+from scavenger.protocol import Role
+from scavenger.view import Phase
+from service import ledger
+from service.clouds.provider import Instance, LaunchRequest, Provider
+from service.db import jobs, vms
+from service.db.epochs import Epoch
+from service.db.events import say
+from service.db.jobs import Job
+from service.db.leases import Lease, acting
+from service.db.vms import Vm
+from service.errors import CloudError, LaunchRefused
+from service.reconciler.action import Launch, Terminate
+from service.reconciler.census import ALARM, Finding, census
+from service.reconciler.ownership import Ownership
+from service.reconciler.snapshot import Snapshot
+from service.storage import Storage
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What making and ending machines needs of the world.
+
+    Attributes:
+        environment: Makes what a machine needs to find and trust the controller and its job.
+        storage: Where machines keep what outlives them.
+        ownership: Writes the labels by which machines are known as ours.
+        epoch: Counts launches.
+    """
+
+    engine: Engine
+    provider: Provider
+    environment: Callable[[Vm], Mapping[str, str]]
+    storage: Storage
+    ownership: Ownership
+    epoch: Epoch = field(default_factory=Epoch)
+
+    def observe(self, lease: Lease, now: datetime) -> None:
+        """Compare what should exist with what the provider shows, and finish what is open."""
+        with self.engine.connect() as connection:
+            machines = [vm for vm in vms.of_job(connection, lease.job) if vm.is_alive]
+            job = jobs.find(connection, lease.job)
+        if not machines or job is None:
+            return
+        shown = {instance.launch_key: instance for instance in self.provider.list()}
+        for vm in machines:
+            instance = shown.get(vm.launch_key)
+            found = census(vm, instance, now, self._lag_of(vm), is_final=job.phase.is_final)
+            self._settle(lease, job, vm, instance, found, now)
+
+    def _lag_of(self, vm: Vm) -> timedelta:
+        """Return for how long lists may miss a machine; one that never was seen may yet come."""
+        is_seen = vm.provider_id is not None
+        return timedelta(seconds=self.provider.lag + (0 if is_seen else self.provider.boot))
+
+    def _settle(
+        self,
+        lease: Lease,
+        job: Job,
+        vm: Vm,
+        instance: Instance | None,
+        found: Finding,
+        now: datetime,
+    ) -> None:
+        """Do what a census found has to be done about one machine."""
+        if found is Finding.LAUNCH:
+            self._start(lease, job, vm, now)
+        elif found is Finding.END:
+            self._order_end(lease, vm, now)
+        elif found is not Finding.NOTHING:
+            with acting(self.engine, lease) as connection:
+                note(connection, vm, instance, found, now)
+
+    def launch(self, lease: Lease, snapshot: Snapshot, action: Launch) -> None:
+        """Write the intents, reserve their money, and only then call the provider."""
+        spec, now = snapshot.job.spec, snapshot.now
+        boot = timedelta(seconds=self.provider.boot)
+        with acting(self.engine, lease) as connection:
+            vms.lock_job(connection, snapshot.job.id)
+            machines = vms.of_job(connection, snapshot.job.id)
+            terms = ledger.terms_of_all(spec, action.count, action.servers)
+            span = ledger.affordable(machines, spec.limits.max_cost, terms, 1, boot)
+            if span is None:
+                return
+            for number, role in enumerate(roles_of(action), len(machines) + 1):
+                terms = ledger.terms_of_role(spec, role)
+                vms.intend(
+                    connection, snapshot.job.id, number, terms, now, span, boot=boot, role=role
+                )
+            if snapshot.job.phase is Phase.PENDING:
+                jobs.change_outcome(
+                    connection, snapshot.job.id, phase=Phase.STARTING, reason="machines boot"
+                )
+            say(connection, snapshot.job.id, now, "launch", f"launching {action.why}")
+            known = {vm.id for vm in machines}
+            fresh = [vm for vm in vms.of_job(connection, snapshot.job.id) if vm.id not in known]
+        for vm in fresh:
+            self._start(lease, snapshot.job, vm, now)
+
+    def _start(self, lease: Lease, job: Job, vm: Vm, now: datetime) -> None:
+        """Launch one intended machine; the key makes doing it twice harmless."""
+        boot, cap = timedelta(seconds=self.provider.boot), job.spec.limits.max_cost
+        with acting(self.engine, lease) as connection:
+            if not ledger.reserve_attempt(connection, vm, cap, now, boot):
+                vms.order_end(connection, vm.id, now)
+                why = f"{vm.id}: max_cost does not pay for asking again"
+                say(connection, vm.job, now, "launch_refused", why)
+                return
+            labels = self.ownership.labels(vm.launch_key, self.epoch.stamp(connection))
+        try:
+            instance = self.provider.launch(self._request(job, vm, labels))
+        except LaunchRefused as error:
+            with acting(self.engine, lease) as connection:
+                refuse(connection, vm, now, error)
+        except CloudError as error:
+            with acting(self.engine, lease) as connection:
+                say(connection, vm.job, now, "launch_delayed", f"{vm.id}: {error}; trying again")
+        else:
+            with acting(self.engine, lease) as connection:
+                vms.launched(connection, vm.id, instance.provider_id)
+
+    def _request(self, job: Job, vm: Vm, labels: Mapping[str, str]) -> LaunchRequest:
+        """Compose what a machine is launched with, the same whenever that is repeated."""
+        run = job.spec.run
+        return LaunchRequest(
+            launch_key=vm.launch_key,
+            job=job.id,
+            command=tuple(run.command),
+            environment={
+                **(run.env or {}),
+                **self.environment(vm),
+                **self.storage.environment(job.id, job.spec),
+                "SCAVENGER_JOB": job.id,
+                "SCAVENGER_WORKER": vm.id,
+                "SCAVENGER_ROLE": vm.role,
+                "SCAVENGER_STRATEGY": job.spec.strategy.name,
+                "SCAVENGER_PREPAID": f"{max(vm.prepaid, 1.0):.3f}",
+                "SCAVENGER_STALL": repr(run.stall),
+                "SCAVENGER_DRAIN": repr(run.drain),
+            },
+            directory=run.directory,
+            price_per_hour=float(vm.price_per_hour),
+            longest_run=ledger.longest_run(vm.terms, job.spec.limits.max_cost),
+            labels=labels,
+        )
+
+    def terminate(self, lease: Lease, snapshot: Snapshot, action: Terminate) -> None:
+        """Order the end of machines; they are gone only once that is proven."""
+        with acting(self.engine, lease) as connection:
+            say(connection, lease.job, snapshot.now, "terminate", f"ending {action.why}")
+        for vm in snapshot.vms:
+            if vm.id in action.vms:
+                self._order_end(lease, vm, snapshot.now)
+
+    def _order_end(self, lease: Lease, vm: Vm, now: datetime) -> None:
+        """Tell the provider to end a machine, once that is written down."""
+        with acting(self.engine, lease) as connection:
+            vms.order_end(connection, vm.id, now)
+            if vm.orders == ALARM:
+                why = f"{vm.id} was told {ALARM} times to end and still runs: end it by hand"
+                say(connection, vm.job, now, "undeletable", why, {"vm": vm.id})
+        if vm.provider_id is None:
+            return  # it is told when a list shows it
+        try:
+            self.provider.terminate(vm.provider_id)
+        except CloudError as error:
+            log.warning("%s does not end yet, it will be told again: %s", vm.id, error)
+
+
+def note(
+    connection: Connection, vm: Vm, instance: Instance | None, found: Finding, now: datetime
+) -> None:
+    """Write down what a census found."""
+    match found:
+        case Finding.CONFIRM if instance is not None:
+            vms.launched(connection, vm.id, instance.provider_id)
+        case Finding.MISS:
+            vms.missed(connection, vm.id, now)
+        case Finding.SEE:
+            vms.missed(connection, vm.id, None)
+        case Finding.BURY:
+            # Machines end themselves when their prepaid time does, whoever is looking.
+            vms.gone(connection, vm.id, min(now, vm.prepaid_until + ledger.GRACE))
+            say(connection, vm.job, now, "vm_gone", f"{vm.id} is gone", {"vm": vm.id})
+        case _:
+            raise AssertionError(f"a census of {vm.id} found {found} and nothing to write")
+
+
+def refuse(connection: Connection, vm: Vm, now: datetime, error: LaunchRefused) -> None:
+    """Give a launch key up; an answer that was lost may have made its machine all the same."""
+    say(connection, vm.job, now, "launch_refused", f"{vm.id}: {error}")
+    if vm.attempted_at is None:
+        vms.gone(connection, vm.id, now)
+    else:
+        vms.order_end(connection, vm.id, now)
+
+
+def roles_of(action: Launch) -> tuple[Role, ...]:
+    """Return what each machine of a launch is there for."""
+    roles: tuple[tuple[Role, int], ...] = (("server", action.servers), ("worker", action.count))
+    return tuple(role for role, number in roles for _ in range(number))

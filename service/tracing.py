@@ -1,0 +1,57 @@
+"""Tracing: spans of what the controller does, where OpenTelemetry is installed and wanted.
+
+Without the extra ``otel``, or without ``OTEL_EXPORTER_OTLP_ENDPOINT``, spans cost nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+NAME = "scavenger"
+
+
+class _Exporting:
+    """What spans are made with; None while nobody collects them."""
+
+    tracer: Any = None
+
+
+def start_tracing(endpoint: str | None) -> None:
+    """Send spans to a collector, if one was named and the extra is installed."""
+    if endpoint is None:
+        return
+    try:
+        sdk = import_module("opentelemetry.sdk.trace")
+        batches = import_module("opentelemetry.sdk.trace.export")
+        http = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    except ImportError:
+        log.warning(
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but nothing can send traces: "
+            "pip install 'scavenger[otel]'"
+        )
+        return
+    collect(batches.BatchSpanProcessor(http.OTLPSpanExporter()), sdk)
+
+
+def collect(processor: Any, sdk: Any) -> None:
+    """Give every span from now on to a processor of OpenTelemetry's SDK."""
+    resources = import_module("opentelemetry.sdk.resources")
+    provider = sdk.TracerProvider(resource=resources.Resource.create({"service.name": NAME}))
+    provider.add_span_processor(processor)
+    _Exporting.tracer = provider.get_tracer(NAME)
+
+
+@contextmanager
+def span(name: str, **attributes: str) -> Iterator[None]:
+    """Time something, as a part of whatever span is open."""
+    if _Exporting.tracer is None:
+        yield
+        return
+    with _Exporting.tracer.start_as_current_span(name, attributes=attributes):
+        yield

@@ -1,0 +1,76 @@
+"""What a controller knew is saved while it runs, and another goes on from there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scavenger.view import Phase
+from tests.acceptance.test_digits_job import digits
+from tests.controller import Controller
+
+FAILS = {"command": [sys.executable, "-c", "raise SystemExit('the data is missing')"]}
+
+
+def admin(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [Path(sys.executable).parent / "scavenger", "admin", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def place(open_directory: Path) -> Path:
+    directory = open_directory / "backup"
+    directory.mkdir(mode=0o755)
+    return directory
+
+
+def test_a_backup_is_taken_while_jobs_run_and_restored_elsewhere(place: Path) -> None:
+    file = place / "scavenger.dump"
+    with Controller(place / "old" / "home") as old:
+        kept = old.submit(digits(run=FAILS))
+        view = old.finished(kept)
+        saved = admin("backup", file, "--home", old.home)
+        assert saved.returncode == 0, saved.stderr
+        assert f"to {file}" in saved.stdout
+        assert file.stat().st_mode & 0o077 == 0
+        later = old.submit(digits(run=FAILS))
+        old.finished(later)
+        refused = admin("restore", file, "--home", old.home)
+        assert "is in use by another controller" in refused.stderr
+    refused = admin("restore", file, "--home", old.home)
+    assert refused.returncode == 1
+    assert "this database is not empty" in refused.stderr
+    home = place / "new" / "home"
+    restored = admin("restore", file, "--home", home)
+    assert restored.returncode == 0, restored.stderr
+    with Controller(home) as new:
+        assert new.job(kept).model_dump(exclude={"checkpoints"}) == view.model_dump(
+            exclude={"checkpoints"}
+        )
+        assert new.ask("GET", f"/v1/jobs/{later}").status_code == 404
+        assert new.finished(new.submit(digits(run=FAILS))).phase is Phase.FAILED
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(None, "there is no file"), ("no backup", "does not appear to be a valid archive")],
+)
+def test_what_cannot_be_restored_is_refused_and_nothing_is_stored(
+    place: Path, content: str | None, why: str
+) -> None:
+    file = place / "wrong.dump"
+    if content is not None:
+        file.write_text(content)
+    refused = admin("restore", file, "--home", place / "wrong" / "home")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert why in refused.stderr
+
+
+def test_a_backup_of_nothing_and_into_nowhere_is_refused(place: Path) -> None:
+    refused = admin("backup", place / "x.dump", "--home", place / "nobody")
+    assert refused.returncode == 1
+    assert "name another with --home" in refused.stderr
+    assert not (place / "x.dump").exists()

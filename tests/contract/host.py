@@ -1,0 +1,88 @@
+"""A controller to be asked anything: a real server and database, with something of each kind."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+from sqlalchemy import Engine
+
+from scavenger.models.fitting import fit_performance
+from scavenger.prior import StoredModel
+from scavenger.protocol import Hello
+from service.api.world import World
+from service.app import build_app
+from service.db import directives, jobs, models, observations, sweeps, vms, workers
+from service.db.events import say
+from service.db.sweeps import Suspect
+from service.keys import Keys
+from service.storage import Storage
+from tests.builders import NOW, directive, observation, probe, spec
+
+KEYS = Keys(token="scv_token", secret="s" * 48)
+JOB = "job_0"
+WORKER = f"{JOB}-w1"
+ENTRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A controller that answers.
+
+    Attributes:
+        url: Where it is.
+        app: What answers there.
+    """
+
+    url: str
+    app: FastAPI
+
+
+@contextmanager
+def host(engine: Engine) -> Iterator[Host]:
+    """Run a controller until the end of a block."""
+    fill(engine)
+    app = build_app(World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None), KEYS)
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield Host(f"http://127.0.0.1:{listener.getsockname()[1]}", app)
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+def fill(engine: Engine) -> None:
+    """Store several of everything: jobs, one of which is probed, models, events and sweeps."""
+    now = datetime.now(UTC)
+    seen = tuple(observation(k, b) for k, b in ((1, 32), (1, 128), (2, 128), (2, 32)))
+    laws = fit_performance(seen, 1437, 32, None)
+    held = Suspect("i-1", "key-1", JOB, "hold", "the database does not know it", NOW)
+    with engine.begin() as connection:
+        for number in range(ENTRIES):
+            at = NOW + timedelta(seconds=number // 2)
+            jobs.create(connection, f"job_{number}", spec(), at)
+            say(connection, JOB, at, "test", f"event {number}")
+            stored = StoredModel(f"signature {number}", laws, seen, {}, 1)
+            models.store(connection, "key", stored, at)
+            sweep = sweeps.begin(connection, at, timedelta(0))
+            assert sweep is not None
+            sweeps.record(connection, sweep, shown=0, suspects=(held,), tripped="too many")
+        terms, prepaid = vms.Terms(Decimal("0.36")), timedelta(minutes=1)
+        vms.intend(connection, JOB, 1, terms, now, prepaid)
+        workers.greet(connection, JOB, Hello(WORKER, "127.0.0.1:1"), now)
+        for config in ((1, 32), (1, 128), (2, 128), (2, 32)):
+            observations.record(connection, JOB, probe(*config))
+        directives.publish(connection, JOB, directive(1, 32), now)

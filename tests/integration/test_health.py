@@ -1,0 +1,214 @@
+"""Health: who may be sent requests, and what monitoring reads of it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import Engine, create_engine, text
+
+from scavenger.view import Phase, ProblemView
+from service import ledger, meters
+from service.api.vitals import PARTS
+from service.api.world import World
+from service.app import build_app
+from service.db import jobs, sweeps, vms
+from service.db.sweeps import Suspect
+from service.db.vms import Terms
+from service.keys import Keys
+from service.pulse import Pulse
+from service.storage import Storage
+from tests.builders import NOW, document, spec
+
+KEYS = Keys(token="scv_token", secret="s" * 48)
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def pulses(*standing: str) -> dict[str, Pulse]:
+    """Of all parts, those that are named standing still."""
+    return {name: Pulse(0.0 if name in standing else 3600.0) for name in PARTS}
+
+
+def ask(engine: Engine, beats: dict[str, Pulse] | None = None) -> TestClient:
+    beats = pulses() if beats is None else beats
+    world = World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None, beats)
+    headers = {"Authorization": f"Bearer {KEYS.token}"}
+    return TestClient(build_app(world, KEYS), headers=headers, raise_server_exceptions=False)
+
+
+@pytest.fixture
+def client(engine: Engine) -> Iterator[TestClient]:
+    with ask(engine) as client:
+        yield client
+
+
+@contextmanager
+def nobody() -> Iterator[Engine]:
+    """A database whose computer refuses connections."""
+    engine = create_engine("postgresql+psycopg://nobody@127.0.0.1:1/none")
+    yield engine
+    engine.dispose()
+
+
+@contextmanager
+def silent() -> Iterator[Engine]:
+    """A database that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        engine = create_engine(f"postgresql+psycopg://x@127.0.0.1:{server.getsockname()[1]}/none")
+        yield engine
+    engine.dispose()
+
+
+def test_a_controller_is_ready_when_all_its_parts_work(client: TestClient) -> None:
+    for path in ("/readyz", "/healthz"):
+        answer = client.get(path, headers={"Authorization": ""})
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_that_stands_still_is_named(engine: Engine, name: str) -> None:
+    assert refused(ask(engine, pulses(name))) == f"these do not work now: {name}"
+
+
+def test_parts_that_nobody_started_are_named(engine: Engine) -> None:
+    assert refused(ask(engine, {})) == "these do not work now: reconciler, sweeper"
+
+
+def test_a_database_of_another_version_is_named(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    assert refused(ask(engine)) == "these do not work now: migrations"
+
+
+@pytest.mark.parametrize("away", [nobody, silent])
+def test_without_a_database_a_controller_is_alive_but_not_ready(
+    away: Callable[[], AbstractContextManager[Engine]],
+) -> None:
+    with away() as engine:
+        client = ask(engine)
+        assert client.get("/healthz").status_code == 200
+        assert refused(client) == "these do not work now: database"
+        families = families_in(client.app.state.vitals.scrape().decode())
+    assert families["scavenger_database_up"] == {(): 0.0}
+    assert "scavenger_jobs" not in families
+    assert "scavenger_build_info" in families
+
+
+def refused(client: TestClient) -> str:
+    answer = client.get("/readyz", headers={"Authorization": ""})
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "2"
+    problem = ProblemView.model_validate_json(answer.text)
+    assert problem.code == "not_ready"
+    return problem.detail
+
+
+def scrape(client: TestClient) -> dict[str, dict[tuple[str, ...], float]]:
+    return families_in(client.get("/metrics").text)
+
+
+def families_in(text: str) -> dict[str, dict[tuple[str, ...], float]]:
+    """Every sample by name and the values of its labels."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return found
+
+
+def test_metrics_need_a_token(client: TestClient) -> None:
+    assert client.get("/metrics", headers={"Authorization": ""}).status_code == 401
+
+
+def test_gauges_say_how_jobs_machines_and_money_stand(engine: Engine, client: TestClient) -> None:
+    hour = Terms(Decimal(36))
+    with engine.begin() as connection:
+        now = sweeps.clock(connection)
+        for number in (1, 2, 3):
+            jobs.create(connection, f"job_{number}", spec(), now)
+        for number, ago in ((1, 30), (2, 20), (3, 10)):
+            began = now - timedelta(seconds=ago)
+            vms.intend(connection, "job_1", number, hour, began, timedelta(seconds=100))
+        vms.launched(connection, "job_1-w1", "i-1")
+        for _ in range(16):
+            vms.order_end(connection, "job_1-w2", now)
+        vms.gone(connection, "job_1-w3", now)
+        jobs.change_outcome(connection, "job_2", phase=Phase.FAILED, reason="", finished_at=now)
+        number = sweeps.begin(connection, now, timedelta(0))
+        assert number is not None
+        held = tuple(Suspect(f"i-{n}", f"k{n}", "", "hold", "", now) for n in range(4))
+        kept = Suspect("i-9", "k9", "", "keep", "", None)
+        sweeps.record(connection, number, shown=9, suspects=(*held, kept), tripped="too many")
+    said = scrape(client)
+    assert said["scavenger_jobs"] == {
+        (phase,): {"pending": 2, "failed": 1}.get(phase, 0) for phase in Phase
+    }
+    assert said["scavenger_vms"] == {("intended",): 0, ("launched",): 1, ("ending",): 1}
+    assert said["scavenger_vm_undeletable"] == {(): 1}
+    assert said["scavenger_orphan_candidates"] == {(): 4}
+    assert said["scavenger_sweep_blocked"] == {(): 1}
+    money = said["scavenger_job_cost_dollars"]
+    assert money["cap",] == 2
+    # A cent a second: w1 and w2 reserve 100 s and the grace, w3 was 10 s.
+    assert money["accrued",] + money["reserved",] == pytest.approx(
+        0.01 * (2 * (100 + ledger.GRACE.total_seconds()) + 10)
+    )
+    assert 0.6 <= money["accrued",] < 1.2
+    assert 40 < said["scavenger_vm_prepaid_remaining_seconds"][()] <= 70
+
+
+def test_gauges_are_asked_of_the_database_once_for_many_scrapes(
+    engine: Engine, client: TestClient
+) -> None:
+    before = scrape(client)["scavenger_jobs"]
+    with engine.begin() as connection:
+        jobs.create(connection, "job_1", spec(), NOW)
+    assert scrape(client)["scavenger_jobs"] == before
+
+
+def test_whatever_is_asked_for_the_number_of_series_stays(client: TestClient) -> None:
+    for path in ("/v1/jobs/{}", "/v1/jobs/{}/curve", "/{}", "/v1/jobs/{}/{}"):
+        client.get(path.format("a", "a"))
+    client.request("PAINT", "/a")
+    before = set(scrape(client)["scavenger_request_seconds_count"])
+    for n in range(20):
+        for path in ("/v1/jobs/{}", "/v1/jobs/{}/curve", "/{}", "/v1/jobs/{}/{}"):
+            client.get(path.format(f"job_{n}", f"x{n}"), params={"token": n})
+        client.request(f"PAINT{n}", f"/{n}")
+    assert set(scrape(client)["scavenger_request_seconds_count"]) - before <= {
+        ("GET", "/metrics", "200")
+    }
+
+
+def test_every_metric_has_a_row_in_the_documentation(engine: Engine, client: TestClient) -> None:
+    client.post("/v1/jobs", json=document())
+    with engine.begin() as connection:
+        job = jobs.newest(connection, None, 1)[0].id
+        vms.intend(connection, job, 1, Terms(Decimal(1)), NOW, timedelta(seconds=9))
+        vms.launched(connection, f"{job}-w1", "i-1")
+        connection.execute(
+            text(
+                "INSERT INTO workers (worker, job, address, generation, iteration, samples, "
+                "epochs, metrics, next_sequence, dropped, hello_at, seen_at) "
+                "VALUES (:w, :j, 'a', 0, 0, 0, 0, '{}', 0, 0, now(), now())"
+            ),
+            {"w": f"{job}-w1", "j": job},
+        )
+    families = [
+        *text_string_to_metric_families(client.get("/metrics").text),
+        *meters.REGISTRY.collect(),
+    ]
+    suffix = {"counter": "_total", "info": "_info"}
+    told = {f.name.removesuffix("_info") + suffix.get(f.type, "") for f in families}
+    ours = {name for name in told if name.startswith("scavenger_")} - {"scavenger_build"}
+    page = (DOCS / "observability.md").read_text()
+    rows = {line.split("`")[1].partition("{")[0] for line in page.splitlines() if line[:3] == "| `"}
+    metrics = {row for row in rows if row.startswith("scavenger_")}
+    assert ours == metrics

@@ -1,0 +1,48 @@
+"""Metered: every call passes through unchanged, and is counted by its result."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from service import meters
+from service.clouds.local import LocalProvider
+from service.clouds.metered import Metered
+from service.clouds.provider import LaunchRequest
+from service.errors import LaunchRefused
+
+KEY = "metered-1"
+
+
+def calls(operation: str, result: str) -> float:
+    labels = {"op": operation, "result": result}
+    return meters.REGISTRY.get_sample_value("scavenger_provider_call_seconds_count", labels) or 0
+
+
+def launches(result: str, reason: str) -> float:
+    labels = {"result": result, "reason": reason}
+    return meters.REGISTRY.get_sample_value("scavenger_launch_total", labels) or 0
+
+
+def test_calls_reach_the_cloud_and_are_counted_by_result(tmp_path: Path) -> None:
+    local = LocalProvider(tmp_path / "machines", sys.executable, boot_delay=3600)
+    provider = Metered(local)
+    request = LaunchRequest(KEY, "job_1", ("true",), {}, None, 0.0)
+    before = calls("launch", "ok"), launches("started", ""), calls("launch", "refused")
+    instance = provider.launch(request)
+    try:
+        assert provider.list() == local.list()
+        with pytest.raises(ValueError, match="not gone"):
+            provider.forget(instance.provider_id)
+    finally:
+        provider.terminate(instance.provider_id)
+    with pytest.raises(LaunchRefused):
+        provider.launch(request)
+    after = calls("launch", "ok"), launches("started", ""), calls("launch", "refused")
+    assert [b - a for a, b in zip(before, after, strict=True)] == [1, 1, 1]
+    assert launches("refused", "refused") >= 1
+    assert calls("forget", "error") >= 1
+    facts = ("name", "pause", "lag", "boot")
+    assert [getattr(provider, f) for f in facts] == [getattr(local, f) for f in facts]

@@ -1,0 +1,45 @@
+"""The controller refuses addresses on which tokens would be seen, and says what to do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from service.settings import Settings
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.8.8"])
+def test_this_computer_alone_needs_neither_certificate_nor_proxy(host: str) -> None:
+    settings = Settings(host=host)
+    assert settings.is_at_home
+    assert {"127.0.0.1", "localhost", "[::1]"} < settings.known_names | {"more"}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "ctl.example.org", ""])
+def test_an_address_that_others_reach_needs_one(host: str) -> None:
+    with pytest.raises(ValidationError, match="in the clear"):
+        Settings(host=host)
+    assert Settings(host=host, behind_proxy=True).known_names == frozenset()
+    files = {"tls_cert": Path("cert.pem"), "tls_key": Path("key.pem")}
+    assert not Settings(host=host, **files).is_at_home
+    with pytest.raises(ValidationError, match="belong together"):
+        Settings(host=host, tls_cert=Path("cert.pem"))
+
+
+def test_more_names_are_written_with_commas() -> None:
+    named = Settings(host="0.0.0.0", behind_proxy=True, names="Ctl.example.org, b")
+    assert named.known_names == {"ctl.example.org", "b"}
+
+
+def test_the_sentence_reaches_whoever_starts_it(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "service", "--home", str(tmp_path / "home"), "--host", "0.0.0.0"]
+    said = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ), check=False)
+    assert said.returncode == 2
+    assert "0.0.0.0 can be reached from other computers" in said.stderr
+    assert "--behind-proxy" in said.stderr
+    assert not (tmp_path / "home").exists()
