@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -254,9 +254,9 @@ class World:
 
     # What is true.
 
-    def bill(self, until: float) -> Decimal:
+    def bill(self, until: float, rows: Sequence[Vm]) -> Decimal:
         """Return what the cloud bills for the machines that are paid."""
-        free = self._free()
+        free = self._free(rows)
         lines = self.cloud.bill(until).lines
         return sum((Decimal(line.dollars) for line in lines if line.token not in free), Decimal(0))
 
@@ -276,8 +276,8 @@ class World:
         missed_for = now - (now if vm.missed_at is None else vm.missed_at)
         return missed_for.total_seconds() < self.manners.lag
 
-    def _free(self) -> set[str]:
+    def _free(self, rows: Sequence[Vm]) -> set[str]:
         """Return the keys of servers that run on machines the user has anyway."""
         if self.spec.strategy.priced:
             return set()
-        return {vm.launch_key for vm in self.rows() if vm.role == "server"}
+        return {vm.launch_key for vm in rows if vm.role == "server"}
