@@ -109,7 +109,7 @@ class Provider(Protocol):
     def lag(self) -> float:
         """Seconds for which a list may lag behind what was done.
 
-        Of two lists that far apart, one shows a machine that was made before both and still exists.
+        A machine that exists is not missed by every list for as long as that either.
         """
 
     @property
