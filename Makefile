@@ -33,7 +33,7 @@ sweep-worlds: $(READY)  ## The sweeper judges 10 000 random clouds; about a quar
 chaos: $(READY)  ## 200 random plans of resizes under faults; SEEDS=n plays fewer
 	@$(BIN)/python -m tests.chaos --seeds $(or $(SEEDS),200)
 
-money: $(READY)  ## 5 000 runs of everything that may happen to a job's money; a night
+money: $(READY)  ## 5 000 runs of everything that may happen to a job's money; about half an hour
 	@MONEY_RUNS=5000 $(BIN)/python -m pytest tests/money
 
 money-mutants: $(READY)  ## Errors on purpose, each of which those runs must find
