@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos bench-agent bench-resize bench-plan bench-large-batch paper clean
+.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos bench-agent bench-resize bench-plan bench-ingest telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -51,11 +51,22 @@ bench-server: $(READY)  ## Round trip of the parameter servers beside gloo; Down
 bench-plan: $(READY)  ## Planning over 100 000 configurations beside a naive loop
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.bench.planning
 
+bench-ingest: $(READY) .venv/mlflow/ready  ## Records a second into the controller beside MLflow's tracking server
+	@$(BIN)/python -m tests.bench.ingest
+
+telemetry: $(READY)  ## 1 000 000 records through kills, cuts, losses and repeats; each stored once
+	@$(BIN)/python -m tests.telemetry
+
 bench-large-batch: $(READY)  ## Accuracy and epochs at eight times the batch, by learning-rate rule
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.bench.large_batch
 
 paper: $(READY)  ## Figures and statements of the paper beside ours; FRESH=1 trains again
 	@$(BIN)/python -m tests.paper $(if $(FRESH),--fresh)
+
+.venv/mlflow/ready: tests/bench/mlflow.txt $(READY)
+	@$(BIN)/python -m venv .venv/mlflow
+	@.venv/mlflow/bin/pip install --quiet --disable-pip-version-check -r tests/bench/mlflow.txt
+	@touch $@
 
 clean:  ## Forget the set-up
 	rm -rf .venv

@@ -8,7 +8,7 @@ read and write them as JSON with ``pydantic.TypeAdapter``.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from signal import Signals
 from typing import Annotated, Literal
 
@@ -298,7 +298,7 @@ class StepReport:
         dropped: Rows of this stream that were given up so far because too many were waiting.
     """
 
-    worker: str
+    worker: Text
     progress: Progress
     sequence: Count = 0
     steps: StepColumns = StepColumns()
@@ -310,16 +310,66 @@ class StepReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejected:
+    """A row that cannot be used, and is not to be sent again.
+
+    Attributes:
+        sequence: Its number in the worker's stream.
+        why: What is wrong with it.
+    """
+
+    sequence: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """The controller's answer to Hello and to every report.
 
     Attributes:
         directive: The newest Directive of the job; None before the first.
-        next_sequence: Sequence the controller expects next; rows below it are stored.
+        next_sequence: Sequence the controller expects next; rows below it are stored or rejected.
+        accepted: Rows of the report that were stored.
+        duplicates: Rows of it that had been stored before.
+        rejected: Rows of it that cannot be used, the first thousand of them.
     """
 
     directive: Directive | None
     next_sequence: int
+    accepted: int = 0
+    duplicates: int = 0
+    rejected: tuple[Rejected, ...] = ()
+
+
+# Header of an answer that brings a machine its next token.
+RENEWED = "Scavenger-Token"
+
+
+@dataclass(frozen=True, slots=True)
+class Enrol:
+    """A machine came up and wants a token of its own, for the one it was launched with.
+
+    Attributes:
+        nonce: A random word of the machine, the same when it asks again because an answer was lost.
+    """
+
+    worker: Text
+    nonce: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """What a machine may not be launched with, because that can be read by others.
+
+    Attributes:
+        token: Lets it speak for its job.
+        job_secret: What workers and parameter servers of one job know each other by.
+        secrets: Environment variables of the training command.
+    """
+
+    token: str = field(repr=False)
+    job_secret: str = field(repr=False)
+    secrets: dict[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,17 +16,28 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _SECRET = re.compile("TOKEN|SECRET|KEY|PASSW|CRED", re.IGNORECASE)
 
 
-def _check_variable(name: str) -> str:
+def _check_name(name: str) -> str:
     if not _VARIABLE.fullmatch(name):
         raise ValueError(f"{shown(name)} names no variable: write letters, digits and underscores")
     if name.upper().startswith("SCAVENGER_"):
         raise ValueError(f"{shown(name)} is set by Scavenger: choose a name without SCAVENGER_")
+    return name
+
+
+def _check_variable(name: str) -> str:
+    _check_name(name)
     if _SECRET.search(name):
         raise ValueError(
             f"{shown(name)} looks like a secret, and this document is stored and shown: "
-            "let the command read it from a file or from its machine's identity"
+            "name it in run.secrets and give its value to the controller, in a file of that name"
         )
     return name
+
+
+def _check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("names one twice: write each once")
+    return names
 
 
 def check_directory(path: str) -> str:
@@ -81,6 +92,7 @@ class RunSpec(Section):
         command: Program and arguments, handed over as they are, without a shell.
         directory: Absolute path the command runs in; None leaves it to the worker.
         env: Environment variables added to the worker's own; no secrets.
+        secrets: Environment variables whose values the controller keeps, and no document.
         checkpoints: When training is written down; None for the defaults.
         stall: Seconds without an iteration that are always allowed; a command that is slower is
             shown where it hangs, and started again.
@@ -96,6 +108,9 @@ class RunSpec(Section):
     env: dict[Annotated[Text, AfterValidator(_check_variable)], Text] = Field(
         default_factory=dict, examples=["{LOG_LEVEL: info}"]
     )
+    secrets: Annotated[
+        tuple[Annotated[Text, AfterValidator(_check_name)], ...], AfterValidator(_check_distinct)
+    ] = Field((), examples=["[HF_TOKEN]"])
     checkpoints: Annotated[CheckpointsSpec | None, BeforeValidator(present)] = Field(
         None, examples=["{every: 60s, keep: 3}"]
     )

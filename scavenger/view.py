@@ -456,6 +456,34 @@ class AuditList(View):
     next_before: int | None
 
 
+class CheckView(View):
+    """One thing that was looked at.
+
+    Attributes:
+        state: ``ok``, ``warning`` or ``failed``.
+        found: What is, in one sentence.
+        remedy: What to do next; empty where nothing is wrong.
+    """
+
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+class CheckupView(View):
+    """What a controller found out about itself.
+
+    Attributes:
+        version: Its own.
+        at: Its own time.
+    """
+
+    version: str
+    at: datetime
+    checks: list[CheckView]
+
+
 class ErrorDetail(View):
     """One problem of a request: JSON pointer to the field, and what to do about it."""
 

@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -31,6 +31,7 @@ from service.keys import Keys
 from service.logs import start_logging
 from service.postgres import EmbeddedPostgres
 from service.reconciler.fleet import Fleet
+from service.reconciler.housekeeping import Housekeeping
 from service.reconciler.loop import Loop
 from service.reconciler.ownership import Ownership
 from service.reconciler.rounds import Rounds
@@ -39,6 +40,8 @@ from service.reconciler.tick import Reconciler
 from service.redactor import Redactor
 from service.settings import Settings, driver_url
 from service.storage import Storage
+from service.tracing import start_tracing
+from service.vault import Vault
 
 log = logging.getLogger("scavenger")
 
@@ -62,6 +65,7 @@ def main() -> int:
         return 2
     redactor = Redactor()
     start_logging(redactor, settings.log_format, sys.stderr)
+    start_tracing(settings.otlp_endpoint)
     # uvicorn hands the signal on when it has shut down; the database must still be stopped then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
@@ -113,9 +117,18 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     address = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
     acting = reconciler(settings, engine, keys, address)
     loop = Loop(acting)
-    rounds = Rounds(Sweeper(engine, acting.fleet.provider, acting.fleet.ownership))
-    pulses = {RECONCILER: loop.pulse, SWEEPER: rounds.pulse}
-    world = World(engine, "local", Storage(settings.home.resolve()), loop.nudge, pulses)
+    provider = acting.fleet.provider
+    rounds = Rounds(Sweeper(engine, provider, acting.fleet.ownership))
+    housekeeping = Housekeeping(engine, timedelta(days=settings.keep_telemetry))
+    world = World(
+        engine,
+        "local",
+        Storage(settings.home.resolve()),
+        loop.nudge,
+        pulses={RECONCILER: loop.pulse, SWEEPER: rounds.pulse},
+        boot=provider.boot + settings.boot_delay,
+        vault=Vault(settings.home / "secrets"),
+    )
     config = uvicorn.Config(
         build_app(world, keys, names=settings.known_names),
         log_config=None,
@@ -127,6 +140,7 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
     )
+    housekeeping.start()
     announce(settings.home, address, keys.token)
     loop.start()
     rounds.start()
@@ -135,6 +149,7 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     finally:
         rounds.stop()
         loop.stop()
+        housekeeping.stop()
         engine.dispose()
 
 
@@ -178,8 +193,7 @@ def reconciler(settings: Settings, engine: Engine, keys: Keys, address: str) -> 
     def environment(vm: Vm) -> dict[str, str]:
         return {
             "SCAVENGER_CONTROLLER": address,
-            "SCAVENGER_TOKEN": keys.issue(vm.id),
-            "SCAVENGER_JOB_SECRET": keys.share(vm.job),
+            "SCAVENGER_TOKEN": keys.bootstrap(vm.id),
         }
 
     storage = Storage(settings.home.resolve())

@@ -15,7 +15,18 @@ from starlette.types import ASGIApp
 
 from scavenger.errors import Problem
 from scavenger.view import PersonRole
-from service.api import agent, audit, deliveries, health, jobs, models, sweeps, tokens
+from service.api import (
+    agent,
+    audit,
+    checkups,
+    deliveries,
+    enrolment,
+    health,
+    jobs,
+    models,
+    sweeps,
+    tokens,
+)
 from service.api.access import Doors
 from service.api.cursors import Cursors
 from service.api.description import describe
@@ -68,16 +79,19 @@ def build_app(
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    app.state.world, app.state.cursors = world, Cursors(keys.cursors())
+    app.state.world, app.state.keys = world, keys
+    app.state.cursors = Cursors(keys.cursors())
     app.state.vitals = Vitals(world.engine, world.pulses)
     for router in (
         jobs.router,
         models.router,
         sweeps.router,
         agent.router,
+        enrolment.router,
         deliveries.router,
         tokens.router,
         audit.router,
+        checkups.router,
         health.router,
     ):
         app.include_router(router)

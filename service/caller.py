@@ -1,4 +1,4 @@
-"""Caller: who stands behind a request, a person or a machine."""
+"""Caller: who stands behind a request, a person, a machine, or one that just came up."""
 
 from __future__ import annotations
 
@@ -35,9 +35,24 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine of a job, by its worker id."""
+    """A machine of a job, by its worker id.
+
+    Attributes:
+        generation: Generation the job was in when the machine came up.
+        issued_at: When it got its token, in seconds since 1970.
+    """
+
+    worker: str
+    job: str
+    generation: int
+    issued_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A machine that has only what it was launched with."""
 
     worker: str
 
 
-Caller = Person | Machine
+Caller = Person | Machine | Newcomer

@@ -1,8 +1,10 @@
 """Keys: the first token people use and the secret that worker tokens are signed with.
 
 Both lie in the home directory, readable by its owner only. Other tokens of people are in the
-database, by their hashes; so is the first once a controller has started. A worker token names its
-machine and opens the agent endpoints only, for as long as that machine exists.
+database, by their hashes; so is the first once a controller has started.
+
+A machine is launched with a bootstrap token, which buys it one worker token and nothing else. That
+opens the agent's endpoints for an hour, as long as the machine exists, and is renewed in time.
 """
 
 from __future__ import annotations
@@ -10,16 +12,18 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import jwt
 
-from service.caller import Machine
+from service.caller import Machine, Newcomer
 from service.credential import make_token
 
-AUDIENCE = "scavenger-agent"
+AUDIENCE, BOOTSTRAP = "scavenger-agent", "scb_"
+LIFE = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +39,29 @@ class Keys:
         token = read_or_make(home / "token", make_token())
         return cls(token, read_or_make(home / "secret", secrets.token_urlsafe(48)))
 
-    def issue(self, worker: str) -> str:
-        """Make the token of a machine."""
-        return jwt.encode({"sub": worker, "aud": AUDIENCE}, self.secret, algorithm="HS256")
+    def issue(self, worker: str, generation: int = 0, now: float | None = None) -> str:
+        """Make the token of a machine, good for an hour.
+
+        Args:
+            worker: Its id, which begins with that of its job.
+            generation: Generation its job is in.
+            now: Seconds since 1970; the present moment if None.
+        """
+        moment = int(time.time() if now is None else now)
+        claims = {
+            "sub": worker,
+            "aud": AUDIENCE,
+            "job": worker.rpartition("-")[0],
+            "generation": generation,
+            "iat": moment,
+            "exp": moment + LIFE,
+        }
+        return jwt.encode(claims, self.secret, algorithm="HS256")
+
+    def bootstrap(self, worker: str) -> str:
+        """Make what a machine is launched with, the same at every attempt to launch it."""
+        proof = hmac.digest(self.secret.encode(), f"bootstrap {worker}".encode(), "sha256").hex()
+        return f"{BOOTSTRAP}{worker}_{proof}"
 
     def share(self, job: str) -> str:
         """Make the secret that workers and parameter servers of one job know each other by."""
@@ -52,12 +76,24 @@ class Keys:
         return hmac.digest(self.secret.encode(), b"cursors", "sha256")
 
     def machine(self, token: str) -> Machine | None:
-        """Return the machine whose token this is; None if it is no machine's."""
+        """Return the machine whose token this is; None if it is no machine's, or too old."""
         try:
-            claims = jwt.decode(token, self.secret, algorithms=["HS256"], audience=AUDIENCE)
+            claims = jwt.decode(
+                token,
+                self.secret,
+                algorithms=["HS256"],
+                audience=AUDIENCE,
+                options={"require": ["sub", "job", "generation", "iat", "exp"]},
+            )
         except (jwt.InvalidTokenError, UnicodeError):
             return None
-        return Machine(str(claims["sub"]))
+        return Machine(claims["sub"], claims["job"], claims["generation"], claims["iat"])
+
+    def newcomer(self, token: str) -> Newcomer | None:
+        """Return the machine that was launched with this; None if none was."""
+        worker = token.removeprefix(BOOTSTRAP).rpartition("_")[0]
+        is_ours = hmac.compare_digest(token.encode(), self.bootstrap(worker).encode())
+        return Newcomer(worker) if is_ours else None
 
 
 def read_or_make(path: Path, fresh: str) -> str:

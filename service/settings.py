@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from scavenger.client.client import is_loopback
@@ -27,6 +27,8 @@ class Settings(BaseSettings):
         tls_cert: File with its certificate chain; it speaks HTTPS itself then.
         tls_key: File with the key to it.
         behind_proxy: Whether something in front of it speaks HTTPS, on whatever address.
+        keep_telemetry: Days for which measured iterations are kept; statistics stay for ever.
+        otlp_endpoint: Where traces are sent, by the variable all programs know; nowhere if None.
     """
 
     model_config = SettingsConfigDict(
@@ -48,6 +50,10 @@ class Settings(BaseSettings):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     behind_proxy: bool = False
+    keep_telemetry: int = Field(default=30, ge=1, le=36500)
+    otlp_endpoint: str | None = Field(
+        default=None, validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_ENDPOINT")
+    )
 
     @model_validator(mode="after")
     def _keeps_tokens_secret(self) -> Settings:

@@ -20,6 +20,7 @@ class _Exporting:
     """What spans are made with; None while nobody collects them."""
 
     tracer: Any = None
+    failed: Any = None
 
 
 def start_tracing(endpoint: str | None) -> None:
@@ -44,14 +45,34 @@ def collect(processor: Any, sdk: Any) -> None:
     resources = import_module("opentelemetry.sdk.resources")
     provider = sdk.TracerProvider(resource=resources.Resource.create({"service.name": NAME}))
     provider.add_span_processor(processor)
+    _Exporting.failed = import_module("opentelemetry.trace").StatusCode.ERROR
     _Exporting.tracer = provider.get_tracer(NAME)
+
+
+def stop_tracing() -> None:
+    """Make no spans any more."""
+    _Exporting.tracer = None
+
+
+def is_tracing() -> bool:
+    """Whether spans are made."""
+    return _Exporting.tracer is not None
 
 
 @contextmanager
 def span(name: str, **attributes: str) -> Iterator[None]:
-    """Time something, as a part of whatever span is open."""
-    if _Exporting.tracer is None:
+    """Time something, as a part of whatever span is open.
+
+    Of what goes wrong only the kind is kept: messages may hold what a collector should not read.
+    """
+    if not is_tracing():
         yield
         return
-    with _Exporting.tracer.start_as_current_span(name, attributes=attributes):
-        yield
+    quiet = {"record_exception": False, "set_status_on_exception": False}
+    starting = _Exporting.tracer.start_as_current_span(name, attributes=attributes, **quiet)
+    with starting as current:
+        try:
+            yield
+        except BaseException as error:
+            current.set_status(_Exporting.failed, type(error).__name__)
+            raise

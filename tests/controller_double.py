@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from pydantic import TypeAdapter
 
-from scavenger.protocol import Exit, Lease, Reply, StepReport
+from scavenger.protocol import RENEWED, Enrol, Enrolled, Exit, Lease, Reply, StepReport
 
-TOKEN = "a-secret-of-this-job"
+TOKEN, BOOTSTRAP = "a-secret-of-this-job", "scb_w1_what-the-machine-was-launched-with"
 
 
 def until(is_true: Callable[[], object], patience: float = 10.0) -> None:
@@ -34,6 +34,11 @@ class ControllerDouble:
         self.reports: list[StepReport] = []
         self.refused = 0
         self.is_silent = threading.Event()
+        self.shown: list[tuple[str, str]] = []
+        self.enrolled = Enrolled(TOKEN, "of all of us", {"HF_TOKEN": "hf_1"})
+        self.enrolments: list[Enrol] = []
+        self.lost = self.busy = 0
+        self.renewed = ""
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
@@ -44,13 +49,16 @@ class ControllerDouble:
         self.server.server_close()
 
     def answer(self, path: str, content: bytes) -> bytes:
+        if path == "/v1/agent/enrol":
+            self.enrolments.append(TypeAdapter(Enrol).validate_json(content))
+            return TypeAdapter(Enrolled).dump_json(self.enrolled)
         if path == "/v1/agent/lease":
             self.asked.append(time.monotonic())
             assert json.loads(content)["worker"]
             return TypeAdapter(Lease).dump_json(Lease(self.lease))
         if path == "/v1/agent/hello":
             return TypeAdapter(Reply).dump_json(Reply(None, 0))
-        if path == "/v1/agent/report":
+        if path in ("/v1/agent/report", "/v1/deliveries"):
             assert not self.exits, "the report comes before the end"
             self.reports.append(TypeAdapter(StepReport).validate_json(content))
             return TypeAdapter(Reply).dump_json(Reply(None, 0))
@@ -67,12 +75,24 @@ class ControllerDouble:
                 if controller.is_silent.is_set():
                     until(lambda: not controller.is_silent.is_set(), patience=60)
                     return
-                if self.headers["Authorization"] != f"Bearer {TOKEN}":
+                token = self.headers["Authorization"].removeprefix("Bearer ")
+                controller.shown.append((self.path, token))
+                if controller.busy:
+                    controller.busy -= 1
+                    self.send_error(429)
+                    return
+                is_fresh = self.path == "/v1/agent/enrol"
+                if token not in ((BOOTSTRAP,) if is_fresh else (TOKEN, controller.renewed)):
                     controller.refused += 1
                     self.send_error(401)
                     return
                 answer = controller.answer(self.path, content)
+                if is_fresh and len(controller.enrolments) <= controller.lost:
+                    self.close_connection = True
+                    return
                 self.send_response(200)
+                if controller.renewed:
+                    self.send_header(RENEWED, controller.renewed)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)

@@ -1,4 +1,4 @@
-"""ControllerClient, the four things a machine says to its controller."""
+"""ControllerClient, the five things a machine says to its controller."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import TypeVar
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from scavenger.protocol import Exit, Hello, Lease, Reply, StepReport
+from scavenger.protocol import (
+    RENEWED,
+    Enrol,
+    Enrolled,
+    Exit,
+    Hello,
+    Lease,
+    Reply,
+    StepReport,
+)
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
 from worker_agent.settings import AgentSettings
 
@@ -21,6 +30,7 @@ EXIT = TypeAdapter(Exit)
 WORKER = TypeAdapter(dict[str, str])
 REPLY = TypeAdapter(Reply)
 LEASE = TypeAdapter(Lease)
+ENROL, ENROLLED = TypeAdapter(Enrol), TypeAdapter(Enrolled)
 
 
 class ControllerClient:
@@ -28,16 +38,25 @@ class ControllerClient:
 
     ``ControllerUnreachable`` says nothing about whether the controller heard it: the message may be
     sent again. ``ControllerRefused`` says it heard and declined. Safe to share between threads.
+
+    Attributes:
+        token: What it shows; an answer may bring the next one.
     """
 
     def __init__(self, settings: AgentSettings) -> None:
+        self.token = settings.token
         self._http = httpx.Client(
             base_url=settings.controller,
-            headers={"Authorization": f"Bearer {settings.token}"},
             timeout=httpx.Timeout(5.0, connect=1.0),
             # A proxy meant for the web must not come between a worker and its controller.
             trust_env=False,
         )
+
+    def enrol(self, enrol: Enrol) -> Enrolled:
+        """Show what this machine was launched with, for a token of its own."""
+        enrolled = _understood(ENROLLED, self._post("enrol", ENROL.dump_json(enrol)))
+        self.token = enrolled.token
+        return enrolled
 
     def hello(self, hello: Hello) -> Reply:
         """Say that this worker is up and can join a generation."""
@@ -60,7 +79,10 @@ class ControllerClient:
             response = self._http.post(
                 f"/v1/agent/{what}",
                 content=content,
-                headers={"Content-Type": "application/json"},
+                headers={
+                    "Content-Type": "application/json",
+                    "Authorization": f"Bearer {self.token}",
+                },
             )
         except httpx.RequestError as error:
             raise ControllerUnreachable(f"{what}: {error!r}") from error
@@ -69,6 +91,7 @@ class ControllerClient:
             raise ControllerRefused(response.status_code, response.text)
         if not response.is_success:
             raise ControllerUnreachable(f"{what}: status {response.status_code}")
+        self.token = response.headers.get(RENEWED, self.token)
         return response.content
 
 

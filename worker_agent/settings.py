@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+BOOTSTRAP = "scb_"  # begins what a machine is launched with; it buys a token, once
 SERVER = ("-m", "worker_agent.parameter_server")
 
 
@@ -17,7 +19,7 @@ class AgentSettings:
 
     Attributes:
         controller: URL of the controller.
-        token: Secret that lets this worker speak for its job.
+        token: Secret that lets this worker speak for its job, or buys it one that does.
         job: Id of the job.
         worker: Id of this worker.
         host: Address at which the other workers reach this one.
@@ -164,14 +166,15 @@ def read_command() -> Command:
     return Command(tuple(map(str, words)), os.environ.get("SCAVENGER_DIRECTORY"))
 
 
-def training_environment(spool: Path, heartbeat: str) -> dict[str, str]:
+def training_environment(spool: Path, heartbeat: str, secrets: Mapping[str, str]) -> dict[str, str]:
     """Return what the training command gets: all of ours, and one thread unless it asks for more.
 
-    Several workers share one computer, each with as many threads as there are cores, would spend
-    their time waiting for one another.
+    Secrets are what this machine was not launched with. And several workers that share one
+    computer, each with as many threads as there are cores, would spend their time waiting for
+    one another.
     """
     ours = {"SCAVENGER_SPOOL": str(spool), "SCAVENGER_HEARTBEAT": heartbeat}
-    return {"OMP_NUM_THREADS": "1"} | dict(os.environ) | ours
+    return {"OMP_NUM_THREADS": "1"} | dict(os.environ) | dict(secrets) | ours
 
 
 def _required(name: str) -> str:

@@ -38,6 +38,16 @@ def upgrade():
         sa.PrimaryKeyConstraint("id", name=op.f("pk_tokens")),
     )
     op.create_table(
+        "enrolments",
+        sa.Column("worker", sa.Text(), nullable=False),
+        sa.Column("nonce_digest", sa.Text(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["worker"], ["vms.id"], name=op.f("fk_enrolments_worker"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("worker", name=op.f("pk_enrolments")),
+    )
+    op.create_table(
         "audit",
         sa.Column("number", sa.BigInteger(), sa.Identity(always=True), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
@@ -71,4 +81,5 @@ def downgrade():
         op.drop_column(table, "project")
     op.drop_table("audit")
     op.execute("DROP FUNCTION refuse_change_of_audit")
+    op.drop_table("enrolments")
     op.drop_table("tokens")

@@ -13,6 +13,7 @@ from scavenger.cli.admin import admin
 from scavenger.cli.agent import AGENT_CONTEXT, agent
 from scavenger.cli.curve import curve
 from scavenger.cli.demo import demo
+from scavenger.cli.doctor import doctor
 from scavenger.cli.error_report import report_error, show_report
 from scavenger.cli.errors import CommandError
 from scavenger.cli.evaluate import evaluate
@@ -81,6 +82,7 @@ app.command(epilog="Example: scavenger curve digits -o json")(curve)
 app.command(epilog="Example: scavenger events latest --follow")(events)
 app.command(epilog="Example: scavenger cancel digits --yes")(cancel)
 app.command(epilog="Example: scavenger models")(models)
+app.command(epilog="Example: scavenger doctor")(doctor)
 app.command(epilog="Example: scavenger simulate --strategy partial --seeds 5")(simulate)
 app.command(epilog="Example: scavenger fit steps.csv epochs.csv --dataset-size 50000")(fit)
 app.command(epilog="Example: scavenger evaluate steps.csv --points 4,6")(evaluate)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from scavenger.client.errors import Refused, ServerFault, Unreachable, refusal
 from scavenger.view import (
+    CheckupView,
     CurveView,
     EventList,
     EventView,
@@ -159,6 +160,10 @@ class Client:
     def revoke_token(self, token: str) -> TokenView:
         """Let a token open nothing any more, by its id."""
         return self._ask(TokenView, "POST", f"/v1/tokens/{quote(token, safe='')}/actions/revoke")
+
+    def checkup(self) -> CheckupView:
+        """Return what the controller finds out about itself."""
+        return self._ask(CheckupView, "GET", "/v1/checkup")
 
     def health(self) -> HealthView:
         """Return whether the controller works."""

@@ -16,7 +16,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from scavenger.view import PersonRole
-from service.caller import EVERY_PROJECT, Caller, Machine, Person
+from service.caller import EVERY_PROJECT, Caller, Machine, Newcomer, Person
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,11 @@ class Open:
 @dataclass(frozen=True, slots=True)
 class Machines:
     """Machines may use it, and no person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomers:
+    """Machines that just came up may use it, and nobody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class People:
     is_of_all: bool = False
 
 
-Access = Open | Machines | People
+Access = Open | Machines | Newcomers | People
 
 VIEWER, SUBMITTER = People(PersonRole.VIEWER), People(PersonRole.SUBMITTER)
 OPERATOR, ADMIN = People(PersonRole.OPERATOR), People(PersonRole.ADMIN)
@@ -60,10 +65,12 @@ TABLE: Mapping[tuple[str, str], Access] = {
     ("POST", "/v1/deliveries"): OPERATOR,
     ("GET", "/v1/sweeps"): People(PersonRole.OPERATOR, is_of_all=True),
     ("POST", "/v1/sweeps"): People(PersonRole.OPERATOR, is_of_all=True),
+    ("GET", "/v1/checkup"): People(PersonRole.OPERATOR, is_of_all=True),
     ("GET", "/v1/tokens"): ADMIN,
     ("POST", "/v1/tokens"): ADMIN,
     ("POST", "/v1/tokens/{token}/actions/revoke"): ADMIN,
     ("GET", "/v1/audit"): ADMIN,
+    ("POST", "/v1/agent/enrol"): Newcomers(),
     ("POST", "/v1/agent/hello"): Machines(),
     ("POST", "/v1/agent/report"): Machines(),
     ("POST", "/v1/agent/lease"): Machines(),
@@ -146,7 +153,7 @@ def opens(caller: Caller, access: Access) -> bool:
     match access, caller:
         case Open(), _:
             return True
-        case Machines(), Machine():
+        case (Machines(), Machine()) | (Newcomers(), Newcomer()):
             return True
         case People(role, is_of_all), Person() as person:
             is_wide_enough = person.project == EVERY_PROJECT or not is_of_all

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from fastapi import APIRouter, Response
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from scavenger.protocol import Directive, Exit, Hello, Lease, Reply, StepReport, StopAtMetric
@@ -13,15 +11,15 @@ from service import ledger, meters
 from service.api.description import refuses, takes
 from service.api.intake import take_in
 from service.api.refusal import Refusal
+from service.api.sieve import Sieved, sift, understand
 from service.api.world import Body, Here, Speaker, World
-from service.db import directives, jobs, readings, vms, workers
+from service.db import directives, jobs, readings, regroups, vms, workers
 from service.db.events import say
 from service.redactor import Redactor
 
 router = APIRouter(prefix="/v1/agent", tags=["agent"])
 
-T = TypeVar("T")
-HELLO, REPORT, EXIT = TypeAdapter(Hello), TypeAdapter(StepReport), TypeAdapter(Exit)
+HELLO, EXIT = TypeAdapter(Hello), TypeAdapter(Exit)
 REDACTOR = Redactor()  # scripts print their environment when they fail
 LONGEST_SENTENCE, LONGEST_TAIL = 500, 8000
 REPLY, LEASE = TypeAdapter(Reply), TypeAdapter(Lease)
@@ -41,7 +39,7 @@ def hello(world: Here, body: Body, speaker: Speaker) -> Response:
         expected = workers.greet(connection, job, message, now)
         if is_news:
             say(connection, job, now, "hello", f"{speaker} is ready", {"worker": speaker})
-        reply = compose(newest(connection, job), expected)
+        reply = compose(Reply(newest(connection, job), expected))
     if is_news:
         world.nudge()
     return reply
@@ -54,23 +52,26 @@ def hello(world: Here, body: Body, speaker: Speaker) -> Response:
 )
 def report(world: Here, body: Body, speaker: Speaker) -> Response:
     """Store what a worker measured, each row once."""
-    message = understand(REPORT, body)
-    own(speaker, message.worker)
+    sieved = sift(body)
+    own(speaker, sieved.message.worker)
     with world.engine.begin() as connection:
-        reply = hear(connection, world, job_of(connection, speaker), message)
-    if is_news(message):
+        reply = hear(connection, world, sieved)
+    if is_news(sieved.message, reply.directive):
         world.nudge()
-    return reply
+    return compose(reply)
 
 
-def hear(connection: Connection, world: World, job: str, message: StepReport) -> Response:
+def hear(connection: Connection, world: World, sieved: Sieved) -> Reply:
     """Store a report of a machine that exists, rows and news."""
-    following = take_in(connection, job, message, world.now())
+    message = sieved.message
+    intake = take_in(connection, sieved, world.now())
+    job, directive = intake.stored.job, intake.stored.directive
+    if not intake.stored.exists:
+        raise no_machine(message.worker)
     workers.note(connection, message, world.now())
     tell(connection, job, message, world)
-    directive = newest(connection, job)
     note_reading(connection, job, directive, message)
-    return compose(directive, following)
+    return intake.reply
 
 
 @router.post("/lease", response_model=Lease)
@@ -100,10 +101,12 @@ def exit_(world: Here, body: Body, speaker: Speaker) -> Response:
         how = clean(message.in_words)[:LONGEST_SENTENCE]
         if message.restarts:
             workers.note_restart(connection, speaker, now)
-            say(connection, job, now, "restart", f"{speaker} starts its command again: {how}")
+            why = f"{speaker} starts its command again: {how}"
+            say(connection, job, now, "restart", why, {"worker": speaker, "code": message.code})
         else:
             vms.note_exit(connection, speaker, message.code, last_words(message), now)
-            say(connection, job, now, "exit", f"{speaker} ended: {how}")
+            facts = {"worker": speaker, "code": message.code}
+            say(connection, job, now, "exit", f"{speaker} ended: {how}", facts)
     world.nudge()
     return json(b"{}")
 
@@ -118,16 +121,6 @@ def clean(text: str) -> str:
     return REDACTOR.clean(text.replace("\x00", ""))
 
 
-def understand(adapter: TypeAdapter[T], body: bytes) -> T:
-    """Read a message; one that cannot be read is refused without repeating it."""
-    try:
-        return adapter.validate_json(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise Refusal("validation", f"{place}: {first['msg']}") from None
-
-
 def own(speaker: str, worker: str) -> None:
     """A machine speaks for itself only."""
     if worker != speaker:
@@ -138,14 +131,19 @@ def job_of(connection: Connection, worker: str) -> str:
     """Return the job of a machine that still exists."""
     job = vms.job_of(connection, worker)
     if job is None:
-        raise Refusal("forbidden", f"{worker} is no machine of a running job")
+        raise no_machine(worker)
     return job
+
+
+def no_machine(worker: str) -> Refusal:
+    """Say that nobody listens to a machine."""
+    return Refusal("forbidden", f"{worker} is no machine of a running job")
 
 
 def tell(connection: Connection, job: str, message: StepReport, world: World) -> None:
     """Record the news of a report."""
     regrouped = message.regrouped
-    if regrouped is None or not workers.note_regroup(connection, job, regrouped, world.now()):
+    if regrouped is None or not regroups.note(connection, job, regrouped, world.now()):
         return
     meters.RESIZES.labels("entered").inc()
     meters.RESIZE_SECONDS.observe(regrouped.pause)
@@ -170,10 +168,11 @@ def note_reading(
         readings.note(connection, job, directive.stop, message.progress)
 
 
-def is_news(message: StepReport) -> bool:
-    """Whether the reconciler should look at once."""
+def is_news(message: StepReport, directive: Directive | None) -> bool:
+    """Whether the reconciler should look at once: rows of a probe may be all that it waits for."""
     notes = (message.regrouped, message.broken, message.refused, message.finished)
-    return bool(len(message.steps)) or any(note is not None for note in notes)
+    is_probed = directive is not None and directive.purpose == "probe"
+    return (is_probed and len(message.steps) > 0) or any(note is not None for note in notes)
 
 
 def newest(connection: Connection, job: str) -> Directive | None:
@@ -182,9 +181,9 @@ def newest(connection: Connection, job: str) -> Directive | None:
     return None if told is None else told[0]
 
 
-def compose(directive: Directive | None, next_sequence: int) -> Response:
+def compose(reply: Reply) -> Response:
     """Answer with the newest Directive."""
-    return json(REPLY.dump_json(Reply(directive, next_sequence)))
+    return json(REPLY.dump_json(reply))
 
 
 def json(content: bytes) -> Response:

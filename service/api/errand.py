@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from service.api.refusal import Refusal
 from service.api.world import Body, World
-from service.caller import Caller, Machine
+from service.caller import Caller, Person
 from service.db import requests
 from service.db.requests import Answer, Key
 
@@ -76,7 +76,7 @@ def errand_of(request: Request, body: Body, word: Word = None) -> Errand:
 
 def caller_of(caller: Caller) -> str:
     """Name who asks; keys of different callers never meet."""
-    return caller.worker if isinstance(caller, Machine) else caller.token
+    return caller.token if isinstance(caller, Person) else caller.worker
 
 
 def respond(answer: Answer, more: dict[str, str] | None = None) -> Response:

@@ -15,13 +15,14 @@ from typing import assert_never
 
 from anyio.to_thread import run_sync
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from scavenger.protocol import RENEWED
 from service.api import content
-from service.api.access import Door, Doors, Machines, NoDoor, Open, opens
+from service.api.access import Door, Doors, NoDoor, Open, People, opens
 from service.api.envelope import request_id
 from service.api.rates import MACHINE, PERSON, STRANGER, Rate, Rates
 from service.api.refusal import Refusal, refuse
@@ -31,7 +32,7 @@ from service.credential import Credential
 from service.db import audit, jobs, tokens
 from service.db.audit import Entry
 from service.db.tokens import Token
-from service.keys import Keys
+from service.keys import LIFE, Keys
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ class Visit:
     receive: Receive
     send: Send
     person: Person | None = None
+    machine: Machine | None = None
     status: int = 0
 
     async def go(self) -> None:
@@ -122,9 +124,10 @@ class Visit:
     async def _recognise(self, door: Door | NoDoor) -> Caller:
         """Return who sends the request, or refuse strangers and the impatient."""
         text = bearer(self.request.headers)
-        machine = self.gate.keys.machine(text)
+        machine = self.gate.keys.machine(text) or self.gate.keys.newcomer(text)
         if machine is not None:
             self._count(MACHINE, machine.worker)
+            self.machine = machine if isinstance(machine, Machine) else None
             return machine
         token, is_there = None, True
         if text:
@@ -159,8 +162,16 @@ class Visit:
         """Pass an answer on; what was asked is written down before anybody hears of it."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            if self.status < 300:
+                self._renew(MutableHeaders(scope=message))
             await self._write_down(self.status, Headers(raw=message["headers"]).get("location"))
         await self.send(message)
+
+    def _renew(self, headers: MutableHeaders) -> None:
+        """Give a machine that was just heard its next token, in good time."""
+        machine, now = self.machine, self.gate.world.now().timestamp()
+        if machine is not None and now - machine.issued_at > LIFE / 2:
+            headers[RENEWED] = self.gate.keys.issue(machine.worker, machine.generation, now)
 
     async def _write_down(self, status: int, made: str | None = None) -> None:
         request, person = self.request, self.person
@@ -207,7 +218,7 @@ def check(caller: Caller, door: Door | NoDoor) -> None:
         case Door(access, _, _):
             if not opens(caller, access):
                 raise Refusal("forbidden", closed(caller, door))
-        case NoDoor() if isinstance(caller, Machine):
+        case NoDoor() if not isinstance(caller, Person):
             raise Refusal("forbidden", "this token does not open this path")
         case NoDoor(()):
             raise Refusal("not_found", "there is no such path; they all begin with /v1/")
@@ -219,7 +230,7 @@ def check(caller: Caller, door: Door | NoDoor) -> None:
 
 def closed(caller: Caller, door: Door) -> str:
     """Say why somebody may not use a route."""
-    if isinstance(caller, Machine) or isinstance(door.access, Machines | Open):
+    if not (isinstance(caller, Person) and isinstance(door.access, People)):
         return "this token does not open this path"
     needed = door.access.role
     if caller.role.covers(needed):

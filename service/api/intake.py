@@ -2,59 +2,124 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection
 
-from scavenger.profiling import rows_from
-from scavenger.protocol import StepReport
+from scavenger.protocol import Rejected, Reply, StepReport
 from service import meters
 from service.api.refusal import Refusal
-from service.db import workers
+from service.api.sieve import Sieved
+from service.db import streams
 from service.db.events import say
-from service.db.workers import Stream
+from service.db.streams import Piece, Stored, Stream
+
+MOST_VERDICTS = 1_000
+LARGEST_GAP = 10**12
 
 
-def take_in(connection: Connection, job: str, message: StepReport, now: datetime) -> int:
-    """Store the rows of a report that are new; returns the number of the row expected next.
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What became of a report.
+
+    Attributes:
+        stored: What the database said.
+        reply: The answer.
+    """
+
+    stored: Stored
+    reply: Reply
+
+
+def take_in(connection: Connection, sieved: Sieved, now: datetime) -> Intake:
+    """Store the rows of a report that are new.
+
+    The row expected is nearly always the first of the report, so that is tried at once; only if it
+    is another are they compared, while nobody else may move the cursor.
 
     Raises:
         Refusal: The worker never said hello; it should, and then send the report again.
     """
-    worker = message.worker
-    known = workers.stream(connection, worker)
-    if known is None:
-        raise Refusal("sequence_gap", f"{worker} reports before its hello")
-    first = max(known.next_sequence, message.sequence)
-    count(message, first, known)
-    dropped = say_missing(connection, job, message, known, now)
-    fresh = rows_from(message.steps, first - message.sequence)
-    if len(fresh):
-        workers.store_steps(connection, job, first, message, fresh)
-    following = first + len(fresh)
-    workers.advance(connection, worker, Stream(following, dropped))
-    return following
+    message = sieved.message
+    first, dropped = message.sequence, 0
+    stored = streams.store(connection, first, piece_of(sieved, first, dropped))
+    if stored is None:
+        known = streams.hold(connection, message.worker)
+        if known is None:
+            raise Refusal("sequence_gap", f"{message.worker} reports before its hello")
+        dropped = say_missing(connection, message, known, now)
+        first = known.next_sequence
+        stored = streams.store(connection, first, piece_of(sieved, first, dropped))
+        assert stored is not None
+    rejected = [row for row in sieved.rejected if row.sequence >= first]
+    if rejected and stored.rejected == len(rejected):
+        say_rejected(connection, stored.job, message.worker, rejected, now)
+    reply = reply_to(sieved, first, stored)
+    count(len(rejected), reply)
+    return Intake(stored, reply)
 
 
-def count(message: StepReport, first: int, known: Stream) -> None:
-    """Count what becomes of the rows of a report, and what is missing before them."""
-    repeated = min(first - message.sequence, len(message.steps))
+def count(rejected: int, reply: Reply) -> None:
+    """Count what became of the rows of a report."""
+    meters.RECORDS.labels("accepted").inc(reply.accepted)
+    meters.RECORDS.labels("duplicate").inc(reply.duplicates)
+    meters.RECORDS.labels("rejected").inc(rejected)
+
+
+def piece_of(sieved: Sieved, expected: int, dropped: int) -> Piece:
+    """Return what is new in a report, once it is known which row is expected."""
+    message = sieved.message
+    return Piece(
+        message.worker,
+        message.progress.generation,
+        sequence=max(expected, message.sequence),
+        following=max(expected, sieved.following),
+        dropped=dropped,
+        rejected=sum(row.sequence >= expected for row in sieved.rejected),
+        batch=sieved.batch.since(expected - message.sequence),
+    )
+
+
+def reply_to(sieved: Sieved, expected: int, stored: Stored) -> Reply:
+    """Say what became of each row."""
+    sequence = sieved.message.sequence
+    accepted = len(sieved.batch.since(expected - sequence))
+    return Reply(
+        stored.directive,
+        max(expected, sieved.following),
+        accepted=accepted,
+        duplicates=len(sieved.batch) - accepted,
+        rejected=sieved.rejected[:MOST_VERDICTS],
+    )
+
+
+def say_missing(connection: Connection, message: StepReport, known: Stream, now: datetime) -> int:
+    """Tell about a gap before the rows of a report; returns how many of them were given up.
+
+    Raises:
+        Refusal: So many rows that nobody can have measured them.
+    """
     gap = max(0, message.sequence - known.next_sequence)
-    meters.RECORDS.labels("duplicate").inc(repeated)
-    meters.RECORDS.labels("accepted").inc(len(message.steps) - repeated)
+    if gap > LARGEST_GAP:
+        raise Refusal("validation", f"sequence: {known.next_sequence} is expected")
     meters.RECORDS.labels("dropped").inc(gap)
-
-
-def say_missing(
-    connection: Connection, job: str, message: StepReport, known: Stream, now: datetime
-) -> int:
-    """Tell about a gap before the rows of a report; returns the rows the worker gave up so far."""
-    gap = max(0, message.sequence - known.next_sequence)
     dropped = min(gap, max(0, message.dropped - known.dropped))
     if dropped:
         why = f"{dropped} measured iterations of {message.worker} were dropped: its spool was full"
-        say(connection, job, now, "rows_dropped", why, {"rows": dropped})
+        say(connection, known.job, now, "rows_dropped", why, {"rows": dropped})
     if gap > dropped:
         lost = f"{gap - dropped} measured iterations of {message.worker} never arrived"
-        say(connection, job, now, "rows_lost", lost)
-    return known.dropped + dropped
+        say(connection, known.job, now, "rows_lost", lost, {"rows": gap - dropped})
+    return dropped
+
+
+def say_rejected(
+    connection: Connection, job: str, worker: str, rejected: list[Rejected], now: datetime
+) -> None:
+    """Tell about the first rows of a worker that cannot be used; later ones are only counted."""
+    row = rejected[0]
+    why = f"{len(rejected)} measured iterations of {worker} cannot be used and are left out: "
+    more = "; more of them are counted and not told again"
+    facts = {"worker": worker, "rows": len(rejected), "first": row.sequence}
+    say(connection, job, now, "rows_rejected", f"{why}row {row.sequence}: {row.why}{more}", facts)

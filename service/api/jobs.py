@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
-from scavenger.errors import InvalidDocument
+from scavenger.errors import InvalidDocument, Problem
 from scavenger.job import JobSpec
 from scavenger.submission import parse_job
 from scavenger.view import CurveView, EventList, JobList, JobView
@@ -30,7 +30,7 @@ from service.api.refusal import Refusal
 from service.api.show import show_curve, show_job
 from service.api.tag import IfMatch, IfNoneMatch, tag_of
 from service.api.world import Asker, Body, Here, World
-from service.db import directives, events, jobs, workers
+from service.db import chunks, directives, events, jobs
 from service.db.events import say
 from service.db.requests import Answer
 from service.reconciler.reading import read
@@ -70,6 +70,7 @@ After = Annotated[int, Query(description="Only events after this number", ge=0, 
 def submit(world: Here, asker: Asker, body: Body, request: Request, once: Once) -> Response:
     """Store a job; it starts with the reconciler's next tick."""
     spec = read_spec(request.headers.get("content-type", ""), body)
+    check_secrets(world, asker.own_project, spec)
 
     def store(connection: Connection) -> Answer:
         now = world.now()
@@ -191,6 +192,15 @@ def read_spec(content_type: str, body: bytes) -> JobSpec:
         raise Refusal("validation", str(error), error.problems) from None
 
 
+def check_secrets(world: World, project: str, spec: JobSpec) -> None:
+    """Refuse a job that names secrets the controller does not have for its project."""
+    missing = ", ".join(world.vault.missing(project, spec.run.secrets))
+    if missing:
+        why = f"the controller has no {missing}: put each into a file secrets/{project}/NAME"
+        problem = Problem("run.secrets", f"{why} in its home, for its owner only")
+        raise Refusal("validation", str(problem), [problem])
+
+
 def find(connection: Connection, job: str) -> jobs.Job:
     """Return a job, or refuse."""
     found = jobs.find(connection, job) if JOB_ID.fullmatch(job) else None
@@ -208,5 +218,5 @@ def show(world: World, connection: Connection, job: str) -> JobView:
     """Show a job that exists."""
     snapshot = read(connection, world.machine, job, world.now())
     generation = 0 if snapshot.directive is None else snapshot.directive.generation
-    recent = workers.steps_of(connection, job, generation, RECENT_REPORTS)
+    recent = chunks.steps_of(connection, job, generation, RECENT_REPORTS)
     return show_job(snapshot, recent, snapshot.knowledge.sketch(), world.storage)

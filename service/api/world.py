@@ -9,10 +9,14 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from sqlalchemy import Engine
+from starlette.requests import ClientDisconnect
 
-from service.caller import Machine, Person
+from service.api.refusal import Refusal
+from service.caller import Machine, Newcomer, Person
+from service.keys import Keys
 from service.pulse import Pulse
 from service.storage import Storage
+from service.vault import NO_SECRETS, Vault
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,8 @@ class World:
         storage: Where machines keep what outlives them.
         nudge: Hints to the reconciler that there is news; it would look soon anyway.
         pulses: Of the parts of this controller that go round, by name.
+        boot: Seconds a machine may take to come up.
+        vault: The secrets of jobs.
     """
 
     engine: Engine
@@ -31,6 +37,8 @@ class World:
     storage: Storage
     nudge: Callable[[], None]
     pulses: Mapping[str, Pulse] = field(default_factory=dict)
+    boot: float = 0.0
+    vault: Vault = NO_SECRETS
 
     def now(self) -> datetime:
         """Return the present moment."""
@@ -45,8 +53,11 @@ def world_of(request: Request) -> World:
 
 
 async def body_of(request: Request) -> bytes:
-    """Return the body as it came."""
-    return await request.body()
+    """Return the body as it came; nobody hears the answer to one that ended too soon."""
+    try:
+        return await request.body()
+    except ClientDisconnect:
+        raise Refusal("validation", "the body ended before its end") from None
 
 
 def worker_of(request: Request) -> str:
@@ -63,7 +74,23 @@ def asker_of(request: Request) -> Person:
     return caller
 
 
+def newcomer_of(request: Request) -> str:
+    """Return the worker a machine that just came up was launched as."""
+    caller = request.scope["caller"]
+    assert isinstance(caller, Newcomer)
+    return caller.worker
+
+
+def keys_of(request: Request) -> Keys:
+    """Return the keys of the application that was asked."""
+    keys = request.app.state.keys
+    assert isinstance(keys, Keys)
+    return keys
+
+
 Here = Annotated[World, Depends(world_of)]
 Body = Annotated[bytes, Depends(body_of)]
 Speaker = Annotated[str, Depends(worker_of)]
 Asker = Annotated[Person, Depends(asker_of)]
+Fresh = Annotated[str, Depends(newcomer_of)]
+Keychain = Annotated[Keys, Depends(keys_of)]

@@ -17,10 +17,12 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Numeric,
     Table,
     Text,
+    text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
@@ -133,6 +135,15 @@ vms = Table(
     finite("prepaid"),
 )
 
+# Machines that came up, and by which word of theirs they are known: written by the API.
+enrolments = Table(
+    "enrolments",
+    metadata,
+    Column("worker", Text, ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
+    Column("nonce_digest", Text, nullable=False),
+    moment("at", nullable=False),
+)
+
 # How a worker's command ended: written by the agent endpoint.
 exits = Table(
     "exits",
@@ -160,22 +171,45 @@ workers = Table(
     Column("finished", Text),
     Column("next_sequence", BigInteger, nullable=False),
     Column("dropped", BigInteger, nullable=False),
+    Column("rejected", BigInteger, nullable=False),
     moment("hello_at", nullable=False),
     moment("seen_at", nullable=False),
     Index(None, "job"),
     finite("epochs"),
 )
 
-# Measured iterations as columns, one row per report: written by the agent endpoint.
-steps = Table(
-    "steps",
+# Measured iterations, packed, one row per report, in a partition per day: written by the agent
+# endpoint, thinned to one row of so many by the housekeeping. They outlive whom they are of, until
+# their day is dropped.
+chunks = Table(
+    "chunks",
     metadata,
-    Column("worker", Text, ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
+    Column("received_at", DateTime(timezone=True), primary_key=True, server_default=text("now()")),
+    Column("worker", Text, primary_key=True),
     Column("sequence", BigInteger, primary_key=True),
-    job_column(),
+    Column("job", Text, nullable=False),
     Column("generation", BigInteger, nullable=False),
-    Column("columns", JSONB, nullable=False),
-    Index(None, "job", "generation"),
+    Column("rows", Integer, nullable=False),
+    Column("every", Integer, nullable=False, server_default="1"),
+    Column("columns", LargeBinary, nullable=False),
+    Index(None, "job", "generation", "received_at"),
+    postgresql_partition_by="RANGE (received_at)",
+)
+
+# What each generation measured of each series: written by the agent endpoint.
+statistics = Table(
+    "statistics",
+    metadata,
+    job_column(primary_key=True),
+    Column("generation", BigInteger, primary_key=True),
+    Column("series", Text, primary_key=True),
+    Column("count", BigInteger, nullable=False),
+    Column("mean", Double, nullable=False),
+    Column("distance", Double, nullable=False),
+    Column("fading", Double, nullable=False),
+    Column("lowest", Double, nullable=False),
+    Column("highest", Double, nullable=False),
+    *[finite(name) for name in ("mean", "distance", "fading", "lowest", "highest")],
 )
 
 # What workers were told: written by the reconciler.

@@ -200,6 +200,11 @@ def job_of(connection: Connection, vm: str) -> str | None:
     return connection.execute(query).scalar()
 
 
+def attempted_at_of(connection: Connection, vm: str) -> datetime | None:
+    """Return when the provider was last asked for a machine; None if it never was."""
+    return connection.execute(select(vms.c.attempted_at).where(vms.c.id == vm)).scalar()
+
+
 def ever_of(connection: Connection, vm: str) -> str | None:
     """Return the job of a machine, gone or not, or None if there never was such a machine."""
     return connection.execute(select(vms.c.job).where(vms.c.id == vm)).scalar()

@@ -1,19 +1,17 @@
-"""The workers, steps and regroups tables: what the agents say about themselves."""
+"""The workers table: where each worker stands, as it says itself."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pydantic import TypeAdapter
-from sqlalchemy import Connection, case, func, select, update
+from sqlalchemy import Connection, case, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from scavenger.protocol import Hello, Regrouped, StepColumns, StepReport
-from service.db.schema import regroups, steps, workers
+from scavenger.protocol import Hello, StepReport
+from service.db.schema import workers
 
-COLUMNS = TypeAdapter(StepColumns)
 STATELESS = {"generation": 0, "broken": None, "refused": None, "finished": None}
 
 
@@ -42,24 +40,12 @@ class Worker:
     hello_at: datetime
     seen_at: datetime
     dropped: int = 0
+    rejected: int = 0
 
     @property
     def is_up(self) -> bool:
         """Whether its process runs, as far as known: one that starts again has no address yet."""
         return self.address != ""
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """How far the rows of a worker are known.
-
-    Attributes:
-        next_sequence: Number of the row expected next.
-        dropped: Gaps so far, in rows, of which the worker said that it gave them up.
-    """
-
-    next_sequence: int
-    dropped: int
 
 
 def of_job(connection: Connection, job: str) -> tuple[Worker, ...]:
@@ -86,6 +72,7 @@ def greet(connection: Connection, job: str, hello: Hello, now: datetime) -> int:
         "address": hello.address,
         "next_sequence": 0,
         "dropped": 0,
+        "rejected": 0,
         "hello_at": now,
         "seen_at": now,
         **nothing,
@@ -103,22 +90,6 @@ def note_restart(connection: Connection, worker: str, now: datetime) -> None:
     """Note that a worker's process is gone and a new one will say hello, unless it has by now."""
     query = update(workers).where(workers.c.worker == worker, workers.c.hello_at <= now)
     connection.execute(query.values(address="", seen_at=now, **STATELESS))
-
-
-def stream(connection: Connection, worker: str) -> Stream | None:
-    """Return how far a worker's rows are known, and hold its row; None before its hello."""
-    query = select(workers.c.next_sequence, workers.c.dropped).where(workers.c.worker == worker)
-    row = connection.execute(query.with_for_update()).one_or_none()
-    return None if row is None else Stream(*row)
-
-
-def advance(connection: Connection, worker: str, known: Stream) -> None:
-    """Write down how far a worker's rows are known."""
-    connection.execute(
-        update(workers)
-        .where(workers.c.worker == worker)
-        .values(next_sequence=known.next_sequence, dropped=known.dropped)
-    )
 
 
 def note(connection: Connection, report: StepReport, now: datetime) -> None:
@@ -139,53 +110,3 @@ def note(connection: Connection, report: StepReport, now: datetime) -> None:
             seen_at=now,
         )
     )
-
-
-def store_steps(
-    connection: Connection, job: str, sequence: int, report: StepReport, columns: StepColumns
-) -> None:
-    """Store measured iterations, the first of which has this sequence."""
-    row = {
-        "worker": report.worker,
-        "sequence": sequence,
-        "job": job,
-        "generation": report.progress.generation,
-        "columns": COLUMNS.dump_python(columns, mode="json"),
-    }
-    connection.execute(insert(steps).values(row).on_conflict_do_nothing())
-
-
-def steps_of(
-    connection: Connection, job: str, generation: int, batches: int = 100_000
-) -> StepColumns:
-    """Return the newest measured iterations of a generation, in order."""
-    query = (
-        select(steps.c.columns)
-        .where(steps.c.job == job, steps.c.generation == generation)
-        .order_by(steps.c.sequence.desc())
-        .limit(batches)
-    )
-    found = [COLUMNS.validate_python(row) for row in connection.execute(query).scalars()][::-1]
-    names = [field.name for field in fields(StepColumns)]
-    return StepColumns(*(tuple(v for part in found for v in getattr(part, n)) for n in names))
-
-
-def first_iterations(connection: Connection, job: str) -> dict[int, int]:
-    """Return the first measured iteration of each generation that measured any."""
-    first = func.min(steps.c.columns["iteration"][0].as_integer())
-    query = select(steps.c.generation, first).where(steps.c.job == job)
-    rows = connection.execute(query.group_by(steps.c.generation))
-    return {generation: number for generation, number in rows if number is not None}
-
-
-def note_regroup(connection: Connection, job: str, regrouped: Regrouped, now: datetime) -> bool:
-    """Store how long a change took; False when it is known already."""
-    row = {
-        "job": job,
-        "generation": regrouped.generation,
-        "pause": regrouped.pause,
-        "iterations_lost": regrouped.iterations_lost,
-        "at": now,
-    }
-    query = insert(regroups).values(row).on_conflict_do_nothing()
-    return connection.execute(query).rowcount == 1

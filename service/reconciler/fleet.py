@@ -15,7 +15,8 @@ from sqlalchemy import Connection, Engine
 
 from scavenger.protocol import Role
 from scavenger.view import Phase
-from service import ledger
+from service import ledger, meters
+from service.clouds.metered import word_of
 from service.clouds.provider import Instance, LaunchRequest, Provider
 from service.db import jobs, vms
 from service.db.epochs import Epoch
@@ -26,6 +27,7 @@ from service.db.vms import Vm
 from service.errors import CloudError, LaunchRefused
 from service.reconciler.action import Launch, Terminate
 from service.reconciler.census import ALARM, Finding, census
+from service.reconciler.farewell import Farewell, farewell
 from service.reconciler.ownership import Ownership
 from service.reconciler.snapshot import Snapshot
 from service.storage import Storage
@@ -84,7 +86,7 @@ class Fleet:
         elif found is Finding.END:
             if vm.missed_at is not None:
                 self._note(lease, vm, instance, Finding.SEE, now)
-            self._order_end(lease, vm, now)
+            self._order_end(lease, vm, now, is_overdue=vm.ordered_at is None)
         elif found is not Finding.NOTHING:
             self._note(lease, vm, instance, found, now)
 
@@ -102,8 +104,8 @@ class Fleet:
         with acting(self.engine, lease) as connection:
             vms.lock_job(connection, snapshot.job.id)
             machines = vms.of_job(connection, snapshot.job.id)
-            terms = ledger.terms_of_all(spec, action.count, action.servers)
-            span = ledger.affordable(machines, spec.limits.max_cost, terms, 1, boot)
+            whole = ledger.terms_of_all(spec, action.count, action.servers)
+            span = ledger.affordable(machines, spec.limits.max_cost, whole, 1, boot)
             if span is None:
                 return
             for number, role in enumerate(roles_of(action), len(machines) + 1):
@@ -115,7 +117,13 @@ class Fleet:
                 jobs.change_outcome(
                     connection, snapshot.job.id, phase=Phase.STARTING, reason="machines boot"
                 )
-            say(connection, snapshot.job.id, now, "launch", f"launching {action.why}")
+            facts = {
+                "workers": action.count,
+                "servers": action.servers,
+                "prepaid": span.total_seconds(),
+                "price_per_hour": float(whole.price_per_hour),
+            }
+            say(connection, snapshot.job.id, now, "launch", f"launching {action.why}", facts)
             known = {vm.id for vm in machines}
             fresh = [vm for vm in vms.of_job(connection, snapshot.job.id) if vm.id not in known]
         for vm in fresh:
@@ -128,7 +136,7 @@ class Fleet:
             if not ledger.reserve_attempt(connection, vm, cap, now, boot):
                 vms.order_end(connection, vm.id, now)
                 why = f"{vm.id}: max_cost does not pay for asking again"
-                say(connection, vm.job, now, "launch_refused", why)
+                say(connection, vm.job, now, "launch_refused", why, {"vm": vm.id, "reason": "cap"})
                 return
             labels = self.ownership.labels(vm.launch_key, self.epoch.stamp(connection))
         try:
@@ -138,10 +146,12 @@ class Fleet:
                 refuse(connection, vm, now, error)
         except CloudError as error:
             with acting(self.engine, lease) as connection:
-                say(connection, vm.job, now, "launch_delayed", f"{vm.id}: {error}; trying again")
+                facts = {"vm": vm.id, "reason": word_of(error)}
+                why = f"{vm.id}: {error}; trying again"
+                say(connection, vm.job, now, "launch_delayed", why, facts)
         else:
             with acting(self.engine, lease) as connection:
-                vms.launched(connection, vm.id, instance.provider_id)
+                confirm(connection, vm, instance, now)
 
     def _request(self, job: Job, vm: Vm, labels: Mapping[str, str]) -> LaunchRequest:
         """Compose what a machine is launched with, the same whenever that is repeated."""
@@ -171,15 +181,19 @@ class Fleet:
     def terminate(self, lease: Lease, snapshot: Snapshot, action: Terminate) -> None:
         """Order the end of machines; they are gone only once that is proven."""
         with acting(self.engine, lease) as connection:
-            say(connection, lease.job, snapshot.now, "terminate", f"ending {action.why}")
+            facts = {"vms": list(action.vms)}
+            say(connection, lease.job, snapshot.now, "terminate", f"ending {action.why}", facts)
         for vm in snapshot.vms:
             if vm.id in action.vms:
                 self._order_end(lease, vm, snapshot.now)
 
-    def _order_end(self, lease: Lease, vm: Vm, now: datetime) -> None:
+    def _order_end(self, lease: Lease, vm: Vm, now: datetime, *, is_overdue: bool = False) -> None:
         """Tell the provider to end a machine, once that is written down."""
         with acting(self.engine, lease) as connection:
             vms.order_end(connection, vm.id, now)
+            if is_overdue:
+                why = f"ending {vm.id}: its paid time is over and it still runs"
+                say(connection, vm.job, now, "terminate", why, {"vms": [vm.id]})
             if vm.orders == ALARM:
                 why = f"{vm.id} was told {ALARM} times to end and still runs: end it by hand"
                 say(connection, vm.job, now, "undeletable", why, {"vm": vm.id})
@@ -197,22 +211,45 @@ def note(
     """Write down what a census found."""
     match found:
         case Finding.CONFIRM if instance is not None:
-            vms.launched(connection, vm.id, instance.provider_id)
+            confirm(connection, vm, instance, now)
         case Finding.MISS:
             vms.missed(connection, vm.id, now)
         case Finding.SEE:
             vms.missed(connection, vm.id, None)
         case Finding.BURY:
             # Machines end themselves when their prepaid time does, whoever is looking.
-            vms.gone(connection, vm.id, min(now, vm.prepaid_until + ledger.GRACE))
-            say(connection, vm.job, now, "vm_gone", f"{vm.id} is gone", {"vm": vm.id})
+            bury(connection, vm, now, min(now, vm.prepaid_until + ledger.GRACE))
         case _:
             raise AssertionError(f"a census of {vm.id} found {found} and nothing to write")
 
 
+def confirm(connection: Connection, vm: Vm, instance: Instance, now: datetime) -> None:
+    """Write down that the cloud has a machine, and say so the first time."""
+    vms.launched(connection, vm.id, instance.provider_id)
+    if vm.provider_id is None:
+        facts = {"vm": vm.id, "machine": instance.provider_id, "orders": vm.orders}
+        say(connection, vm.job, now, "vm_launched", f"{vm.id} was started", facts)
+
+
+def bury(connection: Connection, vm: Vm, now: datetime, ended_at: datetime) -> None:
+    """Write down that a machine is gone, why, and what it cost."""
+    why = farewell(vm, now)
+    if why is Farewell.TAKEN:
+        meters.PREEMPTIONS.inc()
+    vms.gone(connection, vm.id, ended_at)
+    facts = {
+        "vm": vm.id,
+        "reason": why.name.lower(),
+        "seconds": (ended_at - vm.intended_at).total_seconds(),
+        "cost": float(vm.cost(ended_at)),
+    }
+    say(connection, vm.job, now, "vm_gone", f"{vm.id} is gone: {why}", facts)
+
+
 def refuse(connection: Connection, vm: Vm, now: datetime, error: LaunchRefused) -> None:
     """Give a launch key up; an answer that was lost may have made its machine all the same."""
-    say(connection, vm.job, now, "launch_refused", f"{vm.id}: {error}")
+    facts = {"vm": vm.id, "reason": word_of(error)}
+    say(connection, vm.job, now, "launch_refused", f"{vm.id}: {error}", facts)
     if vm.attempted_at is None:
         vms.gone(connection, vm.id, now)
     else:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from scavenger.models.epochs import EpochsSeen, convert_run
 from scavenger.prior import StoredModel
 from scavenger.protocol import StopAtMetric
-from service.db import directives, models, workers
+from service.db import directives, models, statistics
 from service.db.directives import Resize
 from service.knowledge import Sketch, signature_of
 from service.reconciler.snapshot import Snapshot
@@ -59,7 +59,7 @@ def run_of(connection: Connection, snapshot: Snapshot, sketch: Sketch) -> Epochs
     if leader is None or not isinstance(spec.stop_rule, StopAtMetric):
         return None
     history = directives.history(connection, job)
-    begun = workers.first_iterations(connection, job)
+    begun = statistics.first_iterations(connection, job)
     samples = samples_by_batch(history, begun, leader.iteration)
     if not samples:
         return None

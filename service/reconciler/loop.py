@@ -23,6 +23,7 @@ from service.errors import LeaseLost
 from service.logs import about
 from service.pulse import Pulse
 from service.reconciler.tick import Reconciler
+from service.tracing import span
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +107,8 @@ class Loop:
             for _ in range(MOST_TICKS):
                 if (lease := self._take(job)) is None:
                     return
-                said = self.reconciler.tick(lease, datetime.now(UTC))
+                with span("tick", job=job):
+                    said = self.reconciler.tick(lease, datetime.now(UTC))
                 if said == self.said.get(job):
                     return
                 self.said[job] = said

@@ -10,7 +10,17 @@ from sqlalchemy import Connection
 from scavenger.decision import ProbeEffort
 from scavenger.profiling import PROBE_ITERATIONS, WARM_UP
 from scavenger.protocol import StepColumns
-from service.db import directives, drifts, jobs, models, observations, readings, vms, workers
+from service.db import (
+    chunks,
+    directives,
+    drifts,
+    jobs,
+    models,
+    observations,
+    readings,
+    vms,
+    workers,
+)
 from service.db.jobs import Job
 from service.db.observations import Probe
 from service.knowledge import Knowledge, signature_of
@@ -33,9 +43,9 @@ def read(
     drifted = drifts.newest(connection, job_id)
     steps = StepColumns()
     if directive is not None and directive.purpose == "probe" and job.chosen is None:
-        steps = workers.steps_of(connection, job_id, directive.generation)
+        steps = chunks.steps_of(connection, job_id, directive.generation)
     elif directive is not None and is_due(now, published_at, drifted) and not job.phase.is_final:
-        steps = workers.steps_of(connection, job_id, directive.generation, RECENT_REPORTS)
+        steps = chunks.steps_of(connection, job_id, directive.generation, RECENT_REPORTS)
     knowledge = recall(connection, machine, job, probes)
     return Snapshot(
         now=now,

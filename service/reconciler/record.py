@@ -108,7 +108,9 @@ def finish(connection: Connection, machine: str, snapshot: Snapshot, action: Fin
     )
     if action.phase is Phase.SUCCEEDED:
         remember(connection, machine, snapshot, action.epochs)
-    say(connection, job, now, str(action.phase), action.why)
+    facts = {"exit_code": action.exit_code, "epochs": action.epochs}
+    known = {name: fact for name, fact in facts.items() if fact is not None}
+    say(connection, job, now, str(action.phase), action.why, known)
 
 
 def booked(snapshot: Snapshot, observation: Observation) -> Probe:

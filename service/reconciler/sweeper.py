@@ -90,7 +90,8 @@ class Sweeper:
             for suspect in ended:
                 if jobs.find(connection, suspect.job) is not None:
                     why = f"{suspect.machine} was swept: {suspect.reason}"
-                    say(connection, suspect.job, now, "sweep", why)
+                    facts = {"machine": suspect.machine, "sweep": number}
+                    say(connection, suspect.job, now, "sweep", why, facts)
 
     def _terminate(self, suspect: Suspect) -> bool:
         log.warning("sweeping %s: %s", suspect.machine, suspect.reason)

@@ -32,11 +32,12 @@ raise RuntimeError(dict(os.environ))
 """
 # Nothing that was imported by a controller of its own accord may unpickle afterwards, either.
 NO_PICKLE = """
-import pickle, sys
+import pathlib, pickle, sys
 if sys.argv[:1] == ["-m"]:
     def refuse(*arguments, **options):
         raise SystemExit("the controller unpickles")
     pickle.load = pickle.loads = refuse
+    pathlib.Path(__file__).with_name("in force").touch()
 """
 
 
@@ -118,6 +119,7 @@ def test_no_secret_is_shown_anywhere(controller: Controller, tmp_path: Path) -> 
     secrets["planted"] = token_urlsafe(16)
     assert environment["MODE"] == PLAIN
     assert "PYTHONPATH" not in environment
+    assert (tmp_path / "in force").exists()
     look_at_processes(secrets)
     go.touch()
     view = controller.finished(job)

@@ -196,8 +196,8 @@ def test_every_metric_has_a_row_in_the_documentation(engine: Engine, client: Tes
         connection.execute(
             text(
                 "INSERT INTO workers (worker, job, address, generation, iteration, samples, "
-                "epochs, metrics, next_sequence, dropped, hello_at, seen_at) "
-                "VALUES (:w, :j, 'a', 0, 0, 0, 0, '{}', 0, 0, now(), now())"
+                "epochs, metrics, next_sequence, dropped, rejected, hello_at, seen_at) "
+                "VALUES (:w, :j, 'a', 0, 0, 0, 0, '{}', 0, 0, 0, now(), now())"
             ),
             {"w": f"{job}-w1", "j": job},
         )

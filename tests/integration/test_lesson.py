@@ -16,6 +16,8 @@ from scavenger.models.parallel import ParallelModel
 from scavenger.prior import StoredModel
 from scavenger.protocol import Hello, Progress, StepColumns, StepReport
 from scavenger.view import Phase
+from service.api.intake import take_in
+from service.api.sieve import judge
 from service.db import directives, drifts, jobs, models, observations, vms, workers
 from service.db.schema import models as table
 from service.reconciler.action import Choose, Finish, Replan
@@ -93,7 +95,7 @@ class Life:
             progress = Progress(generation, end, 0, 10.0, {"accuracy": 0.98})
             report = StepReport(worker, progress, self.rows, columns)
             if number == 1:
-                workers.store_steps(self.connection, self.job, self.rows, report, columns)
+                take_in(self.connection, judge(report, {}), NOW)
             workers.note(self.connection, report, NOW)
         self.rows += len(columns)
 

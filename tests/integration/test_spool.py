@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import socket
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -27,13 +29,16 @@ from scavenger.protocol import Progress, StepColumns, StepReport
 from scavenger.view import EventList, JobView
 from service.api.world import World
 from service.app import build_app, enrol
-from service.db import vms, workers
+from service.db import chunks, vms, workers
 from service.keys import Keys
 from service.storage import Storage
 from tests.builders import document
 from tests.controller_double import until
 from worker_agent.__main__ import app
+from worker_agent.telemetry.header import Header
+from worker_agent.telemetry.row import Row, to_columns
 from worker_agent.telemetry.segment import records
+from worker_agent.telemetry.spool import Spool
 
 KEYS = Keys(token="scv_token", secret="s" * 48)
 PERSON = {"Authorization": f"Bearer {KEYS.token}"}
@@ -76,7 +81,7 @@ class Service:
     def iterations(self) -> list[int]:
         """The iterations that were stored, in order."""
         with self.engine.connect() as connection:
-            return list(workers.steps_of(connection, self.job, 1).iteration)
+            return list(chunks.steps_of(connection, self.job, 1).iteration)
 
     def end_machine(self) -> None:
         with self.engine.begin() as connection:
@@ -272,3 +277,21 @@ def test_late_words_of_a_machine_that_is_gone_change_no_job(service: Service) ->
     with service.engine.connect() as connection:
         (worker,) = workers.of_job(connection, service.job)
     assert (worker.finished, worker.iteration, worker.next_sequence) == (None, 0, 5)
+
+
+def test_a_row_without_a_time_is_left_out_and_the_others_arrive(
+    service: Service, tmp_path: Path
+) -> None:
+    row = Row(1, 0, 2, 1.0, math.nan, 0.1, 0.1, 0.2, math.inf, 0.1, 0.1)
+    header = Header(service.job, service.worker, service.url, "127.0.0.1:1")
+    rows = [replace(row, iteration=0), replace(row, iteration=1, step_time=math.nan)]
+    report = StepReport(service.worker, Progress(1, 2, 2, 0.1, {}), 0, to_columns(rows))
+    spool = Spool(tmp_path, header)
+    spool.append(report)
+    spool.close()
+    service.end_machine()
+    with service.listening():
+        first = sync(tmp_path)
+    assert "found no use for 1 rows" in first.stderr
+    assert service.iterations() == [0]
+    assert len(service.told("rows_rejected")) == 1

@@ -360,7 +360,7 @@ CUSTOM = {
 ROOM = {"machine_gib": 16, "fixed_gib": 2, "gib_per_sample": 0.01}
 SECRET = (
     "looks like a secret, and this document is stored and shown: "
-    "let the command read it from a file or from its machine's identity"
+    "name it in run.secrets and give its value to the controller, in a file of that name"
 )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
-from service.caller import Machine
+from service.caller import Machine, Newcomer
 from service.keys import Keys
 
 
@@ -26,7 +27,11 @@ def test_an_empty_file_is_no_key(tmp_path: Path) -> None:
 def test_tokens_say_who_holds_them(tmp_path: Path) -> None:
     keys = Keys.at(tmp_path)
     assert keys.machine(keys.token) is None
-    assert keys.machine(keys.issue("w1")) == Machine("w1")
+    assert keys.machine(keys.issue("job_1-w1", 3, now := int(time.time()))) == Machine(
+        "job_1-w1", "job_1", 3, now
+    )
+    assert keys.newcomer(keys.bootstrap("job_1-w1")) == Newcomer("job_1-w1")
+    assert keys.newcomer(keys.issue("job_1-w1")) is keys.machine(keys.bootstrap("w1")) is None
     assert keys.machine(Keys("t", "another secret that is long enough!").issue("w1")) is None
     assert keys.machine("\udcff") is None
 

@@ -1,3 +1,4 @@
+import re
 from decimal import Decimal
 
 import pytest
@@ -173,6 +174,9 @@ def test_a_quantity_is_a_pydantic_type(kind, text, value):
     adapter = TypeAdapter(kind)
     assert adapter.validate_python(text) == value
     assert adapter.dump_python(value, mode="json") == text
-    assert adapter.json_schema() == {"type": "string"}
+    schema = adapter.json_schema()
+    assert schema == {"type": "string", "pattern": schema["pattern"]}
+    assert re.search(schema["pattern"], text)
+    assert not re.search(schema["pattern"], f"{text}!")
     with pytest.raises(ValidationError):
         adapter.validate_python(3)

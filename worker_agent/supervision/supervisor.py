@@ -10,17 +10,20 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import secrets
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from scavenger.protocol import Enrol
 from worker_agent.client import ControllerClient
 from worker_agent.errors import AgentError, ControllerRefused, ControllerUnreachable
 from worker_agent.heartbeat import Page
 from worker_agent.settings import (
+    BOOTSTRAP,
     AgentSettings,
     Command,
     read_command,
@@ -37,6 +40,7 @@ from worker_agent.supervision.restarts import Restarts
 from worker_agent.telemetry.delivery import deliver
 
 REMAINS = 1.0  # for what a command left behind to be gone
+ASK_EVERY = 0.5  # while a machine waits to be let in
 LAST_WORDS = 5.0  # to reach the controller once the machine was told to end
 
 log = logging.getLogger(__name__)
@@ -79,11 +83,12 @@ class Supervisor:
         self._settings, self._notice, self._restarts = settings, notice, restarts
         self._controller = ControllerClient(settings)
         self._prepaid = Prepaid(self._controller, settings)
+        self._secrets: Mapping[str, str] = {}
 
     def supervise(self, command: Command, spool: Path) -> None:
         """Boot, run the command, and report how it ended unless the prepaid time ended first."""
         self._notice.sleep(min(self._settings.boot_delay, self._prepaid.left()))
-        if not self._may_go_on():
+        if not (self._may_go_on() and self._is_let_in()):
             return
         threading.Thread(target=self._prepaid.keep_renewing, daemon=True).start()
         ending = self._last_ending(command, spool)
@@ -91,6 +96,25 @@ class Supervisor:
             return
         self._insist(lambda: deliver(spool, self._controller))
         self._insist(lambda: self._controller.exit(ending.told_by(self._settings.worker)))
+
+    def _is_let_in(self) -> bool:
+        """Get a token for what the machine was launched with; False if it may not go on."""
+        if not self._settings.token.startswith(BOOTSTRAP):
+            return True
+        enrol = Enrol(self._settings.worker, secrets.token_hex(16))
+        while self._may_go_on():
+            try:
+                enrolled = self._controller.enrol(enrol)
+            except ControllerRefused as error:
+                log.warning("this machine is not let in, so it ends: %s", error)
+                return False
+            except ControllerUnreachable as error:
+                log.warning("nobody lets this machine in yet: %s", error)
+                self._notice.sleep(ASK_EVERY)
+            else:
+                self._secrets = enrolled.secrets | {"SCAVENGER_JOB_SECRET": enrolled.job_secret}
+                return True
+        return False
 
     def _last_ending(self, command: Command, spool: Path) -> Ending | None:
         """Run the command as often as it may be; None when the prepaid time is over."""
@@ -103,8 +127,9 @@ class Supervisor:
             drain=settings.drain,
             stall=settings.stall,
         )
-        environment = training_environment(spool, page.path)
         while True:
+            mine = {**self._secrets, "SCAVENGER_TOKEN": self._controller.token}
+            environment = training_environment(spool, page.path, mine)
             ending = attempt(command, environment, around)
             if ending is None or not self._starts_again(ending):
                 return ending

@@ -72,10 +72,10 @@ def _deliver(
     missing, waiting, skipped, sent = spool.unreadable, spool.waiting(), 0, 0
     on_rows(0, waiting)
     for report in spool.reports():
-        is_stored = _send(spool, controller, report)
+        refused = _send(spool, controller, report)
         spool.trim(following(report))
-        skipped += 0 if is_stored else len(report.steps)
-        sent += len(report.steps) if is_stored else 0
+        skipped += refused
+        sent += len(report.steps) - refused
         on_rows(sent + skipped, waiting)
     words = spool.last_words()
     if words is not None:
@@ -94,17 +94,16 @@ def _lack(missing: int, skipped: int) -> str:
     return " and ".join(parts)
 
 
-def _send(spool: Spool, controller: Controller, report: StepReport) -> bool:
-    """Send one report; False if the controller cannot use it."""
+def _send(spool: Spool, controller: Controller, report: StepReport) -> int:
+    """Send one report; returns how many of its rows the controller cannot use."""
     told = replace(report, dropped=spool.dropped)
     try:
-        _insist(spool, controller, told)
+        return len(_insist(spool, controller, told).rejected)
     except ControllerRefused as error:
         if error.status not in UNUSABLE:
             raise
         log.warning("the controller refused a report, its rows are skipped: %s", error)
-        return False
-    return True
+        return len(report.steps)
 
 
 def _insist(spool: Spool, controller: Controller, report: StepReport) -> Reply:

@@ -84,7 +84,7 @@ class Reporter:
         self._note = StepReport(worker, self._progress)
         self._interval = AWAITING
         self._failures = self._begun = self._ended = 0
-        self._has_news = self._is_closing = self._is_given_up = False
+        self._has_news = self._is_closing = self._is_given_up = self._is_warned = False
         self._state = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="scavenger-reporter", daemon=True)
 
@@ -268,7 +268,15 @@ class Reporter:
             self._hear(report, following(report))
         else:
             self._hear(report, reply.next_sequence)
+            self._mind(reply)
             self._receive(reply.directive)
+
+    def _mind(self, reply: Reply) -> None:
+        """Say once that the controller leaves rows out; it counts them, and the rest goes on."""
+        if reply.rejected and not self._is_warned:
+            self._is_warned = True
+            row = reply.rejected[0]
+            log.warning("the controller leaves out rows, first %d: %s", row.sequence, row.why)
 
     def _compose(self) -> tuple[StepReport, int]:
         """Build a report of rows that wait; returns it and how many rows are behind it."""

@@ -29,19 +29,27 @@ class Row:
 
 
 def to_columns(rows: Sequence[Row]) -> StepColumns:
-    """Turn rows into columns, with None where a value is not finite."""
+    """Turn rows into columns, with None where a norm or loss is not finite."""
     return StepColumns(
         iteration=tuple(row.iteration for row in rows),
         shards=tuple(row.shards for row in rows),
         local_norm_sq=tuple(finite(row.local_norm_sq) for row in rows),
         mean_norm_sq=tuple(finite(row.mean_norm_sq) for row in rows),
-        compute_time=tuple(row.compute_time for row in rows),
-        sync_time=tuple(row.sync_time for row in rows),
-        step_time=tuple(row.step_time for row in rows),
+        compute_time=tuple(seconds(row.compute_time) for row in rows),
+        sync_time=tuple(seconds(row.sync_time) for row in rows),
+        step_time=tuple(seconds(row.step_time) for row in rows),
         loss=tuple(finite(row.loss) for row in rows),
-        mean_compute_time=tuple(row.mean_compute_time for row in rows),
-        fastest_compute_time=tuple(row.fastest_compute_time for row in rows),
+        mean_compute_time=tuple(seconds(row.mean_compute_time) for row in rows),
+        fastest_compute_time=tuple(seconds(row.fastest_compute_time) for row in rows),
     )
+
+
+def seconds(value: float) -> float:
+    """Return the seconds, or -1 where a clock told none: the controller leaves that row out alone.
+
+    As JSON it would be a null, for which a whole report is refused.
+    """
+    return value if math.isfinite(value) else -1.0
 
 
 def finite(value: float | None) -> float | None:

@@ -1,0 +1,24 @@
+"""The regroups table: how long each change of generation took."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection
+from sqlalchemy.dialects.postgresql import insert
+
+from scavenger.protocol import Regrouped
+from service.db.schema import regroups
+
+
+def note(connection: Connection, job: str, regrouped: Regrouped, now: datetime) -> bool:
+    """Store how long a change took; False when it is known already."""
+    row = {
+        "job": job,
+        "generation": regrouped.generation,
+        "pause": regrouped.pause,
+        "iterations_lost": regrouped.iterations_lost,
+        "at": now,
+    }
+    query = insert(regroups).values(row).on_conflict_do_nothing()
+    return connection.execute(query).rowcount == 1

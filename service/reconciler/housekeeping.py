@@ -1,0 +1,70 @@
+"""Housekeeping: makes room for what will be measured, and lets go of what nobody looks at any more.
+
+On a thread of its own, since nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import timedelta
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.db import partitions
+
+log = logging.getLogger(__name__)
+
+PAUSE = 3600.0
+KEEP_WHOLE = timedelta(days=7)
+
+
+class Housekeeping:
+    """Tends the partitions until it is stopped.
+
+    Args:
+        engine: The database.
+        keep: How long measured iterations are kept; their statistics stay for ever.
+    """
+
+    def __init__(self, engine: Engine, keep: timedelta) -> None:
+        self.engine, self.keep = engine, keep
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._run, name="housekeeping")
+
+    def start(self) -> None:
+        """Make sure that what is measured now can be stored, and start the thread."""
+        with self.engine.begin() as connection:
+            partitions.prepare(connection)
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Finish what is begun and end."""
+        self.stopping.set()
+        self.thread.join()
+
+    def tend(self) -> None:
+        """Make partitions ahead, drop those that are past, and thin what is old."""
+        with self.engine.begin() as connection:
+            partitions.prepare(connection)
+        with self.engine.begin() as connection:
+            dropped = partitions.drop(connection, self.keep)
+        if dropped:
+            log.info("measured iterations are dropped up to %s", dropped[-1])
+        while not self.stopping.is_set() and self._thin():
+            pass
+
+    def _thin(self) -> bool:
+        with self.engine.begin() as connection:
+            return partitions.thin(connection, KEEP_WHOLE)
+
+    def _run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                self.tend()
+            except SQLAlchemyError as error:
+                log.warning("no housekeeping now: %s", error)
+            except Exception:  # without it a mistake would end it, and nobody would notice
+                log.exception("the housekeeping failed")
+            self.stopping.wait(PAUSE)

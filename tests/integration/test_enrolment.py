@@ -1,0 +1,329 @@
+"""A machine that comes up gets a token of its own, once, and keeps it fresh."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine
+
+from scavenger.protocol import RENEWED, Progress, StepReport
+from service.api.access import TABLE, Machines, Newcomers, Open
+from service.api.world import World
+from service.app import build_app
+from service.db import events, vms
+from service.keys import AUDIENCE, LIFE, Keys
+from service.storage import Storage
+from service.vault import Vault
+from tests.builders import document
+from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
+from tests.integration.test_supervisor import Machine
+from worker_agent.client import ControllerClient
+from worker_agent.errors import ControllerUnreachable
+from worker_agent.settings import AgentSettings
+from worker_agent.telemetry.courier import Courier
+
+KEYS = Keys(token="scv_token", secret="s" * 48)
+NOBODY = Keys(token="scv_token", secret="t" * 48)
+MINUTE = timedelta(minutes=1)
+HOUR = 3600.0
+
+
+class Fleet:
+    """One job with a machine, and the API it comes up to."""
+
+    def __init__(self, engine: Engine, client: TestClient, home: Path) -> None:
+        self.engine, self.client, self.home = engine, client, home
+        room = home / "default"
+        room.mkdir()
+        (room / "HF_TOKEN").write_text("hf_1\n")
+        run = {"command": ["python", "train.py"], "secrets": ["HF_TOKEN"]}
+        answer = client.post("/v1/jobs", json=document(run=run))
+        assert answer.status_code == 201, answer.text
+        self.job = answer.json()["id"]
+        self.worker = self.launch(1, datetime.now(UTC))
+
+    def launch(self, number: int, attempted_at: datetime | None) -> str:
+        worker = f"{self.job}-w{number}"
+        with self.engine.begin() as connection:
+            now, minute = datetime.now(UTC), timedelta(minutes=1)
+            terms = vms.Terms(Decimal("0.36"))
+            vms.intend(connection, self.job, number, terms, now, minute)
+            if attempted_at is not None:
+                vms.attempted(connection, worker, attempted_at, now + minute)
+        return worker
+
+    def say(self, what: str, token: str, **body: Any) -> Any:
+        content = json.dumps({"worker": self.worker, **body})
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        return self.client.post(f"/v1/agent/{what}", content=content, headers=headers)
+
+    def enrol(self, nonce: str = "n", worker: str = "", token: str = "") -> Any:
+        worker = worker or self.worker
+        return self.say("enrol", token or KEYS.bootstrap(worker), worker=worker, nonce=nonce)
+
+    def told(self, kind: str) -> list[str]:
+        with self.engine.connect() as connection:
+            page = events.page(connection, self.job, 0, 200)
+        return [event.message for event in page if event.kind == kind]
+
+
+@pytest.fixture
+def fleet(engine: Engine, tmp_path: Path) -> Iterator[Fleet]:
+    storage = Storage(Path("/srv/scavenger"))
+    world = World(engine, "local", storage, lambda: None, boot=60.0, vault=Vault(tmp_path))
+    headers = {"Authorization": f"Bearer {KEYS.token}"}
+    with TestClient(build_app(world, KEYS), headers=headers) as client:
+        yield Fleet(engine, client, tmp_path)
+
+
+def test_what_a_machine_is_launched_with_is_always_the_same() -> None:
+    assert KEYS.bootstrap("job_1-w1") == KEYS.bootstrap("job_1-w1")
+    others = {KEYS.bootstrap("job_1-w2"), NOBODY.bootstrap("job_1-w1")}
+    assert KEYS.bootstrap("job_1-w1") not in others
+
+
+def test_it_buys_a_token_of_the_machine_and_the_secrets_of_its_job(fleet: Fleet) -> None:
+    bought = fleet.enrol().json()
+    claims = jwt.decode(bought["token"], KEYS.secret, algorithms=["HS256"], audience=AUDIENCE)
+    assert (claims["sub"], claims["job"], claims["generation"]) == (fleet.worker, fleet.job, 0)
+    assert claims["exp"] - claims["iat"] == LIFE
+    assert bought["job_secret"] == KEYS.share(fleet.job)
+    assert bought["secrets"] == {"HF_TOKEN": "hf_1"}
+    hello = fleet.say("hello", bought["token"], address="127.0.0.1:1")
+    assert hello.status_code == 200
+
+
+def test_whoever_asks_again_with_the_same_word_gets_it_again_and_nobody_else(fleet: Fleet) -> None:
+    assert [fleet.enrol("mine").status_code for _ in range(3)] == [200, 200, 200]
+    assert fleet.told("enrolment_refused") == []
+    stolen = fleet.enrol("of a thief")
+    assert stolen.status_code == 403
+    assert "token" not in stolen.json()
+    assert fleet.told("enrolment_refused") == [
+        f"somebody else asked for the token of {fleet.worker}, which has it already: refused"
+    ]
+    assert fleet.enrol("mine").status_code == 200
+
+
+@pytest.mark.parametrize(("minutes", "status"), [(0, 200), (10.9, 200), (11.1, 403), (600, 403)])
+def test_it_is_good_for_ten_minutes_and_the_boot_after_the_last_attempt(
+    fleet: Fleet, minutes: float, status: int
+) -> None:
+    late = fleet.launch(2, datetime.now(UTC) - minutes * MINUTE)
+    assert fleet.enrol(worker=late).status_code == status
+    if status != 200:
+        with fleet.engine.begin() as connection:
+            now = datetime.now(UTC)
+            vms.attempted(connection, late, now, now + MINUTE)
+        assert fleet.enrol(worker=late).status_code == 200, "it was asked for again"
+
+
+def test_a_machine_that_nobody_asked_for_yet_or_that_is_gone_is_not_let_in(fleet: Fleet) -> None:
+    assert fleet.enrol(worker=fleet.launch(2, None)).status_code == 403
+    with fleet.engine.begin() as connection:
+        vms.gone(connection, fleet.worker, datetime.now(UTC))
+    assert fleet.enrol().status_code == 403
+
+
+def test_a_bootstrap_token_speaks_for_one_machine_and_opens_one_route(fleet: Fleet) -> None:
+    other = fleet.launch(2, datetime.now(UTC))
+    assert fleet.enrol(worker=other, token=KEYS.bootstrap(fleet.worker)).status_code == 403
+    wrong = NOBODY.bootstrap(fleet.worker), KEYS.bootstrap(fleet.worker)[:-1], "scb_"
+    assert [fleet.enrol(token=token).status_code for token in wrong] == [401, 401, 401]
+    headers = {"Authorization": f"Bearer {KEYS.bootstrap(fleet.worker)}"}
+    for (method, path), access in TABLE.items():
+        status = fleet.client.request(method, path, headers=headers).status_code
+        assert (status != 403) == (access in (Newcomers(), Open())), path
+
+
+SAID: dict[str, dict[str, Any]] = {
+    "/v1/agent/hello": {"address": "127.0.0.1:1"},
+    "/v1/agent/report": {
+        "progress": {"generation": 0, "iteration": 0, "samples": 0, "epochs": 0.0, "metrics": {}}
+    },
+    "/v1/agent/lease": {},
+    "/v1/agent/exit": {"code": 0, "tail": ""},
+}
+
+
+@pytest.mark.parametrize("path", [path for (_, path), a in TABLE.items() if a == Machines()])
+def test_a_machine_that_is_gone_opens_nothing_any_more(fleet: Fleet, path: str) -> None:
+    token, what = KEYS.issue(fleet.worker), path.rpartition("/")[2]
+    fleet.say("hello", token, address="127.0.0.1:1")
+    assert fleet.say(what, token, **SAID[path]).status_code == 200
+    with fleet.engine.begin() as connection:
+        vms.gone(connection, fleet.worker, datetime.now(UTC))
+    refused = fleet.say(what, token, **SAID[path])
+    assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+
+
+def test_a_machine_speaks_for_itself_only(fleet: Fleet) -> None:
+    fleet.launch(2, datetime.now(UTC))
+    token = KEYS.issue(f"{fleet.job}-w2")
+    for path in SAID:
+        if not path.endswith("lease"):  # which names nobody but by its token
+            assert fleet.say(path.rpartition("/")[2], token, **SAID[path]).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"exp": 1},
+        {"aud": "somebody"},
+        {"exp": None},
+        {"job": None},
+        {"generation": None},
+        {"iat": None},
+        {"sub": None},
+    ],
+    ids=str,
+)
+def test_a_token_that_lacks_anything_opens_nothing(fleet: Fleet, claims: dict[str, Any]) -> None:
+    facts = jwt.decode(
+        KEYS.issue(fleet.worker), KEYS.secret, algorithms=["HS256"], audience=AUDIENCE
+    )
+    changed = {name: value for name, value in (facts | claims).items() if value is not None}
+    for secret, algorithm in ((KEYS.secret, "HS256"), (KEYS.secret, "HS384"), ("", "none")):
+        token = jwt.encode(changed, secret or None, algorithm=algorithm)  # type: ignore[arg-type]
+        assert fleet.say("hello", token, address="127.0.0.1:1").status_code == 401
+
+
+def test_a_token_past_half_its_life_is_renewed_with_the_answer(fleet: Fleet) -> None:
+    now = datetime.now(UTC).timestamp()
+    young, old = (KEYS.issue(fleet.worker, 7, now - age * LIFE) for age in (0.4, 0.6))
+    assert RENEWED not in fleet.say("hello", young, address="127.0.0.1:1").headers
+    fresh = fleet.say("hello", old, address="127.0.0.1:1").headers[RENEWED]
+    machine = KEYS.machine(fresh)
+    assert machine is not None
+    assert (machine.worker, machine.job, machine.generation) == (fleet.worker, fleet.job, 7)
+    assert machine.issued_at == pytest.approx(now, abs=5)
+    refused = fleet.say("hello", old, worker="somebody")
+    assert refused.status_code >= 400
+    assert RENEWED not in refused.headers
+    dead = KEYS.issue(fleet.worker, 7, now - 1.1 * LIFE)
+    assert fleet.say("hello", dead, address="127.0.0.1:1").status_code == 401
+
+
+def test_a_secret_that_is_not_there_is_refused_before_anything_is_stored(fleet: Fleet) -> None:
+    run = {"command": ["python"], "secrets": ["HF_TOKEN", "WANDB_API_KEY"]}
+    answer = fleet.client.post("/v1/jobs", json=document(run=run))
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == "/run/secrets"
+    assert "no WANDB_API_KEY: put each into a file secrets/default/NAME" in answer.text
+    assert len(fleet.client.get("/v1/jobs").json()["jobs"]) == 1
+
+
+def test_a_secret_that_is_gone_is_told(fleet: Fleet) -> None:
+    (fleet.home / "default" / "HF_TOKEN").unlink()
+    assert fleet.enrol().json()["secrets"] == {}
+    assert fleet.told("secret_missing") == [
+        "there is no secret HF_TOKEN of the project default any more"
+    ]
+
+
+def test_a_vault_opens_what_lies_in_it_and_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("no")
+    vault = Vault(tmp_path / "vault")
+    assert vault.missing("a", ["X"]) == ["X"]
+    for project in ("a", "b"):
+        (tmp_path / "vault" / project).mkdir(parents=True)
+        (tmp_path / "vault" / project / "X").write_text(f"of {project}\n")
+    assert vault.open("a", ["X"]) == {"X": "of a"}
+    names = ["../b/X", "../../outside", "/etc/passwd", ".", "..", ""]
+    assert vault.open("a", names) == {}
+    assert vault.open("..", ["outside"]) == vault.open("*", ["X"]) == {}
+
+
+# The machine's side.
+
+
+@pytest.fixture
+def controller() -> Iterator[ControllerDouble]:
+    double = ControllerDouble()
+    yield double
+    double.close()
+
+
+SHOW = """
+names = "SCAVENGER_TOKEN", "SCAVENGER_JOB_SECRET", "HF_TOKEN"
+print(*(f"{name}={os.environ.get(name)}" for name in names), flush=True)
+"""
+
+
+def test_the_command_gets_what_the_machine_bought_even_when_an_answer_was_lost(
+    controller: ControllerDouble, tmp_path: Path
+) -> None:
+    controller.lost = 2
+    machine = Machine(tmp_path, controller)
+    machine.start(SHOW, SCAVENGER_TOKEN=BOOTSTRAP)
+    assert machine.ending().code == 0
+    assert (
+        f"SCAVENGER_TOKEN={TOKEN} SCAVENGER_JOB_SECRET=of all of us HF_TOKEN=hf_1" in machine.said()
+    )
+    first, *others = controller.enrolments
+    assert others == [first, first]
+    assert len(first.nonce) == 32
+    assert BOOTSTRAP not in machine.said()
+
+
+def test_a_command_that_starts_again_gets_the_newest_token(
+    controller: ControllerDouble, tmp_path: Path
+) -> None:
+    controller.renewed = "the-next-token"
+    machine = Machine(tmp_path, controller)
+    machine.start(f"{SHOW}os.environ['SCAVENGER_TOKEN'] == {TOKEN!r} and os.kill(os.getpid(), 9)")
+    assert machine.ending().code == 0
+    assert len(controller.restarts) == 1
+    assert f"SCAVENGER_TOKEN={TOKEN}" in machine.said()
+    assert "SCAVENGER_TOKEN=the-next-token" in machine.said()
+    assert controller.shown[-1] == ("/v1/agent/exit", "the-next-token")
+
+
+def test_a_machine_that_is_not_let_in_ends(controller: ControllerDouble, tmp_path: Path) -> None:
+    machine = Machine(tmp_path, controller)
+    machine.start(SHOW, SCAVENGER_TOKEN="scb_w1_wrong")
+    until(machine.ended)
+    assert "this machine is not let in, so it ends" in machine.said()
+    assert "SCAVENGER_JOB_SECRET" not in machine.said()
+    assert controller.exits == []
+
+
+def test_a_machine_that_nobody_lets_in_ends_with_its_prepaid_time(
+    controller: ControllerDouble, tmp_path: Path
+) -> None:
+    controller.lost = sys.maxsize
+    machine = Machine(tmp_path, controller)
+    machine.start(SHOW, SCAVENGER_TOKEN=BOOTSTRAP, SCAVENGER_PREPAID="1.5")
+    until(machine.ended)
+    assert "SCAVENGER_JOB_SECRET" not in machine.said()
+    assert controller.exits == []
+
+
+def test_a_controller_that_is_too_busy_did_not_hear_and_is_told_again(
+    controller: ControllerDouble,
+) -> None:
+    me = AgentSettings(controller=controller.url, token=TOKEN, job="j", worker="w1", prepaid=60)
+    client = ControllerClient(me)
+    controller.busy = 1
+    with pytest.raises(ControllerUnreachable):
+        client.lease("w1")
+    assert client.lease("w1").remaining == controller.lease
+
+
+def test_what_a_person_brings_waits_until_the_controller_is_less_busy(
+    controller: ControllerDouble,
+) -> None:
+    controller.busy = 1
+    with Courier(controller.url, TOKEN) as courier:
+        courier.report(StepReport("w1", Progress(1, 0, 0, 0.0, {})))
+    assert [path for path, _ in controller.shown] == ["/v1/deliveries"] * 2
+    assert len(controller.reports) == 1

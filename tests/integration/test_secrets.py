@@ -1,0 +1,135 @@
+"""Secrets planted wherever there is one, looked for wherever people and programs can look."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from sqlalchemy import Engine, text
+
+from service.api.access import TABLE
+from service.credential import make_token
+from service.db.schema import metadata
+from service.keys import Keys
+from tests.builders import document
+from tests.controller import Controller
+
+# Where secrets are meant to be, and nobody but their owner reads them.
+SAFE = ("token", "secret", "connection.json", "secrets/default/HF_TOKEN")
+# What anybody may see: a search that does not find it finds nothing else either.
+PUBLIC = "a-name-for-all-to-see"
+WAITS = "import os, time; assert os.environ['HF_TOKEN']; print('up', flush=True); time.sleep(600)"
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """A controller with a job whose machine is up, and all the secrets there are."""
+
+    controller: Controller
+    engine: Engine
+    job: str
+    secrets: Mapping[str, str]
+
+    def assert_none_in(self, place: str, said: str) -> None:
+        found = [name for name, secret in self.secrets.items() if secret in said]
+        assert found == [], place
+
+
+@pytest.fixture
+def house(engine: Engine, open_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    home = open_directory / "canary" / "home"
+    (home / "secrets" / "default").mkdir(parents=True)
+    secrets = {"of the job": "hf_canary_0123456789", "of nobody": make_token()}
+    (home / "secrets" / "default" / "HF_TOKEN").write_text(secrets["of the job"])
+    monkeypatch.setenv("SCAVENGER_DATABASE_URL", engine.url.render_as_string(hide_password=False))
+    with Controller(home) as controller:
+        made = controller.ask("POST", "/v1/tokens", json={"name": "ci", "role": "viewer"}).json()
+        run = {"command": [sys.executable, "-c", WAITS], "secrets": ["HF_TOKEN"]}
+        job = controller.submit(document(run=run, name=PUBLIC))
+        (trainer,) = controller.wait(controller.trainers)
+        controller.wait(lambda: "up" in controller.machines())
+        keys, told = Keys.at(home), trainer.environ()
+        worker = told["SCAVENGER_WORKER"]
+        secrets |= {
+            "of the home": keys.token,
+            "that signs": keys.secret,
+            "of a person": made["token"],
+            "that starts a machine": keys.bootstrap(worker),
+            "of a machine": told["SCAVENGER_TOKEN"],
+            "of all machines of a job": told["SCAVENGER_JOB_SECRET"],
+        }
+        assert told["HF_TOKEN"] == secrets["of the job"], "it arrived where it belongs"
+        assert keys.machine(told["SCAVENGER_TOKEN"]) is not None
+        assert keys.bootstrap(worker) not in told.values(), "the command cannot enrol anew"
+        yield House(controller, engine, job, secrets)
+
+
+def ask_wrongly(house: House) -> list[str]:
+    """Requests that fail with secrets in them, as people make them by mistake."""
+    secret, strange = house.secrets["of the job"], house.secrets["of nobody"]
+    asked: list[dict[str, Any]] = [
+        {"json": document(run={"command": ["x"], "env": {"API_KEY": secret}})},
+        {"content": f'{{"token": "{secret}", "n": NaN}}', "headers": {"Content-Type": "text/json"}},
+        {"json": {}, "headers": {"Authorization": f"Bearer {strange}"}},
+        {
+            "json": {},
+            "headers": {"Authorization": f"Basic {strange}", "X-Request-Id": f"{strange}!"},
+        },
+    ]
+    answers = [house.controller.ask("POST", "/v1/jobs", **options) for options in asked]
+    assert [answer.status_code // 100 for answer in answers] == [4] * len(asked)
+    return [answer.text for answer in answers]
+
+
+def everything_shown(house: House) -> Iterator[tuple[str, str]]:
+    """What every route shows to the admin of everything."""
+    for method, template in TABLE:
+        if method == "GET":
+            path = template.replace("{job}", house.job)
+            answer = house.controller.ask("GET", path)
+            assert answer.is_success, path
+            yield path, f"{answer.headers} {answer.text}"
+
+
+def everything_stored(engine: Engine) -> Iterator[tuple[str, str]]:
+    """Every row of every table, as text."""
+    with engine.connect() as connection:
+        for name in metadata.tables:
+            rows = connection.execute(text(f"SELECT t::text FROM {name} t")).scalars().all()
+            yield name, "\n".join(rows)
+
+
+def everything_written(home: Path) -> Iterator[tuple[str, str]]:
+    """Every file of the controller and its machines, but those that are meant to hold secrets."""
+    for file in [*home.rglob("*"), home.parent / "controller.log"]:
+        if file.is_file() and str(file.relative_to(home.parent)) not in {f"home/{s}" for s in SAFE}:
+            yield str(file), file.read_bytes().decode(errors="replace")
+
+
+def everything_started() -> Iterator[tuple[str, str]]:
+    """The arguments of every process of this computer."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            yield str(process.pid), " ".join(process.cmdline())
+
+
+def test_no_secret_is_shown_stored_logged_or_an_argument(house: House) -> None:
+    for answer in ask_wrongly(house):
+        house.assert_none_in("an error", answer)
+    home = house.controller.home
+    shown, stored = dict(everything_shown(house)), dict(everything_stored(house.engine))
+    written, started = dict(everything_written(home)), dict(everything_started())
+    for place, said in (shown | stored | written | started).items():
+        house.assert_none_in(place, said)
+    assert PUBLIC in shown[f"/v1/jobs/{house.job}"]
+    assert PUBLIC in stored["jobs"]
+    assert any("up" in said for place, said in written.items() if place.endswith(".log"))
+    assert any("time.sleep(600)" in said for said in started.values())
+    for name in SAFE:
+        assert (home / name).stat().st_mode & 0o077 == 0 or name.startswith("secrets"), name

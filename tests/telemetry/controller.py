@@ -1,0 +1,32 @@
+"""One process of a controller's API on a database; who measures needs no reconciler.
+
+Its arguments: port, and the database's URL.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import uvicorn
+from sqlalchemy import create_engine
+
+from service.api.world import World
+from service.app import build_app
+from service.keys import Keys
+from service.storage import Storage
+
+KEYS = Keys(token="scv_token", secret="s" * 48)
+
+
+def main(port: int, url: str) -> None:
+    """Serve until killed."""
+    engine = create_engine(url, pool_size=10, max_overflow=20, pool_pre_ping=True)
+    world = World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None)
+    uvicorn.run(build_app(world, KEYS), port=port, log_level="warning")
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING)
+    main(int(sys.argv[1]), sys.argv[2])

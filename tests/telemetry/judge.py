@@ -1,0 +1,116 @@
+"""Judge: compares what is stored with what was measured, iteration by iteration and in sum."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from service.db import statistics, workers
+from service.db.batch import NAMES, Batch, batch_of
+from service.db.packing import pack, unpack
+from service.db.schema import chunks, events
+from tests.telemetry.producer import BLOCK, block_of, generation
+from tests.telemetry.stage import differences, truth
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found.
+
+    Attributes:
+        stored: Rows that are stored.
+        dropped: Rows that were given up, and counted.
+        wrong: What should not be, in sentences.
+    """
+
+    stored: int
+    dropped: int
+    wrong: tuple[str, ...]
+
+
+def judge(connection: Connection, job: str, total: int) -> Judgement:
+    """Compare all that is stored of a job with what its machines measured."""
+    wrong: list[str] = []
+    stored = dropped = 0
+    kept: list[tuple[str, Batch]] = []
+    for worker in workers.of_job(connection, job):
+        batch = rows_of(connection, worker.worker, wrong)
+        numbers = batch.iteration
+        times, counts = np.unique(numbers, return_counts=True)
+        if (counts > 1).any():
+            wrong.append(f"{worker.worker}: {times[counts > 1][:5]} stored more than once")
+        missing = total - len(times)
+        if missing != worker.dropped:
+            wrong.append(f"{worker.worker}: {missing} are missing, {worker.dropped} were counted")
+        if worker.rejected or worker.next_sequence != total:
+            wrong.append(f"{worker.worker}: ended at {worker.next_sequence}")
+        true = true_rows(worker.worker, total)
+        if not same(batch, true.where(np.isin(true.iteration, numbers))):
+            wrong.append(f"{worker.worker}: what is stored is not what was measured")
+        kept.append((worker.worker, true.where(np.isin(true.iteration, numbers))))
+        stored, dropped = stored + len(numbers), dropped + worker.dropped
+    wrong += compare_statistics(connection, job, [batch for _, batch in kept], total)
+    query = select(events.c.message).where(events.c.job == job, events.c.kind == "rows_lost")
+    wrong += connection.execute(query).scalars()
+    return Judgement(stored, dropped, tuple(wrong))
+
+
+def rows_of(connection: Connection, worker: str, wrong: list[str]) -> Batch:
+    """Return all rows of a worker in order."""
+    query = select(chunks.c.sequence, chunks.c.columns).where(chunks.c.worker == worker)
+    parts = []
+    for sequence, content in connection.execute(query.order_by(chunks.c.sequence)):
+        batch = unpack(content)
+        if batch.iteration.tolist() != list(range(sequence, sequence + len(batch))):
+            wrong.append(f"{worker}: the rows from {sequence} on are others")
+        parts.append(batch)
+    return joined(parts)
+
+
+def true_rows(worker: str, total: int) -> Batch:
+    """Return all that a worker measured."""
+    blocks = (batch_of(block_of(worker, place)) for place in range(-(-total // BLOCK)))
+    return joined(list(blocks)).where(np.arange(-(-total // BLOCK) * BLOCK) < total)
+
+
+def joined(parts: list[Batch]) -> Batch:
+    return Batch(
+        np.concatenate([part.offset for part in parts]),
+        np.concatenate([part.iteration for part in parts]),
+        np.concatenate([part.shards for part in parts]),
+        np.concatenate([part.series for part in parts], axis=1),
+    )
+
+
+def same(stored: Batch, true: Batch) -> bool:
+    """Whether rows are equal, bit by bit, to how true ones are stored."""
+    order = np.argsort(stored.iteration)
+    packed = unpack(pack(true))
+    return bool(
+        np.array_equal(stored.iteration[order], packed.iteration)
+        and np.array_equal(stored.shards[order], packed.shards)
+        and np.array_equal(stored.series[:, order], packed.series, equal_nan=True)
+    )
+
+
+def compare_statistics(
+    connection: Connection, job: str, kept: list[Batch], total: int
+) -> list[str]:
+    """Return where the statistics differ from those of all rows, one after the other."""
+    values: dict[tuple[int, str], list[float]] = defaultdict(list)
+    for batch in kept:
+        of = np.array([generation(number, total) for number in batch.iteration.tolist()])
+        for number in np.unique(of).tolist():
+            for name, series in zip(NAMES, batch.series[:, of == number], strict=True):
+                values[number, name] += series[~np.isnan(series)].tolist()
+    known = statistics.of_job(connection, job)
+    wrong = []
+    for key, told in values.items():
+        found = differences(known[key], truth(told))
+        # The moving average knows an order, which rows of several machines do not have.
+        in_order = [word for word in found if len(kept) == 1 or not word.startswith("fading")]
+        wrong += [f"{job}, generation {key[0]}, {key[1]}: {word}" for word in in_order]
+    return wrong
