@@ -39,7 +39,7 @@ crash: $(READY)  ## SIGKILL of the controller at every executed line, and 300 pa
 crash-mutants: $(READY)  ## Errors on purpose that only a kill at the right line shows
 	@$(BIN)/python -m tests.crash.mutants
 
-money: $(READY)  ## 5 000 runs of everything that may happen to a job's money; a night
+money: $(READY)  ## 5 000 runs of everything that may happen to a job's money; about half an hour
 	@MONEY_RUNS=5000 $(BIN)/python -m pytest tests/money
 
 money-mutants: $(READY)  ## Errors on purpose, each of which those runs must find
