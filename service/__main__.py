@@ -26,13 +26,14 @@ from service.clouds.metered import Metered
 from service.db import installation
 from service.db.migrate import migrate
 from service.db.vms import Vm
-from service.errors import PostgresUnavailable
+from service.errors import PostgresUnavailable, SecretRefused
 from service.keys import Keys
 from service.logs import start_logging
 from service.postgres import EmbeddedPostgres
 from service.reconciler.fleet import Fleet
 from service.reconciler.housekeeping import Housekeeping
 from service.reconciler.loop import Loop
+from service.reconciler.messenger import Messenger
 from service.reconciler.ownership import Ownership
 from service.reconciler.rounds import Rounds
 from service.reconciler.sweeper import Sweeper
@@ -76,6 +77,9 @@ def main() -> int:
     except PostgresUnavailable as error:
         print(f"the database cannot run: {error}", file=sys.stderr)
         return 1
+    except SecretRefused as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 
@@ -101,7 +105,7 @@ def database(settings: Settings) -> Iterator[str]:
 
 def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     """Run reconciler and HTTP until a signal comes."""
-    keys = Keys.at(settings.home)
+    keys = Keys.at(settings.home, settings.secret_file)
     redactor.learn(keys.token, keys.secret)
     engine = create_engine(
         url,
@@ -112,11 +116,19 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
         hide_parameters=True,
     )
     migrate(engine)
+    with engine.begin() as connection:
+        installation.admit(connection, keys.fingerprint)
     listener = listen(settings)
     scheme = "http" if settings.tls_cert is None else "https"
     address = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
     acting = reconciler(settings, engine, keys, address)
     loop = Loop(acting)
+    messenger = Messenger(engine.url, loop.nudge)
+
+    def nudge() -> None:
+        loop.nudge()
+        messenger.spread()
+
     provider = acting.fleet.provider
     rounds = Rounds(Sweeper(engine, provider, acting.fleet.ownership))
     housekeeping = Housekeeping(engine, timedelta(days=settings.keep_telemetry))
@@ -124,7 +136,7 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
         engine,
         "local",
         Storage(settings.home.resolve()),
-        loop.nudge,
+        nudge,
         pulses={RECONCILER: loop.pulse, SWEEPER: rounds.pulse},
         boot=provider.boot + settings.boot_delay,
         vault=Vault(settings.home / "secrets"),
@@ -143,6 +155,7 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     )
     housekeeping.start()
     announce(settings.home, address, keys.token)
+    messenger.start()
     loop.start()
     rounds.start()
     try:
@@ -150,6 +163,7 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     finally:
         rounds.stop()
         loop.stop()
+        messenger.stop()
         housekeeping.stop()
         engine.dispose()
 

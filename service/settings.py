@@ -17,6 +17,8 @@ class Settings(BaseSettings):
 
     Attributes:
         home: Directory of the embedded database, local machines, token and secret.
+        secret_file: The secret that all controllers of one database share; without it the one of
+            the home, which the first controller makes.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
         database_url: An existing Postgres; the embedded one is started when it is not given.
@@ -40,6 +42,7 @@ class Settings(BaseSettings):
     )
 
     home: Path = Field(default_factory=data_directory)
+    secret_file: Path | None = None
     host: str = "127.0.0.1"
     port: int = Field(default=8321, ge=0, le=65535)
     database_url: str | None = None
