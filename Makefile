@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos crash crash-mutants openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest telemetry bench-large-batch paper clean
+.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos crash replicas crash-mutants openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -35,6 +35,9 @@ chaos: $(READY)  ## 200 random plans of resizes under faults; SEEDS=n plays fewe
 
 crash: $(READY)  ## SIGKILL of the controller at every executed line, and 300 pairs; POINT=launch:123 plays one again
 	@$(BIN)/python -m tests.crash $(if $(POINT),--point $(POINT))
+
+replicas: $(READY)  ## Three controllers and 40 jobs: 12 kill -9, and Postgres restarted every 5 to 40 s; PACE=2 takes twice as long
+	@$(BIN)/python -m tests.replicas --jobs $(or $(JOBS),40) --kills $(or $(KILLS),12) --pace $(or $(PACE),1)
 
 crash-mutants: $(READY)  ## Errors on purpose that only a kill at the right line shows
 	@$(BIN)/python -m tests.crash.mutants

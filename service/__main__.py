@@ -23,6 +23,7 @@ from service.api.world import World
 from service.app import build_app
 from service.clouds.local import LocalProvider
 from service.clouds.metered import Metered
+from service.clouds.provider import Provider
 from service.db import installation
 from service.db.migrate import migrate
 from service.db.vms import Vm
@@ -73,7 +74,7 @@ def main() -> int:
     try:
         with database(settings) as url:
             redactor.learn(url, make_url(url).password or "")
-            serve(settings, url, redactor)
+            serve(settings, url, redactor, local_machines(settings))
     except PostgresUnavailable as error:
         print(f"the database cannot run: {error}", file=sys.stderr)
         return 1
@@ -103,7 +104,12 @@ def database(settings: Settings) -> Iterator[str]:
         yield postgres.url()
 
 
-def serve(settings: Settings, url: str, redactor: Redactor) -> None:
+def local_machines(settings: Settings) -> Provider:
+    """Return the cloud that is this computer."""
+    return LocalProvider(settings.home / "machines", sys.executable, settings.boot_delay)
+
+
+def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> None:
     """Run reconciler and HTTP until a signal comes."""
     keys = Keys.at(settings.home, settings.secret_file)
     redactor.learn(keys.token, keys.secret)
@@ -121,7 +127,7 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     listener = listen(settings)
     scheme = "http" if settings.tls_cert is None else "https"
     address = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
-    acting = reconciler(settings, engine, keys, address)
+    acting = reconciler(settings, engine, keys, settings.address or address, Metered(cloud))
     loop = Loop(acting)
     messenger = Messenger(engine.url, loop.nudge)
 
@@ -134,7 +140,7 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     housekeeping = Housekeeping(engine, timedelta(days=settings.keep_telemetry))
     world = World(
         engine,
-        "local",
+        provider.name,
         Storage(settings.home.resolve()),
         nudge,
         pulses={RECONCILER: loop.pulse, SWEEPER: rounds.pulse},
@@ -198,10 +204,10 @@ def last_port(home: Path) -> int:
         return 0
 
 
-def reconciler(settings: Settings, engine: Engine, keys: Keys, address: str) -> Reconciler:
+def reconciler(
+    settings: Settings, engine: Engine, keys: Keys, address: str, provider: Provider
+) -> Reconciler:
     """Put together what a tick needs."""
-    machines = settings.home / "machines"
-    provider = Metered(LocalProvider(machines, sys.executable, settings.boot_delay))
     with engine.begin() as connection:
         ownership = Ownership(installation.identify(connection), keys.ownership())
 
