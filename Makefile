@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos crash replicas crash-mutants openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest telemetry bench-large-batch paper clean
+.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -71,6 +71,9 @@ bench-plan: $(READY)  ## Planning over 100 000 configurations beside a naive loo
 
 bench-ingest: $(READY) .venv/mlflow/ready  ## Records a second into the controller beside MLflow's tracking server
 	@$(BIN)/python -m tests.bench.ingest
+
+bench-scale: $(READY)  ## 200 jobs, 1 000 machines, ten million records: a pass, a sweep, the lists
+	@$(BIN)/python -m tests.bench.scale
 
 telemetry: $(READY)  ## 1 000 000 records through kills, cuts, losses and repeats; each stored once
 	@$(BIN)/python -m tests.telemetry
