@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import uvicorn
 from pydantic import ValidationError
 from sqlalchemy import Engine, create_engine, make_url
+from sqlalchemy.exc import OperationalError
 
 from service.api.vitals import RECONCILER, SWEEPER
 from service.api.world import World
@@ -76,7 +77,12 @@ def main() -> int:
             redactor.learn(url, make_url(url).password or "")
             serve(settings, url, redactor, local_machines(settings))
     except PostgresUnavailable as error:
-        print(f"the database cannot run: {error}", file=sys.stderr)
+        print(redactor.clean(f"the database cannot run: {error}"), file=sys.stderr)
+        return 1
+    except OperationalError as error:
+        why = f"the database does not answer: {str(error.orig).strip()}"
+        advice = "start it, or put --database-url right, and start the controller again"
+        print(redactor.clean(f"{why}\n{advice}"), file=sys.stderr)
         return 1
     except SecretRefused as error:
         print(error, file=sys.stderr)
