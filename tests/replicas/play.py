@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,6 +31,7 @@ from tests.fakecloud.settings import Settings
 from tests.replicas.front import Front
 from tests.replicas.judge import judge
 from tests.replicas.machines import Cloud, Machines
+from tests.replicas.replica import Replica
 from tests.telemetry.door import Relay
 from tests.telemetry.stage import free_port
 
@@ -70,7 +70,7 @@ class Script:
     rounds: int
     pause: float
     kinds: tuple[str, ...] = (KILLED, FROZEN, UNHEARD, IMMEDIATE, FAST)
-    patience: float = 120.0
+    patience: float = 240.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,49 +92,6 @@ class Outcome:
     wrong: list[str]
     unheard: int
     lines: Counter[str]
-
-
-@dataclass
-class Replica:
-    """One controller, which is started again after it was killed.
-
-    Attributes:
-        back_at: When it is to be started; None while it runs.
-        thaws_at: When it is to go on; None while it does.
-    """
-
-    command: list[str]
-    log: Path
-    process: subprocess.Popen[bytes] | None = None
-    back_at: float | None = 0.0
-    thaws_at: float | None = None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it ended though nobody killed it."""
-        is_meant_to_run = self.process is not None and self.back_at is None
-        return is_meant_to_run and self.process.poll() is not None
-
-    def start(self) -> None:
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
-        self.back_at = None
-
-    def freeze(self, seconds: float) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
-        self.thaws_at = time.monotonic() + seconds
-
-    def thaw(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
-        self.thaws_at = None
-
-    def kill(self) -> None:
-        self.thaws_at = None
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
 
 
 def play(script: Script, seed: int) -> Outcome:
@@ -178,7 +135,7 @@ class Stage:
         self.wrong += self.machines.wrong
         self.wrong += [f"never happened: {k}" for k in self.script.kinds if not self.faults[k]]
         made = len(self.cloud.machines())
-        lines = Counter(complaints(self.replicas))
+        lines = Counter(line for replica in self.replicas for line in replica.complaints())
         return Outcome(self.faults, made, seconds, self.wrong, self.machines.unheard, lines)
 
     # What runs.
@@ -311,7 +268,7 @@ class Stage:
                 elif answer.status_code == 201:
                     return dict(answer.json())
                 elif answer.status_code not in (409, 503):
-                    self.wrong.append(f"{key}: {answer.status_code} {answer.text}")
+                    raise AssertionError(f"{key}: {answer.status_code} {answer.text}")
             self._tend()
             time.sleep(0.2)
 
@@ -323,15 +280,3 @@ class Stage:
         with suppress(DBAPIError), self.engine.connect() as connection:
             return not any(connection.execute(one).scalar_one() for one in (open_jobs, alive))
         return False
-
-
-def complaints(replicas: list[Replica]) -> Iterator[str]:
-    """Yield the last line of each traceback that controllers wrote."""
-    for replica in replicas:
-        is_within = False
-        for line in replica.log.read_text().splitlines():
-            if line.startswith("Traceback"):
-                is_within = True
-            elif is_within and line and not line.startswith((" ", "\t")):
-                is_within = False
-                yield line[:160]
