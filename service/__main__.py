@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 import uvicorn
 from pydantic import ValidationError
-from sqlalchemy import Engine, create_engine, make_url
+from sqlalchemy import Engine, make_url
+from sqlalchemy.exc import OperationalError
 
 from service.api.vitals import RECONCILER, SWEEPER
 from service.api.world import World
@@ -26,6 +27,7 @@ from service.clouds.metered import Metered
 from service.clouds.provider import Provider
 from service.db import installation
 from service.db.migrate import migrate
+from service.db.pool import open_pool
 from service.db.vms import Vm
 from service.errors import PostgresUnavailable, SecretRefused
 from service.keys import Keys
@@ -46,8 +48,6 @@ from service.tracing import start_tracing
 from service.vault import Vault
 
 log = logging.getLogger("scavenger")
-
-LONGEST_WAIT = 5.0
 
 
 def main() -> int:
@@ -76,7 +76,12 @@ def main() -> int:
             redactor.learn(url, make_url(url).password or "")
             serve(settings, url, redactor, local_machines(settings))
     except PostgresUnavailable as error:
-        print(f"the database cannot run: {error}", file=sys.stderr)
+        print(redactor.clean(f"the database cannot run: {error}"), file=sys.stderr)
+        return 1
+    except OperationalError as error:
+        why = f"the database does not answer: {str(error.orig).strip()}"
+        advice = "start it, or put --database-url right, and start the controller again"
+        print(redactor.clean(f"{why}\n{advice}"), file=sys.stderr)
         return 1
     except SecretRefused as error:
         print(error, file=sys.stderr)
@@ -113,14 +118,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
     """Run reconciler and HTTP until a signal comes."""
     keys = Keys.at(settings.home, settings.secret_file)
     redactor.learn(keys.token, keys.secret)
-    engine = create_engine(
-        url,
-        pool_size=10,
-        max_overflow=20,
-        pool_pre_ping=True,
-        pool_timeout=LONGEST_WAIT,
-        hide_parameters=True,
-    )
+    engine = open_pool(url)
     migrate(engine)
     with engine.begin() as connection:
         installation.admit(connection, keys.fingerprint)

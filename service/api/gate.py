@@ -14,7 +14,7 @@ from functools import partial
 from typing import assert_never
 
 from anyio.to_thread import run_sync
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,6 +30,7 @@ from service.caller import Caller, Machine, Person
 from service.credential import Credential
 from service.db import audit, jobs, tokens
 from service.db.audit import Entry
+from service.db.pool import AWAY
 from service.db.tokens import Token
 from service.keys import LIFE, Keys
 
@@ -89,7 +90,7 @@ class Visit:
             await refusal.answer()(self.request.scope, self.receive, self._note)
         except ClientDisconnect:
             log.info("%s went away while it was heard", self.request.method)
-        except (OperationalError, InterfaceError):
+        except AWAY:
             away = refuse("database_unavailable", AGAIN)
             await away(self.request.scope, self.receive, self._note)
         finally:

@@ -17,6 +17,7 @@ from starlette.routing import Match
 from scavenger.errors import Problem
 from scavenger.view import ErrorDetail, ProblemView
 from service.api.envelope import request_id
+from service.db.pool import AWAY
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +143,7 @@ def answer_in_problems(app: FastAPI) -> None:
     async def away(_: Request, __: Exception) -> JSONResponse:
         return refuse("database_unavailable", AGAIN)
 
-    for kind in (exc.OperationalError, exc.InterfaceError, exc.TimeoutError):
+    for kind in (*AWAY, exc.TimeoutError):
         app.add_exception_handler(kind, away)
 
     @app.exception_handler(Exception)

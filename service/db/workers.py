@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, case, select, update
+from sqlalchemy import Connection, case, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.protocol import Hello, StepReport
@@ -94,7 +94,7 @@ def note_restart(connection: Connection, worker: str, now: datetime) -> None:
 
 
 def note(connection: Connection, report: StepReport, now: datetime) -> None:
-    """Write down where a worker stands."""
+    """Write down where a worker stands; one that has finished stays so, whatever comes late."""
     progress = report.progress
     connection.execute(
         update(workers)
@@ -107,7 +107,7 @@ def note(connection: Connection, report: StepReport, now: datetime) -> None:
             metrics=progress.metrics,
             broken=report.broken,
             refused=report.refused,
-            finished=report.finished,
+            finished=func.coalesce(report.finished, workers.c.finished),
             seen_at=now,
         )
     )

@@ -14,11 +14,12 @@ from datetime import UTC, datetime
 from functools import partial
 
 from sqlalchemy import Engine
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from service import meters
 from service.db import jobs, leases
 from service.db.leases import Lease
+from service.db.pool import AWAY
 from service.errors import LeaseLost
 from service.logs import about
 from service.pulse import Pulse
@@ -115,7 +116,7 @@ class Loop:
                     return
                 self.said[job] = said
                 log.info("%s: %s", job, said)
-        except (OperationalError, InterfaceError):
+        except AWAY:
             raise
         except LeaseLost as error:
             self.held.pop(job, None)

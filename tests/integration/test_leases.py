@@ -14,6 +14,7 @@ from sqlalchemy import Engine, text
 
 from service.db import events, jobs, leases
 from service.db.leases import TERM, Lease, acting
+from service.db.pool import AWAY, open_pool
 from service.errors import LeaseLost
 from service.reconciler.fleet import Fleet
 from service.reconciler.loop import Loop
@@ -200,3 +201,21 @@ def test_a_controller_that_only_watches_writes_nothing(engine: Engine) -> None:
     with engine.connect() as connection:
         touched = connection.execute(text("SELECT xmax::text FROM leases")).scalars().all()
     assert touched == ["0"]
+
+
+def test_a_controller_that_hangs_within_a_transaction_does_not_stop_the_others(
+    engine: Engine,
+) -> None:
+    hanging = taken(engine, OVER)
+    url = engine.url.render_as_string(hide_password=False)
+    frozen = open_pool(url, timedelta(milliseconds=100))
+    connection = frozen.connect()
+    leases.check(connection, hanging)
+    theirs = taken(engine)
+    with pytest.raises(AWAY):
+        events.say(connection, "job_1", NOW, "test", "decided before it hung")
+    connection.invalidate()
+    frozen.dispose()
+    with acting(engine, theirs):
+        pass
+    assert said(engine) == []

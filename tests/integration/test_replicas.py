@@ -8,6 +8,7 @@ FEW = Script(
     replicas=2,
     jobs=4,
     kills=2,
+    freezes=0,
     span=6.0,
     gaps=(3.5, 5.5),
     rounds=4,

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from tests.replicas.play import Script, play
 
-ALL = Script(replicas=3, jobs=40, kills=12, span=200.0, gaps=(5.0, 40.0), rounds=6, pause=1.0)
+ALL = Script(
+    replicas=3, jobs=40, kills=12, freezes=4, span=200.0, gaps=(5.0, 40.0), rounds=6, pause=1.0
+)
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from tests.fakecloud.machine import State
 from tests.fakecloud.provider import JOB
 
 ONCE = ("submitted", "launch", "choice", str(Phase.SUCCEEDED))
-ONCE_EACH = ("hello", "vm_launched", "vm_gone", "exit")
+ONCE_EACH = ("hello", "vm_launched", "vm_gone")
 
 
 def judge(

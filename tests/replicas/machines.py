@@ -131,7 +131,7 @@ class Agent:
 
     def live(self) -> None:
         """Enrol, train as told until the goal is reached, and power the machine off."""
-        with suppress(Ended):
+        with self.client._http, suppress(Ended):
             nonce = uuid4().hex
             self._ask(lambda: self.client.enrol(Enrol(self.worker, nonce)))
             hello = Hello(self.worker, f"10.0.0.1:{int(self.machine[2:], 16)}")

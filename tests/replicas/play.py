@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,14 +31,17 @@ from tests.fakecloud.settings import Settings
 from tests.replicas.front import Front
 from tests.replicas.judge import judge
 from tests.replicas.machines import Cloud, Machines
+from tests.replicas.replica import Replica
 from tests.telemetry.door import Relay
 from tests.telemetry.stage import free_port
 
 SECRET = "one secret that all of these controllers share"
-KILLED = "controller killed"
+KILLED, FROZEN = "controller killed", "controller frozen for longer than its leases"
+UNHEARD = "answer to a person lost, and the same asked again"
 FAST, IMMEDIATE = "Postgres stopped, fast", "Postgres stopped, immediately"
 SIGNALS = {IMMEDIATE: signal.SIGQUIT, FAST: signal.SIGINT}
-AWAY = (1.0, 3.0)
+LOSSES = 0.3
+AWAY, FREEZE = (1.0, 3.0), (6.0, 12.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Script:
         replicas: Controllers that run at once.
         jobs: Jobs that come in one after the other.
         kills: How often a controller is killed.
+        freezes: How often one stops as if its computer slept, and goes on as if nothing had been.
         span: Seconds over which jobs come in and controllers are killed.
         gaps: Fewest and most seconds between two restarts of Postgres.
         rounds: Reports a job trains for.
@@ -61,12 +64,13 @@ class Script:
     replicas: int
     jobs: int
     kills: int
+    freezes: int
     span: float
     gaps: tuple[float, float]
     rounds: int
     pause: float
-    kinds: tuple[str, ...] = (KILLED, IMMEDIATE, FAST)
-    patience: float = 120.0
+    kinds: tuple[str, ...] = (KILLED, FROZEN, UNHEARD, IMMEDIATE, FAST)
+    patience: float = 240.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,36 +92,6 @@ class Outcome:
     wrong: list[str]
     unheard: int
     lines: Counter[str]
-
-
-@dataclass
-class Replica:
-    """One controller, which is started again after it was killed.
-
-    Attributes:
-        back_at: When it is to be started; None while it runs.
-    """
-
-    command: list[str]
-    log: Path
-    process: subprocess.Popen[bytes] | None = None
-    back_at: float | None = 0.0
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it ended though nobody killed it."""
-        is_meant_to_run = self.process is not None and self.back_at is None
-        return is_meant_to_run and self.process.poll() is not None
-
-    def start(self) -> None:
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
-        self.back_at = None
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
 
 
 def play(script: Script, seed: int) -> Outcome:
@@ -161,7 +135,7 @@ class Stage:
         self.wrong += self.machines.wrong
         self.wrong += [f"never happened: {k}" for k in self.script.kinds if not self.faults[k]]
         made = len(self.cloud.machines())
-        lines = Counter(complaints(self.replicas))
+        lines = Counter(line for replica in self.replicas for line in replica.complaints())
         return Outcome(self.faults, made, seconds, self.wrong, self.machines.unheard, lines)
 
     # What runs.
@@ -215,6 +189,8 @@ class Stage:
         """Start what has booted, and what was killed or has ended by itself."""
         self.machines.tend()
         for replica in self.replicas:
+            if replica.thaws_at is not None and replica.thaws_at <= time.monotonic():
+                replica.thaw()
             if replica.has_ended:
                 self.faults["controller that could not start, and was started again"] += 1
                 replica.back_at = time.monotonic() + 1.0
@@ -230,6 +206,8 @@ class Stage:
             yield script.span * number / script.jobs, self._submission(number)
         for _ in range(script.kills):
             yield chance.uniform(0, script.span), self._kill
+        for _ in range(script.freezes):
+            yield chance.uniform(0, script.span), self._freeze
         at = chance.uniform(*script.gaps)
         for number in range(int(script.span / script.gaps[0]) + 1):
             if at < script.span:
@@ -244,6 +222,12 @@ class Stage:
             replica.kill()
             replica.back_at = time.monotonic() + self.chance.uniform(*AWAY)
             self.faults[KILLED] += 1
+
+    def _freeze(self) -> None:
+        awake = [one for one in self.replicas if one.back_at is None and one.thaws_at is None]
+        if awake:
+            self.chance.choice(awake).freeze(self.chance.uniform(*FREEZE))
+            self.faults[FROZEN] += 1
 
     def _restart(self, kind: str) -> Callable[[], None]:
         def restart() -> None:
@@ -279,10 +263,12 @@ class Stage:
         while True:
             with suppress(httpx.TransportError):
                 answer = httpx.post(url, json=body, headers=headers, timeout=5)
-                if answer.status_code == 201:
+                if answer.status_code == 201 and self.chance.random() < LOSSES:
+                    self.faults[UNHEARD] += 1
+                elif answer.status_code == 201:
                     return dict(answer.json())
-                if answer.status_code not in (409, 503):
-                    self.wrong.append(f"{key}: {answer.status_code} {answer.text}")
+                elif answer.status_code not in (409, 503):
+                    raise AssertionError(f"{key}: {answer.status_code} {answer.text}")
             self._tend()
             time.sleep(0.2)
 
@@ -294,15 +280,3 @@ class Stage:
         with suppress(DBAPIError), self.engine.connect() as connection:
             return not any(connection.execute(one).scalar_one() for one in (open_jobs, alive))
         return False
-
-
-def complaints(replicas: list[Replica]) -> Iterator[str]:
-    """Yield the last line of each traceback that controllers wrote."""
-    for replica in replicas:
-        is_within = False
-        for line in replica.log.read_text().splitlines():
-            if line.startswith("Traceback"):
-                is_within = True
-            elif is_within and line and not line.startswith((" ", "\t")):
-                is_within = False
-                yield line[:160]

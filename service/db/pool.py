@@ -1,0 +1,36 @@
+"""The connections of a controller to its database.
+
+A controller that hangs, or whose computer sleeps, may do so within a transaction and hold the rows
+that another needs to take over. The server ends such a transaction after a while.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
+
+# What is raised where the database is away, or has hung up: the same may be asked again soon.
+AWAY = (OperationalError, InterfaceError, InternalError)
+LONGEST_WAIT = 5.0
+LONGEST_SILENCE = timedelta(seconds=10)
+
+
+def open_pool(url: str, silence: timedelta = LONGEST_SILENCE) -> Engine:
+    """Return the engine a controller uses.
+
+    Args:
+        url: The database.
+        silence: How long a transaction may wait for its controller before it is rolled back.
+    """
+    patience = f"-c idle_in_transaction_session_timeout={silence // timedelta(milliseconds=1)}"
+    return create_engine(
+        url,
+        pool_size=10,
+        max_overflow=20,
+        pool_pre_ping=True,
+        pool_timeout=LONGEST_WAIT,
+        hide_parameters=True,
+        connect_args={"options": patience},
+    )
