@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
+from service.db import partitions
 from tests.crash import virtual_time
 from tests.crash.crashline import Kill, Lines
 from tests.crash.play import Outcome, Plain, Theatre
@@ -51,7 +52,10 @@ def build(template: str) -> None:
     mine = url.set(database=name).render_as_string(hide_password=False)
     plain = create_engine(mine, poolclass=NullPool)
     virtual_time.install(plain)
-    THEATRES.append(Theatre(virtual_time.connect(mine), virtual_time.connect(mine)))
+    engine = virtual_time.connect(mine)
+    with engine.begin() as connection:
+        partitions.prepare(connection)
+    THEATRES.append(Theatre(engine, virtual_time.connect(mine)))
 
 
 def plain_of(scenario: str) -> Plain:

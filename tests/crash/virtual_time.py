@@ -11,6 +11,9 @@ from sqlalchemy import Connection, Engine, create_engine, text
 
 PATH = "-c search_path=virtual,pg_catalog,public -c synchronous_commit=off"
 NAMES = ("now", "clock_timestamp", "statement_timestamp", "transaction_timestamp")
+STAMPED = (
+    "SELECT table_name, column_name FROM information_schema.columns WHERE column_default = 'now()'"
+)
 
 
 def install(engine: Engine) -> None:
@@ -25,6 +28,11 @@ def install(engine: Engine) -> None:
                     f"CREATE FUNCTION virtual.{name}() RETURNS timestamptz LANGUAGE sql "
                     "VOLATILE AS 'SELECT at FROM virtual.clock'"
                 )
+            )
+        # A default remembers which function it meant, whatever the search path is.
+        for table, column in connection.execute(text(STAMPED)).all():
+            connection.execute(
+                text(f"ALTER TABLE {table} ALTER {column} SET DEFAULT virtual.now()")
             )
 
 
