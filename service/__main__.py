@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 from pydantic import ValidationError
-from sqlalchemy import Engine, create_engine, make_url
+from sqlalchemy import Engine, make_url
 
 from service.api.vitals import RECONCILER, SWEEPER
 from service.api.world import World
@@ -25,6 +25,7 @@ from service.clouds.local import LocalProvider
 from service.clouds.metered import Metered
 from service.db import installation
 from service.db.migrate import migrate
+from service.db.pool import open_pool
 from service.db.vms import Vm
 from service.errors import PostgresUnavailable
 from service.keys import Keys
@@ -44,8 +45,6 @@ from service.tracing import start_tracing
 from service.vault import Vault
 
 log = logging.getLogger("scavenger")
-
-LONGEST_WAIT = 5.0
 
 
 def main() -> int:
@@ -103,14 +102,7 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     """Run reconciler and HTTP until a signal comes."""
     keys = Keys.at(settings.home)
     redactor.learn(keys.token, keys.secret)
-    engine = create_engine(
-        url,
-        pool_size=10,
-        max_overflow=20,
-        pool_pre_ping=True,
-        pool_timeout=LONGEST_WAIT,
-        hide_parameters=True,
-    )
+    engine = open_pool(url)
     migrate(engine)
     listener = listen(settings)
     scheme = "http" if settings.tls_cert is None else "https"
