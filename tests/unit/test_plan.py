@@ -54,8 +54,7 @@ LONG_DEAD = {
 }
 
 
-LONG_MINUTE = timedelta(minutes=1)
-ASKED = {
+LONG_ASKED = {
     "intended_at": NOW - timedelta(minutes=16),
     "attempted_at": NOW - timedelta(minutes=16),
 }
@@ -858,6 +857,7 @@ def test_a_worker_that_started_again_hands_over_nothing_and_comes_last() -> None
     assert (told.repairs, told.handover) == (True, None)
 
 
+MINUTE = timedelta(minutes=1)
 ASKED = {"state": "intended", "provider_id": None}
 PARTED = {"broken": 1}
 AGO = [NOW - timedelta(minutes=minutes) for minutes in (16, 15, 12, 8, 4)]
