@@ -42,7 +42,7 @@ def repair(snapshot: Snapshot) -> Action | None:
         return form_anew(snapshot, directive, "the workers lost touch")
     if is_entry_over(snapshot):
         return enforce_entry(snapshot, directive)
-    return end_idle(snapshot)
+    return end_idle(snapshot, directive)
 
 
 def form_anew(snapshot: Snapshot, directive: Directive, what: str) -> Action:
@@ -75,11 +75,13 @@ def enforce_entry(snapshot: Snapshot, directive: Directive) -> Action:
     return form_anew(snapshot, directive, f"directive {directive.generation} was not entered")
 
 
-def end_idle(snapshot: Snapshot) -> Action | None:
+def end_idle(snapshot: Snapshot, directive: Directive) -> Action | None:
     """Those who entered a generation and never finished an iteration get new machines."""
     idle = tuple(worker.worker for worker in members_alive(snapshot))
     if not (idle and snapshot.fruitless and is_idle(snapshot)):
         return None
+    if is_fruitless(snapshot):
+        return Finish(Phase.FAILED, f"nobody trains, {in_vain(snapshot, directive)}")
     return Terminate(idle, f"{', '.join(idle)} finished no iteration in {FIRST.span}")
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,6 +56,7 @@ class Fate(StrEnum):
     UNGIVEN = "the cloud never gives it"
     DUMB = "its process never says hello"
     SILENT = "its process says hello and nothing more"
+    MUTED = "it works for a while, then says nothing more and does nothing"
     DEAF = "it speaks, and enters nothing"
     IDLE = "it enters what it is told, and never finishes an iteration"
     PARTED = "it loses touch with the others at once"
@@ -66,8 +68,8 @@ class Fate(StrEnum):
 
 
 MUTE = (Fate.UNGIVEN, Fate.DUMB)
-ENTERING = (Fate.WORKS, Fate.IDLE, Fate.PARTED, Fate.DIES, Fate.CLINGS)
-WORKING = (Fate.WORKS, Fate.DIES, Fate.CLINGS)
+ENTERING = (Fate.WORKS, Fate.MUTED, Fate.IDLE, Fate.PARTED, Fate.DIES, Fate.CLINGS)
+WORKING = (Fate.WORKS, Fate.MUTED, Fate.DIES, Fate.CLINGS)
 
 
 @dataclass
@@ -195,7 +197,7 @@ class World:
         elif fate is Fate.RESTARTS and age > DEATH:
             if self.workers[one.id].address:
                 self.note(one.id, address="", generation=0, seen_at=self.now)
-        elif fate is not Fate.SILENT:
+        elif fate is not Fate.SILENT and not (fate is Fate.MUTED and age > DEATH):
             self.speak(one.id, fate)
 
     def speak(self, name: str, fate: Fate) -> None:
@@ -222,12 +224,13 @@ class World:
             return
         names = [member.worker for member in told.members]
         running = [n for n in names if self.vms[alive[n] - 1].state == "launched"]
+        heard = all(self.workers[n].seen_at == self.now for n in names)
         entered = [n for n in names if self.workers[n].generation == told.generation]
         works = all(self.fate(alive[n]) in WORKING for n in names)
         served = all(
             self.vms[alive[member.worker] - 1].state == "launched" for member in told.servers
         )
-        if not (works and served and running == entered == names):
+        if not (works and heard and served and running == entered == names):
             return
         self.bearing, self.rows = told.generation, self.rows + 60 * self.is_measured
         for name in names:
@@ -251,20 +254,32 @@ KINDS = st.sampled_from([{}, {"strategy": {"parameter_server": {"servers": 1}}}]
 
 
 @given(
-    fates=st.lists(st.sampled_from(Fate), min_size=1, max_size=6),
+    fates=st.lists(st.sampled_from(Fate), min_size=2, max_size=6),
     is_measured=st.booleans(),
     kind=KINDS,
     chosen=st.sampled_from([None, ClusterConfig(1, 128), ClusterConfig(2, 128)]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_every_job_ends_within_its_deadlines(
     fates: list[Fate], is_measured: bool, kind: dict[str, object], chosen: ClusterConfig | None
 ) -> None:
     made = job(spec=spec(limits=LIMITS, **kind), phase=Phase.PENDING, chosen=chosen)
-    world = World(fates, is_measured, made)
+    live_through(World(fates, is_measured, made))
+
+
+@pytest.mark.parametrize("fate", Fate)
+def test_every_job_ends_whose_machines_share_a_fate(fate: Fate) -> None:
+    chosen = job(spec=spec(limits=LIMITS), phase=Phase.PENDING, chosen=ClusterConfig(2, 128))
+    live_through(World([fate], is_measured=True, job=chosen))
+    live_through(World([Fate.WORKS, fate, Fate.WORKS], is_measured=True, job=chosen))
+    live_through(World([fate], is_measured=False, job=replace(chosen, chosen=None)))
+
+
+def live_through(world: World) -> None:
+    """Let time pass until the job is final and its machines are gone, or the deadlines are."""
     launches = most_launches(world.see()) + 2
     while not world.is_over:
-        assert world.now - NOW < launches * WHOLE, world.said[-20:]
+        assert world.now - NOW < launches * WHOLE, world.said[-MOST_AT_ONCE:]
         world.act()
         world.pass_time()
     assert world.job.reason
