@@ -19,7 +19,7 @@ OF_PHASES: Mapping[Phase, frozenset[Phase]] = {
     Phase.STARTING: FAILING | {Phase.PROBING, Phase.TRAINING},
     Phase.PROBING: FINAL | {Phase.TRAINING},
     Phase.TRAINING: FINAL,
-    **{phase: frozenset() for phase in FINAL},
+    **{phase: frozenset() for phase in Phase if phase.is_final},
 }
 
 # One that is ending may be shown for the first time: it is ending all the same.
