@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos crash crash-mutants openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest telemetry bench-large-batch paper clean
+.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -36,10 +36,13 @@ chaos: $(READY)  ## 200 random plans of resizes under faults; SEEDS=n plays fewe
 crash: $(READY)  ## SIGKILL of the controller at every executed line, and 300 pairs; POINT=launch:123 plays one again
 	@$(BIN)/python -m tests.crash $(if $(POINT),--point $(POINT))
 
+replicas: $(READY)  ## Three controllers and 40 jobs: 12 kill -9, and Postgres restarted every 5 to 40 s; PACE=2 takes twice as long
+	@$(BIN)/python -m tests.replicas --jobs $(or $(JOBS),40) --kills $(or $(KILLS),12) --pace $(or $(PACE),1)
+
 crash-mutants: $(READY)  ## Errors on purpose that only a kill at the right line shows
 	@$(BIN)/python -m tests.crash.mutants
 
-money: $(READY)  ## 5 000 runs of everything that may happen to a job's money; a night
+money: $(READY)  ## 5 000 runs of everything that may happen to a job's money; about half an hour
 	@MONEY_RUNS=5000 $(BIN)/python -m pytest tests/money
 
 money-mutants: $(READY)  ## Errors on purpose, each of which those runs must find
@@ -68,6 +71,9 @@ bench-plan: $(READY)  ## Planning over 100 000 configurations beside a naive loo
 
 bench-ingest: $(READY) .venv/mlflow/ready  ## Records a second into the controller beside MLflow's tracking server
 	@$(BIN)/python -m tests.bench.ingest
+
+bench-scale: $(READY)  ## 200 jobs, 1 000 machines, ten million records: a pass, a sweep, the lists
+	@$(BIN)/python -m tests.bench.scale
 
 telemetry: $(READY)  ## 1 000 000 records through kills, cuts, losses and repeats; each stored once
 	@$(BIN)/python -m tests.telemetry

@@ -450,10 +450,16 @@ class AuditEntryView(View):
 
 
 class AuditList(View):
-    """Requests that would change something, newest first; ``next_before`` continues the page."""
+    """Requests that would change something, newest first."""
 
     entries: list[AuditEntryView]
-    next_before: int | None
+    next_cursor: str | None
+
+
+class Alive(View):
+    """What a controller that is well says of itself."""
+
+    status: str
 
 
 class CheckView(View):

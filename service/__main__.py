@@ -23,17 +23,19 @@ from service.api.world import World
 from service.app import build_app
 from service.clouds.local import LocalProvider
 from service.clouds.metered import Metered
+from service.clouds.provider import Provider
 from service.db import installation
 from service.db.migrate import migrate
 from service.db.pool import open_pool
 from service.db.vms import Vm
-from service.errors import PostgresUnavailable
+from service.errors import PostgresUnavailable, SecretRefused
 from service.keys import Keys
 from service.logs import start_logging
 from service.postgres import EmbeddedPostgres
 from service.reconciler.fleet import Fleet
 from service.reconciler.housekeeping import Housekeeping
 from service.reconciler.loop import Loop
+from service.reconciler.messenger import Messenger
 from service.reconciler.ownership import Ownership
 from service.reconciler.rounds import Rounds
 from service.reconciler.sweeper import Sweeper
@@ -71,9 +73,12 @@ def main() -> int:
     try:
         with database(settings) as url:
             redactor.learn(url, make_url(url).password or "")
-            serve(settings, url, redactor)
+            serve(settings, url, redactor, local_machines(settings))
     except PostgresUnavailable as error:
         print(f"the database cannot run: {error}", file=sys.stderr)
+        return 1
+    except SecretRefused as error:
+        print(error, file=sys.stderr)
         return 1
     return 0
 
@@ -98,25 +103,38 @@ def database(settings: Settings) -> Iterator[str]:
         yield postgres.url()
 
 
-def serve(settings: Settings, url: str, redactor: Redactor) -> None:
+def local_machines(settings: Settings) -> Provider:
+    """Return the cloud that is this computer."""
+    return LocalProvider(settings.home / "machines", sys.executable, settings.boot_delay)
+
+
+def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> None:
     """Run reconciler and HTTP until a signal comes."""
-    keys = Keys.at(settings.home)
+    keys = Keys.at(settings.home, settings.secret_file)
     redactor.learn(keys.token, keys.secret)
     engine = open_pool(url)
     migrate(engine)
+    with engine.begin() as connection:
+        installation.admit(connection, keys.fingerprint)
     listener = listen(settings)
     scheme = "http" if settings.tls_cert is None else "https"
     address = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
-    acting = reconciler(settings, engine, keys, address)
+    acting = reconciler(settings, engine, keys, settings.address or address, Metered(cloud))
     loop = Loop(acting)
+    messenger = Messenger(engine.url, loop.nudge)
+
+    def nudge() -> None:
+        loop.nudge()
+        messenger.spread()
+
     provider = acting.fleet.provider
     rounds = Rounds(Sweeper(engine, provider, acting.fleet.ownership))
     housekeeping = Housekeeping(engine, timedelta(days=settings.keep_telemetry))
     world = World(
         engine,
-        "local",
+        provider.name,
         Storage(settings.home.resolve()),
-        loop.nudge,
+        nudge,
         pulses={RECONCILER: loop.pulse, SWEEPER: rounds.pulse},
         boot=provider.boot + settings.boot_delay,
         vault=Vault(settings.home / "secrets"),
@@ -135,6 +153,7 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     )
     housekeeping.start()
     announce(settings.home, address, keys.token)
+    messenger.start()
     loop.start()
     rounds.start()
     try:
@@ -142,6 +161,7 @@ def serve(settings: Settings, url: str, redactor: Redactor) -> None:
     finally:
         rounds.stop()
         loop.stop()
+        messenger.stop()
         housekeeping.stop()
         engine.dispose()
 
@@ -176,10 +196,10 @@ def last_port(home: Path) -> int:
         return 0
 
 
-def reconciler(settings: Settings, engine: Engine, keys: Keys, address: str) -> Reconciler:
+def reconciler(
+    settings: Settings, engine: Engine, keys: Keys, address: str, provider: Provider
+) -> Reconciler:
     """Put together what a tick needs."""
-    machines = settings.home / "machines"
-    provider = Metered(LocalProvider(machines, sys.executable, settings.boot_delay))
     with engine.begin() as connection:
         ownership = Ownership(installation.identify(connection), keys.ownership())
 

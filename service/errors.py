@@ -3,6 +3,7 @@
 ::
 
     ServiceError
+    ├── SecretRefused            this controller may not act here: tell the person, stop
     ├── PostgresUnavailable      the embedded database cannot run: tell the person, stop
     ├── BackupFailed             nothing was saved or restored: tell the person
     ├── LeaseLost                another controller acts for this job now: drop what was decided
@@ -19,6 +20,10 @@ from __future__ import annotations
 
 class ServiceError(Exception):
     """Root of everything the controller raises on purpose."""
+
+
+class SecretRefused(ServiceError):
+    """The secret of this controller cannot be used; the message says why, and what to do."""
 
 
 class PostgresUnavailable(ServiceError):

@@ -1,7 +1,8 @@
 """Keys: the first token people use and the secret that worker tokens are signed with.
 
 Both lie in the home directory, readable by its owner only. Other tokens of people are in the
-database, by their hashes; so is the first once a controller has started.
+database, by their hashes; so is the first once a controller has started. Controllers of one
+database share one secret, of which the database knows a fingerprint.
 
 A machine is launched with a bootstrap token, which buys it one worker token and nothing else. That
 opens the agent's endpoints for an hour, as long as the machine exists, and is renewed in time.
@@ -21,9 +22,11 @@ import jwt
 
 from service.caller import Machine, Newcomer
 from service.credential import make_token
+from service.errors import SecretRefused
 
 AUDIENCE, BOOTSTRAP = "scavenger-agent", "scb_"
 LIFE = 3600
+SHORTEST = 32  # bytes, as the signatures made with it have
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,25 @@ class Keys:
     secret: str = field(repr=False)
 
     @classmethod
-    def at(cls, home: Path) -> Keys:
-        """Read the keys of a home directory; they are made the first time."""
+    def at(cls, home: Path, shared: Path | None = None) -> Keys:
+        """Read the keys of a home directory; they are made the first time.
+
+        Args:
+            home: The directory.
+            shared: File with the secret that other controllers of the database have too.
+
+        Raises:
+            SecretRefused: That file cannot be used.
+        """
         token = read_or_make(home / "token", make_token())
+        if shared is not None:
+            return cls(token, read_shared(shared))
         return cls(token, read_or_make(home / "secret", secrets.token_urlsafe(48)))
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells the secret from others, and from which nobody can make it."""
+        return hmac.digest(self.secret.encode(), b"fingerprint", "sha256").hex()
 
     def issue(self, worker: str, generation: int = 0, now: float | None = None) -> str:
         """Make the token of a machine, good for an hour.
@@ -94,6 +112,29 @@ class Keys:
         worker = token.removeprefix(BOOTSTRAP).rpartition("_")[0]
         is_ours = hmac.compare_digest(token.encode(), self.bootstrap(worker).encode())
         return Newcomer(worker) if is_ours else None
+
+
+def read_shared(path: Path) -> str:
+    """Return the secret that several controllers share.
+
+    Raises:
+        SecretRefused: There is none in the file, or one that can be guessed.
+    """
+    try:
+        secret = path.read_text().strip()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise SecretRefused(
+            f"cannot read --secret-file {path}: {why}; copy the file `secret` there from the home "
+            "of the first controller of this database"
+        ) from error
+    if len(secret.encode()) < SHORTEST:
+        raise SecretRefused(
+            f"--secret-file {path} holds {len(secret.encode())} bytes, and at least {SHORTEST} are "
+            "needed: copy the file `secret` there from the home of the first controller of this "
+            "database"
+        )
+    return secret
 
 
 def read_or_make(path: Path, fresh: str) -> str:

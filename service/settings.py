@@ -17,8 +17,12 @@ class Settings(BaseSettings):
 
     Attributes:
         home: Directory of the embedded database, local machines, token and secret.
+        secret_file: The secret that all controllers of one database share; without it the one of
+            the home, which the first controller makes.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
+        address: URL at which machines reach it, or whichever controller of the database runs; its
+            own when it is not given.
         database_url: An existing Postgres; the embedded one is started when it is not given.
         pg_bin: Directory of Postgres programs to use for the embedded database.
         boot_delay: Seconds a local machine pretends to boot.
@@ -40,8 +44,10 @@ class Settings(BaseSettings):
     )
 
     home: Path = Field(default_factory=data_directory)
+    secret_file: Path | None = None
     host: str = "127.0.0.1"
     port: int = Field(default=8321, ge=0, le=65535)
+    address: str | None = None
     database_url: str | None = None
     pg_bin: Path | None = None
     boot_delay: float = Field(default=0.0, ge=0, le=3600)

@@ -111,7 +111,8 @@ class Controller:
 
         def final() -> JobView | None:
             view = self.job(job)
-            return view if view.phase.is_final and view.workers_alive == 0 else None
+            alive = view.workers_alive + view.servers_alive
+            return view if view.phase.is_final and not alive else None
 
         return self.wait(final, timeout)
 

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0010"
-down_revision = "0008"
+down_revision = "0009"
 
 TRANSITIONS = """
 CREATE FUNCTION refuse_illegal_phase() RETURNS trigger LANGUAGE plpgsql AS $$

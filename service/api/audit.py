@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
+from pydantic import TypeAdapter
 
 from scavenger.view import AuditList
+from service.api.cursors import Cursor, Limit, Pages
+from service.api.description import is_a_page, refuses
 from service.api.world import Asker, Here
 from service.db import audit
 
 router = APIRouter(prefix="/v1/audit", tags=["access"])
 
+POSITION = TypeAdapter(tuple[int])
 
-@router.get("")
+
+@router.get("", responses=is_a_page("list_requests"), openapi_extra=refuses("validation"))
 def list_requests(
-    world: Here,
-    asker: Asker,
-    before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    world: Here, asker: Asker, pages: Pages, limit: Limit = 50, cursor: Cursor = None
 ) -> AuditList:
     """List requests of the project's tokens that would change something, newest first."""
+    before = None if cursor is None else pages.read("audit", cursor, POSITION)[0]
     with world.engine.connect() as connection:
         found = audit.page(connection, asker.project, before, limit + 1)
-    is_last = len(found) <= limit
     page = list(found[:limit])
-    return AuditList(entries=page, next_before=None if is_last else page[-1].number)
+    following = pages.write("audit", page[-1].number) if len(found) > limit else None
+    return AuditList(entries=page, next_cursor=following)

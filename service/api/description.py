@@ -22,13 +22,16 @@ from service.api.refusal import CATALOG, PROBLEM, headers_of
 Json = dict[str, Any]
 Answers = dict[int | str, Json]
 
-OPEN = "/healthz"
+OPEN = ("/healthz", "/readyz")
 AGENT = "/v1/agent/"
 SAID = "x-problems"
 EVERYWHERE = (
     "unauthenticated",
     "forbidden",
+    "too_slow",
     "payload_too_large",
+    "misdirected",
+    "too_many_requests",
     "internal",
     "database_unavailable",
 )
@@ -110,7 +113,7 @@ def complete(document: Json) -> Json:
     for path, operation in operations(document):
         operation["responses"].pop("422", None)
         operation["parameters"] = without_null(operation.get("parameters", []))
-        if path != OPEN:
+        if path not in OPEN:
             operation["security"] = [{"machine" if path.startswith(AGENT) else "person": []}]
             operation[SAID] = words_of(operation)
             operation["responses"].update(problems(operation[SAID]))

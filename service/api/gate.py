@@ -17,7 +17,6 @@ from anyio.to_thread import run_sync
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from scavenger.protocol import RENEWED
@@ -25,7 +24,7 @@ from service.api import content
 from service.api.access import Door, Doors, NoDoor, Open, People, opens
 from service.api.envelope import request_id
 from service.api.rates import MACHINE, PERSON, STRANGER, Rate, Rates
-from service.api.refusal import Refusal, refuse
+from service.api.refusal import AGAIN, Refusal, refuse
 from service.api.world import World
 from service.caller import Caller, Machine, Person
 from service.credential import Credential
@@ -42,18 +41,6 @@ STRANGE = (
 )
 NO_SUCH_JOB = "there is no job of that id; GET /v1/jobs lists them"
 READING = ("GET", "HEAD", "OPTIONS")
-
-
-class TooOften(Refusal):
-    """Somebody asks too often.
-
-    Attributes:
-        wait: Seconds after which it may be asked again.
-    """
-
-    def __init__(self, wait: float) -> None:
-        self.wait = max(1, math.ceil(wait))
-        super().__init__("too_many_requests", f"send it again in {self.wait} s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +86,11 @@ class Visit:
             body = await self._admit()
             await self.gate.app(self.request.scope, body, self._note)
         except Refusal as refusal:
-            await answer_of(refusal)(self.request.scope, self.receive, self._note)
+            await refusal.answer()(self.request.scope, self.receive, self._note)
         except ClientDisconnect:
             log.info("%s went away while it was heard", self.request.method)
         except (OperationalError, InterfaceError):
-            away = refuse("database_unavailable", "nothing was stored; send it again in a moment")
-            away.headers["Retry-After"] = "2"
+            away = refuse("database_unavailable", AGAIN)
             await away(self.request.scope, self.receive, self._note)
         finally:
             if not self.status:
@@ -156,7 +142,8 @@ class Visit:
 
     def _count(self, rate: Rate, who: str) -> None:
         if wait := self.gate.rates.wait(rate, who):
-            raise TooOften(wait)
+            whole = max(1, math.ceil(wait))
+            raise Refusal("too_many_requests", f"send it again in {whole} s", wait=whole)
 
     async def _note(self, message: Message) -> None:
         """Pass an answer on; what was asked is written down before anybody hears of it."""
@@ -254,11 +241,3 @@ def bearer(headers: Headers) -> str:
     kind, _, token = headers.get("authorization", "").partition(" ")
     text = token.strip() if kind.lower() == "bearer" else ""
     return text if text.isascii() else ""
-
-
-def answer_of(refusal: Refusal) -> Response:
-    """Compose the answer to what is refused."""
-    answer = refuse(refusal.code, refusal.detail, refusal.problems)
-    if isinstance(refusal, TooOften):
-        answer.headers["Retry-After"] = str(refusal.wait)
-    return answer

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from scavenger.view import Alive
+from service.api.description import problem
 from service.api.refusal import refuse
 from service.api.vitals import Vitals
 
@@ -24,23 +27,21 @@ Watched = Annotated[Vitals, Depends(vitals_of)]
 
 
 @router.get("/healthz")
-def health() -> dict[str, str]:
+def health() -> Alive:
     """Tell that the controller lives; whoever restarts it asks this."""
-    return {"status": "ok"}
+    return Alive(status="ok")
 
 
-@router.get("/readyz")
+@router.get("/readyz", response_model=Alive, responses={503: problem(["not_ready"])})
 def readiness(vitals: Watched) -> Response:
     """Tell whether the controller can work; whoever sends it requests asks this."""
     failed = vitals.failures()
     if not failed:
-        return Response(b'{"status":"ok"}', media_type="application/json")
-    answer = refuse("not_ready", f"these do not work now: {', '.join(failed)}")
-    answer.headers["Retry-After"] = "2"
-    return answer
+        return Response(Alive(status="ok").model_dump_json(), media_type="application/json")
+    return refuse("not_ready", f"these do not work now: {', '.join(failed)}")
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 def metrics(vitals: Watched) -> Response:
     """Show what Prometheus collects."""
     return Response(vitals.scrape(), media_type=CONTENT_TYPE_LATEST)

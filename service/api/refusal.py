@@ -38,16 +38,21 @@ CATALOG = {
     "sequence_gap": (409, "Rows are missing"),
     "precondition_failed": (412, "Something has changed since you looked"),
     "payload_too_large": (413, "The body is too large"),
-    "misdirected": (421, "This is not the controller of that name"),
-    "too_many_requests": (429, "Too many requests"),
     "unsupported_media": (415, "The body is in another language"),
+    "misdirected": (421, "This is not the controller of that name"),
     "validation": (422, "The request cannot be used"),
     "idempotency_mismatch": (422, "This key belongs to another request"),
+    "too_many_requests": (429, "Too many requests"),
     "internal": (500, "The controller made a mistake"),
     "database_unavailable": (503, "The database does not answer"),
     "not_ready": (503, "The controller cannot work now"),
 }
-RETRY_AFTER = {"idempotency_in_progress": 1, "database_unavailable": 2}
+RETRY_AFTER = {
+    "too_many_requests": 1,
+    "idempotency_in_progress": 1,
+    "database_unavailable": 2,
+    "not_ready": 2,
+}
 BY_STATUS = {
     400: "validation",
     404: "not_found",
@@ -57,11 +62,30 @@ BY_STATUS = {
 
 
 class Refusal(Exception):
-    """A request is refused; ``code`` is a word of the catalog."""
+    """A request is refused.
 
-    def __init__(self, code: str, detail: str, problems: Sequence[Problem] = ()) -> None:
-        self.code, self.detail, self.problems = code, detail, problems
+    Attributes:
+        code: A word of the catalog.
+        wait: Seconds after which it may be sent again, where that is not the same for each.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        problems: Sequence[Problem] = (),
+        *,
+        wait: int | None = None,
+    ) -> None:
+        self.code, self.detail, self.problems, self.wait = code, detail, problems, wait
         super().__init__(detail)
+
+    def answer(self) -> JSONResponse:
+        """Compose the answer that says so."""
+        answer = refuse(self.code, self.detail, self.problems)
+        if self.wait is not None:
+            answer.headers["Retry-After"] = str(self.wait)
+        return answer
 
 
 def refuse(code: str, detail: str, problems: Sequence[Problem] = ()) -> JSONResponse:
@@ -105,7 +129,7 @@ def answer_in_problems(app: FastAPI) -> None:
 
     @app.exception_handler(Refusal)
     async def refused(_: Request, refusal: Refusal) -> JSONResponse:
-        return refuse(refusal.code, refusal.detail, refusal.problems)
+        return refusal.answer()
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from scavenger.view import NewTokenView, PersonRole, TokenList, TokenView
+from service.api.description import refuses
 from service.api.refusal import Refusal
 from service.api.world import Asker, Here
 from service.credential import Credential, make_token
@@ -42,7 +43,7 @@ class Wish(BaseModel):
     lifetime: Annotated[float, Field(gt=0, le=LONGEST, allow_inf_nan=False)] | None = None
 
 
-@router.post("", status_code=201)
+@router.post("", status_code=201, openapi_extra=refuses("validation"))
 def create(world: Here, asker: Asker, wish: Wish, response: Response) -> NewTokenView:
     """Make a token; this answer is the only place where all of it is ever shown."""
     project = wish.project or asker.project
@@ -73,7 +74,7 @@ def list_tokens(world: Here, asker: Asker) -> TokenList:
     return TokenList(tokens=[show(token) for token in found])
 
 
-@router.post("/{token}/actions/revoke")
+@router.post("/{token}/actions/revoke", openapi_extra=refuses("not_found"))
 def revoke(world: Here, asker: Asker, token: str) -> TokenView:
     """Let a token open nothing any more, from now on."""
     with world.engine.begin() as connection:

@@ -107,7 +107,10 @@ class Provider(Protocol):
 
     @property
     def lag(self) -> float:
-        """Seconds for which a list may lag behind what was done."""
+        """Seconds for which a list may lag behind what was done.
+
+        A machine that exists is not missed by every list for as long as that either.
+        """
 
     @property
     def boot(self) -> float:

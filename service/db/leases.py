@@ -8,7 +8,7 @@ good, so its term only says how long the jobs of a dead controller wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -52,6 +52,14 @@ def take(connection: Connection, job: str, held: Lease | None, term: timedelta) 
     )
     token = connection.execute(query).scalar()
     return None if token is None else Lease(job, token)
+
+
+def of_others(connection: Connection, held: Collection[Lease]) -> set[str]:
+    """Return the jobs that others act for now; asking each time for one of those would write."""
+    query = select(leases.c.job).where(
+        leases.c.expires_at > func.now(), leases.c.token.not_in([lease.token for lease in held])
+    )
+    return set(connection.execute(query).scalars())
 
 
 def check(connection: Connection, lease: Lease) -> None:

@@ -306,6 +306,7 @@ installations = Table(
     metadata,
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("id", Text, nullable=False),
+    Column("fingerprint", Text),
     CheckConstraint("number = 1", name="only_one"),
 )
 

@@ -50,8 +50,9 @@ class Worker:
 
 def of_job(connection: Connection, job: str) -> tuple[Worker, ...]:
     """Return the workers of a job in the order they said hello."""
-    query = select(workers).where(workers.c.job == job).order_by(workers.c.hello_at)
-    return tuple(Worker(**row) for row in connection.execute(query).mappings())
+    query = select(workers).where(workers.c.job == job)
+    ordered = query.order_by(workers.c.hello_at, workers.c.worker)
+    return tuple(Worker(**row) for row in connection.execute(ordered).mappings())
 
 
 def address_of(connection: Connection, worker: str) -> str | None:

@@ -84,10 +84,18 @@ class Fleet:
         if found is Finding.LAUNCH:
             self._start(lease, job, vm, now)
         elif found is Finding.END:
+            if vm.missed_at is not None:
+                self._note(lease, vm, instance, Finding.SEE, now)
             self._order_end(lease, vm, now, is_overdue=vm.ordered_at is None)
         elif found is not Finding.NOTHING:
-            with acting(self.engine, lease) as connection:
-                note(connection, vm, instance, found, now)
+            self._note(lease, vm, instance, found, now)
+
+    def _note(
+        self, lease: Lease, vm: Vm, instance: Instance | None, found: Finding, now: datetime
+    ) -> None:
+        """Write down what a census found, if nobody else acts for the job."""
+        with acting(self.engine, lease) as connection:
+            note(connection, vm, instance, found, now)
 
     def launch(self, lease: Lease, snapshot: Snapshot, action: Launch) -> None:
         """Write the intents, reserve their money, and only then call the provider."""

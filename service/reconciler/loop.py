@@ -82,9 +82,11 @@ class Loop:
     def _pass(self) -> None:
         with self.engine.connect() as connection:
             waiting = jobs.needing_attention(connection)
+            theirs = leases.of_others(connection, self.held.values())
         self._note_answer()
-        self.held = {job: lease for job, lease in self.held.items() if job in waiting}
-        for job in waiting:
+        ours = [job for job in waiting if job not in theirs]
+        self.held = {job: lease for job, lease in self.held.items() if job in ours}
+        for job in ours:
             if self.resting.get(job, 0.0) <= time.monotonic() and not self.is_stopping:
                 with about(partial(dict, job=job)):
                     self._attend(job)

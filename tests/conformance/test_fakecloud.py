@@ -420,6 +420,18 @@ def test_a_list_may_leave_out_one_machine_or_all() -> None:
     assert list(shown(cloud)) == [first, second]
 
 
+def test_what_goes_wrong_meanwhile_goes_wrong_no_longer() -> None:
+    cloud = make()
+    machine = start(cloud)
+    cloud.faults.next("list", Refused("Unavailable"))
+    with cloud.faults.meanwhile("list", Omitted(machine)), pytest.raises(Refusal):
+        cloud.list()
+    assert list(shown(cloud)) == [machine]
+    with cloud.faults.meanwhile("list", Omitted(machine)):
+        assert shown(cloud) == {}
+    assert list(shown(cloud)) == [machine]
+
+
 def test_faults_are_counted_and_those_that_never_struck_are_named() -> None:
     cloud = make()
     cloud.faults.next("launch", LostResponse(), times=2)

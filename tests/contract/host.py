@@ -77,7 +77,7 @@ def fill(engine: Engine) -> None:
             jobs.create(connection, f"job_{number}", spec(), at)
             say(connection, JOB, at, "test", f"event {number}")
             stored = StoredModel(f"signature {number}", laws, seen, {}, 1)
-            models.store(connection, "key", stored, at)
+            models.store(connection, "default", "key", stored, at)
             sweep = sweeps.begin(connection, at, timedelta(0))
             assert sweep is not None
             sweeps.record(connection, sweep, shown=0, suspects=(held,), tripped="too many")

@@ -15,6 +15,8 @@ from sqlalchemy import Connection
 from scavenger.cluster import ClusterConfig
 from scavenger.protocol import Directive, Hello, Progress, StepColumns, StepReport
 from service import ledger
+from service.api.intake import take_in
+from service.api.sieve import judge
 from service.db import directives, vms, workers
 from service.db.jobs import Job
 from service.db.vms import Vm
@@ -39,12 +41,13 @@ class Agents:
         self.iteration = 0
         self.renewed_at: datetime | None = None
         self.measured: set[int] = set()
+        self.rows: dict[str, int] = {}
 
     def memory(self) -> object:
         """Return what the agents remember."""
         return (
             *(self.since, self.whole, self.has_interrupted, self.iteration),
-            *(self.renewed_at, sorted(self.measured)),
+            *(self.renewed_at, sorted(self.measured), self.rows),
         )
 
     def trained(self, now: datetime) -> float:
@@ -96,9 +99,11 @@ class Agents:
         workers.note(connection, report, now)
         if rank == 0 and directive.generation not in self.measured:
             self.measured.add(directive.generation)
-            sequence = ROWS * directive.generation
+            first = self.rows.get(vm.id, 0)
+            self.rows[vm.id] = first + ROWS
             columns = self._columns(directive.config)
-            workers.store_steps(connection, self.job, sequence, report, columns)
+            measured = replace(report, sequence=first, steps=columns)
+            take_in(connection, judge(measured, {}), now)
 
     def _where(self, vm: Vm, directive: Directive) -> StepReport:
         progress = Progress(directive.generation, self.iteration, 0, 1.0, {"accuracy": 0.98})

@@ -1,6 +1,6 @@
 """``python -m tests.crash.mutants``: errors on purpose that only a kill at the right line shows.
 
-Each plays its stories well as long as nobody is killed, so whatever finds it is the kill.
+A story that shows one without a kill is left out, so whatever finds it is the kill.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def main() -> None:
         asked = {name: pool.submit(hunt, name) for name in MUTANTS}
         for name, found in asked.items():
             kills, point = found.result()
-            print(f"{name:42}{kills:>6}  {point or 'nothing'}", flush=True)
+            print(f"{name:42}{kills:>6}  {point or 'nothing'}"[:150], flush=True)
             survivors += [] if point else [name]
     if survivors:
         sys.exit(f"not found by a kill: {', '.join(survivors)}")
@@ -187,7 +187,10 @@ def hunt(name: str) -> tuple[int, str | None]:
         for where, what, change in MUTANTS[name]:
             mutation.enter_context(patch.object(where, what, change))
         for story in STORIES:
-            run = theatre.plain(story).run
+            try:
+                run = theatre.plain(story).run
+            except AssertionError:
+                continue
             for at in (effect + 1 for effect in run.effects if 0 < effect < len(run.lines)):
                 tried += 1
                 outcome = theatre.play(story, theatre.plain(story), (run.kill(at),))

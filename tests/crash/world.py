@@ -37,7 +37,7 @@ SPARE = 8.0  # seconds a launch may take to arrive, as the provider promises
 CANCELS_AT, TRAINED = 2.0, 4.0
 TABLES = tuple(table.name for table in schema.metadata.sorted_tables)
 UNSEEN = timedelta(seconds=30)
-SAME = ("installations",)
+SAME = ("installations", "audit")  # what nobody may forget, either
 TOKEN = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
 ALIVE = (State.PENDING, State.RUNNING)
 

@@ -16,7 +16,8 @@ OPERATIONS = {
     for path, methods in DOCUMENT["paths"].items()
     for method, operation in methods.items()
 }
-GUARDED = {name: each for name, each in OPERATIONS.items() if not name.endswith("/healthz")}
+SHOWN = [["application/json"], ["text/plain"]]
+GUARDED = {name: each for name, each in OPERATIONS.items() if not name.endswith("z")}
 
 
 def test_the_description_is_the_one_in_the_repository() -> None:
@@ -29,8 +30,8 @@ def test_the_description_is_the_one_in_the_repository() -> None:
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 def test_an_operation_says_what_it_answers(operation: dict[str, Any]) -> None:
     for status, answer in operation["responses"].items():
-        media = {"2": ["application/json"], "3": []}.get(status[0], ["application/problem+json"])
-        assert list(answer.get("content", {})) == media, status
+        media = {"2": SHOWN, "3": [[]]}.get(status[0], [["application/problem+json"]])
+        assert list(answer.get("content", {})) in media, status
         assert all(content["schema"] for content in answer.get("content", {}).values())
         for link in answer.get("links", {}).values():
             assert link["operationId"] in names()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Annotated, Literal
@@ -175,6 +176,17 @@ class Faults:
         if not 0 < probability <= 1:
             raise ValueError(f"probability must be above 0 and at most 1, got {probability}")
         self._add(Rule(operation, fault, None, probability, None))
+
+    @contextmanager
+    def meanwhile(self, operation: Operation, fault: Fault) -> Iterator[None]:
+        """Let the calls that are made meanwhile meet a fault, but none after them."""
+        rule = Rule(operation, fault, None, 1.0, None)
+        self._add(rule)
+        try:
+            yield
+        finally:
+            with self._lock:
+                rule.left = 0
 
     def calm(self) -> None:
         """Let nothing more go wrong; what was programmed is still known to ``unfired``."""

@@ -455,13 +455,13 @@ def test_admins_read_what_the_tokens_of_their_project_asked_page_by_page(house: 
     for _ in range(5):
         house.ask("POST", "/v1/jobs", house.token("viewer"))
     house.submit("beta")
-    seen, before = [], None
+    seen, cursor = [], None
     while True:
-        query = {"limit": 2} | ({} if before is None else {"before": before})
+        query = {"limit": 2} | ({} if cursor is None else {"cursor": cursor})
         page = house.ask("GET", "/v1/audit", house.token("admin"), params=query).json()
         seen += page["entries"]
-        before = page["next_before"]
-        if before is None:
+        cursor = page["next_cursor"]
+        if cursor is None:
             break
     assert [entry["status"] for entry in seen] == [403] * 5 + [201]
     numbers = [entry["number"] for entry in seen]

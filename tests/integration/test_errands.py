@@ -24,6 +24,7 @@ from scavenger.view import ProblemView
 from service.api.errand import Errand
 from service.api.world import World
 from service.app import build_app
+from service.credential import Credential
 from service.db import requests, schema
 from service.db.requests import KEPT, MOST_FORGOTTEN, Answer, Key
 from service.keys import Keys
@@ -151,7 +152,7 @@ def test_many_at_once_make_one_job(client: TestClient, engine: Engine) -> None:
 
 def test_while_one_is_worked_on_others_are_told_to_wait(client: TestClient, engine: Engine) -> None:
     with engine.begin() as connection:
-        assert requests.hold(connection, Key("person", "k"))
+        assert requests.hold(connection, Key(Credential.of(KEYS.token).id, "k"))
         answer = submit(client, "k")
         assert submit(client, "other").status_code == 201
     assert (answer.status_code, code(answer)) == (409, "idempotency_in_progress")
@@ -168,7 +169,7 @@ def test_callers_do_not_share_keys(engine: Engine) -> None:
 
 
 def test_a_key_is_free_again_after_a_day(engine: Engine) -> None:
-    key, answer = Key("person", "k"), Answer(201, "{}", {"ETag": '"x"'})
+    key, answer = Key(Credential.of(KEYS.token).id, "k"), Answer(201, "{}", {"ETag": '"x"'})
     with engine.begin() as connection:
         requests.store(connection, key, "print", answer, NOW)
         nearly = NOW + KEPT - timedelta(seconds=1)
@@ -228,7 +229,7 @@ def test_a_crash_between_effect_and_answer_leaves_neither(engine: Engine, moment
     assert ended.returncode == -signal.SIGKILL
     assert (count(engine, "jobs"), count(engine, "requests")) == (0, 0)
     world = World(engine, "local", STORAGE, lambda: None)
-    errand = Errand(Key("person", "k"), "print")
+    errand = Errand(Key(Credential.of(KEYS.token).id, "k"), "print")
     patient(lambda: errand.run(world, lambda _: Answer(201, "{}", {})))
     assert count(engine, "requests") == 1
 
@@ -256,5 +257,5 @@ def test_a_key_that_cannot_be_stored_undoes_the_effect(engine: Engine) -> None:
 
     world = World(engine, "local", STORAGE, lambda: None)
     with pytest.raises((DBAPIError, ValueError)):
-        Errand(Key("person", "k"), "print").run(world, effect)
+        Errand(Key(Credential.of(KEYS.token).id, "k"), "print").run(world, effect)
     assert count(engine, "jobs") == 0

@@ -5,16 +5,23 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from service.db import events, jobs, leases
 from service.db.leases import TERM, Lease, acting
 from service.errors import LeaseLost
+from service.reconciler.fleet import Fleet
+from service.reconciler.loop import Loop
+from service.reconciler.ownership import Ownership
+from service.reconciler.tick import Reconciler
+from service.storage import Storage
 from tests.builders import NOW, spec
+from tests.fakecloud.provider import FakeCloudProvider
 
 OVER = timedelta(0)  # a lease of this term is over when its transaction is
 LONG = timedelta(hours=1)
@@ -167,3 +174,29 @@ def may_write(engine: Engine, lease: Lease) -> bool:
 
 def test_jobs_of_a_dead_controller_do_not_wait_for_long() -> None:
     assert timedelta(seconds=5) >= TERM
+
+
+def test_what_others_have_is_known_without_asking_for_it(engine: Engine) -> None:
+    mine = taken(engine)
+
+    def others(*held: Lease) -> set[str]:
+        with engine.connect() as connection:
+            return leases.of_others(connection, held)
+
+    assert others() == {"job_1"}
+    assert others(mine) == set()
+    assert others(Lease("job_1", "lost")) == {"job_1"}
+    assert take(engine, mine, OVER) == mine
+    assert others() == set()
+
+
+def test_a_controller_that_only_watches_writes_nothing(engine: Engine) -> None:
+    taken(engine)
+    cloud = FakeCloudProvider("http://nowhere", "ours")
+    owner = Ownership("ours", b"secret")
+    fleet = Fleet(engine, cloud, lambda _: {}, Storage(Path("/nowhere")), owner)
+    Loop(Reconciler(fleet, NOW))._pass()
+    cloud.close()
+    with engine.connect() as connection:
+        touched = connection.execute(text("SELECT xmax::text FROM leases")).scalars().all()
+    assert touched == ["0"]

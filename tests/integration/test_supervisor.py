@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scavenger.protocol import Exit
-from tests.controller_double import TOKEN, ControllerDouble, until
+from scavenger.protocol import Enrolled, Exit
+from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
 
 PROJECT = Path(__file__).parents[2]
 IN_TIME = 5.0  # what the agent may add to the end of a command
@@ -378,6 +378,15 @@ def test_told_twice_a_machine_ends_at_once(machine: Machine) -> None:
     machine.told_to_end()
     until(machine.ended, patience=2)
     until(lambda: not machine.members())
+
+
+def test_secrets_that_a_command_prints_are_taken_out_of_its_last_words(machine: Machine) -> None:
+    machine.controller.enrolled = Enrolled(TOKEN, "of all of us", {"HF_TOKEN": "hf_0123456789"})
+    machine.start("raise SystemExit(repr(dict(os.environ)))", SCAVENGER_TOKEN=BOOTSTRAP)
+    tail = machine.ending().tail
+    assert "'HF_TOKEN': '[redacted]'" in tail
+    assert "'SCAVENGER_JOB_SECRET': '[redacted]'" in tail
+    assert TOKEN not in tail
 
 
 def test_a_machine_that_drains_never_outlives_its_prepaid_time(machine: Machine) -> None:

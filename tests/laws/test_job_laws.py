@@ -62,7 +62,7 @@ printable = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_s
 targets = st.fixed_dictionaries({"epochs": positive, "at_batch": batches}) | st.fixed_dictionaries(
     {
         "metric": printable.filter(bool),
-        "goal": st.floats(allow_nan=False, allow_infinity=False),
+        "goal": st.floats(-1e15, 1e15),
         "max_epochs": positive,
     },
     optional={"direction": st.sampled_from(["at_least", "at_most"]), "at_batch": batches},

@@ -40,6 +40,7 @@ from tests.fakecloud.faults import (
     Slow,
 )
 from tests.fakecloud.machine import State
+from tests.money import promises
 from tests.money.stage import Stage, crash
 from tests.money.world import EXACTLY, FOREVER, Journey, Manners, World
 
@@ -48,7 +49,6 @@ LEAST_SPARE = 4.0
 PATIENCE = 5.0
 LAST_STEP = 60
 YEAR = 3.2e7
-LATEST_END = timedelta(seconds=60)  # RELIABILITY, P1
 
 QUANTA = [{}, {"quantum": "1s"}, {"quantum": "1m"}, {"quantum": "1h"}]
 SECONDS_OF_MONEY = [20, 61, 76, 130, 700, 1340, 4000, 7200, 20_000, None]
@@ -308,37 +308,8 @@ class Purse(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world is not None)
     @invariant()
-    def the_bill_is_covered(self) -> None:
-        world, cap = self.world, self.world.spec.limits.max_cost
-        rows, now = world.rows(), world.clock.now()
-        billed, silent = world.bill(now), world.bill(FOREVER)
-        reserved = ledger.committed(rows)
-        if cap is not None:
-            assert silent <= cap + EXACTLY, f"${silent} will be billed of ${cap}"
-            assert reserved <= cap + EXACTLY, f"${reserved} are reserved of ${cap}"
-        assert silent <= reserved + EXACTLY, f"${silent} will be billed, ${reserved} are reserved"
-        shown = ledger.accrued(rows, world.clock.moment())
-        assert billed <= shown + EXACTLY, f"${billed} were billed, ${shown} are shown"
-
-    @precondition(lambda self: self.world is not None)
-    @invariant()
-    def machines_end_in_time(self) -> None:
-        ends = self.world.ends()
-        for vm in self.world.rows():
-            if vm.is_alive and vm.launch_key in ends:
-                late = ends[vm.launch_key] - vm.prepaid_until
-                assert late <= LATEST_END, f"{vm.id} runs {late} longer than is prepaid"
-
-    @precondition(lambda self: self.world is not None)
-    @invariant()
-    def machines_are_known_once(self) -> None:
-        rows = {vm.launch_key: vm for vm in self.world.rows()}
-        tokens = [truth.description.token for truth in self.world.cloud.machines()]
-        assert len(tokens) == len(set(tokens)), "two machines for one key"
-        assert set(tokens) <= set(rows), "a machine nobody intended"
-        for truth in self.world.machines():
-            vm = rows[truth.description.token]
-            assert vm.is_alive, f"{vm.id} is said to be gone and is {truth.description.state}"
+    def promises_are_kept(self) -> None:
+        promises.check(self.world)
 
     def teardown(self) -> None:
         if self.world is None:
@@ -365,11 +336,9 @@ class Purse(RuleBasedStateMachine):
             world.clock.advance(10.0)
         rows = world.rows()
         assert not any(vm.is_alive for vm in rows), "a row stays"
-        self.the_bill_is_covered()
-        self.machines_end_in_time()
-        self.machines_are_known_once()
+        promises.check(world)
         assert not world.machines(), "a machine stays"
-        assert world.bill(FOREVER) <= ledger.accrued(rows, world.clock.moment()) + EXACTLY
+        assert world.bill(FOREVER, rows) <= ledger.accrued(rows, world.clock.moment()) + EXACTLY
 
     def _kept(self, fault: Fault) -> Fault:
         """Return a fault as late as the provider's promise allows, but no later."""

@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.builders import spec
-from tests.fakecloud.faults import LateRequest, LostRequest
+from tests.fakecloud.faults import Ignored, LateRequest, LostRequest, Omitted, Refused
+from tests.money import promises
 from tests.money.purse import Purse
 from tests.money.stage import Stage
 from tests.money.world import Manners
@@ -34,12 +35,6 @@ def make(engine: Engine) -> Iterator[Make]:
         purse.teardown()
 
 
-def check(purse: Purse) -> None:
-    purse.the_bill_is_covered()
-    purse.machines_end_in_time()
-    purse.machines_are_known_once()
-
-
 def test_a_machine_that_may_still_come_is_not_gone(make: Make) -> None:
     purse = make(spare=60.0)
     purse.world.cloud.faults.next("launch", LateRequest(50.0), None, 2)
@@ -49,4 +44,35 @@ def test_a_machine_that_may_still_come_is_not_gone(make: Make) -> None:
     for _ in range(4):
         purse.tick(0)
     purse.wait(51.0)
-    check(purse)
+    promises.check(purse.world)
+
+
+def test_a_list_that_was_refused_leaves_nothing_out_later(make: Make) -> None:
+    purse = make(lag=60.0)
+    purse.tick(0)
+    purse.wait(60.0)
+    purse.omit(0, ticks=True)
+    purse.world.cloud.faults.next("list", Refused("InternalError"))
+    purse.omit(0, ticks=True)
+    purse.wait(60.0)  # a list that leaves it out now would prove its end
+    purse.tick(0)
+    promises.check(purse.world)
+
+
+def test_a_machine_that_a_list_showed_in_between_is_not_gone(make: Make) -> None:
+    purse = make(lag=60.0)
+    purse.tick(0)
+    purse.wait(60.0)
+    purse.world.cloud.faults.next("terminate", Ignored(), None, 20)
+    purse.cancel(is_meant=True)
+    for _ in range(3):
+        purse.tick(0)
+    machine = purse.world.machines()[0].description.id
+    purse.world.cloud.faults.next("list", Omitted(machine))
+    purse.tick(0)
+    purse.wait(50.0)
+    purse.tick(0)  # it is there, and told once more to end
+    purse.wait(20.0)
+    purse.world.cloud.faults.next("list", Omitted(machine))
+    purse.tick(0)
+    promises.check(purse.world)

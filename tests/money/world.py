@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -34,6 +34,7 @@ from tests.fakecloud.refusal import Refusal
 from tests.fakecloud.settings import Settings
 from tests.money.clock import PassingClock
 from tests.money.door import Door
+from tests.money.sightings import Sightings
 from tests.money.stage import Stage
 from worker_agent.errors import ControllerUnreachable
 from worker_agent.settings import AgentSettings
@@ -96,7 +97,8 @@ class World:
                 lateness=0.0,
             ),
         )
-        self.door = Door(self.cloud, stage.step, self._may_omit)
+        self.sightings = Sightings(timedelta(seconds=manners.lag), self.clock.moment())
+        self.door = Door(self.cloud, stage.step, self.sightings, self.clock)
         self.provider = FakeCloudProvider(
             "http://cloud",
             "ours",
@@ -132,17 +134,21 @@ class World:
             held = self.held.get(controller)
             taken = leases.take(connection, JOB, held, timedelta(0))
         assert taken is not None
-        self.held[controller] = taken
+        self.held[controller], self.holder = taken, controller
 
     def tick(self, controller: int) -> str:
         """Let a controller act under the lease it took last, whether or not that is still good.
 
         A tick that fails is made again, as the loop does.
         """
+        self.sightings.begin(self.clock.moment())
         try:
-            return self.reconciler.tick(self.held[controller], self.clock.moment())
+            said = self.reconciler.tick(self.held[controller], self.clock.moment())
         except (LeaseLost, ProviderUnavailable) as error:
             return str(error)
+        if controller == self.holder:
+            self.sightings.end()
+        return said
 
     def rows(self) -> tuple[Vm, ...]:
         with self.engine.connect() as connection:
@@ -254,9 +260,9 @@ class World:
 
     # What is true.
 
-    def bill(self, until: float) -> Decimal:
+    def bill(self, until: float, rows: Sequence[Vm]) -> Decimal:
         """Return what the cloud bills for the machines that are paid."""
-        free = self._free()
+        free = self._free(rows)
         lines = self.cloud.bill(until).lines
         return sum((Decimal(line.dollars) for line in lines if line.token not in free), Decimal(0))
 
@@ -269,15 +275,8 @@ class World:
             for truth in self.cloud.machines()
         }
 
-    def _may_omit(self, token: str) -> bool:
-        """Whether a list may miss a machine once more: never for as long as lists may lag."""
-        now = self.clock.moment()
-        (vm,) = (vm for vm in self.rows() if vm.launch_key == token)
-        missed_for = now - (now if vm.missed_at is None else vm.missed_at)
-        return missed_for.total_seconds() < self.manners.lag
-
-    def _free(self) -> set[str]:
+    def _free(self, rows: Sequence[Vm]) -> set[str]:
         """Return the keys of servers that run on machines the user has anyway."""
         if self.spec.strategy.priced:
             return set()
-        return {vm.launch_key for vm in self.rows() if vm.role == "server"}
+        return {vm.launch_key for vm in rows if vm.role == "server"}

@@ -10,7 +10,7 @@ import logging
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -39,7 +39,7 @@ FAREWELL = 4.5  # between asking the command to end and ending the machine, its 
 LAST_LINES = 0.5  # for what it said last, after that
 DUMP = 1.0  # for writing stacks, before the process that hangs is killed
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the second by a shell that saw it
-SECRETS = ("SCAVENGER_TOKEN", "SCAVENGER_JOB_SECRET")
+SHORTEST_SECRET = 6  # what is shorter stands in many words that are none
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +66,19 @@ class Surroundings:
 
 
 def attempt(
-    command: Command, environment: Mapping[str, str], around: Surroundings
+    command: Command,
+    environment: Mapping[str, str],
+    around: Surroundings,
+    secrets: Collection[str] = (),
 ) -> Ending | None:
-    """Run the command once; return None if the prepaid time ended before it did."""
+    """Run the command once; return None if the prepaid time ended before it did.
+
+    Args:
+        command: What to run.
+        environment: Its variables.
+        around: What it has around it.
+        secrets: What is taken out of its last lines.
+    """
     around.page.clear()
     kills = oom_kills()
     try:
@@ -84,13 +94,14 @@ def attempt(
         return None
     if isinstance(cause, ByItself):
         cause = _seen(child.returncode, kills, around.page)
-    return Ending(child.returncode, without_secrets(output.tail(), environment), cause)
+    return Ending(child.returncode, without_secrets(output.tail(), secrets), cause)
 
 
-def without_secrets(text: str, environment: Mapping[str, str]) -> str:
+def without_secrets(text: str, secrets: Collection[str]) -> str:
     """Return last lines as the controller may show them; scripts print their environment."""
-    for secret in filter(None, map(environment.get, SECRETS)):
-        text = text.replace(secret, "[redacted]")
+    for secret in sorted(secrets, key=len, reverse=True):  # one may be a part of another
+        if len(secret) >= SHORTEST_SECRET:
+            text = text.replace(secret, "[redacted]")
     return text
 
 

@@ -130,7 +130,7 @@ class Supervisor:
         while True:
             mine = {**self._secrets, "SCAVENGER_TOKEN": self._controller.token}
             environment = training_environment(spool, page.path, mine)
-            ending = attempt(command, environment, around)
+            ending = attempt(command, environment, around, mine.values())
             if ending is None or not self._starts_again(ending):
                 return ending
 

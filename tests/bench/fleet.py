@@ -1,0 +1,178 @@
+"""Fleet: jobs that train for a while already, with machines, telemetry and a past, all at once.
+
+Machines are launched in a fake cloud and written down as if a controller had done it; telemetry is
+one packed report, stored again and again by the database itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Connection, Engine, insert, text
+
+from scavenger.cluster import ClusterConfig
+from scavenger.prior import StoredModel
+from scavenger.protocol import Hello, Member, Progress, StepColumns, StepReport
+from scavenger.view import PersonRole, Phase
+from service.caller import FIRST_PROJECT
+from service.clouds.provider import LaunchRequest
+from service.credential import Credential, make_token
+from service.db import (
+    audit,
+    directives,
+    events,
+    jobs,
+    models,
+    observations,
+    sweeps,
+    tokens,
+    vms,
+    workers,
+)
+from service.db.audit import Entry
+from service.db.batch import batch_of
+from service.db.epochs import Epoch
+from service.db.packing import pack
+from service.db.schema import readings
+from service.db.schema import sweeps as swept
+from service.db.streams import Piece, store
+from service.db.tokens import Token
+from service.knowledge import Knowledge, signature_of
+from service.reconciler.ownership import Ownership
+from tests.builders import directive, probe, spec, steps
+from tests.fakecloud.provider import FakeCloudProvider
+from tests.telemetry.source import measured
+
+ROWS = 100  # records a report
+PHI = 200.0  # samples, as the probes say
+AGE = timedelta(minutes=20)
+CONFIG = ClusterConfig(5, 640)
+PROBED = ((1, 160), (8, 160), (8, 640))
+EVENTS, MODELS, PAST = 50, 200, 300
+FILL = text("""
+INSERT INTO chunks (received_at, worker, sequence, job, generation, rows, columns)
+SELECT day + (now() - day) * n / :reports, :worker, n * :rows, :job, 1, :rows, :columns
+FROM generate_series(1, :reports) AS n, (SELECT date_trunc('day', now(), 'UTC') AS day) AS today
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What is to be built.
+
+    Attributes:
+        jobs: How many jobs train, on five machines each.
+        records: Measured iterations of all jobs.
+    """
+
+    engine: Engine
+    provider: FakeCloudProvider
+    ownership: Ownership
+    jobs: int
+    records: int
+
+    def build(self) -> None:
+        """Write everything down, and launch the machines."""
+        with self.engine.begin() as connection:
+            now = sweeps.clock(connection)
+            self._learn(connection, now)
+            self._remember(connection, now)
+        for number in range(self.jobs):
+            with self.engine.begin() as connection:
+                self._train(connection, f"job_{number:04d}", number, now)
+        with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("ANALYZE"))
+
+    def _train(self, connection: Connection, job: str, number: int, now: datetime) -> None:
+        """Write a job that trains."""
+        began, wish = now - AGE, document(number)
+        jobs.create(connection, job, spec(**wish), began + timedelta(seconds=number))
+        jobs.change_outcome(
+            connection,
+            job,
+            phase=Phase.TRAINING,
+            reason=f"training on {CONFIG}",
+            search="searched: 3 probes",
+            chosen=CONFIG,
+            choice="the knee",
+        )
+        names = [self._launch(connection, job, place, now) for place in range(1, 6)]
+        members = tuple(Member(name, "10.0.0.1:7777") for name in names)
+        told = directive(CONFIG.workers, CONFIG.global_batch, members=members)
+        directives.publish(connection, job, told, now - AGE / 2)
+        for config in PROBED:
+            observations.record(connection, job, probe(*config))
+        curve = [{"job": job, "epochs": 0.2 * n, "value": 0.9 - 0.8 / n} for n in range(1, 41)]
+        connection.execute(insert(readings), curve)
+        for place in range(EVENTS):
+            events.say(connection, job, began, "probe", f"sentence {place}", {"generation": 1})
+        self._measure(connection, job, names[0])
+
+    def _launch(self, connection: Connection, job: str, place: int, now: datetime) -> str:
+        """Launch a machine, and write down what it said."""
+        worker, began = f"{job}-w{place}", now - AGE
+        vms.intend(connection, job, place, vms.Terms(Decimal("0.36")), began, timedelta(hours=9))
+        key = vms.of_job(connection, job)[-1].launch_key
+        labels = self.ownership.labels(key, Epoch().stamp(connection))
+        request = LaunchRequest(key, job, ("python", "train.py"), {}, None, 0.36, labels)
+        made = self.provider.launch(request)
+        vms.attempted(connection, worker, began, now + timedelta(hours=9))
+        vms.launched(connection, worker, made.provider_id)
+        workers.greet(connection, job, Hello(worker, "10.0.0.1:7777"), now)
+        progress = Progress(1, 10_000, 2_400_000, 8.0, {"accuracy": 0.8, "loss": 0.5})
+        workers.note(connection, StepReport(worker, progress, 0), now + timedelta(hours=1))
+        return worker
+
+    def _measure(self, connection: Connection, job: str, worker: str) -> None:
+        """Store a report as it is stored when it comes, and the others as copies of it."""
+        batch = batch_of(report())
+        reports = self.records // self.jobs // ROWS
+        last = reports * ROWS
+        store(connection, 0, Piece(worker, 1, 0, last, 0, 0, batch))
+        copied = {"worker": worker, "job": job, "rows": ROWS, "columns": pack(batch)}
+        connection.execute(FILL, {**copied, "reports": reports - 1})
+
+    def _learn(self, connection: Connection, now: datetime) -> None:
+        """Store what earlier jobs taught."""
+        for number in range(MODELS):
+            wish = spec(**document(number))
+            known = Knowledge(wish, tuple(probe(*c).observation for c in PROBED), None)
+            belief = known.belief()
+            assert belief is not None
+            signature = f"{signature_of(wish, 'fake')}{number}"
+            taught = StoredModel(signature, belief.model, belief.observations, {}, jobs=1)
+            models.store(connection, FIRST_PROJECT, wish.model.key, taught, now)
+
+    def _remember(self, connection: Connection, now: datetime) -> None:
+        """Write down who asked for what, and what was swept."""
+        for number in range(PAST):
+            asked = ("scv_bench", FIRST_PROJECT, "POST", "/v1/jobs", f"job_{number}", 201, "-")
+            audit.write(connection, Entry(now, *asked))
+            made = make_token()
+            credential = Credential.of(made)
+            name, role = f"person {number}", PersonRole.VIEWER
+            facts = {"created_at": now, "created_by": "bench"}
+            tokens.store(connection, credential, Token(credential.id, name, "*", role, **facts))
+            connection.execute(
+                insert(swept).values(at=now - timedelta(hours=2), shown=1000, suspects=[], ended=0)
+            )
+
+
+def report() -> StepColumns:
+    """Return what a leader measures, with the noise that its job was planned with."""
+    noise = steps(ROWS, PHI, CONFIG)
+    norms = {"local_norm_sq": noise.local_norm_sq, "mean_norm_sq": noise.mean_norm_sq}
+    return replace(measured(0, ROWS), shards=noise.shards, **norms)
+
+
+def document(number: int) -> dict[str, Any]:
+    """Return what is asked for: most jobs are controlled, every fifth is only advised."""
+    limits = {"max_cost": "1000 USD", "workers": "1..8", "batch": [160, 640]}
+    return {
+        "model": {"key": f"digits/{number}", "dataset_size": 50_000},
+        "limits": limits,
+        "level": "control" if number % 5 else "advise",
+    }

@@ -1,0 +1,52 @@
+"""What is shipped for those who run a controller speaks of things that exist."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from tests.docs.test_docs import DOCS, ROOT
+
+DEPLOY = ROOT / "deploy"
+
+
+def test_alerts_ask_for_metrics_that_are_documented() -> None:
+    rules = [
+        r
+        for g in yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"]
+        for r in g["rules"]
+    ]
+    known = set(re.findall(r"`(scavenger_\w+)", (DOCS / "observability.md").read_text()))
+    asked = {name for rule in rules for name in re.findall(r"scavenger_\w+", rule["expr"])}
+    assert len(rules) >= 7
+    assert asked <= known
+    assert all(rule["annotations"]["summary"] for rule in rules)
+
+
+def test_the_unit_starts_a_command_that_exists() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "scavenger.service")
+    program, command, *options = shlex.split(unit["Service"]["ExecStart"])
+    assert Path(program).name == "scavenger"
+    own = Path(sys.executable).parent / "scavenger"
+    shown = subprocess.run([own, command, "--help"], capture_output=True, text=True, check=True)
+    assert [
+        option for option in options if option.startswith("--") and option not in shown.stdout
+    ] == []
+
+
+def test_the_page_for_the_night_names_signs_that_exist() -> None:
+    page = (DOCS / "operations.md").read_text()
+    known = (DOCS / "observability.md").read_text()
+    assert {name for name in re.findall(r"scavenger_\w+", page) if name not in known} == set()
+    code = "\n".join(file.read_text() for file in (ROOT / "service").rglob("*.py"))
+    signs = re.findall(r"Event `(\w+)`", page)
+    assert signs
+    assert [sign for sign in signs if f'"{sign}"' not in code] == []

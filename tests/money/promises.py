@@ -1,0 +1,53 @@
+"""Promises: what must stay true of a job's money and machines, whatever has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from service import ledger
+from service.db.vms import Vm
+from tests.money.world import EXACTLY, FOREVER, World
+
+LATEST_END = timedelta(seconds=60)  # RELIABILITY, P1
+
+
+def check(world: World) -> None:
+    """Hold the rows, read once, against what is true."""
+    rows = world.rows()
+    the_bill_is_covered(world, rows)
+    machines_end_in_time(world, rows)
+    machines_are_known_once(world, rows)
+
+
+def the_bill_is_covered(world: World, rows: Sequence[Vm]) -> None:
+    """Neither what is billed nor what would be, if all went silent now, is above its bounds."""
+    cap, now = world.spec.limits.max_cost, world.clock.now()
+    billed, silent = world.bill(now, rows), world.bill(FOREVER, rows)
+    reserved = ledger.committed(rows)
+    if cap is not None:
+        assert silent <= cap + EXACTLY, f"${silent} will be billed of ${cap}"
+        assert reserved <= cap + EXACTLY, f"${reserved} are reserved of ${cap}"
+    assert silent <= reserved + EXACTLY, f"${silent} will be billed, ${reserved} are reserved"
+    shown = ledger.accrued(rows, world.clock.moment())
+    assert billed <= shown + EXACTLY, f"${billed} were billed, ${shown} are shown"
+
+
+def machines_end_in_time(world: World, rows: Sequence[Vm]) -> None:
+    """No machine runs much longer than it was paid for."""
+    ends = world.ends()
+    for vm in rows:
+        if vm.is_alive and vm.launch_key in ends:
+            late = ends[vm.launch_key] - vm.prepaid_until
+            assert late <= LATEST_END, f"{vm.id} runs {late} longer than is prepaid"
+
+
+def machines_are_known_once(world: World, rows: Sequence[Vm]) -> None:
+    """Every machine is one that was intended, and none that there is is said to be gone."""
+    known = {vm.launch_key: vm for vm in rows}
+    tokens = [truth.description.token for truth in world.cloud.machines()]
+    assert len(tokens) == len(set(tokens)), "two machines for one key"
+    assert set(tokens) <= set(known), "a machine nobody intended"
+    for truth in world.machines():
+        vm = known[truth.description.token]
+        assert vm.is_alive, f"{vm.id} is said to be gone and is {truth.description.state}"

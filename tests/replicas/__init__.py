@@ -1,0 +1,1 @@
+"""Several controllers of one database, killed again and again, and Postgres with them."""
