@@ -57,7 +57,7 @@ def show_job(
         name=job.name,
         model_key=job.spec.model.key,
         phase=job.phase,
-        reason=job.reason,
+        reason=job.waiting or job.reason,
         worker_exit_code=job.worker_exit_code,
         target=show_config(target),
         applied=show_config(applied),

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from scavenger.protocol import Directive
-from service.db.schema import directives, regroups
+from service.db.schema import directives, regroups, statistics
 
 DIRECTIVE = TypeAdapter(Directive)
 
@@ -46,6 +46,14 @@ def newest(connection: Connection, job: str) -> tuple[Directive, datetime] | Non
     )
     row = connection.execute(query).first()
     return None if row is None else (DIRECTIVE.validate_python(row.directive), row.published_at)
+
+
+def fruitless(connection: Connection, job: str) -> tuple[datetime, ...]:
+    """Return when the newest Directives were published that bore no iteration, oldest first."""
+    bearing = select(func.max(statistics.c.generation)).where(statistics.c.job == job)
+    newer = directives.c.generation > func.coalesce(bearing.scalar_subquery(), 0)
+    query = select(directives.c.published_at).where(directives.c.job == job, newer)
+    return tuple(connection.execute(query.order_by(directives.c.generation)).scalars())
 
 
 def history(connection: Connection, job: str) -> list[Resize]:

@@ -28,6 +28,7 @@ class Job:
         advised: The configuration the job would do better with, while it is only advised.
         advice: Why.
         epochs_to_target: Reference epochs the target took, once reached.
+        waiting: What keeps it from going on, and until when; None while nothing does.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Job:
     epochs_to_target: float | None
     finished_at: datetime | None
     project: str = FIRST_PROJECT
+    waiting: str | None = None
 
 
 def create(
@@ -153,4 +155,5 @@ def to_job(row: Row[Any]) -> Job:
         epochs_to_target=row.epochs_to_target,
         finished_at=row.finished_at,
         project=row.project,
+        waiting=row.waiting,
     )

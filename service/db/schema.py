@@ -80,7 +80,8 @@ jobs = Table(
     Index(None, "project", "created_at", "id"),
 )
 
-# What became of a job: written by the reconciler. Final phases never change (a trigger).
+# What became of a job: written by the reconciler. Phases change as service.db.transitions says, and
+# one that is final is for ever (a trigger).
 outcomes = Table(
     "outcomes",
     metadata,
@@ -95,6 +96,7 @@ outcomes = Table(
     Column("worker_exit_code", Integer),
     Column("epochs_to_target", Double),
     moment("finished_at"),
+    Column("waiting", Text),
     Index(None, "phase"),
 )
 
@@ -107,7 +109,7 @@ leases = Table(
     moment("expires_at", nullable=False),
 )
 
-# Virtual machines: intent first, then what the provider showed; gone is for ever (a trigger).
+# Virtual machines: intent first, then what the provider showed; gone is for ever (triggers).
 # Written by the reconciler, except prepaid_until, which belongs to the ledger.
 vms = Table(
     "vms",

@@ -113,4 +113,19 @@ class Rest:
     why: str
 
 
-Action = Launch | Terminate | Publish | Learn | Choose | Keep | Advise | Replan | Finish | Rest
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Do nothing, and say once what keeps the job from going on."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Say that nothing keeps the job from going on any more."""
+
+    why: str
+
+
+Recorded = Publish | Learn | Choose | Keep | Advise | Replan | Finish | Wait | Resume
+Action = Launch | Terminate | Rest | Recorded

@@ -15,6 +15,7 @@ from service.clouds.provider import Instance, InstanceState
 from service.db.vms import Vm
 
 AGAIN, SELDOM = timedelta(seconds=2), timedelta(minutes=1)
+PATIENT = timedelta(seconds=30)
 ALARM = 15  # orders to end, about ten minutes of them
 
 
@@ -56,13 +57,20 @@ def census(
 def missing(vm: Vm, now: datetime, lag: timedelta, *, is_final: bool) -> Finding:
     """Return what to do about a machine that a list does not show."""
     if vm.state == "intended" and not is_final:
-        return Finding.LAUNCH
+        return Finding.LAUNCH if is_due(vm, now) else Finding.NOTHING
     if vm.attempted_at is None:
         return Finding.BURY  # nobody ever asked for it
     since = now if vm.missed_at is None else vm.missed_at
     if now - since >= lag:
         return Finding.BURY
     return Finding.MISS if vm.missed_at is None else Finding.NOTHING
+
+
+def is_due(vm: Vm, now: datetime) -> bool:
+    """Whether to ask for a machine again: after as long as it was asked for already."""
+    if vm.attempted_at is None:
+        return True
+    return now - vm.attempted_at >= min(max(vm.attempted_at - vm.intended_at, AGAIN), PATIENT)
 
 
 def is_overdue(vm: Vm, now: datetime) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from decimal import Decimal
 
 from scavenger.protocol import StopAtMetric
@@ -11,10 +10,10 @@ from service import ledger
 from service.db.vms import Vm
 from service.db.workers import Worker
 from service.reconciler.action import Action, Finish, Rest, Terminate
+from service.reconciler.deadline import COMMAND
 from service.reconciler.snapshot import Snapshot
 
 TAIL_LINES = 5
-LONGEST_ENDING = timedelta(hours=1)
 
 
 def clean_up(snapshot: Snapshot) -> Action:
@@ -65,7 +64,9 @@ def end_by_itself(snapshot: Snapshot) -> Action | None:
     if leader is None or leader.finished == "released":
         return None
     vm = machine(snapshot, leader.worker)
-    is_overdue = leader.finished is not None and snapshot.now - leader.seen_at > LONGEST_ENDING
+    is_overdue = leader.finished is not None and COMMAND.is_over(
+        snapshot.audible(leader.seen_at), snapshot.now
+    )
     is_running = vm.is_alive and vm.exit_code is None and not is_overdue
     has_failed = vm.exit_code is not None and vm.exit_code > 0
     if is_running or has_failed or (leader.finished is None and vm.exit_code != 0):
@@ -113,12 +114,18 @@ def end_by_failure(snapshot: Snapshot) -> Action | None:
         return Finish(Phase.FAILED, why, vm.exit_code)
     limit = most_launches(snapshot)
     if len(snapshot.vms) > limit:
-        return Finish(
-            Phase.FAILED,
-            f"{len(snapshot.vms)} machines were needed where {limit} are allowed: workers keep "
-            "dying; read the events for how each ended",
-        )
+        return Finish(Phase.FAILED, f"{len(snapshot.vms)} machines {why_so_many(snapshot, limit)}")
     return None
+
+
+def why_so_many(snapshot: Snapshot, limit: int) -> str:
+    """Say why a job used its launches up, and what to do."""
+    if all(vm.provider_id is None for vm in snapshot.vms):
+        return f"were asked for, and the cloud gave none: submit again later; {limit} are allowed"
+    return (
+        f"were needed where {limit} are allowed: workers keep dying; read the events for how each "
+        "ended"
+    )
 
 
 def most_launches(snapshot: Snapshot) -> int:

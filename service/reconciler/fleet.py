@@ -145,10 +145,12 @@ class Fleet:
             with acting(self.engine, lease) as connection:
                 refuse(connection, vm, now, error)
         except CloudError as error:
-            with acting(self.engine, lease) as connection:
-                facts = {"vm": vm.id, "reason": word_of(error)}
-                why = f"{vm.id}: {error}; trying again"
-                say(connection, vm.job, now, "launch_delayed", why, facts)
+            log.info("%s is not there yet, it will be asked for again: %s", vm.id, error)
+            if vm.attempted_at is None:
+                with acting(self.engine, lease) as connection:
+                    facts = {"vm": vm.id, "reason": word_of(error)}
+                    why = f"{vm.id}: {error}; trying again"
+                    say(connection, vm.job, now, "launch_delayed", why, facts)
         else:
             with acting(self.engine, lease) as connection:
                 confirm(connection, vm, instance, now)

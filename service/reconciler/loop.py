@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 INTERVAL = 0.5
 REST = 5.0
+DEAF = 30.0
 PATIENCE = 5.0
 MOST_TICKS = 20
 
@@ -46,6 +48,7 @@ class Loop:
         self.said: dict[str, str] = {}
         self.held: dict[str, Lease] = {}
         self.pulse = Pulse(PATIENCE)
+        self.answered_at = time.monotonic()
         self.thread = threading.Thread(target=self._run, name="reconciler")
 
     def start(self) -> None:
@@ -81,12 +84,20 @@ class Loop:
         with self.engine.connect() as connection:
             waiting = jobs.needing_attention(connection)
             theirs = leases.of_others(connection, self.held.values())
+        self._note_answer()
         ours = [job for job in waiting if job not in theirs]
         self.held = {job: lease for job, lease in self.held.items() if job in ours}
         for job in ours:
             if self.resting.get(job, 0.0) <= time.monotonic() and not self.is_stopping:
                 with about(partial(dict, job=job)):
                     self._attend(job)
+
+    def _note_answer(self) -> None:
+        """Note that the database answered; while it did not, nobody could be heard either."""
+        now = time.monotonic()
+        if now - self.answered_at > DEAF:
+            self.reconciler = replace(self.reconciler, started_at=datetime.now(UTC))
+        self.answered_at = now
 
     def _take(self, job: str) -> Lease | None:
         """Take or prolong the lease of a job; None while another controller has it."""
@@ -110,6 +121,7 @@ class Loop:
             for _ in range(MOST_TICKS):
                 if (lease := self._take(job)) is None:
                     return
+                self._note_answer()
                 with span("tick", job=job):
                     said = self.reconciler.tick(lease, datetime.now(UTC))
                 if said == self.said.get(job):

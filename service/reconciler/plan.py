@@ -19,7 +19,6 @@ from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, NotYet, settle
 from scavenger.protocol import Directive
 from scavenger.view import Phase
 from service import ledger
-from service.db.vms import Vm
 from service.reconciler.action import (
     Action,
     Choose,
@@ -29,8 +28,11 @@ from service.reconciler.action import (
     Learn,
     Publish,
     Rest,
+    Resume,
     Terminate,
+    Wait,
 )
+from service.reconciler.deadline import BOOT, FAREWELL, FROZEN, PROBE, UNANSWERED, is_late, told_at
 from service.reconciler.drift import replan
 from service.reconciler.ending import (
     clean_up,
@@ -42,23 +44,19 @@ from service.reconciler.ending import (
     is_done,
 )
 from service.reconciler.level import advise, is_searched, observe
+from service.reconciler.repair import repair
 from service.reconciler.servers import (
     are_ready,
     end_late_servers,
     missing_servers,
-    replace_servers,
-    silent_servers,
 )
 from service.reconciler.snapshot import Snapshot
-from service.reconciler.succession import choose_members, follow, shrink, survivors_of
+from service.reconciler.succession import choose_members, follow, shrink
 
 SPLIT_FIRST = 2
 SPLIT_PROBE = 5
 PROBE_ROWS = (PROBE_ITERATIONS + WARM_UP) * (SPLIT_PROBE + 1) // SPLIT_PROBE + 1
-FAREWELL = timedelta(seconds=10)
-BOOT = timedelta(minutes=15)
-BREATH = timedelta(seconds=2)
-HOUR = timedelta(hours=1)
+SPEECHLESS = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,21 @@ class Wanted:
 
 
 def plan(snapshot: Snapshot) -> Action:
-    """Return the one thing to do for this job now."""
+    """Return the one thing to do for this job now; what it waits for is said once."""
+    action, said = decide(snapshot), snapshot.job.waiting
+    match action:
+        case Wait(why) if why == said:
+            return Rest(why)
+        case Wait() | Finish():
+            return action
+        case _ if said is not None and not snapshot.job.phase.is_final:
+            return Resume(f"going on, after: {said}")
+        case _:
+            return action
+
+
+def decide(snapshot: Snapshot) -> Action:
+    """Return what to do, whatever was said before."""
     if snapshot.job.phase.is_final:
         return clean_up(snapshot)
     for concern in (end_by_wish, end_by_limit, end_by_itself, end_by_failure, repair):
@@ -118,77 +130,6 @@ def advance(snapshot: Snapshot) -> Action:
     return Rest(f"running {wanted.config}")
 
 
-def repair(snapshot: Snapshot) -> Action | None:
-    """The generation cannot go on: those who can form the next one, from the most advanced."""
-    directive = snapshot.directive
-    if directive is None or is_done(snapshot):
-        return None
-    hung = hung_members(snapshot)
-    if hung:
-        return Terminate(hung, f"{', '.join(hung)} silent while the others wait")
-    stuck = silent_servers(snapshot)
-    if stuck:
-        return Terminate(stuck, f"{', '.join(stuck)} silent while the workers wait")
-    if snapshot.lost_servers:
-        return replace_servers(snapshot, directive)
-    if snapshot.lost or snapshot.restarted:
-        return leave_lost_behind(snapshot, directive)
-    if snapshot.released:
-        return let_released_go(snapshot, directive)
-    if is_broken(snapshot, directive):
-        why = f"the workers lost touch: forming {directive.config} anew"
-        again = follow(snapshot, directive.config, directive.members, why, repairs=True)
-        return Publish(again, why)
-    return None
-
-
-def leave_lost_behind(snapshot: Snapshot, directive: Directive) -> Action | None:
-    """Members died: the survivors go on without them, and with those that are back already."""
-    survivors = survivors_of(snapshot, directive)
-    if not survivors:
-        return None
-    config = shrink(snapshot, directive.config, len(survivors))
-    why = f"{news_of(snapshot)} with {config}"
-    return Publish(follow(snapshot, config, survivors, why, repairs=True), why)
-
-
-def news_of(snapshot: Snapshot) -> str:
-    """Say what befell the members, and who goes on."""
-    again = f"{', '.join(snapshot.restarted)} started again"
-    if not snapshot.lost:
-        return f"{again}: going on"
-    lost = f"lost {', '.join(snapshot.lost)}"
-    return f"{lost}; {again}: going on" if snapshot.restarted else f"{lost}: the survivors go on"
-
-
-def let_released_go(snapshot: Snapshot, directive: Directive) -> Action | None:
-    """Members' machines were told to end: the others go on, with whoever is ready to step in.
-
-    Nothing is broken: the others have left them out at an iteration boundary already.
-    """
-    members = choose_members(snapshot, directive.config.workers)
-    if not survivors_of(snapshot, directive):
-        return None
-    config = shrink(snapshot, directive.config, len(members))
-    why = f"{', '.join(snapshot.released)} was told to leave: the others go on with {config}"
-    return Publish(follow(snapshot, config, members, why), why)
-
-
-def is_broken(snapshot: Snapshot, directive: Directive) -> bool:
-    """Whether a member waits for a new generation, for long enough that it is no accident."""
-    age = snapshot.now - (snapshot.published_at or snapshot.now)
-    members = [snapshot.worker(member) for member in snapshot.members]
-    waits = any(w is not None and w.broken is not None for w in members)
-    return waits and age > BREATH
-
-
-def hung_members(snapshot: Snapshot) -> tuple[str, ...]:
-    """Members that have said nothing for long while another still speaks."""
-    alive = [vm.id for vm in snapshot.alive if vm.id in snapshot.members]
-    silent = tuple(worker for worker in alive if snapshot.is_silent(worker))
-    return silent if len(silent) < len(alive) else ()
-
-
 def learn(snapshot: Snapshot) -> Action | None:
     """A probe has been measured for long enough."""
     directive = snapshot.directive
@@ -198,8 +139,23 @@ def learn(snapshot: Snapshot) -> Action | None:
         return None
     settled = settle(snapshot.steps, directive.config, is_first=not snapshot.probes)
     if isinstance(settled, NotYet):
-        return None
+        return give_up(snapshot, directive, settled.why)
     return Learn(settled, f"probe {len(snapshot.probes) + 1} settled: {settled.why}")
+
+
+def give_up(snapshot: Snapshot, directive: Directive, why: str) -> Action | None:
+    """A probe that does not settle is settled with what there is, or ends the search."""
+    config = directive.config
+    if not PROBE.is_over(told_at(snapshot), snapshot.now):
+        return None
+    settled = settle(snapshot.steps, config, is_first=not snapshot.probes, most_noise_rows=0)
+    if not isinstance(settled, NotYet):
+        return Learn(settled, f"probe {len(snapshot.probes) + 1} took {PROBE.span}: {settled.why}")
+    said = f"no probe of {config} within {PROBE.span}: {why}"
+    if not (snapshot.probes and is_searched(snapshot.job.spec)):
+        return Keep(config, f"{said}; training on it")
+    run = snapshot.knowledge.choose_now()
+    return Choose(run, f"{said}, so the search ends {run.why}")
 
 
 def want(snapshot: Snapshot) -> Wanted | Choose | Keep:
@@ -243,7 +199,7 @@ def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     """Launch what is missing; training goes on meanwhile."""
     late = tuple(vm.id for vm in snapshot.available if is_late(snapshot, vm))
     if late:
-        return Terminate(late, f"{', '.join(late)} did not say hello in {BOOT}")
+        return Terminate(late, f"{', '.join(late)} did not say hello in {BOOT.after}")
     missing = max(wanted.config.workers - len(snapshot.available), 0)
     servers = missing_servers(snapshot)
     if not missing and not servers:
@@ -265,11 +221,11 @@ def freeze(snapshot: Snapshot, missing: int) -> Action | None:
     """Launch nothing for a while if too much was launched lately: something kills machines."""
     spec = snapshot.job.spec
     most = 2 * (spec.space.workers[-1] + spec.strategy.servers) + 2
-    lately = [vm.intended_at for vm in snapshot.vms if snapshot.now - vm.intended_at < HOUR]
+    lately = [vm.intended_at for vm in snapshot.vms if snapshot.now - vm.intended_at < FROZEN.after]
     if len(lately) + missing <= most:
         return None
-    again_at = lately[min(len(lately) + missing - most, len(lately)) - 1] + HOUR
-    return Rest(
+    again_at = lately[min(len(lately) + missing - most, len(lately)) - 1] + FROZEN.after
+    return Wait(
         f"{len(lately)} machines were launched within an hour, where {most} are allowed: none "
         f"before {again_at:%H:%M} UTC; read the events for how each ended"
     )
@@ -281,13 +237,6 @@ def is_ending(snapshot: Snapshot) -> bool:
     return any(w is not None and w.finished in ("target", "exhausted") for w in members)
 
 
-def is_late(snapshot: Snapshot, vm: Vm) -> bool:
-    """Whether a machine's process should have said hello long ago, since it was started last."""
-    known = snapshot.worker(vm.id)
-    started_at = vm.intended_at if known is None else known.seen_at
-    return (known is None or not known.is_up) and snapshot.now - started_at > BOOT
-
-
 def do_without(snapshot: Snapshot, wanted: Wanted, missing: int) -> Action:
     """The cap does not pay for more machines: end, choose from what is known, or go on."""
     why = f"max_cost leaves no room for {count(missing, 'more machine')}"
@@ -296,7 +245,7 @@ def do_without(snapshot: Snapshot, wanted: Wanted, missing: int) -> Action:
     if wanted.purpose == "probe" and snapshot.probes:
         run = snapshot.knowledge.choose_now()
         return Choose(run, f"{why}, so the search ends {run.why}")
-    return Rest(why)
+    return Wait(why)
 
 
 def resize(snapshot: Snapshot, wanted: Wanted) -> Action | None:
@@ -306,7 +255,7 @@ def resize(snapshot: Snapshot, wanted: Wanted) -> Action | None:
         return Rest("waiting for the workers to regroup")
     missing = wanted.config.workers - len(snapshot.ready)
     if missing > 0:
-        return Rest(f"waiting for {count(missing, 'worker')} to boot")
+        return await_boot(snapshot, missing)
     if not are_ready(snapshot):
         return end_late_servers(snapshot) or Rest("waiting for the parameter servers to boot")
     members = choose_members(snapshot, wanted.config.workers)
@@ -323,12 +272,24 @@ def resize(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     return Publish(told, wanted.why)
 
 
+def await_boot(snapshot: Snapshot, missing: int) -> Action:
+    """Wait for machines that boot, and say so of those that the cloud does not give."""
+    asked = [vm.intended_at for vm in snapshot.available if vm.state == "intended"]
+    if not asked or snapshot.now - min(asked) < SPEECHLESS:
+        return Rest(f"waiting for {count(missing, 'worker')} to boot")
+    since = min(asked)
+    return Wait(
+        f"the cloud has given no machine since {since:%H:%M} UTC: it is asked again twice a "
+        f"minute, and for another at {since + UNANSWERED.after:%H:%M} UTC"
+    )
+
+
 def trim(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     """End machines that are neither in use nor awaited."""
     spare = tuple(vm.id for vm in snapshot.alive if vm.id not in snapshot.members)
     if not spare or len(snapshot.members) < wanted.config.workers:
         return None
     published_at = snapshot.published_at or snapshot.now
-    if snapshot.now - published_at < FAREWELL:
+    if snapshot.now - published_at < FAREWELL.after:
         return Rest("letting released workers end by themselves")
     return Terminate(spare, f"{count(len(spare), 'machine')} released by {wanted.config}")

@@ -24,6 +24,7 @@ from service.db import (
 from service.db.jobs import Job
 from service.db.observations import Probe
 from service.knowledge import Knowledge, signature_of
+from service.reconciler.deadline import is_doubtful
 from service.reconciler.drift import is_due
 from service.reconciler.snapshot import Snapshot
 
@@ -47,7 +48,7 @@ def read(
     elif directive is not None and is_due(now, published_at, drifted) and not job.phase.is_final:
         steps = chunks.steps_of(connection, job_id, directive.generation, RECENT_REPORTS)
     knowledge = recall(connection, machine, job, probes)
-    return Snapshot(
+    snapshot = Snapshot(
         now=now,
         job=job,
         vms=vms.of_job(connection, job_id),
@@ -63,6 +64,9 @@ def read(
             noise_scale=None if drifted is None else drifted.noise_scale,
         ),
     )
+    if job.phase.is_final or not is_doubtful(snapshot):
+        return snapshot
+    return replace(snapshot, fruitless=directives.fruitless(connection, job_id))
 
 
 def recall(connection: Connection, machine: str, job: Job, probes: tuple[Probe, ...]) -> Knowledge:

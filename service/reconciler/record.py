@@ -22,7 +22,10 @@ from service.reconciler.action import (
     Keep,
     Learn,
     Publish,
+    Recorded,
     Replan,
+    Resume,
+    Wait,
 )
 from service.reconciler.lesson import remember
 from service.reconciler.snapshot import Snapshot
@@ -32,7 +35,7 @@ def record(
     connection: Connection,
     machine: str,
     snapshot: Snapshot,
-    action: Publish | Learn | Choose | Keep | Advise | Replan | Finish,
+    action: Recorded,
 ) -> None:
     """Write down a decision and its sentence in one transaction."""
     job, now = snapshot.job.id, snapshot.now
@@ -72,6 +75,12 @@ def record(
                 reason = f"training on {config}"
                 jobs.change_outcome(connection, job, reason=reason, chosen=config, choice=why)
             say(connection, job, now, "drift", why, config_of(action))
+        case Wait(why):
+            jobs.change_outcome(connection, job, waiting=why)
+            say(connection, job, now, "waiting", why)
+        case Resume(why):
+            jobs.change_outcome(connection, job, waiting=None)
+            say(connection, job, now, "resumed", why)
         case Finish():
             finish(connection, machine, snapshot, action)
         case _:
@@ -105,6 +114,7 @@ def finish(connection: Connection, machine: str, snapshot: Snapshot, action: Fin
         worker_exit_code=action.exit_code,
         epochs_to_target=action.epochs,
         finished_at=now,
+        waiting=None,
     )
     if action.phase is Phase.SUCCEEDED:
         remember(connection, machine, snapshot, action.epochs)

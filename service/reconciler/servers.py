@@ -5,17 +5,14 @@ They are no members and count for no configuration. Without one of them a genera
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from scavenger.protocol import Directive
 from scavenger.view import Phase
 from service import ledger
 from service.reconciler.action import Action, Finish, Launch, Publish, Rest, Terminate
+from service.reconciler.deadline import BOOT, is_late
 from service.reconciler.ending import count
 from service.reconciler.snapshot import Snapshot
 from service.reconciler.succession import follow, shrink, survivors_of
-
-BOOT = timedelta(minutes=15)
 
 
 def replace_servers(snapshot: Snapshot, directive: Directive) -> Action | None:
@@ -46,12 +43,8 @@ def launch_servers(snapshot: Snapshot, missing: int) -> Action:
 
 def end_late_servers(snapshot: Snapshot) -> Action | None:
     """End servers that have existed for longer than any boot takes and never said hello."""
-    late = tuple(
-        vm.id
-        for vm in snapshot.servers
-        if snapshot.worker(vm.id) is None and snapshot.now - vm.intended_at > BOOT
-    )
-    return Terminate(late, f"{', '.join(late)} did not say hello in {BOOT}") if late else None
+    late = tuple(vm.id for vm in snapshot.servers if is_late(snapshot, vm))
+    return Terminate(late, f"{', '.join(late)} did not say hello in {BOOT.after}") if late else None
 
 
 def silent_servers(snapshot: Snapshot) -> tuple[str, ...]:

@@ -35,6 +35,8 @@ class Snapshot:
             plan has stood for long enough to be looked at again.
         knowledge: What is known for a decision, from probes and earlier jobs.
         listening_since: When this controller began to listen; nobody can have spoken to it before.
+        fruitless: When the newest Directives were published that bore no iteration, oldest first;
+            read only where it matters.
     """
 
     now: datetime
@@ -48,6 +50,7 @@ class Snapshot:
     steps: StepColumns
     knowledge: Knowledge
     listening_since: datetime | None = None
+    fruitless: tuple[datetime, ...] = ()
 
     @property
     def alive(self) -> tuple[Vm, ...]:
@@ -162,13 +165,16 @@ class Snapshot:
 
     def is_silent(self, worker: str) -> bool:
         """Whether a worker has not been heard for longer than any report takes."""
+        return self.silence(worker) > SILENCE
+
+    def silence(self, worker: str) -> timedelta:
+        """Return for how long a worker has not been heard by one who listened."""
         known = self.worker(worker)
-        if known is None:
-            return True
-        heard_at = known.seen_at
-        if self.listening_since is not None:
-            heard_at = max(heard_at, self.listening_since)
-        return self.now - heard_at > SILENCE
+        return timedelta.max if known is None else self.now - self.audible(known.seen_at)
+
+    def audible(self, moment: datetime) -> datetime:
+        """Return a moment, or when this controller began to listen, whichever came later."""
+        return moment if self.listening_since is None else max(moment, self.listening_since)
 
 
 def running(machines: Sequence[Vm]) -> tuple[Vm, ...]:

@@ -439,6 +439,7 @@ def test_the_forecast_is_what_is_spent_and_what_is_left(
     assert shown.cost.forecast is not None
     assert float(shown.cost.forecast.amount) == pytest.approx(whole, abs=1e-6)
     with engine.begin() as connection:
+        jobs.change_outcome(connection, job, phase=Phase.TRAINING)
         jobs.change_outcome(connection, job, phase=Phase.SUCCEEDED, reason="over")
     done = JobView.model_validate_json(client.get(f"/v1/jobs/{job}").text)
     assert done.cost.forecast is None

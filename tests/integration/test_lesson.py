@@ -100,7 +100,8 @@ class Life:
         self.rows += len(columns)
 
     def choose(self, config: ClusterConfig) -> None:
-        jobs.change_outcome(self.connection, self.job, chosen=config, choice="the knee")
+        chosen = {"phase": Phase.TRAINING, "chosen": config, "choice": "the knee"}
+        jobs.change_outcome(self.connection, self.job, **chosen)
 
     def look(self, after: timedelta = timedelta(0)) -> Snapshot:
         return read(self.connection, "local", self.job, NOW + after, pause=0.0)

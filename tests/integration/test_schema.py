@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
 from scavenger.view import Phase
-from service.db import jobs, partitions
+from service.db import jobs, partitions, vms
 from service.db.schema import metadata
+from service.db.transitions import OF_MACHINES, OF_PHASES
+from service.db.vms import Terms
 from tests.builders import NOW, spec
 
 
@@ -26,16 +30,68 @@ def test_schema_and_migrations_say_the_same(engine: Engine) -> None:
         assert compare_metadata(context, metadata) == []
 
 
-@pytest.mark.parametrize("final", [phase for phase in Phase if phase.is_final])
-def test_a_final_phase_is_forever(engine: Engine, final: Phase) -> None:
+@pytest.mark.parametrize("before", Phase)
+def test_the_database_lets_a_job_become_what_the_table_says(engine: Engine, before: Phase) -> None:
+    with engine.begin() as connection:
+        for number, after in enumerate(Phase):
+            lead_to(connection, f"job_{number}", before)
+            assert is_accepted(
+                connection,
+                text("UPDATE outcomes SET phase = :state WHERE job = :id"),
+                f"job_{number}",
+                after,
+            ) == (after is before or after in OF_PHASES[before]), (before, after)
+
+
+def lead_to(connection: Connection, job: str, phase: Phase) -> None:
+    """Make a job and bring it into a phase by legal steps."""
+    jobs.create(connection, job, spec(), NOW)
+    for step in (Phase.PENDING, Phase.STARTING, Phase.PROBING, Phase.TRAINING, phase):
+        jobs.change_outcome(connection, job, phase=step)
+        if step is phase:
+            return
+
+
+@pytest.mark.parametrize("before", OF_MACHINES)
+def test_the_database_lets_a_machine_become_what_the_table_says(
+    engine: Engine, before: str
+) -> None:
     with engine.begin() as connection:
         jobs.create(connection, "job_1", spec(), NOW)
-        jobs.change_outcome(connection, "job_1", phase=final, reason="over")
-    with (
-        pytest.raises(DBAPIError, match="cannot become training"),
-        engine.begin() as connection,
-    ):
-        jobs.change_outcome(connection, "job_1", phase=Phase.TRAINING)
+        for number, after in enumerate(OF_MACHINES):
+            name = f"job_1-w{number}"
+            vms.intend(connection, "job_1", number, Terms(Decimal(1)), NOW, timedelta(seconds=9))
+            change = text("UPDATE vms SET state = :state WHERE id = :id")
+            connection.execute(change, {"id": name, "state": before})
+            assert is_accepted(connection, change, name, after) == (
+                after == before or after in OF_MACHINES[before]
+            ), (before, after)
+
+
+def is_accepted(connection: Connection, change: TextClause, row: str, state: str) -> bool:
+    """Whether the database takes a change, which is undone at once."""
+    step = connection.begin_nested()
+    try:
+        connection.execute(change, {"id": row, "state": state})
+    except DBAPIError as error:
+        if "and cannot become" not in str(error) and "and cannot change" not in str(error):
+            raise
+        return False
+    finally:
+        step.rollback()
+    return True
+
+
+@pytest.mark.parametrize("final", [phase for phase in Phase if phase.is_final])
+def test_nothing_of_a_job_changes_after_its_end(engine: Engine, final: Phase) -> None:
+    with engine.begin() as connection:
+        lead_to(connection, "job_1", final)
+    for change in ({"phase": Phase.TRAINING}, {"reason": "never mind"}, {"finished_at": NOW}):
+        with (
+            pytest.raises(DBAPIError, match="already and cannot become"),
+            engine.begin() as connection,
+        ):
+            jobs.change_outcome(connection, "job_1", **change)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

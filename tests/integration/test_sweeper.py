@@ -203,7 +203,7 @@ def replace_lag(provider: FakeCloudProvider, lag: float) -> FakeCloudProvider:
 def test_what_a_finished_job_leaves_is_swept_two_minutes_later(world: World) -> None:
     world.submit("job_1")
     with world.engine.begin() as connection:
-        ended = {"phase": Phase.SUCCEEDED, "finished_at": world.now}
+        ended = {"phase": Phase.CAPPED, "finished_at": world.now}
         jobs.change_outcome(connection, "job_1", **ended)
     assert fates(world.sweep(after=120)) == []
     assert fates(world.sweep(after=1)) == ["wait"]

@@ -17,6 +17,10 @@ LONG_AGO = NOW - timedelta(seconds=60)
 INTENDED = {"state": "intended", "provider_id": None}
 NEVER = {**INTENDED, "attempted_at": None}
 ENDING = {"state": "ending", "ordered_at": NOW, "orders": 1}
+ASKED_SOON = {
+    "intended_at": NOW - timedelta(seconds=7),
+    "attempted_at": NOW - timedelta(seconds=4),
+}
 UNSEEN = {**ENDING, "provider_id": None}
 OVER = {"prepaid_until": NOW - ledger.GRACE - timedelta(seconds=1)}
 
@@ -30,6 +34,10 @@ def shown(state: InstanceState) -> Instance:
     [
         (NEVER, False, Finding.LAUNCH),
         (INTENDED, False, Finding.LAUNCH),
+        ({**INTENDED, "attempted_at": NOW}, False, Finding.NOTHING),
+        ({**INTENDED, "attempted_at": NOW - timedelta(seconds=31)}, False, Finding.LAUNCH),
+        ({**INTENDED, "attempted_at": NOW - timedelta(seconds=29)}, False, Finding.NOTHING),
+        ({**INTENDED, **ASKED_SOON}, False, Finding.LAUNCH),
         ({**INTENDED, "missed_at": LONG_AGO}, False, Finding.LAUNCH),
         (NEVER, True, Finding.BURY),
         (INTENDED, True, Finding.MISS),

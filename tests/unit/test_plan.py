@@ -19,10 +19,13 @@ from service.reconciler.action import (
     Finish,
     Keep,
     Launch,
+    Learn,
     Publish,
     Replan,
     Rest,
+    Resume,
     Terminate,
+    Wait,
 )
 from service.reconciler.plan import plan
 from service.reconciler.snapshot import Snapshot
@@ -48,6 +51,12 @@ LONG_DEAD = {
     **DEAD,
     "intended_at": NOW - timedelta(minutes=61),
     "ended_at": NOW - timedelta(minutes=60),
+}
+
+
+LONG_ASKED = {
+    "intended_at": NOW - timedelta(minutes=16),
+    "attempted_at": NOW - timedelta(minutes=16),
 }
 
 
@@ -208,7 +217,7 @@ CASES = {
     ),
     "a machine that never says hello is ended": (
         snapshot(
-            vms=(vm(1), vm(2), vm(3, intended_at=NOW - timedelta(minutes=16))),
+            vms=(vm(1), vm(2), vm(3, **LONG_ASKED)),
             job=chosen(chosen=ClusterConfig(3, 128)),
         ),
         Terminate,
@@ -275,7 +284,7 @@ CASES = {
             workers=(worker(2),),
             directive=directive(1, 128, generation=2),
         ),
-        Rest,
+        Wait,
         "7 machines were launched within an hour, where 6 are allowed: none before 12:59 UTC",
     ),
     "but later it is": (
@@ -298,7 +307,7 @@ CASES = {
             workers=(worker(1, generation=1),),
             directive=directive(1, 128),
         ),
-        Rest,
+        Wait,
         "max_cost leaves no room for 1 more machine",
     ),
     "released workers may end by themselves": (
@@ -457,7 +466,7 @@ SERVING = {
     "servers are neither workers nor spare": (served(), Rest, "running K=2 B=128"),
     "a server that never says hello is ended": (
         served(
-            vms=(server(3), server(4, intended_at=NOW - timedelta(minutes=16)), vm(1)),
+            vms=(server(3), server(4, **LONG_ASKED), vm(1)),
             workers=(serving(3), worker(1, generation=0)),
             directive=None,
             published_at=None,
@@ -846,6 +855,167 @@ def test_a_worker_that_started_again_hands_over_nothing_and_comes_last() -> None
     told = published(snapshot(workers=(worker(1, **BACK), worker(2))))
     assert told.members == (Member("w2", "127.0.0.1:9002"), Member("w1", "127.0.0.1:9100"))
     assert (told.repairs, told.handover) == (True, None)
+
+
+MINUTE = timedelta(minutes=1)
+ASKED = {"state": "intended", "provider_id": None}
+PARTED = {"broken": 1}
+AGO = [NOW - timedelta(minutes=minutes) for minutes in (16, 15, 12, 8, 4)]
+NEWER = {"directive": directive(2, 128, generation=2)}
+LONG_TOLD = {**NEWER, "published_at": NOW - timedelta(minutes=26)}
+PROBING = {
+    "job": job(phase=Phase.PROBING),
+    "directive": directive(1, 128, purpose="probe"),
+    "vms": (vm(1),),
+    "workers": (worker(1),),
+    "published_at": NOW - timedelta(minutes=121),
+}
+QUIET = NOW - timedelta(minutes=11)
+LATE = {
+    "nobody is left waiting for workers none of which speaks": (
+        snapshot(workers=(worker(1, seen_at=QUIET), worker(2, seen_at=QUIET))),
+        Terminate,
+        "w1, w2 silent for 0:10:00",
+    ),
+    "nor for the only one": (
+        snapshot(workers=(worker(1, seen_at=QUIET),), **SOLE),
+        Terminate,
+        "w1 silent for 0:10:00",
+    ),
+    "unless the controller was deaf meanwhile": (
+        snapshot(
+            workers=(worker(1, seen_at=QUIET),),
+            listening_since=NOW - timedelta(minutes=9),
+            **SOLE,
+        ),
+        Rest,
+        "running K=1 B=128",
+    ),
+    "a newcomer that does not join is ended": (
+        snapshot(workers=(worker(1), worker(2, generation=0)), **LONG_TOLD),
+        Terminate,
+        "w2 did not join in 15 min",
+    ),
+    "a directive nobody enters is formed anew": (
+        snapshot(**LONG_TOLD),
+        Publish,
+        "directive 2 was not entered: forming K=2 B=128 anew",
+    ),
+    "but not at once": (
+        snapshot(**{**LONG_TOLD, "published_at": NOW - timedelta(minutes=24)}),
+        Rest,
+        "waiting for the workers to regroup",
+    ),
+    "nor for a controller that was away": (
+        snapshot(**LONG_TOLD, listening_since=NOW - timedelta(minutes=1)),
+        Rest,
+        "waiting for the workers to regroup",
+    ),
+    "nor for ever": (
+        snapshot(**LONG_TOLD, fruitless=tuple(AGO)),
+        Finish,
+        "directive 2 was not entered, and no iteration came of 5 directives within 16 min, the "
+        "newest not entered by w1, w2",
+    ),
+    "workers that lose touch again and again are given more and more time": (
+        snapshot(workers=(worker(1, **PARTED), worker(2, **PARTED)), fruitless=tuple(AGO)[1:]),
+        Publish,
+        "the workers lost touch: forming K=2 B=128 anew",
+    ),
+    "such as this": (
+        snapshot(
+            workers=(worker(1, **PARTED), worker(2, **PARTED)),
+            fruitless=tuple(AGO),
+            published_at=NOW - timedelta(seconds=20),
+        ),
+        Rest,
+        "running K=2 B=128",
+    ),
+    "and the job fails in the end": (
+        snapshot(
+            workers=(worker(1, **PARTED), worker(2, **PARTED)),
+            fruitless=tuple(AGO),
+            published_at=AGO[-1],
+        ),
+        Finish,
+        "the workers lost touch, and no iteration came of 5 directives within 16 min; read",
+    ),
+    "workers that never finish an iteration get other machines": (
+        snapshot(published_at=NOW - timedelta(minutes=121), fruitless=(NOW,)),
+        Terminate,
+        "w1, w2 finished no iteration in 2 h",
+    ),
+    "those that do are left alone": (
+        snapshot(published_at=NOW - timedelta(minutes=121)),
+        Rest,
+        "running K=2 B=128",
+    ),
+    "a first probe that does not settle is taken as it is": (
+        snapshot(**PROBING, steps=steps(60, 200.0, ClusterConfig(1, 128))),
+        Learn,
+        "probe 1 took 2 h",
+    ),
+    "a later one ends the search": (
+        snapshot(**PROBING, probes=(probe(1, 32), probe(2, 128))),
+        Choose,
+        "no probe of K=1 B=128 within 2 h: 0 of 20 iterations timed, so the search ends",
+    ),
+    "without any the job stays where it is": (
+        snapshot(**PROBING),
+        Keep,
+        "no probe of K=1 B=128 within 2 h: 0 of 20 iterations timed; training on it",
+    ),
+    "a cloud that gives no machine is named": (
+        snapshot(job=job(), **{**FRESH, "vms": (vm(1, **ASKED),), "now": NOW + MINUTE}),
+        Wait,
+        "the cloud has given no machine since 11:59 UTC: it is asked again twice a minute, and for "
+        "another at 12:14 UTC",
+    ),
+    "and asked for another": (
+        snapshot(job=job(), **{**FRESH, "vms": (vm(1, **{**LONG_ASKED, **ASKED}),)}),
+        Terminate,
+        "w1 did not say hello",
+    ),
+    "until it was asked often enough": (
+        snapshot(vms=tuple(vm(n, **{**LONG_DEAD, "provider_id": None}) for n in range(20))),
+        Finish,
+        "20 machines were asked for, and the cloud gave none",
+    ),
+    "a machine that was given late has time to boot": (
+        snapshot(job=job(), **{**FRESH, "vms": (vm(1, **{**LONG_ASKED, "attempted_at": NOW}),)}),
+        Rest,
+        "waiting for 1 worker to boot",
+    ),
+    "a server that started again and never came back is ended": (
+        served(
+            workers=(
+                serving(3),
+                serving(4, address="", seen_at=NOW - timedelta(minutes=16)),
+                worker(1),
+                worker(2),
+            ),
+        ),
+        Terminate,
+        "s4 did not say hello in 0:15:00",
+    ),
+}
+
+
+@pytest.mark.parametrize(("now", "kind", "why"), LATE.values(), ids=LATE)
+def test_nothing_is_waited_for_for_ever(now: Snapshot, kind: type[Action], why: str) -> None:
+    action = plan(now)
+    assert (type(action), why in action.why) == (kind, True), action
+
+
+def test_what_a_job_waits_for_is_said_once_and_taken_back() -> None:
+    now = CASES["nor is another one launched at once when many died within an hour"][0]
+    wait = plan(now)
+    assert isinstance(wait, Wait)
+    waiting = replace(now, job=replace(now.job, waiting=wait.why))
+    assert plan(waiting) == Rest(wait.why)
+    later = replace(waiting, now=NOW + timedelta(hours=1))
+    assert isinstance(plan(later), Resume)
+    assert isinstance(plan(replace(later, job=now.job)), Launch)
 
 
 def published(now: Snapshot) -> Directive:

@@ -1,0 +1,286 @@
+"""Whatever machines and workers do or leave undone, a job comes to its end.
+
+The world is a dictionary of fates, one for each machine in the order of their launch; time passes,
+and plan() alone decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scavenger.cluster import ClusterConfig
+from scavenger.protocol import Directive, StepColumns
+from scavenger.view import Phase
+from service.db.jobs import Job
+from service.db.observations import Probe
+from service.db.vms import Vm
+from service.db.workers import Worker
+from service.knowledge import Knowledge
+from service.reconciler.action import (
+    Action,
+    Choose,
+    Finish,
+    Keep,
+    Launch,
+    Learn,
+    Publish,
+    Rest,
+    Resume,
+    Terminate,
+    Wait,
+)
+from service.reconciler.deadline import DEADLINES, is_doubtful
+from service.reconciler.ending import most_launches
+from service.reconciler.plan import plan
+from service.reconciler.record import booked
+from service.reconciler.snapshot import Snapshot
+from tests.builders import NOW, document, job, server, snapshot, spec, steps, vm, worker
+
+STEP = timedelta(minutes=5)
+HELLO, DEATH = timedelta(minutes=2), timedelta(minutes=20)
+EPOCHS_PER_STEP = 2.0
+MOST_AT_ONCE = 20
+WHOLE = sum((deadline.after for deadline in DEADLINES), timedelta(0))
+
+
+class Fate(StrEnum):
+    """What becomes of a machine and of the process on it."""
+
+    WORKS = "it does what it is told"
+    UNGIVEN = "the cloud never gives it"
+    DUMB = "its process never says hello"
+    SILENT = "its process says hello and nothing more"
+    MUTED = "it works for a while, then says nothing more and does nothing"
+    DEAF = "it speaks, and enters nothing"
+    IDLE = "it enters what it is told, and never finishes an iteration"
+    PARTED = "it loses touch with the others at once"
+    REFUSES = "it reaches nobody"
+    RESTARTS = "its process starts again and never comes back"
+    DIES = "it is gone after a while"
+    FAILS = "its command fails"
+    CLINGS = "it works, and its command never ends"
+
+
+MUTE = (Fate.UNGIVEN, Fate.DUMB)
+ENTERING = (Fate.WORKS, Fate.MUTED, Fate.IDLE, Fate.PARTED, Fate.DIES, Fate.CLINGS)
+WORKING = (Fate.WORKS, Fate.MUTED, Fate.DIES, Fate.CLINGS)
+
+
+@dataclass
+class World:
+    """A job, its machines and their workers, in a time of their own."""
+
+    fates: list[Fate]
+    is_measured: bool
+    job: Job
+    now: datetime = NOW
+    vms: list[Vm] = field(default_factory=list)
+    workers: dict[str, Worker] = field(default_factory=dict)
+    directive: Directive | None = None
+    told: list[datetime] = field(default_factory=list)
+    bearing: int = 0
+    rows: int = 0
+    probes: tuple[Probe, ...] = ()
+    said: list[str] = field(default_factory=list)
+
+    def see(self) -> Snapshot:
+        seen = snapshot(
+            now=self.now,
+            job=self.job,
+            vms=tuple(self.vms),
+            workers=tuple(self.workers.values()),
+            directive=self.directive,
+            published_at=self.told[-1] if self.told else None,
+            probes=self.probes,
+            steps=self.columns(),
+            knowledge=Knowledge(self.job.spec, tuple(p.observation for p in self.probes), None),
+        )
+        return replace(seen, fruitless=tuple(self.told[self.bearing :] if doubts(seen) else ()))
+
+    def columns(self) -> StepColumns:
+        if self.directive is None or self.directive.purpose != "probe" or self.job.chosen:
+            return StepColumns()
+        return steps(self.rows, 200.0, self.directive.config)
+
+    def act(self) -> None:
+        """Do all that plan() wants now; it must come to rest."""
+        for _ in range(MOST_AT_ONCE):
+            action = plan(self.see())
+            self.said.append(f"{self.now - NOW} {type(action).__name__}: {action.why}")
+            if isinstance(action, Rest):
+                return
+            self.apply(action)
+        raise AssertionError(f"it never rests: {self.said[-MOST_AT_ONCE:]}")
+
+    def apply(self, action: Action) -> None:
+        match action:
+            case Launch(count, _, servers):
+                for _ in range(servers):
+                    self.launch("server")
+                for _ in range(count):
+                    self.launch("worker")
+            case Terminate(names):
+                assert names, "nothing is ended for no reason"
+                for name in names:
+                    self.change(name, state="ending", ordered_at=self.now, orders=1)
+            case Publish(directive):
+                assert directive.generation == len(self.told) + 1
+                self.directive, self.rows = directive, 0
+                self.told.append(self.now)
+                if directive.purpose == "probe":
+                    self.job = replace(self.job, phase=Phase.PROBING)
+            case Learn(settled):
+                self.probes += (booked(self.see(), settled.observation),)
+            case Choose(run, why):
+                self.choose(run.config, why)
+            case Keep(config, why):
+                self.choose(config, why)
+            case Wait(why):
+                self.job = replace(self.job, waiting=why)
+            case Resume():
+                self.job = replace(self.job, waiting=None)
+            case Finish(phase, why):
+                ended = {"phase": phase, "reason": why, "finished_at": self.now}
+                self.job = replace(self.job, waiting=None, **ended)
+            case _:
+                raise AssertionError(action)
+
+    def choose(self, config: ClusterConfig, why: str) -> None:
+        self.job = replace(self.job, phase=Phase.TRAINING, chosen=config, choice=why)
+
+    def launch(self, role: str) -> None:
+        number = len(self.vms) + 1
+        make = server if role == "server" else vm
+        times = {"intended_at": self.now, "attempted_at": self.now}
+        given = {"state": "intended", "provider_id": None} if self.fate(number) in MUTE[:1] else {}
+        until = self.now + timedelta(days=99)
+        self.vms.append(make(number, **times, **given, prepaid_until=until))
+
+    def fate(self, number: int) -> Fate:
+        return self.fates[min(number, len(self.fates)) - 1]
+
+    def change(self, name: str, **changes: object) -> None:
+        self.vms = [replace(vm, **changes) if vm.id == name else vm for vm in self.vms]
+
+    def note(self, name: str, **changes: object) -> None:
+        self.workers[name] = replace(self.workers[name], **changes)
+
+    def pass_time(self) -> None:
+        self.now += STEP
+        for number, one in enumerate(self.vms, 1):
+            if one.state == "ending":
+                self.change(one.id, state="gone", ended_at=self.now)
+            elif one.state == "launched" and one.exit_code is None:
+                self.live(one, number, self.fate(number))
+        self.train()
+
+    def live(self, one: Vm, number: int, fate: Fate) -> None:
+        """One machine's share of the time that passes."""
+        age = self.now - one.intended_at
+        if fate in MUTE or age < HELLO:
+            return
+        if one.id not in self.workers:
+            quiet = {"generation": 0, "iteration": 0, "samples": 0, "epochs": 0.0}
+            times = {"hello_at": self.now, "seen_at": self.now}
+            self.workers[one.id] = worker(number, **{**quiet, **times, "worker": one.id})
+            return
+        if fate is Fate.DIES and age > DEATH:
+            self.change(one.id, state="gone", ended_at=self.now)
+        elif fate is Fate.FAILS and age > DEATH:
+            self.change(one.id, exit_code=1, tail="no")
+        elif fate is Fate.RESTARTS and age > DEATH:
+            if self.workers[one.id].address:
+                self.note(one.id, address="", generation=0, seen_at=self.now)
+        elif fate is not Fate.SILENT and not (fate is Fate.MUTED and age > DEATH):
+            self.speak(one.id, fate)
+
+    def speak(self, name: str, fate: Fate) -> None:
+        """A worker reports and hears what it is told."""
+        known = self.workers[name]
+        if known.finished is not None:
+            if fate is not Fate.CLINGS:
+                self.change(name, exit_code=0)
+            return
+        self.note(name, seen_at=self.now)
+        told = self.directive
+        if told is None or name not in [member.worker for member in told.members]:
+            return
+        if fate is Fate.REFUSES and told.members[0].worker == name:
+            self.note(name, refused=told.generation)
+        if fate in ENTERING:
+            broken = told.generation if fate is Fate.PARTED else None
+            self.note(name, generation=told.generation, broken=broken)
+
+    def train(self) -> None:
+        """Those who all entered the newest Directive and work finish iterations."""
+        told, alive = self.directive, {one.id: n for n, one in enumerate(self.vms, 1)}
+        if told is None or self.job.phase.is_final:
+            return
+        names = [member.worker for member in told.members]
+        running = [n for n in names if self.vms[alive[n] - 1].state == "launched"]
+        heard = all(self.workers[n].seen_at == self.now for n in names)
+        entered = [n for n in names if self.workers[n].generation == told.generation]
+        works = all(self.fate(alive[n]) in WORKING for n in names)
+        served = all(
+            self.vms[alive[member.worker] - 1].state == "launched" for member in told.servers
+        )
+        if not (works and heard and served and running == entered == names):
+            return
+        self.bearing, self.rows = told.generation, self.rows + 60 * self.is_measured
+        for name in names:
+            before = self.workers[name]
+            epochs = before.epochs + EPOCHS_PER_STEP
+            is_over = epochs >= self.job.spec.stop_rule.max_progress
+            finished = "exhausted" if is_over else None
+            self.note(name, iteration=before.iteration + 60, epochs=epochs, finished=finished)
+
+    @property
+    def is_over(self) -> bool:
+        return self.job.phase.is_final and not any(one.is_alive for one in self.vms)
+
+
+def doubts(seen: Snapshot) -> bool:
+    return not seen.job.phase.is_final and is_doubtful(seen)
+
+
+LIMITS = {**document()["limits"], "max_cost": "10000 USD"}
+KINDS = st.sampled_from([{}, {"strategy": {"parameter_server": {"servers": 1}}}])
+
+
+@given(
+    fates=st.lists(st.sampled_from(Fate), min_size=2, max_size=6),
+    is_measured=st.booleans(),
+    kind=KINDS,
+    chosen=st.sampled_from([None, ClusterConfig(1, 128), ClusterConfig(2, 128)]),
+)
+@settings(max_examples=40, deadline=None)
+def test_every_job_ends_within_its_deadlines(
+    fates: list[Fate], is_measured: bool, kind: dict[str, object], chosen: ClusterConfig | None
+) -> None:
+    made = job(spec=spec(limits=LIMITS, **kind), phase=Phase.PENDING, chosen=chosen)
+    live_through(World(fates, is_measured, made))
+
+
+@pytest.mark.parametrize("fate", Fate)
+def test_every_job_ends_whose_machines_share_a_fate(fate: Fate) -> None:
+    chosen = job(spec=spec(limits=LIMITS), phase=Phase.PENDING, chosen=ClusterConfig(2, 128))
+    live_through(World([fate], is_measured=True, job=chosen))
+    live_through(World([Fate.WORKS, fate, Fate.WORKS], is_measured=True, job=chosen))
+    live_through(World([fate], is_measured=False, job=replace(chosen, chosen=None)))
+
+
+def live_through(world: World) -> None:
+    """Let time pass until the job is final and its machines are gone, or the deadlines are."""
+    launches = most_launches(world.see()) + 2
+    while not world.is_over:
+        assert world.now - NOW < launches * WHOLE, world.said[-MOST_AT_ONCE:]
+        world.act()
+        world.pass_time()
+    assert world.job.reason
+    assert len(world.vms) <= launches + 2
