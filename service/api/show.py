@@ -45,13 +45,12 @@ from service.storage import Storage
 MILLIONTH = Decimal("0.000001")
 
 
-def show_job(
-    snapshot: Snapshot, recent: StepColumns, sketch: Sketch | None, storage: Storage
-) -> JobView:
+def show_job(snapshot: Snapshot, recent: StepColumns, storage: Storage) -> JobView:
     """Show a job: where it stands, what it measures, what it costs."""
     job, directive = snapshot.job, snapshot.directive
     target = job.chosen or (directive.config if directive else None)
     applied = directive.config if directive is not None and snapshot.is_applied else None
+    expected = snapshot.knowledge.expected_epochs()
     return JobView(
         id=job.id,
         name=job.name,
@@ -67,9 +66,9 @@ def show_job(
         search=job.search,
         advice=show_advice(job),
         checkpoints=str(storage.checkpoints(job.id, job.spec)),
-        progress=show_progress(snapshot),
+        progress=show_progress(snapshot, expected),
         indicators=None if applied is None else show_indicators(recent, applied),
-        cost=show_cost(snapshot, sketch, target),
+        cost=show_cost(snapshot, expected, target),
         elapsed=snapshot.elapsed,
         created_at=job.created_at,
         finished_at=job.finished_at,
@@ -84,13 +83,13 @@ def show_advice(job: Job) -> AdviceView | None:
     return AdviceView(config=show_config(job.advised), why=job.advice)
 
 
-def show_progress(snapshot: Snapshot) -> ProgressView:
+def show_progress(snapshot: Snapshot, expected: float | None) -> ProgressView:
     """Show how far the most advanced worker is."""
     best = snapshot.foremost
     return ProgressView(
         iteration=0 if best is None else best.iteration,
         epochs=0.0 if best is None else best.epochs,
-        expected_epochs=snapshot.knowledge.expected_epochs(),
+        expected_epochs=expected,
         max_epochs=snapshot.job.spec.stop_rule.max_progress,
         metrics={} if best is None else best.metrics,
     )
@@ -111,10 +110,10 @@ def show_indicators(recent: StepColumns, config: ClusterConfig) -> IndicatorsVie
     )
 
 
-def show_cost(snapshot: Snapshot, sketch: Sketch | None, target: ClusterConfig | None) -> CostView:
+def show_cost(snapshot: Snapshot, expected: float | None, target: ClusterConfig | None) -> CostView:
     """Show the four numbers of money, never mixed."""
     cap = snapshot.job.spec.limits.max_cost
-    forecast = foresee(snapshot, sketch, target)
+    forecast = foresee(snapshot, expected, target)
     return CostView(
         accrued=money(snapshot.accrued),
         search=money(sum((probe.cost for probe in snapshot.probes), Decimal(0))),
@@ -124,14 +123,14 @@ def show_cost(snapshot: Snapshot, sketch: Sketch | None, target: ClusterConfig |
 
 
 def foresee(
-    snapshot: Snapshot, sketch: Sketch | None, target: ClusterConfig | None
+    snapshot: Snapshot, expected: float | None, target: ClusterConfig | None
 ) -> Decimal | None:
     """Return what a job will have cost: spent, and for the epochs left on its configuration."""
-    expected = snapshot.knowledge.expected_epochs()
     if expected is None or snapshot.job.phase.is_final:
         return None
     if isinstance(snapshot.job.spec.strategy, DownpourSpec):
         return carry_on(snapshot, expected)
+    sketch = snapshot.knowledge.sketch()
     if sketch is None or sketch.curve.basis != "total":
         return None
     left = max(1 - snapshot.epochs / expected, 0.0)

@@ -14,6 +14,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from scavenger.protocol import Role
 from scavenger.view import Phase
+from service.db.grouping import by_job
 from service.db.schema import exits, jobs, outcomes, vms
 
 NAMESPACE = UUID("5ca7e26e-0000-4000-8000-000000000001")
@@ -109,13 +110,18 @@ class Known:
 
 def of_job(connection: Connection, job: str) -> tuple[Vm, ...]:
     """Return every machine a job ever had, oldest first."""
+    return of_jobs(connection, [job])[job]
+
+
+def of_jobs(connection: Connection, wanted: Collection[str]) -> Mapping[str, tuple[Vm, ...]]:
+    """Return every machine these jobs ever had, by job, oldest first."""
     query = (
         select(vms, exits.c.code.label("exit_code"), func.coalesce(exits.c.tail, "").label("tail"))
         .join(exits, exits.c.worker == vms.c.id, isouter=True)
-        .where(vms.c.job == job)
+        .where(vms.c.job.in_(wanted))
         .order_by(vms.c.intended_at, vms.c.id)
     )
-    return tuple(Vm(**row) for row in connection.execute(query).mappings())
+    return by_job(wanted, (Vm(**row) for row in connection.execute(query).mappings()))
 
 
 def of_keys(connection: Connection, launch_keys: Collection[str]) -> Mapping[str, Known]:
