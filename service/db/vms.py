@@ -17,6 +17,9 @@ from scavenger.view import Phase
 from service.db.grouping import by_job
 from service.db.schema import exits, jobs, outcomes, vms
 
+# Launch key, the cloud's name for what it made, and when it was asked last.
+Standing = tuple[str, str | None, datetime | None]
+
 NAMESPACE = UUID("5ca7e26e-0000-4000-8000-000000000001")
 
 
@@ -84,6 +87,11 @@ class Vm:
         return self.state != "gone"
 
     @property
+    def standing(self) -> Standing:
+        """How far its launch is."""
+        return self.launch_key, self.provider_id, self.attempted_at
+
+    @property
     def terms(self) -> Terms:
         """What it is billed."""
         return Terms(self.price_per_hour, timedelta(seconds=self.quantum))
@@ -122,6 +130,13 @@ def of_jobs(connection: Connection, wanted: Collection[str]) -> Mapping[str, tup
         .order_by(vms.c.intended_at, vms.c.id)
     )
     return by_job(wanted, (Vm(**row) for row in connection.execute(query).mappings()))
+
+
+def standing(connection: Connection) -> frozenset[Standing]:
+    """Return how far the launch of each machine is that may exist."""
+    query = select(vms.c.launch_key, vms.c.provider_id, vms.c.attempted_at)
+    rows = connection.execute(query.where(vms.c.state != "gone"))
+    return frozenset((key, name, attempted_at) for key, name, attempted_at in rows)
 
 
 def of_keys(connection: Connection, launch_keys: Collection[str]) -> Mapping[str, Known]:
