@@ -46,8 +46,8 @@ class Clock:
         told = ask()
         heard = timedelta(seconds=self._seconds())
         earliest, latest = told - heard, told - asked
-        if self._origin is None or not earliest <= self._origin <= latest:
-            self._origin = earliest + (latest - earliest) / 2
+        known = self._origin or earliest + (latest - earliest) / 2
+        self._origin = min(max(known, earliest), latest)
 
 
 CLOCKS: WeakKeyDictionary[Engine, Clock] = WeakKeyDictionary()
