@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
@@ -39,6 +40,7 @@ from service.db.directives import Resize
 from service.db.jobs import Job
 from service.db.observations import Probe
 from service.knowledge import Sketch, objective_of
+from service.reconciler.level import Question, ask
 from service.reconciler.snapshot import Snapshot
 from service.storage import Storage
 
@@ -130,12 +132,18 @@ def foresee(
         return None
     if isinstance(snapshot.job.spec.strategy, DownpourSpec):
         return carry_on(snapshot, expected)
-    sketch = snapshot.knowledge.sketch()
+    cost = None if target is None else cost_of_all(ask(snapshot.knowledge), target)
+    left = max(1 - snapshot.epochs / expected, 0.0)
+    return None if cost is None else snapshot.accrued + Decimal(cost * left)
+
+
+@lru_cache(maxsize=1024)  # every page of jobs asks, and drawing a curve takes a while
+def cost_of_all(question: Question, config: ClusterConfig) -> float | None:
+    """Return what the whole job would cost on a configuration; None if nothing tells."""
+    sketch = question.knowledge.sketch()
     if sketch is None or sketch.curve.basis != "total":
         return None
-    left = max(1 - snapshot.epochs / expected, 0.0)
-    costs = [point.cost for point in sketch.curve.points if point.config == target]
-    return snapshot.accrued + Decimal(costs[0] * left) if costs else None
+    return next((point.cost for point in sketch.curve.points if point.config == config), None)
 
 
 def carry_on(snapshot: Snapshot, expected: float) -> Decimal | None:
