@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from statistics import fmean, pstdev
 from urllib.parse import quote, unquote
 
@@ -209,6 +210,7 @@ def rule_of(signature: str) -> str:
     return parts[2] if len(parts) > 2 else ""
 
 
+@lru_cache(maxsize=4096)  # asked of every stored model for every job that is shown
 def machine_of(signature: str) -> str:
     """Return the kind of machine a signature names; empty where it names none.
 

@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,7 +25,7 @@ from service.app import build_app
 from service.clouds.local import LocalProvider
 from service.clouds.metered import Metered
 from service.clouds.provider import Provider
-from service.db import installation
+from service.db import clock, installation
 from service.db.migrate import migrate
 from service.db.pool import open_pool
 from service.db.vms import Vm
@@ -217,7 +217,7 @@ def reconciler(
 
     storage = Storage(settings.home.resolve())
     fleet = Fleet(engine, provider, environment, storage, ownership)
-    return Reconciler(fleet, datetime.now(UTC))
+    return Reconciler(fleet, clock.now(engine))
 
 
 def announce(home: Path, address: str, token: str) -> None:

@@ -234,7 +234,7 @@ def believe(situation: Situation) -> Belief | None:
     return Belief(fit_searched(situation), own, source)
 
 
-@lru_cache(maxsize=64)  # every tick and page asks, and it changes with a new value only
+@lru_cache(maxsize=1024)  # all jobs ask at every tick, and it changes with a new value only
 def foresee(history: tuple[tuple[float, float], ...], stop: StopAtMetric) -> Extrapolation | None:
     """Return when a metric reaches its goal, as far as its values so far can be trusted with that.
 

@@ -22,7 +22,7 @@ from scavenger.checkup import (
 from scavenger.view import CheckupView, CheckView
 from service.api.vitals import PARTS
 from service.api.world import Here, World
-from service.db import installation, migrate, server, sweeps
+from service.db import clock, installation, migrate, server, sweeps
 
 router = APIRouter(prefix="/v1/checkup", tags=["health"])
 
@@ -41,8 +41,8 @@ def checks_of_database(world: World, connection: Connection) -> Iterator[CheckVi
     yield check_postgres(asked.version)
     yield check_durability(asked.settings)
     yield check_schema(migrate.revision(connection), migrate.newest())
-    now = sweeps.clock(connection)
-    yield check_clocks("database clock", now - world.now())
+    now = clock.ask(connection)
+    yield check_clocks("database clock", now - clock.wall())
     sweep = next(iter(sweeps.newest(connection, 1)), None)
     if sweep is None:
         yield check_sweeps(None, 0, None)

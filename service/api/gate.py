@@ -26,7 +26,7 @@ from service.api.envelope import request_id
 from service.api.rates import MACHINE, PERSON, STRANGER, Rate, Rates
 from service.api.refusal import AGAIN, Refusal, refuse
 from service.api.world import World
-from service.caller import Caller, Machine, Person
+from service.caller import Caller, Machine, Newcomer, Person
 from service.credential import Credential
 from service.db import audit, jobs, tokens
 from service.db.audit import Entry
@@ -111,7 +111,7 @@ class Visit:
     async def _recognise(self, door: Door | NoDoor) -> Caller:
         """Return who sends the request, or refuse strangers and the impatient."""
         text = bearer(self.request.headers)
-        machine = self.gate.keys.machine(text) or self.gate.keys.newcomer(text)
+        machine = self._find_machine(text) if text else None
         if machine is not None:
             self._count(MACHINE, machine.worker)
             self.machine = machine if isinstance(machine, Machine) else None
@@ -129,6 +129,11 @@ class Visit:
         if not is_there and isinstance(door, Door) and opens(self.person, door.access):
             raise Refusal("not_found", NO_SUCH_JOB)
         return self.person
+
+    def _find_machine(self, text: str) -> Machine | Newcomer | None:
+        """Return whose token it is, if it is a machine's."""
+        now, keys = self.gate.world.now().timestamp(), self.gate.keys
+        return keys.machine(text, now) or keys.newcomer(text)
 
     def _look_up(self, credential: Credential, job: str | None) -> tuple[Token | None, bool]:
         """Return whose token it is, and whether the job is there for its holder."""
@@ -157,8 +162,10 @@ class Visit:
 
     def _renew(self, headers: MutableHeaders) -> None:
         """Give a machine that was just heard its next token, in good time."""
-        machine, now = self.machine, self.gate.world.now().timestamp()
-        if machine is not None and now - machine.issued_at > LIFE / 2:
+        if (machine := self.machine) is None:
+            return
+        now = self.gate.world.now().timestamp()
+        if now - machine.issued_at > LIFE / 2:
             headers[RENEWED] = self.gate.keys.issue(machine.worker, machine.generation, now)
 
     async def _write_down(self, status: int, made: str | None = None) -> None:

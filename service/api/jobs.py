@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -13,6 +14,7 @@ from sqlalchemy import Connection
 
 from scavenger.errors import InvalidDocument, Problem
 from scavenger.job import JobSpec
+from scavenger.protocol import StepColumns
 from scavenger.submission import parse_job
 from scavenger.view import CurveView, EventList, JobList, JobView
 from service.api.cursors import Cursor, Limit, Pages
@@ -33,7 +35,7 @@ from service.api.world import Asker, Body, Here, World
 from service.db import chunks, directives, events, jobs
 from service.db.events import say
 from service.db.requests import Answer
-from service.reconciler.reading import read
+from service.reconciler.reading import read_all
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -50,7 +52,7 @@ EXAMPLE = {
     "price": "0.36 USD/h",
     "run": {"command": ["python", "train.py"]},
 }
-RECENT_REPORTS = 10
+RECENT_REPORTS, RECENT_ROWS = 10, 100
 JOB_ID = re.compile(r"job_[0-9a-z]{1,40}")
 JOB_POSITION, EVENT_POSITION = TypeAdapter(tuple[datetime, str]), TypeAdapter(tuple[int])
 
@@ -92,7 +94,7 @@ def list_jobs(
     before = None if cursor is None else pages.read("jobs", cursor, JOB_POSITION)
     with world.engine.connect() as connection:
         found = jobs.newest(connection, before, limit + 1, asker.project)
-        views = [show(world, connection, job.id) for job in found[:limit]]
+        views = show_all(world, connection, found[:limit])
     following = None
     if len(found) > limit:
         following = pages.write("jobs", views[-1].created_at.isoformat(), views[-1].id)
@@ -149,8 +151,8 @@ def cancel(world: Here, job: str, once: Once, seen: IfMatch = None) -> Response:
 def get_curve(world: Here, job: str) -> CurveView:
     """Show the cost/time curve of a job, with its probes and resizes."""
     with world.engine.connect() as connection:
-        find(connection, job)
-        snapshot = read(connection, world.machine, job, world.now())
+        found = find(connection, job)
+        (snapshot,) = read_all(connection, world.machine, [found], world.now())
         resizes = directives.history(connection, job)
     return show_curve(snapshot, snapshot.knowledge.sketch(), resizes)
 
@@ -217,7 +219,16 @@ def answer(shown: JobView, status: int, **headers: str) -> Answer:
 
 def show(world: World, connection: Connection, job: str) -> JobView:
     """Show a job that exists."""
-    snapshot = read(connection, world.machine, job, world.now())
-    generation = 0 if snapshot.directive is None else snapshot.directive.generation
-    recent = chunks.steps_of(connection, job, generation, RECENT_REPORTS)
-    return show_job(snapshot, recent, snapshot.knowledge.sketch(), world.storage)
+    (shown,) = show_all(world, connection, [find(connection, job)])
+    return shown
+
+
+def show_all(world: World, connection: Connection, wanted: Sequence[jobs.Job]) -> list[JobView]:
+    """Show jobs, with as many queries as for one."""
+    snapshots = read_all(connection, world.machine, wanted, world.now())
+    told = {s.job.id: s.directive.generation for s in snapshots if s.directive is not None}
+    recent = chunks.newest_of(connection, told, RECENT_REPORTS, RECENT_ROWS)
+    return [
+        show_job(snapshot, recent.get(snapshot.job.id, StepColumns()), world.storage)
+        for snapshot in snapshots
+    ]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
@@ -39,19 +40,19 @@ from service.db.directives import Resize
 from service.db.jobs import Job
 from service.db.observations import Probe
 from service.knowledge import Sketch, objective_of
+from service.reconciler.level import Question, ask
 from service.reconciler.snapshot import Snapshot
 from service.storage import Storage
 
 MILLIONTH = Decimal("0.000001")
 
 
-def show_job(
-    snapshot: Snapshot, recent: StepColumns, sketch: Sketch | None, storage: Storage
-) -> JobView:
+def show_job(snapshot: Snapshot, recent: StepColumns, storage: Storage) -> JobView:
     """Show a job: where it stands, what it measures, what it costs."""
     job, directive = snapshot.job, snapshot.directive
     target = job.chosen or (directive.config if directive else None)
     applied = directive.config if directive is not None and snapshot.is_applied else None
+    expected = snapshot.knowledge.expected_epochs()
     return JobView(
         id=job.id,
         name=job.name,
@@ -67,9 +68,9 @@ def show_job(
         search=job.search,
         advice=show_advice(job),
         checkpoints=str(storage.checkpoints(job.id, job.spec)),
-        progress=show_progress(snapshot),
+        progress=show_progress(snapshot, expected),
         indicators=None if applied is None else show_indicators(recent, applied),
-        cost=show_cost(snapshot, sketch, target),
+        cost=show_cost(snapshot, expected, target),
         elapsed=snapshot.elapsed,
         created_at=job.created_at,
         finished_at=job.finished_at,
@@ -84,13 +85,13 @@ def show_advice(job: Job) -> AdviceView | None:
     return AdviceView(config=show_config(job.advised), why=job.advice)
 
 
-def show_progress(snapshot: Snapshot) -> ProgressView:
+def show_progress(snapshot: Snapshot, expected: float | None) -> ProgressView:
     """Show how far the most advanced worker is."""
     best = snapshot.foremost
     return ProgressView(
         iteration=0 if best is None else best.iteration,
         epochs=0.0 if best is None else best.epochs,
-        expected_epochs=snapshot.knowledge.expected_epochs(),
+        expected_epochs=expected,
         max_epochs=snapshot.job.spec.stop_rule.max_progress,
         metrics={} if best is None else best.metrics,
     )
@@ -111,10 +112,10 @@ def show_indicators(recent: StepColumns, config: ClusterConfig) -> IndicatorsVie
     )
 
 
-def show_cost(snapshot: Snapshot, sketch: Sketch | None, target: ClusterConfig | None) -> CostView:
+def show_cost(snapshot: Snapshot, expected: float | None, target: ClusterConfig | None) -> CostView:
     """Show the four numbers of money, never mixed."""
     cap = snapshot.job.spec.limits.max_cost
-    forecast = foresee(snapshot, sketch, target)
+    forecast = foresee(snapshot, expected, target)
     return CostView(
         accrued=money(snapshot.accrued),
         search=money(sum((probe.cost for probe in snapshot.probes), Decimal(0))),
@@ -124,19 +125,25 @@ def show_cost(snapshot: Snapshot, sketch: Sketch | None, target: ClusterConfig |
 
 
 def foresee(
-    snapshot: Snapshot, sketch: Sketch | None, target: ClusterConfig | None
+    snapshot: Snapshot, expected: float | None, target: ClusterConfig | None
 ) -> Decimal | None:
     """Return what a job will have cost: spent, and for the epochs left on its configuration."""
-    expected = snapshot.knowledge.expected_epochs()
     if expected is None or snapshot.job.phase.is_final:
         return None
     if isinstance(snapshot.job.spec.strategy, DownpourSpec):
         return carry_on(snapshot, expected)
+    cost = None if target is None else cost_of_all(ask(snapshot.knowledge), target)
+    left = max(1 - snapshot.epochs / expected, 0.0)
+    return None if cost is None else snapshot.accrued + Decimal(cost * left)
+
+
+@lru_cache(maxsize=1024)  # every page of jobs asks, and drawing a curve takes a while
+def cost_of_all(question: Question, config: ClusterConfig) -> float | None:
+    """Return what the whole job would cost on a configuration; None if nothing tells."""
+    sketch = question.knowledge.sketch()
     if sketch is None or sketch.curve.basis != "total":
         return None
-    left = max(1 - snapshot.epochs / expected, 0.0)
-    costs = [point.cost for point in sketch.curve.points if point.config == target]
-    return snapshot.accrued + Decimal(costs[0] * left) if costs else None
+    return next((point.cost for point in sketch.curve.points if point.config == config), None)
 
 
 def carry_on(snapshot: Snapshot, expected: float) -> Decimal | None:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from service import meters
 from service.api.enquiry import Enquiry
 from service.api.gauges import Standing, gauges_of
-from service.db import figures, migrate, sweeps
+from service.db import clock, figures, migrate, sweeps
 from service.pulse import Pulse
 
 PATIENCE = 1.0
@@ -73,7 +73,7 @@ class Vitals:
     def _read_standing(self) -> Standing:
         with self.engine.connect() as connection:
             newest = next(iter(sweeps.newest(connection, 1)), None)
-            return Standing(sweeps.clock(connection), figures.read(connection), newest)
+            return Standing(clock.ask(connection), figures.read(connection), newest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from service.api.refusal import Refusal
 from service.caller import Machine, Newcomer, Person
+from service.db import clock
 from service.keys import Keys
 from service.pulse import Pulse
 from service.storage import Storage
@@ -41,8 +42,8 @@ class World:
     vault: Vault = NO_SECRETS
 
     def now(self) -> datetime:
-        """Return the present moment."""
-        return datetime.now(UTC)
+        """Return the present moment, the same on every computer that has this database."""
+        return clock.now(self.engine)
 
 
 def world_of(request: Request) -> World:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, func, insert, select
+from sqlalchemy.dialects.postgresql import distinct_on
 
 from scavenger.protocol import Directive
 from service.db.schema import directives, regroups, statistics
@@ -38,14 +40,21 @@ def publish(connection: Connection, job: str, directive: Directive, now: datetim
 
 def newest(connection: Connection, job: str) -> tuple[Directive, datetime] | None:
     """Return the newest Directive of a job and when it was published."""
+    return newest_of(connection, [job]).get(job)
+
+
+def newest_of(
+    connection: Connection, wanted: Collection[str]
+) -> Mapping[str, tuple[Directive, datetime]]:
+    """Return the newest Directive of each of these jobs that has any, and its moment, by job."""
     query = (
-        select(directives.c.directive, directives.c.published_at)
-        .where(directives.c.job == job)
-        .order_by(directives.c.generation.desc())
-        .limit(1)
+        select(directives)
+        .ext(distinct_on(directives.c.job))
+        .where(directives.c.job.in_(wanted))
+        .order_by(directives.c.job, directives.c.generation.desc())
     )
-    row = connection.execute(query).first()
-    return None if row is None else (DIRECTIVE.validate_python(row.directive), row.published_at)
+    rows = connection.execute(query)
+    return {row.job: (DIRECTIVE.validate_python(row.directive), row.published_at) for row in rows}
 
 
 def fruitless(connection: Connection, job: str) -> tuple[datetime, ...]:

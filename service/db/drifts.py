@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, insert, select
+from sqlalchemy.dialects.postgresql import distinct_on
 
 from service.db.schema import drifts
 
@@ -31,6 +33,15 @@ def record(connection: Connection, job: str, drifted: Drifted) -> None:
 
 def newest(connection: Connection, job: str) -> Drifted | None:
     """Return the newest drift of a job; None while its first plan holds."""
-    query = select(drifts.c.at, drifts.c.noise_scale).where(drifts.c.job == job)
-    row = connection.execute(query.order_by(drifts.c.at.desc()).limit(1)).first()
-    return None if row is None else Drifted(row.at, row.noise_scale)
+    return newest_of(connection, [job]).get(job)
+
+
+def newest_of(connection: Connection, wanted: Collection[str]) -> Mapping[str, Drifted]:
+    """Return the newest drift of each of these jobs that has any, by job."""
+    query = (
+        select(drifts)
+        .ext(distinct_on(drifts.c.job))
+        .where(drifts.c.job.in_(wanted))
+        .order_by(drifts.c.job, drifts.c.at.desc())
+    )
+    return {row.job: Drifted(row.at, row.noise_scale) for row in connection.execute(query)}

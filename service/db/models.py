@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Engine, Text, literal_column, select, tuple_
+from sqlalchemy import Connection, Engine, Select, Text, literal_column, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.models.epochs import EpochsSeen, Kappa
@@ -98,10 +99,22 @@ def newest(
 
 def recent(connection: Connection, project: str, limit: int) -> tuple[StoredModel, ...]:
     """Return a project's models, newest first; only what has changed is read again."""
-    kept = KEPT.get(connection.engine, {})
     mine = select(models.c.signature, WRITTEN).where(models.c.project == project)
-    newest_first = mine.order_by(models.c.updated_at.desc()).limit(limit)
-    listed = [(row[0], row[1]) for row in connection.execute(newest_first)]
+    return _kept(connection, project, mine.order_by(models.c.updated_at.desc()).limit(limit))
+
+
+def known(
+    connection: Connection, project: str, signatures: Collection[str]
+) -> Mapping[str, StoredModel]:
+    """Return those models of a project there are, by signature; only what changed is read again."""
+    mine = select(models.c.signature, WRITTEN).where(models.c.project == project)
+    found = _kept(connection, project, mine.where(models.c.signature.in_(signatures)))
+    return {model.signature: model for model in found}
+
+
+def _kept(connection: Connection, project: str, versions: Select[Any]) -> tuple[StoredModel, ...]:
+    kept = KEPT.get(connection.engine, {})
+    listed = [(row[0], row[1]) for row in connection.execute(versions)]
     known = {version[0]: kept[version] for version in listed if version in kept}
     unread = [signature for signature, _ in listed if signature not in known]
     if unread:

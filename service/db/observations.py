@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, select
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.cluster import ClusterConfig
 from scavenger.indicators import Observation, ScalingIndicators
+from service.db.grouping import by_job
 from service.db.schema import observations
 
 
@@ -50,17 +53,25 @@ def record(connection: Connection, job: str, probe: Probe) -> None:
 
 def of_job(connection: Connection, job: str) -> tuple[Probe, ...]:
     """Return a job's probes in the order they settled."""
-    query = select(observations).where(observations.c.job == job)
-    return tuple(
-        Probe(
-            Observation(
-                ClusterConfig(row.workers, row.global_batch),
-                ScalingIndicators(row.noise, row.noise_scale, row.compute_time, row.sync_time),
-                row.iterations,
-            ),
-            row.seconds,
-            row.cost,
-            row.settled_at,
-        )
-        for row in connection.execute(query.order_by(observations.c.settled_at))
+    return of_jobs(connection, [job])[job]
+
+
+def of_jobs(connection: Connection, wanted: Collection[str]) -> Mapping[str, tuple[Probe, ...]]:
+    """Return the probes of these jobs, by job, in the order they settled."""
+    query = select(observations).where(observations.c.job.in_(wanted))
+    rows = by_job(wanted, connection.execute(query.order_by(observations.c.settled_at)))
+    return {job: tuple(map(probe_of, own)) for job, own in rows.items()}
+
+
+def probe_of(row: Row[Any]) -> Probe:
+    """Turn a row into a Probe."""
+    return Probe(
+        Observation(
+            ClusterConfig(row.workers, row.global_batch),
+            ScalingIndicators(row.noise, row.noise_scale, row.compute_time, row.sync_time),
+            row.iterations,
+        ),
+        row.seconds,
+        row.cost,
+        row.settled_at,
     )

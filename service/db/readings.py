@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from sqlalchemy import Connection, insert, select
 
 from scavenger.protocol import Progress, StopAtMetric
+from service.db.grouping import by_job
 from service.db.schema import readings
 
 # Either is enough for a new reading: a share of the longest run, or of what was trained so far.
@@ -37,6 +40,13 @@ def note(connection: Connection, job: str, stop: StopAtMetric, progress: Progres
 
 def of_job(connection: Connection, job: str) -> tuple[tuple[float, float], ...]:
     """Return reference epochs and value of every reading of a job, ascending."""
-    query = select(readings.c.epochs, readings.c.value).where(readings.c.job == job)
-    rows = connection.execute(query.order_by(readings.c.epochs))
-    return tuple((row.epochs, row.value) for row in rows)
+    return of_jobs(connection, [job])[job]
+
+
+def of_jobs(
+    connection: Connection, wanted: Collection[str]
+) -> Mapping[str, tuple[tuple[float, float], ...]]:
+    """Return reference epochs and value of every reading of these jobs, by job, ascending."""
+    query = select(readings).where(readings.c.job.in_(wanted)).order_by(readings.c.epochs)
+    rows = by_job(wanted, connection.execute(query))
+    return {job: tuple((row.epochs, row.value) for row in own) for job, own in rows.items()}

@@ -62,12 +62,6 @@ class Sweep:
 SUSPECTS = TypeAdapter(tuple[Suspect, ...])
 
 
-def clock(connection: Connection) -> datetime:
-    """Return the database's own time, which all controllers share."""
-    now: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
-    return now
-
-
 def begin(connection: Connection, now: datetime, pause: timedelta) -> int | None:
     """Announce a sweep, the only one for so long; None while the last one was not long ago."""
     _lock(connection)

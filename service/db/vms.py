@@ -14,7 +14,11 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from scavenger.protocol import Role
 from scavenger.view import Phase
+from service.db.grouping import by_job
 from service.db.schema import exits, jobs, outcomes, vms
+
+# Launch key, the cloud's name for what it made, and when it was asked last.
+Standing = tuple[str, str | None, datetime | None]
 
 NAMESPACE = UUID("5ca7e26e-0000-4000-8000-000000000001")
 
@@ -83,6 +87,11 @@ class Vm:
         return self.state != "gone"
 
     @property
+    def standing(self) -> Standing:
+        """How far its launch is."""
+        return self.launch_key, self.provider_id, self.attempted_at
+
+    @property
     def terms(self) -> Terms:
         """What it is billed."""
         return Terms(self.price_per_hour, timedelta(seconds=self.quantum))
@@ -109,13 +118,25 @@ class Known:
 
 def of_job(connection: Connection, job: str) -> tuple[Vm, ...]:
     """Return every machine a job ever had, oldest first."""
+    return of_jobs(connection, [job])[job]
+
+
+def of_jobs(connection: Connection, wanted: Collection[str]) -> Mapping[str, tuple[Vm, ...]]:
+    """Return every machine these jobs ever had, by job, oldest first."""
     query = (
         select(vms, exits.c.code.label("exit_code"), func.coalesce(exits.c.tail, "").label("tail"))
         .join(exits, exits.c.worker == vms.c.id, isouter=True)
-        .where(vms.c.job == job)
+        .where(vms.c.job.in_(wanted))
         .order_by(vms.c.intended_at, vms.c.id)
     )
-    return tuple(Vm(**row) for row in connection.execute(query).mappings())
+    return by_job(wanted, (Vm(**row) for row in connection.execute(query).mappings()))
+
+
+def standing(connection: Connection) -> frozenset[Standing]:
+    """Return how far the launch of each machine is that may exist."""
+    query = select(vms.c.launch_key, vms.c.provider_id, vms.c.attempted_at)
+    rows = connection.execute(query.where(vms.c.state != "gone"))
+    return frozenset((key, name, attempted_at) for key, name, attempted_at in rows)
 
 
 def of_keys(connection: Connection, launch_keys: Collection[str]) -> Mapping[str, Known]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,6 +11,7 @@ from sqlalchemy import Connection, case, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.protocol import Hello, StepReport
+from service.db.grouping import by_job
 from service.db.schema import workers
 
 STATELESS = {"generation": 0, "broken": None, "refused": None, "finished": None}
@@ -50,9 +52,14 @@ class Worker:
 
 def of_job(connection: Connection, job: str) -> tuple[Worker, ...]:
     """Return the workers of a job in the order they said hello."""
-    query = select(workers).where(workers.c.job == job)
+    return of_jobs(connection, [job])[job]
+
+
+def of_jobs(connection: Connection, wanted: Collection[str]) -> Mapping[str, tuple[Worker, ...]]:
+    """Return the workers of these jobs, by job, in the order they said hello."""
+    query = select(workers).where(workers.c.job.in_(wanted))
     ordered = query.order_by(workers.c.hello_at, workers.c.worker)
-    return tuple(Worker(**row) for row in connection.execute(ordered).mappings())
+    return by_job(wanted, (Worker(**row) for row in connection.execute(ordered).mappings()))
 
 
 def address_of(connection: Connection, worker: str) -> str | None:

@@ -36,10 +36,12 @@ def census(
 ) -> Finding:
     """Return what is to be done about a machine that is not known to be gone.
 
+    Nothing may have been asked of the cloud for a machine that is missing since the list was.
+
     Args:
         vm: The machine, as last written down.
         instance: What the newest list shows under its launch key; None when it shows nothing.
-        now: The moment.
+        now: Just before the cloud was asked for the list.
         lag: How long a list may lag behind.
         is_final: Whether its job has ended: nothing is launched for it any more.
     """

@@ -28,6 +28,7 @@ from service.errors import CloudError, LaunchRefused
 from service.reconciler.action import Launch, Terminate
 from service.reconciler.census import ALARM, Finding, census
 from service.reconciler.farewell import Farewell, farewell
+from service.reconciler.lookout import Lookout, Sighting
 from service.reconciler.ownership import Ownership
 from service.reconciler.snapshot import Snapshot
 from service.storage import Storage
@@ -53,18 +54,18 @@ class Fleet:
     ownership: Ownership
     epoch: Epoch = field(default_factory=Epoch)
 
-    def observe(self, lease: Lease, now: datetime) -> None:
+    def observe(self, lease: Lease, now: datetime, lookout: Lookout) -> None:
         """Compare what should exist with what the provider shows, and finish what is open."""
         with self.engine.connect() as connection:
             machines = [vm for vm in vms.of_job(connection, lease.job) if vm.is_alive]
             job = jobs.find(connection, lease.job)
         if not machines or job is None:
             return
-        shown = {instance.launch_key: instance for instance in self.provider.list()}
-        for vm in machines:
-            instance = shown.get(vm.launch_key)
-            found = census(vm, instance, now, self._lag_of(vm), is_final=job.phase.is_final)
-            self._settle(lease, job, vm, instance, found, now)
+        sighting = lookout.sighting(now)
+        for vm in filter(sighting.tells_of, machines):
+            instance, lag = sighting.shown.get(vm.launch_key), self._lag_of(vm)
+            found = census(vm, instance, sighting.at, lag, is_final=job.phase.is_final)
+            self._settle(lease, job, vm, sighting, found, now)
 
     def _lag_of(self, vm: Vm) -> timedelta:
         """Return for how long lists may miss a machine; one that never was seen may yet come."""
@@ -76,7 +77,7 @@ class Fleet:
         lease: Lease,
         job: Job,
         vm: Vm,
-        instance: Instance | None,
+        sighting: Sighting,
         found: Finding,
         now: datetime,
     ) -> None:
@@ -85,17 +86,17 @@ class Fleet:
             self._start(lease, job, vm, now)
         elif found is Finding.END:
             if vm.missed_at is not None:
-                self._note(lease, vm, instance, Finding.SEE, now)
+                self._note(lease, vm, sighting, Finding.SEE, now)
             self._order_end(lease, vm, now, is_overdue=vm.ordered_at is None)
         elif found is not Finding.NOTHING:
-            self._note(lease, vm, instance, found, now)
+            self._note(lease, vm, sighting, found, now)
 
     def _note(
-        self, lease: Lease, vm: Vm, instance: Instance | None, found: Finding, now: datetime
+        self, lease: Lease, vm: Vm, sighting: Sighting, found: Finding, now: datetime
     ) -> None:
         """Write down what a census found, if nobody else acts for the job."""
         with acting(self.engine, lease) as connection:
-            note(connection, vm, instance, found, now)
+            note(connection, vm, sighting, found, now)
 
     def launch(self, lease: Lease, snapshot: Snapshot, action: Launch) -> None:
         """Write the intents, reserve their money, and only then call the provider."""
@@ -207,15 +208,13 @@ class Fleet:
             log.warning("%s does not end yet, it will be told again: %s", vm.id, error)
 
 
-def note(
-    connection: Connection, vm: Vm, instance: Instance | None, found: Finding, now: datetime
-) -> None:
+def note(connection: Connection, vm: Vm, sighting: Sighting, found: Finding, now: datetime) -> None:
     """Write down what a census found."""
     match found:
-        case Finding.CONFIRM if instance is not None:
-            confirm(connection, vm, instance, now)
+        case Finding.CONFIRM:
+            confirm(connection, vm, sighting.shown[vm.launch_key], now)
         case Finding.MISS:
-            vms.missed(connection, vm.id, now)
+            vms.missed(connection, vm.id, sighting.at)
         case Finding.SEE:
             vms.missed(connection, vm.id, None)
         case Finding.BURY:

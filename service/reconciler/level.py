@@ -78,7 +78,7 @@ def ask(knowledge: Knowledge) -> Question:
     )
 
 
-@lru_cache(maxsize=64)  # every tick asks, and drawing a curve takes as long as a few iterations
+@lru_cache(maxsize=1024)  # all jobs ask at every tick, and drawing a curve takes a while
 def answer(question: Question) -> Advise | None:
     """Choose from the curve as it can be drawn now; None while nothing tells."""
     sketch = question.knowledge.sketch()

@@ -11,19 +11,19 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from service import meters
-from service.db import jobs, leases
+from service.db import clock, jobs, leases
 from service.db.leases import Lease
 from service.db.pool import AWAY
-from service.errors import LeaseLost
+from service.errors import CloudError, LeaseLost
 from service.logs import about
 from service.pulse import Pulse
+from service.reconciler.lookout import Lookout
 from service.reconciler.tick import Reconciler
 from service.tracing import span
 
@@ -82,21 +82,23 @@ class Loop:
 
     def _pass(self) -> None:
         with self.engine.connect() as connection:
+            clock.compare(connection)
             waiting = jobs.needing_attention(connection)
             theirs = leases.of_others(connection, self.held.values())
         self._note_answer()
         ours = [job for job in waiting if job not in theirs]
         self.held = {job: lease for job, lease in self.held.items() if job in ours}
+        lookout = self.reconciler.look_out()
         for job in ours:
             if self.resting.get(job, 0.0) <= time.monotonic() and not self.is_stopping:
                 with about(partial(dict, job=job)):
-                    self._attend(job)
+                    self._attend(job, lookout)
 
     def _note_answer(self) -> None:
         """Note that the database answered; while it did not, nobody could be heard either."""
         now = time.monotonic()
         if now - self.answered_at > DEAF:
-            self.reconciler = replace(self.reconciler, started_at=datetime.now(UTC))
+            self.reconciler = replace(self.reconciler, started_at=clock.now(self.engine))
         self.answered_at = now
 
     def _take(self, job: str) -> Lease | None:
@@ -115,7 +117,7 @@ class Loop:
             for lease in self.held.values():
                 leases.give_back(connection, lease)
 
-    def _attend(self, job: str) -> None:
+    def _attend(self, job: str, lookout: Lookout) -> None:
         """Tick until there is nothing to do; a failing job rests, the others go on."""
         try:
             for _ in range(MOST_TICKS):
@@ -123,7 +125,7 @@ class Loop:
                     return
                 self._note_answer()
                 with span("tick", job=job):
-                    said = self.reconciler.tick(lease, datetime.now(UTC))
+                    said = self.reconciler.tick(lease, clock.now(self.engine), lookout)
                 if said == self.said.get(job):
                     return
                 self.said[job] = said
@@ -134,6 +136,9 @@ class Loop:
             self.held.pop(job, None)
             meters.LEASES_LOST.inc()
             log.info("%s", error)
+        except CloudError as error:
+            self.resting[job] = time.monotonic() + REST
+            log.warning("%s: nothing is known, resting for %.0f s: %s", job, REST, error)
         except Exception:
             self.resting[job] = time.monotonic() + REST
             log.exception("%s: tick failed, resting for %.0f s", job, REST)

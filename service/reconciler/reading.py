@@ -1,15 +1,18 @@
-"""Reading: everything one tick needs to know, read once from the database."""
+"""Reading: everything one tick or one page needs to know, read once from the database."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection
 
 from scavenger.decision import ProbeEffort
+from scavenger.prior import StoredModel
 from scavenger.profiling import PROBE_ITERATIONS, WARM_UP
 from scavenger.protocol import StepColumns
+from scavenger.stability import DRIFT_ROWS
 from service.db import (
     chunks,
     directives,
@@ -38,47 +41,95 @@ def read(
     """Read everything a tick needs, once; who only shows a job needs no pause."""
     job = jobs.find(connection, job_id)
     assert job is not None
-    told = directives.newest(connection, job_id)
-    directive, published_at = told if told is not None else (None, None)
-    probes = observations.of_job(connection, job_id)
-    drifted = drifts.newest(connection, job_id)
-    steps = StepColumns()
-    if directive is not None and directive.purpose == "probe" and job.chosen is None:
-        steps = chunks.steps_of(connection, job_id, directive.generation)
-    elif directive is not None and is_due(now, published_at, drifted) and not job.phase.is_final:
-        steps = chunks.steps_of(connection, job_id, directive.generation, RECENT_REPORTS)
-    knowledge = recall(connection, machine, job, probes)
-    snapshot = Snapshot(
-        now=now,
-        job=job,
-        vms=vms.of_job(connection, job_id),
-        workers=workers.of_job(connection, job_id),
-        directive=directive,
-        published_at=published_at,
-        probes=probes,
-        drifted=drifted,
-        steps=steps,
-        knowledge=replace(
-            knowledge,
-            effort=ProbeEffort(PROBE_ITERATIONS + WARM_UP, pause),
-            noise_scale=None if drifted is None else drifted.noise_scale,
-        ),
-    )
+    (snapshot,) = read_all(connection, machine, [job], now, pause)
+    snapshot = replace(snapshot, steps=steps_for(connection, snapshot))
     if job.phase.is_final or not is_doubtful(snapshot):
         return snapshot
     return replace(snapshot, fruitless=directives.fruitless(connection, job_id))
 
 
-def recall(connection: Connection, machine: str, job: Job, probes: tuple[Probe, ...]) -> Knowledge:
-    """Return what probes and earlier jobs of its project tell about a job."""
-    signature = signature_of(job.spec, machine)
-    known = models.recent(connection, job.project, MOST_MODELS)
-    return Knowledge(
-        spec=job.spec,
-        observations=tuple(probe.observation for probe in probes),
-        stored=models.find(connection, job.project, signature),
-        epochs_to_target=job.epochs_to_target,
-        models=tuple(stored for stored in known if stored.signature != signature),
-        machine=machine,
-        history=readings.of_job(connection, job.id),
-    )
+def read_all(
+    connection: Connection,
+    machine: str,
+    wanted: Sequence[Job],
+    now: datetime,
+    pause: float = 0.0,
+) -> list[Snapshot]:
+    """Read what is known of jobs, without the iterations measured, with as many queries as for one.
+
+    Args:
+        connection: Where from.
+        machine: Kind of the machines they run on.
+        wanted: The jobs.
+        now: The moment.
+        pause: Seconds a change of machines takes.
+    """
+    ids = [job.id for job in wanted]
+    told = directives.newest_of(connection, ids)
+    probes = observations.of_jobs(connection, ids)
+    drifted = drifts.newest_of(connection, ids)
+    machines = vms.of_jobs(connection, ids)
+    agents = workers.of_jobs(connection, ids)
+    known = recall(connection, machine, wanted, probes)
+    effort = ProbeEffort(PROBE_ITERATIONS + WARM_UP, pause)
+    found = []
+    for job in wanted:
+        directive, published_at = told.get(job.id, (None, None))
+        drift = drifted.get(job.id)
+        scale = None if drift is None else drift.noise_scale
+        snapshot = Snapshot(
+            now=now,
+            job=job,
+            vms=machines[job.id],
+            workers=agents[job.id],
+            directive=directive,
+            published_at=published_at,
+            probes=probes[job.id],
+            drifted=drift,
+            steps=StepColumns(),
+            knowledge=replace(known[job.id], effort=effort, noise_scale=scale),
+        )
+        found.append(snapshot)
+    return found
+
+
+def steps_for(connection: Connection, snapshot: Snapshot) -> StepColumns:
+    """Return the measured iterations that a tick may decide by."""
+    job, directive = snapshot.job, snapshot.directive
+    if directive is None:
+        return StepColumns()
+    if directive.purpose == "probe" and job.chosen is None:
+        return chunks.steps_of(connection, job.id, directive.generation)
+    is_old = is_due(snapshot.now, snapshot.published_at, snapshot.drifted)
+    if not is_old or job.phase.is_final:
+        return StepColumns()
+    return chunks.noise_of(connection, job.id, directive.generation, RECENT_REPORTS, DRIFT_ROWS)
+
+
+def recall(
+    connection: Connection,
+    machine: str,
+    wanted: Sequence[Job],
+    probes: Mapping[str, tuple[Probe, ...]],
+) -> Mapping[str, Knowledge]:
+    """Return what probes and earlier jobs of its project tell about each job, by job."""
+    signatures = {job.id: signature_of(job.spec, machine) for job in wanted}
+    history = readings.of_jobs(connection, list(signatures))
+    stored: dict[str, Mapping[str, StoredModel]] = {}
+    recent: dict[str, tuple[StoredModel, ...]] = {}
+    for project in {job.project for job in wanted}:
+        own = {signatures[job.id] for job in wanted if job.project == project}
+        stored[project] = models.known(connection, project, own)
+        recent[project] = models.recent(connection, project, MOST_MODELS)
+    return {
+        job.id: Knowledge(
+            spec=job.spec,
+            observations=tuple(probe.observation for probe in probes[job.id]),
+            stored=stored[job.project].get(signatures[job.id]),
+            epochs_to_target=job.epochs_to_target,
+            models=tuple(m for m in recent[job.project] if m.signature != signatures[job.id]),
+            machine=machine,
+            history=history[job.id],
+        )
+        for job in wanted
+    }

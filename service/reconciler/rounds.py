@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from sqlalchemy.exc import SQLAlchemyError
 
 from service import meters
-from service.db import sweeps
+from service.db import clock
 from service.errors import CloudError
 from service.pulse import Pulse
 from service.reconciler.sweeper import Sweeper
@@ -62,7 +62,7 @@ class Rounds:
 
     def _sweep(self, pause: float) -> None:
         with self.sweeper.engine.connect() as connection:
-            now = sweeps.clock(connection)
+            now = clock.ask(connection)
         verdict = self.sweeper.sweep(now, timedelta(seconds=pause))
         if verdict is not None:
             meters.SWEEPS.labels(result_of(verdict)).inc()

@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from service.db.leases import Lease, acting
 from service.reconciler.action import Launch, Rest, Terminate
 from service.reconciler.fleet import Fleet
+from service.reconciler.lookout import Lookout
 from service.reconciler.plan import plan
 from service.reconciler.reading import read
 from service.reconciler.record import record
@@ -35,14 +36,23 @@ class Reconciler:
         """The database."""
         return self.fleet.engine
 
-    def tick(self, lease: Lease, now: datetime) -> str:
+    def look_out(self) -> Lookout:
+        """Begin to look at the cloud, for as many jobs as are ticked with it."""
+        return Lookout(self.engine, self.fleet.provider)
+
+    def tick(self, lease: Lease, now: datetime, lookout: Lookout | None = None) -> str:
         """Do one thing for a job and say what, in one sentence.
+
+        Args:
+            lease: The right to act for it.
+            now: The moment.
+            lookout: Shows the cloud; None for one of its own.
 
         Raises:
             LeaseLost: Another controller acts for this job; nothing more was written.
         """
         provider = self.fleet.provider
-        self.fleet.observe(lease, now)
+        self.fleet.observe(lease, now, lookout or self.look_out())
         with self.engine.connect() as connection:
             snapshot = read(connection, provider.name, lease.job, now, provider.pause)
         snapshot = replace(snapshot, listening_since=self.started_at)

@@ -22,12 +22,12 @@ from service.clouds.provider import LaunchRequest
 from service.credential import Credential, make_token
 from service.db import (
     audit,
+    clock,
     directives,
     events,
     jobs,
     models,
     observations,
-    sweeps,
     tokens,
     vms,
     workers,
@@ -77,7 +77,7 @@ class Fleet:
     def build(self) -> None:
         """Write everything down, and launch the machines."""
         with self.engine.begin() as connection:
-            now = sweeps.clock(connection)
+            now = clock.ask(connection)
             self._learn(connection, now)
             self._remember(connection, now)
         for number in range(self.jobs):

@@ -22,7 +22,7 @@ import httpx
 import psutil
 from sqlalchemy import Engine, create_engine, text
 
-from service.db import installation, partitions, sweeps
+from service.db import clock, installation, partitions
 from service.db.migrate import migrate
 from service.postgres import EmbeddedPostgres
 from service.reconciler.fleet import Fleet as Acting
@@ -107,7 +107,7 @@ def bench_passes(
     """Measure passes over all jobs; whether none but the first took too long."""
     fleet = Acting(engine, provider, lambda _: {}, Storage(Path("/nowhere")), ownership)
     with engine.connect() as connection:
-        loop = Loop(Reconciler(fleet, sweeps.clock(connection)))
+        loop = Loop(Reconciler(fleet, clock.ask(connection)))
     me = psutil.Process()
     taken = [measured(loop._pass, me) for _ in range(PASSES)]
     quiet = sum(said.startswith("running") for said in loop.said.values())
@@ -123,7 +123,7 @@ def bench_sweeps(sweeper: Sweeper) -> bool:
 
     def sweep() -> None:
         with sweeper.engine.connect() as connection:
-            now = sweeps.clock(connection)
+            now = clock.ask(connection)
         found.append(sweeper.sweep(now, timedelta(0)))
 
     taken = [measured(sweep, psutil.Process()) for _ in range(SWEEPS)]

@@ -12,7 +12,7 @@ import os
 import signal
 import traceback
 from collections.abc import Callable
-from datetime import datetime, tzinfo
+from datetime import datetime
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ from typing import Any
 from pydantic_core import from_json
 from sqlalchemy import Engine, event
 
-from service.db import installation
-from service.reconciler import loop as looping
+from service.db import clock, installation
 from service.reconciler.fleet import Fleet
 from service.reconciler.loop import Loop
 from service.reconciler.ownership import Ownership
@@ -38,26 +37,16 @@ DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
 FAILED = 3
 
 
-class Watch:
-    """What the loop takes for a calendar."""
-
-    moment: datetime
-
-    def now(self, zone: tzinfo) -> datetime:
-        return self.moment.astimezone(zone)
-
-
 class Nap:
     """What the loop takes for its news: it waits by asking what comes next."""
 
-    def __init__(self, loop: Loop, rounds: Rounds, watch: Watch, ask: Ask) -> None:
-        self.loop, self.rounds, self.watch, self.ask = loop, rounds, watch, ask
+    def __init__(self, loop: Loop, rounds: Rounds, ask: Ask) -> None:
+        self.loop, self.rounds, self.ask = loop, rounds, ask
 
     def wait(self, timeout: float | None = None) -> bool:
         answer = self.ask("/nap", b"")
         assert answer is not None
         told = from_json(answer[2])
-        self.watch.moment = datetime.fromisoformat(told["now"])
         self.loop.is_stopping = told["is_over"]
         if told["sweeps"] and not told["is_over"]:
             self.rounds._attempt(SOON)
@@ -69,16 +58,14 @@ class Nap:
 
 def control(engine: Engine, ask: Ask, now: datetime, lag: float, boot: float) -> None:
     """Be a controller until the world says that it is over."""
-    watch = Watch()
-    watch.moment = now
-    looping.datetime = watch  # type: ignore[assignment, attr-defined]
+    clock.CLOCKS[engine] = clock.Clock(lambda: 0.0)  # the database's, and nothing passes between
     provider = FakeCloudProvider("http://cloud", ACCOUNT, lag=lag, boot=boot, transport=Way(ask))
     with engine.begin() as connection:
         ownership = Ownership(installation.identify(connection), SECRET)
     fleet = Fleet(engine, provider, lambda _: {}, Storage(Path("/nowhere")), ownership)
     loop = Loop(Reconciler(fleet, now))
     rounds = Rounds(Sweeper(engine, provider, ownership))
-    loop.news = Nap(loop, rounds, watch, ask)  # type: ignore[assignment]
+    loop.news = Nap(loop, rounds, ask)  # type: ignore[assignment]
     loop._run()
     provider.close()
 

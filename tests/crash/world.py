@@ -119,7 +119,7 @@ class World:
             may_end = not self._waves and not self.orphans_alive()
             self.agents.speak(connection, job, machines, self.now, may_end=may_end)
         is_over = self.is_told() or self.clock.now() > self.patience
-        return {"now": self.now, "sweeps": bool(self.scenario.orphans), "is_over": is_over}
+        return {"sweeps": bool(self.scenario.orphans), "is_over": is_over}
 
     def _wish(self, connection: Connection, job: Job) -> None:
         """Let the user cancel."""

@@ -335,7 +335,7 @@ def test_the_leaders_readings_of_the_metric_make_a_thin_learning_curve(
         curve = readings.of_job(connection, agent.job)
         job = jobs.find(connection, agent.job)
         assert job is not None
-        assert recall(connection, "local", job, ()).history == curve
+        assert recall(connection, "local", [job], {job.id: ()})[job.id].history == curve
     assert curve == ((1.0, 0.5), (1.2, 0.6), (20.0, 0.8), (20.7, 0.82))
 
 

@@ -19,7 +19,7 @@ from service import ledger, meters
 from service.api.vitals import PARTS
 from service.api.world import World
 from service.app import build_app
-from service.db import jobs, sweeps, vms
+from service.db import clock, jobs, sweeps, vms
 from service.db.sweeps import Suspect
 from service.db.vms import Terms
 from service.keys import Keys
@@ -130,7 +130,7 @@ def test_metrics_need_a_token(client: TestClient) -> None:
 def test_gauges_say_how_jobs_machines_and_money_stand(engine: Engine, client: TestClient) -> None:
     hour = Terms(Decimal(36))
     with engine.begin() as connection:
-        now = sweeps.clock(connection)
+        now = clock.ask(connection)
         for number in (1, 2, 3):
             jobs.create(connection, f"job_{number}", spec(), now)
         for number, ago in ((1, 30), (2, 20), (3, 10)):

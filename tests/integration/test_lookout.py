@@ -1,0 +1,225 @@
+"""One list of the cloud serves many jobs, and is never older than what it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, text
+
+from scavenger.view import Phase
+from service.clouds.provider import Instance
+from service.db import installation, jobs, leases, vms
+from service.db.vms import Vm
+from service.errors import ProviderUnavailable
+from service.reconciler.fleet import Fleet
+from service.reconciler.lookout import LONGEST, Lookout
+from service.reconciler.loop import Loop
+from service.reconciler.ownership import Ownership
+from service.reconciler.tick import Reconciler
+from service.storage import Storage
+from tests.builders import NOW, document, spec
+from tests.fakecloud.clock import VirtualClock
+from tests.fakecloud.cloud import FakeCloud
+from tests.fakecloud.faults import LostResponse, Omitted, Refused
+from tests.fakecloud.machine import State
+from tests.fakecloud.provider import FakeCloudProvider
+from tests.fakecloud.server import CloudServer
+from tests.fakecloud.settings import Settings
+
+WISH = document(limits={"max_cost": "100 USD", "workers": "2..2", "batch": [120]})
+
+
+class Counted(FakeCloudProvider):
+    """A provider that counts what it is asked."""
+
+    lists = 0
+
+    def list(self) -> tuple[Instance, ...]:
+        """Return what the cloud shows."""
+        self.lists += 1
+        return super().list()
+
+
+class Sky:
+    """Jobs, a cloud whose lists do not lag unless told so, and a controller."""
+
+    def __init__(self, engine: Engine, url: str, cloud: FakeCloud, lag: float = 0.0) -> None:
+        self.engine, self.cloud = engine, cloud
+        self.provider = Counted(url, "account", lag=lag)
+        with engine.begin() as connection:
+            ownership = Ownership(installation.identify(connection), b"our secret")
+        fleet = Fleet(engine, self.provider, lambda _: {}, Storage(Path("/srv")), ownership)
+        self.reconciler = Reconciler(fleet, NOW)
+
+    @property
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.cloud.clock.now())
+
+    def submit(self, job: str) -> None:
+        with self.engine.begin() as connection:
+            jobs.create(connection, job, spec(**WISH), self.now)
+
+    def tick(self, lookout: Lookout, job: str = "job_1") -> str:
+        with self.engine.begin() as connection:
+            lease = leases.take(connection, job, None, timedelta(0))
+        assert lease is not None
+        return self.reconciler.tick(lease, self.now, lookout)
+
+    def rows(self, job: str = "job_1") -> tuple[Vm, ...]:
+        with self.engine.connect() as connection:
+            return vms.of_job(connection, job)
+
+
+@pytest.fixture
+def cloud() -> FakeCloud:
+    return FakeCloud(VirtualClock(), Settings(boot=0.0, ending=0.0))
+
+
+@pytest.fixture
+def url(cloud: FakeCloud) -> Iterator[str]:
+    with CloudServer(cloud) as server:
+        yield server.url
+
+
+@pytest.fixture
+def sky(engine: Engine, cloud: FakeCloud, url: str) -> Iterator[Sky]:
+    found = Sky(engine, url, cloud)
+    found.submit("job_1")
+    yield found
+    found.provider.close()
+
+
+def test_one_list_serves_all_jobs_of_a_pass(sky: Sky) -> None:
+    for number in range(2, 6):
+        sky.submit(f"job_{number}")
+    loop = Loop(sky.reconciler)
+    loop._pass()
+    before = sky.provider.lists
+    loop._pass()
+    assert sky.provider.lists == before + 1
+    assert len(sky.cloud.machines()) == 10
+
+
+def test_a_machine_launched_after_the_list_is_not_judged_by_it(sky: Sky) -> None:
+    lookout = sky.reconciler.look_out()
+    assert not lookout.sighting(sky.now).shown
+    for _ in range(3):
+        sky.tick(lookout)
+    assert [vm.state for vm in sky.rows()] == ["launched", "launched"]
+    assert len(sky.cloud.machines()) == 2
+
+
+def test_a_launch_whose_answer_was_lost_is_not_repeated_before_the_next_list(sky: Sky) -> None:
+    sky.cloud.faults.next("launch", LostResponse())
+    lookout = sky.reconciler.look_out()
+    lookout.sighting(sky.now)
+    sky.tick(lookout)
+    asked = [vm.attempted_at for vm in sky.rows()]
+    sky.cloud.clock.advance(1.0)
+    sky.tick(lookout)
+    assert [vm.attempted_at for vm in sky.rows()] == asked
+    sky.tick(sky.reconciler.look_out())
+    assert [vm.state for vm in sky.rows()] == ["launched", "launched"]
+    assert len(sky.cloud.machines()) == 2
+
+
+def test_a_launch_confirmed_by_another_after_the_list_counts(sky: Sky) -> None:
+    """It was asked for before the list and made after it, so only its name tells that."""
+    sky.cloud.faults.next("launch", Refused("InternalError"), times=2)
+    sky.tick(sky.reconciler.look_out())
+    lookout = sky.reconciler.look_out()
+    assert not lookout.sighting(sky.now).shown
+    (one, other) = sky.rows()
+    with sky.engine.begin() as connection:
+        vms.launched(connection, one.id, "made-a-moment-ago")
+    sky.tick(lookout)
+    states = {vm.id: vm.state for vm in sky.rows()}
+    assert states == {one.id: "launched", other.id: "launched"}
+
+
+def test_a_machine_is_missed_since_the_list_not_since_it_was_read(
+    engine: Engine, cloud: FakeCloud, url: str
+) -> None:
+    sky = Sky(engine, url, cloud, lag=10.0)
+    sky.submit("job_1")
+    sky.tick(sky.reconciler.look_out())
+    cloud.faults.always("list", Omitted())
+    lookout = sky.reconciler.look_out()
+    looked_at = lookout.sighting(sky.now).at
+    cloud.clock.advance(3.0)
+    sky.tick(lookout)
+    assert {vm.missed_at for vm in sky.rows()} == {looked_at}
+    cloud.clock.advance(6.9)
+    sky.tick(late := sky.reconciler.look_out())
+    cloud.clock.advance(1.0)
+    sky.tick(late)
+    assert all(vm.is_alive for vm in sky.rows())
+    sky.tick(sky.reconciler.look_out())
+    assert not any(vm.is_alive for vm in sky.rows()[:2])
+    sky.provider.close()
+
+
+def test_a_list_grows_old(sky: Sky) -> None:
+    lookout = sky.reconciler.look_out()
+    first = lookout.sighting(sky.now)
+    assert lookout.sighting(sky.now + LONGEST) is first
+    assert lookout.sighting(sky.now + 2 * LONGEST) is not first
+
+
+def test_a_cloud_that_does_not_answer_is_not_asked_for_each_job(sky: Sky) -> None:
+    sky.submit("job_2")
+    for job in ("job_1", "job_2"):
+        sky.tick(sky.reconciler.look_out(), job)
+    sky.cloud.faults.next("list", Refused("RequestLimitExceeded"))
+    before, lookout = sky.provider.lists, sky.reconciler.look_out()
+    for job in ("job_1", "job_2"):
+        with pytest.raises(ProviderUnavailable, match="RequestLimitExceeded"):
+            sky.tick(lookout, job)
+    assert sky.provider.lists == before + 1
+
+
+STEPS = st.lists(st.sampled_from(["look", "tick", "other", "end", "wait"]), max_size=9)
+
+
+@given(steps=STEPS)
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_however_old_a_list_is_no_machine_that_runs_counts_as_gone(
+    engine: Engine, url: str, cloud: FakeCloud, steps: list[str]
+) -> None:
+    """Two controllers in turns; one of them looks seldom."""
+    sky = Sky(engine, url, cloud)
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM jobs"))
+    job = f"job_{len(cloud.machines())}"
+    sky.submit(job)
+    lookout = sky.reconciler.look_out()
+    for step in steps:
+        if step == "look":
+            (lookout := sky.reconciler.look_out()).sighting(sky.now)
+        elif step == "tick":
+            sky.tick(lookout, job)
+        elif step == "other":
+            sky.tick(sky.reconciler.look_out(), job)
+        elif step == "end" and (alive := running(cloud)):
+            cloud.interrupt(alive[0])
+        cloud.clock.advance(0.3)
+        gone = {vm.provider_id for vm in sky.rows(job) if not vm.is_alive}
+        assert not gone & set(running(cloud))
+    with engine.connect() as connection:
+        found = jobs.find(connection, job)
+    assert found is not None
+    assert found.phase in (Phase.PENDING, Phase.STARTING)
+    sky.provider.close()
+
+
+def running(cloud: FakeCloud) -> list[str]:
+    """Return the machines that truly run."""
+    found = (truth.description for truth in cloud.machines())
+    return [machine.id for machine in found if machine.state is State.RUNNING]
