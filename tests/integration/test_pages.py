@@ -54,7 +54,7 @@ def fill(engine: Engine) -> None:
             at = NOW + timedelta(seconds=number // 2)
             jobs.create(connection, f"job_{number}", spec(), at)
             say(connection, "job_0", at, "test", f"event {number}")
-            models.store(connection, "key", stored_model(number), at)
+            models.store(connection, "default", "key", stored_model(number), at)
             sweep = sweeps.begin(connection, at, timedelta(0))
             assert sweep is not None
             sweeps.record(connection, sweep, shown=0, suspects=(), tripped=None)
