@@ -104,7 +104,9 @@ def choose_again(
         choice = wish.choose(curve)
     except NothingFeasible as error:
         return None, f"{chosen} stays, since {error}"
-    best, now = choice.point, next(p for p in curve.points if p.config == chosen)
+    best, now = choice.point, next((p for p in curve.points if p.config == chosen), None)
+    if now is None:
+        return None, f"{chosen} stays, of which the curve tells nothing"
     if best == now:
         return None, f"{chosen} stays, {choice.why}"
     saving = saved(now, best, weight_of(wish))

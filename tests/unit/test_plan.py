@@ -720,6 +720,20 @@ AGED = {
         Replan,
         "K=2 B=32 stays, since no configuration meets the limits",
     ),
+    "or the choice is none of the configurations there are": (
+        aged(
+            640.0,
+            job=job(
+                chosen=SMALL,
+                spec=spec(
+                    target={"epochs": 60, "at_batch": 32},
+                    limits={**document()["limits"], "batch": [64, 128]},
+                ),
+            ),
+        ),
+        Replan,
+        "K=2 B=32 stays, of which the curve tells nothing",
+    ),
     "a job that is only advised stays where it is": (
         aged(640.0, job=job(chosen=SMALL, choice="", spec=spec(level="advise"))),
         Replan,
