@@ -42,6 +42,8 @@ from service.credential import Credential
 from service.db import tokens as stored
 from service.keys import Keys
 
+MOST_PROBLEMS, LONGEST = 20, 200  # more help nobody
+
 
 class Application(FastAPI):
     """FastAPI whose every answer leaves in an envelope, those to its own mistakes too."""
@@ -99,8 +101,8 @@ def build_app(
     @app.exception_handler(RequestValidationError)
     async def unusable(_: Request, error: RequestValidationError) -> JSONResponse:
         problems = [
-            Problem(".".join(str(part) for part in detail["loc"][1:]), detail["msg"])
-            for detail in error.errors()
+            Problem(".".join(str(part) for part in detail["loc"][1:])[:LONGEST], detail["msg"])
+            for detail in error.errors()[:MOST_PROBLEMS]
         ]
         return refuse("validation", "; ".join(str(problem) for problem in problems), problems)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import version
+from pathlib import Path
 
 import psutil
 from fastapi import APIRouter
 from sqlalchemy import Connection
 
 from scavenger.checkup import (
+    bad,
     check_clocks,
     check_disk,
     check_durability,
@@ -56,4 +58,13 @@ def checks_of_controller(world: World) -> Iterator[CheckView]:
     """Yield what is found in the controller and on its computer."""
     pulses = {name: world.pulses.get(name) for name in PARTS}
     yield check_parts({name: p is not None and p.is_alive for name, p in pulses.items()})
-    yield check_disk(psutil.disk_usage(str(world.storage.root)).free)
+    yield look_at_disk(world.storage.root)
+
+
+def look_at_disk(root: Path) -> CheckView:
+    """Return how much is free where machines keep things."""
+    try:
+        return check_disk(psutil.disk_usage(str(root)).free)
+    except OSError as error:
+        found = f"{root} cannot be looked at: {error.strerror}"
+        return bad("disk", found, "Make the directory, or name another with --home.")

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
-from sqlalchemy import exc
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -143,7 +142,7 @@ def answer_in_problems(app: FastAPI) -> None:
     async def away(_: Request, __: Exception) -> JSONResponse:
         return refuse("database_unavailable", AGAIN)
 
-    for kind in (*AWAY, exc.TimeoutError):
+    for kind in AWAY:
         app.add_exception_handler(kind, away)
 
     @app.exception_handler(Exception)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import Engine, create_engine
-from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
+from sqlalchemy import Engine, create_engine, exc
 
 # What is raised where the database is away, or has hung up: the same may be asked again soon.
-AWAY = (OperationalError, InterfaceError, InternalError)
+AWAY = (exc.OperationalError, exc.InterfaceError, exc.InternalError, exc.TimeoutError)
 LONGEST_WAIT = 5.0
 LONGEST_SILENCE = timedelta(seconds=10)
 # A database that is silent is away: Linux itself would wait for a quarter of an hour.

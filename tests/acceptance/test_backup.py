@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,7 @@ def test_a_backup_is_taken_while_jobs_run_and_restored_elsewhere(place: Path) ->
     home = place / "new" / "home"
     restored = admin("restore", file, "--home", home)
     assert restored.returncode == 0, restored.stderr
+    shutil.copy(old.home / "secret", home / "secret")
     with Controller(home) as new:
         assert new.job(kept).model_dump(exclude={"checkpoints"}) == view.model_dump(
             exclude={"checkpoints"}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 
 import uvicorn
@@ -18,12 +21,15 @@ from sqlalchemy import Engine
 from scavenger.models.fitting import fit_performance
 from scavenger.prior import StoredModel
 from scavenger.protocol import Hello
+from service.api.rates import Rates
+from service.api.vitals import PARTS
 from service.api.world import World
 from service.app import build_app
 from service.db import directives, jobs, models, observations, sweeps, vms, workers
 from service.db.events import say
 from service.db.sweeps import Suspect
 from service.keys import Keys
+from service.pulse import Pulse
 from service.storage import Storage
 from tests.builders import NOW, directive, observation, probe, spec
 
@@ -50,19 +56,29 @@ class Host:
 def host(engine: Engine) -> Iterator[Host]:
     """Run a controller until the end of a block."""
     fill(engine)
-    app = build_app(World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None), KEYS)
+    well = dict.fromkeys(PARTS, Pulse(math.inf))
+    app = build_app(
+        World(engine, "local", Storage(Path("/srv")), lambda: None, well), KEYS, unhurried()
+    )
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
+    while thread.is_alive() and not server.started:
+        time.sleep(0.01)
     try:
         yield Host(f"http://127.0.0.1:{listener.getsockname()[1]}", app)
     finally:
         server.should_exit = True
         thread.join()
         listener.close()
+
+
+def unhurried() -> Rates:
+    """Return rates for whom an hour lies between any two requests."""
+    return Rates(count(0, 3600).__next__)
 
 
 def fill(engine: Engine) -> None:

@@ -132,6 +132,7 @@ def test_a_launch_confirmed_by_another_after_the_list_counts(sky: Sky) -> None:
     """It was asked for before the list and made after it, so only its name tells that."""
     sky.cloud.faults.next("launch", Refused("InternalError"), times=2)
     sky.tick(sky.reconciler.look_out())
+    sky.cloud.clock.advance(2.0)
     lookout = sky.reconciler.look_out()
     assert not lookout.sighting(sky.now).shown
     (one, other) = sky.rows()

@@ -212,8 +212,11 @@ def test_a_command_that_lives_the_second_time_ends_as_if_nothing_had_been(
         "if not os.path.exists('tried'):\n"
         "    open('tried', 'w').close()\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "print(sum(open(f'/proc/{p}/cmdline', 'rb').read().startswith(b'sleep')"
-        " for p in os.listdir('/proc') if p.isdigit() and os.getpgid(int(p)) == os.getpgrp()))"
+        "found = 0\n"
+        "while not found:  # a process that was just started has no name yet\n"
+        "    found = sum(open(f'/proc/{p}/cmdline', 'rb').read().startswith(b'sleep')"
+        " for p in os.listdir('/proc') if p.isdigit() and os.getpgid(int(p)) == os.getpgrp())\n"
+        "print(found)"
     )
     assert (machine.ending().code, len(machine.controller.restarts)) == (0, 1)
     assert machine.ending().tail == "1", "what the first attempt left behind was ended"
