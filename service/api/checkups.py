@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import version
-from pathlib import Path
 
 import psutil
 from fastapi import APIRouter
@@ -58,13 +57,13 @@ def checks_of_controller(world: World) -> Iterator[CheckView]:
     """Yield what is found in the controller and on its computer."""
     pulses = {name: world.pulses.get(name) for name in PARTS}
     yield check_parts({name: p is not None and p.is_alive for name, p in pulses.items()})
-    yield look_at_disk(world.storage.root)
+    yield look_at_disk(str(world.storage.root))
 
 
-def look_at_disk(root: Path) -> CheckView:
+def look_at_disk(root: str) -> CheckView:
     """Return how much is free where machines keep things."""
     try:
-        return check_disk(psutil.disk_usage(str(root)).free)
+        return check_disk(psutil.disk_usage(root).free)
     except OSError as error:
         found = f"{root} cannot be looked at: {error.strerror}"
         return bad("disk", found, "Make the directory, or name another with --home.")
