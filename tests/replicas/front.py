@@ -6,29 +6,15 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from tests.telemetry.door import GONE, Listener, pump
+from tests.telemetry.door import GONE, Relay
 
 
-class Front(Listener):
+class Front(Relay):
     """Passes each connection on to one that takes it."""
 
     def __init__(self, targets: Sequence[int], chance: random.Random) -> None:
         super().__init__(targets[0])
         self.targets, self.chance = tuple(targets), chance
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await self._open()
-        ways = [
-            asyncio.ensure_future(pump(reader, back)),
-            asyncio.ensure_future(pump(there, writer)),
-        ]
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for way in ways:
-                way.cancel()
-            back.transport.abort()
-            await asyncio.gather(*ways, return_exceptions=True)
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         for target in self.chance.sample(self.targets, len(self.targets)):

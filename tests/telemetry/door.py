@@ -84,7 +84,7 @@ class Relay(Listener):
     """Passes bytes on both ways."""
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self.target)
+        there, back = await self._open()
         ways = [
             asyncio.ensure_future(pump(reader, back)),
             asyncio.ensure_future(pump(there, writer)),
@@ -96,6 +96,9 @@ class Relay(Listener):
                 way.cancel()
             back.transport.abort()
             await asyncio.gather(*ways, return_exceptions=True)
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.target)
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
