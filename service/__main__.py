@@ -30,6 +30,7 @@ from service.db.migrate import migrate
 from service.db.pool import open_pool
 from service.db.vms import Vm
 from service.errors import PostgresUnavailable, SecretRefused
+from service.garbage import spare_what_is_loaded
 from service.keys import Keys
 from service.logs import start_logging
 from service.postgres import EmbeddedPostgres
@@ -157,6 +158,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
     )
+    spare_what_is_loaded()
     housekeeping.start()
     announce(settings.home, address, keys.token)
     messenger.start()

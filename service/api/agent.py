@@ -68,7 +68,6 @@ def hear(connection: Connection, world: World, sieved: Sieved) -> Reply:
     job, directive = intake.stored.job, intake.stored.directive
     if not intake.stored.exists:
         raise no_machine(message.worker)
-    workers.note(connection, message, world.now())
     tell(connection, job, message, world)
     note_reading(connection, job, directive, message)
     return intake.reply

@@ -13,7 +13,7 @@ from service.api.refusal import Refusal
 from service.api.sieve import Sieved
 from service.db import streams
 from service.db.events import say
-from service.db.streams import Piece, Stored, Stream
+from service.db.streams import Piece, Standing, Stored, Stream
 
 MOST_VERDICTS = 1_000
 LARGEST_GAP = 10**12
@@ -38,19 +38,22 @@ def take_in(connection: Connection, sieved: Sieved, now: datetime) -> Intake:
     The row expected is nearly always the first of the report, so that is tried at once; only if it
     is another are they compared, while nobody else may move the cursor.
 
+    A copy that comes after a later report says nothing of where its worker stands now.
+
     Raises:
         Refusal: The worker never said hello; it should, and then send the report again.
     """
     message = sieved.message
-    first, dropped = message.sequence, 0
-    stored = streams.store(connection, first, piece_of(sieved, first, dropped))
+    first, dropped, standing = message.sequence, 0, Standing.of(message)
+    stored = streams.store(connection, first, piece_of(sieved, first, dropped, standing), now)
     if stored is None:
         known = streams.hold(connection, message.worker)
         if known is None:
             raise Refusal("sequence_gap", f"{message.worker} reports before its hello")
         dropped = say_missing(connection, message, known, now)
         first = known.next_sequence
-        stored = streams.store(connection, first, piece_of(sieved, first, dropped))
+        standing = known.standing if sieved.following < first else standing
+        stored = streams.store(connection, first, piece_of(sieved, first, dropped, standing), now)
         assert stored is not None
     rejected = [row for row in sieved.rejected if row.sequence >= first]
     if rejected and stored.rejected == len(rejected):
@@ -67,7 +70,7 @@ def count(rejected: int, reply: Reply) -> None:
     meters.RECORDS.labels("rejected").inc(rejected)
 
 
-def piece_of(sieved: Sieved, expected: int, dropped: int) -> Piece:
+def piece_of(sieved: Sieved, expected: int, dropped: int, standing: Standing) -> Piece:
     """Return what is new in a report, once it is known which row is expected."""
     message = sieved.message
     return Piece(
@@ -78,6 +81,7 @@ def piece_of(sieved: Sieved, expected: int, dropped: int) -> Piece:
         dropped=dropped,
         rejected=sum(row.sequence >= expected for row in sieved.rejected),
         batch=sieved.batch.since(expected - message.sequence),
+        standing=standing,
     )
 
 

@@ -1,16 +1,18 @@
 """Streams: the rows of each worker in order, each stored once with all that follows from it.
 
-What a worker sent moves its cursor, adds a chunk and is merged into the statistics, in a single
-statement: it happens altogether or not at all, in one round trip.
+What a worker sent moves its cursor, says where it stands, adds a chunk and is merged into the
+statistics, in a single statement: it happens altogether or not at all, in one round trip.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, bindparam, select, text
+from sqlalchemy.dialects.postgresql import JSONB
 
-from scavenger.protocol import Directive
+from scavenger.protocol import Directive, Finished, Progress, StepReport
 from service.db.batch import Batch
 from service.db.directives import DIRECTIVE
 from service.db.packing import pack
@@ -24,7 +26,16 @@ WITH moved AS (
     UPDATE workers SET
         next_sequence = :following,
         dropped = dropped + :dropped,
-        rejected = rejected + :rejected
+        rejected = rejected + :rejected,
+        generation = :standing,
+        iteration = :iteration,
+        samples = :samples,
+        epochs = :epochs,
+        metrics = :metrics,
+        broken = :broken,
+        refused = :refused,
+        finished = coalesce(:finished, finished),
+        seen_at = :now
     WHERE worker = :worker AND next_sequence = :expected
     RETURNING worker, job, rejected
 ), chunk AS (
@@ -56,7 +67,28 @@ SELECT moved.job, moved.rejected, vms.state <> 'gone' AS exists, told.directive
 FROM moved JOIN vms ON vms.id = moved.worker LEFT JOIN LATERAL (
     SELECT directive FROM directives WHERE directives.job = moved.job
     ORDER BY generation DESC LIMIT 1) AS told ON true
-""")
+""").bindparams(bindparam("metrics", type_=JSONB))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a worker stands, as it says itself.
+
+    Attributes:
+        broken: Generation whose collective failed for it; None while all is well.
+        refused: Generation it could not prepare as leader.
+        finished: Why its training ended; None while it runs, and ended training stays so.
+    """
+
+    progress: Progress
+    broken: int | None
+    refused: int | None
+    finished: Finished | None
+
+    @classmethod
+    def of(cls, report: StepReport) -> Standing:
+        """Return where a worker stood when it reported."""
+        return cls(report.progress, report.broken, report.refused, report.finished)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +99,13 @@ class Stream:
         job: Whose worker it is.
         next_sequence: Number of the row expected next.
         dropped: Gaps so far, in rows, of which the worker said that it gave them up.
+        standing: Where it stood last.
     """
 
     job: str
     next_sequence: int
     dropped: int
+    standing: Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +119,7 @@ class Piece:
         dropped: Rows before it that the worker gave up.
         rejected: Rows of it that cannot be used.
         batch: The others.
+        standing: Where the worker stands after it.
     """
 
     worker: str
@@ -94,6 +129,7 @@ class Piece:
     dropped: int
     rejected: int
     batch: Batch
+    standing: Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +149,9 @@ class Stored:
     directive: Directive | None
 
 
-def store(connection: Connection, expected: int, piece: Piece) -> Stored | None:
+def store(connection: Connection, expected: int, piece: Piece, now: datetime) -> Stored | None:
     """Store what is new of a stream; None, and nothing changed, unless this row is expected."""
+    standing, progress = piece.standing, piece.standing.progress
     row = connection.execute(
         STORE,
         {
@@ -127,6 +164,15 @@ def store(connection: Connection, expected: int, piece: Piece) -> Stored | None:
             "rejected": piece.rejected,
             "rows": len(piece.batch),
             "columns": pack(piece.batch),
+            "standing": progress.generation,
+            "iteration": progress.iteration,
+            "samples": progress.samples,
+            "epochs": progress.epochs,
+            "metrics": progress.metrics,
+            "broken": standing.broken,
+            "refused": standing.refused,
+            "finished": standing.finished,
+            "now": now,
             **summarise(piece.batch),
         },
     ).one_or_none()
@@ -138,7 +184,10 @@ def store(connection: Connection, expected: int, piece: Piece) -> Stored | None:
 
 def hold(connection: Connection, worker: str) -> Stream | None:
     """Return how far a worker's rows are known, and hold its row; None before its hello."""
-    query = select(workers.c.job, workers.c.next_sequence, workers.c.dropped)
-    found = connection.execute(query.where(workers.c.worker == worker).with_for_update())
-    row = found.one_or_none()
-    return None if row is None else Stream(*row)
+    query = select(workers).where(workers.c.worker == worker).with_for_update()
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    progress = Progress(row.generation, row.iteration, row.samples, row.epochs, row.metrics)
+    standing = Standing(progress, row.broken, row.refused, row.finished)
+    return Stream(row.job, row.next_sequence, row.dropped, standing)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, case, func, select, update
+from sqlalchemy import Connection, case, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from scavenger.protocol import Hello, StepReport
+from scavenger.protocol import Hello
 from service.db.grouping import by_job
 from service.db.schema import workers
 
@@ -98,23 +98,3 @@ def note_restart(connection: Connection, worker: str, now: datetime) -> None:
     """Note that a worker's process is gone and a new one will say hello, unless it has by now."""
     query = update(workers).where(workers.c.worker == worker, workers.c.hello_at <= now)
     connection.execute(query.values(address="", seen_at=now, **STATELESS))
-
-
-def note(connection: Connection, report: StepReport, now: datetime) -> None:
-    """Write down where a worker stands; one that has finished stays so, whatever comes late."""
-    progress = report.progress
-    connection.execute(
-        update(workers)
-        .where(workers.c.worker == report.worker)
-        .values(
-            generation=progress.generation,
-            iteration=progress.iteration,
-            samples=progress.samples,
-            epochs=progress.epochs,
-            metrics=progress.metrics,
-            broken=report.broken,
-            refused=report.refused,
-            finished=func.coalesce(report.finished, workers.c.finished),
-            seen_at=now,
-        )
-    )

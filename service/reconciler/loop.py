@@ -23,6 +23,7 @@ from service.db.pool import AWAY
 from service.errors import CloudError, LeaseLost
 from service.logs import about
 from service.pulse import Pulse
+from service.reconciler.action import Rest
 from service.reconciler.lookout import Lookout
 from service.reconciler.tick import Reconciler
 from service.tracing import span
@@ -125,11 +126,13 @@ class Loop:
                     return
                 self._note_answer()
                 with span("tick", job=job):
-                    said = self.reconciler.tick(lease, clock.now(self.engine), lookout)
-                if said == self.said.get(job):
+                    action = self.reconciler.tick(lease, clock.now(self.engine), lookout)
+                if action.why == self.said.get(job):
                     return
-                self.said[job] = said
-                log.info("%s: %s", job, said)
+                self.said[job] = action.why
+                log.info("%s: %s", job, action.why)
+                if isinstance(action, Rest):
+                    return
         except AWAY:
             raise
         except LeaseLost as error:

@@ -12,7 +12,7 @@ from datetime import datetime
 from sqlalchemy import Engine
 
 from service.db.leases import Lease, acting
-from service.reconciler.action import Launch, Rest, Terminate
+from service.reconciler.action import Action, Launch, Rest, Terminate
 from service.reconciler.fleet import Fleet
 from service.reconciler.lookout import Lookout
 from service.reconciler.plan import plan
@@ -40,8 +40,8 @@ class Reconciler:
         """Begin to look at the cloud, for as many jobs as are ticked with it."""
         return Lookout(self.engine, self.fleet.provider)
 
-    def tick(self, lease: Lease, now: datetime, lookout: Lookout | None = None) -> str:
-        """Do one thing for a job and say what, in one sentence.
+    def tick(self, lease: Lease, now: datetime, lookout: Lookout | None = None) -> Action:
+        """Do one thing for a job, and return what it was.
 
         Args:
             lease: The right to act for it.
@@ -67,4 +67,4 @@ class Reconciler:
             case _:
                 with acting(self.engine, lease) as connection:
                     record(connection, provider.name, snapshot, action)
-        return action.why
+        return action

@@ -17,6 +17,8 @@ from scavenger.cluster import ClusterConfig
 from scavenger.prior import StoredModel
 from scavenger.protocol import Hello, Member, Progress, StepColumns, StepReport
 from scavenger.view import PersonRole, Phase
+from service.api.intake import take_in
+from service.api.sieve import judge
 from service.caller import FIRST_PROJECT
 from service.clouds.provider import LaunchRequest
 from service.credential import Credential, make_token
@@ -38,7 +40,7 @@ from service.db.epochs import Epoch
 from service.db.packing import pack
 from service.db.schema import readings
 from service.db.schema import sweeps as swept
-from service.db.streams import Piece, store
+from service.db.streams import Piece, Standing, store
 from service.db.tokens import Token
 from service.knowledge import Knowledge, signature_of
 from service.reconciler.ownership import Ownership
@@ -49,6 +51,8 @@ from tests.telemetry.source import measured
 ROWS = 100  # records a report
 PHI = 200.0  # samples, as the probes say
 AGE = timedelta(minutes=20)
+LATER = timedelta(hours=1)  # so that nobody falls silent while this is measured
+STANDS = Progress(1, 10_000, 2_400_000, 8.0, {"accuracy": 0.8, "loss": 0.5})
 CONFIG = ClusterConfig(5, 640)
 PROBED = ((1, 160), (8, 160), (8, 640))
 EVENTS, MODELS, PAST = 50, 200, 300
@@ -109,7 +113,7 @@ class Fleet:
         connection.execute(insert(readings), curve)
         for place in range(EVENTS):
             events.say(connection, job, began, "probe", f"sentence {place}", {"generation": 1})
-        self._measure(connection, job, names[0])
+        self._measure(connection, job, names[0], now)
 
     def _launch(self, connection: Connection, job: str, place: int, now: datetime) -> str:
         """Launch a machine, and write down what it said."""
@@ -122,16 +126,16 @@ class Fleet:
         vms.attempted(connection, worker, began, now + timedelta(hours=9))
         vms.launched(connection, worker, made.provider_id)
         workers.greet(connection, job, Hello(worker, "10.0.0.1:7777"), now)
-        progress = Progress(1, 10_000, 2_400_000, 8.0, {"accuracy": 0.8, "loss": 0.5})
-        workers.note(connection, StepReport(worker, progress, 0), now + timedelta(hours=1))
+        take_in(connection, judge(StepReport(worker, STANDS), {}), now + LATER)
         return worker
 
-    def _measure(self, connection: Connection, job: str, worker: str) -> None:
+    def _measure(self, connection: Connection, job: str, worker: str, now: datetime) -> None:
         """Store a report as it is stored when it comes, and the others as copies of it."""
         batch = batch_of(report())
         reports = self.records // self.jobs // ROWS
         last = reports * ROWS
-        store(connection, 0, Piece(worker, 1, 0, last, 0, 0, batch))
+        stands = Standing(STANDS, None, None, None)
+        store(connection, 0, Piece(worker, 1, 0, last, 0, 0, batch, stands), now + LATER)
         copied = {"worker": worker, "job": job, "rows": ROWS, "columns": pack(batch)}
         connection.execute(FILL, {**copied, "reports": reports - 1})
 

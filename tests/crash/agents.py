@@ -96,18 +96,15 @@ class Agents:
         if directive is None or rank is None or vm.exit_code is not None:
             return
         report = self._where(vm, directive)
-        workers.note(connection, report, now)
         if rank == 0 and directive.generation not in self.measured:
             self.measured.add(directive.generation)
-            first = self.rows.get(vm.id, 0)
-            self.rows[vm.id] = first + ROWS
-            columns = self._columns(directive.config)
-            measured = replace(report, sequence=first, steps=columns)
-            take_in(connection, judge(measured, {}), now)
+            self.rows[vm.id] = report.sequence + ROWS
+            report = replace(report, steps=self._columns(directive.config))
+        take_in(connection, judge(report, {}), now)
 
     def _where(self, vm: Vm, directive: Directive) -> StepReport:
         progress = Progress(directive.generation, self.iteration, 0, 1.0, {"accuracy": 0.98})
-        return StepReport(vm.id, progress)
+        return StepReport(vm.id, progress, self.rows.get(vm.id, 0))
 
     def _columns(self, config: ClusterConfig) -> StepColumns:
         sync = self.scenario.sync.get(config.workers, 0.001 if config.workers > 1 else 0.0)
@@ -185,6 +182,6 @@ class Agents:
         (found,) = (pair for pair in running if pair[1].id == leader)
         if found[1].exit_code is None:
             report = replace(self._where(found[1], directive), finished="target")
-            workers.note(connection, report, now)
+            take_in(connection, judge(report, {}), now)
             vms.note_exit(connection, leader, 0, "", now)
             self.cloud.interrupt(found[0].description.id)

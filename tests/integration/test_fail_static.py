@@ -73,7 +73,7 @@ def tick(acting: Reconciler, now: datetime) -> str:
     with acting.engine.begin() as connection:
         lease = leases.take(connection, "job_1", None, timedelta(0))
     assert lease is not None
-    return acting.tick(lease, now)
+    return acting.tick(lease, now).why
 
 
 def machines(engine: Engine, job: str = "job_1") -> tuple[Vm, ...]:

@@ -68,7 +68,7 @@ class Sky:
         with self.engine.begin() as connection:
             lease = leases.take(connection, job, None, timedelta(0))
         assert lease is not None
-        return self.reconciler.tick(lease, self.now, lookout)
+        return self.reconciler.tick(lease, self.now, lookout).why
 
     def rows(self, job: str = "job_1") -> tuple[Vm, ...]:
         with self.engine.connect() as connection:

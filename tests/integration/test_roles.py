@@ -52,7 +52,7 @@ def tick(reconciler: Reconciler) -> str:
     with reconciler.engine.begin() as connection:
         lease = leases.take(connection, "job_1", None, timedelta(0))
     assert lease is not None
-    return reconciler.tick(lease, NOW)
+    return reconciler.tick(lease, NOW).why
 
 
 def machines(reconciler: Reconciler) -> tuple[Vm, ...]:

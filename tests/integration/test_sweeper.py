@@ -79,7 +79,7 @@ class World:
         with self.engine.begin() as connection:
             lease = leases.take(connection, job, None, timedelta(0))
         assert lease is not None
-        return self.reconciler.tick(lease, self.now)
+        return self.reconciler.tick(lease, self.now).why
 
     def sweep(self, after: float = 0.0) -> Verdict:
         """Sweep so many seconds later."""

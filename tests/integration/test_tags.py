@@ -15,6 +15,8 @@ from sqlalchemy import Connection, Engine
 from scavenger.cluster import ClusterConfig
 from scavenger.protocol import Hello, Progress, StepReport
 from scavenger.view import Phase, ProblemView
+from service.api.intake import take_in
+from service.api.sieve import judge
 from service.api.world import World
 from service.app import build_app
 from service.db import directives, jobs, vms, workers
@@ -99,7 +101,7 @@ def test_progress_is_seen_and_hinders_no_wish(client: TestClient, engine: Engine
     tag = look(client, job).headers["etag"]
     with engine.begin() as connection:
         progress = Progress(1, 40, 1280, 2.5, {"loss": 0.5})
-        workers.note(connection, StepReport(f"{job}-w1", progress), NOW)
+        take_in(connection, judge(StepReport(f"{job}-w1", progress), {}), NOW)
     assert look(client, job, tag).status_code == 200
     assert cancel(client, job, tag).status_code == 202
 

@@ -17,7 +17,9 @@ from scavenger.job import JobSpec
 from scavenger.protocol import Hello, Lease, Progress, StepReport
 from service import ledger
 from service.api import agent
+from service.api.intake import take_in
 from service.api.refusal import Refusal as Refused
+from service.api.sieve import judge
 from service.db import directives, jobs, leases, schema, vms, workers
 from service.db.vms import Vm
 from service.errors import LeaseLost, ProviderUnavailable
@@ -143,7 +145,7 @@ class World:
         """
         self.sightings.begin(self.clock.moment())
         try:
-            said = self.reconciler.tick(self.held[controller], self.clock.moment())
+            said = self.reconciler.tick(self.held[controller], self.clock.moment()).why
         except (LeaseLost, ProviderUnavailable) as error:
             return str(error)
         if controller == self.holder:
@@ -218,7 +220,7 @@ class World:
                 workers.greet(connection, JOB, hello, now)
             elif told is not None and vm.role == "worker":
                 progress = Progress(told[0].generation, 0, 0, 0.0, {})
-                workers.note(connection, StepReport(vm.id, progress), now)
+                take_in(connection, judge(StepReport(vm.id, progress), {}), now)
 
     def end_command(self, truth: Truth, vm: Vm, code: int) -> None:
         """Let a machine's command end, and the machine with it."""

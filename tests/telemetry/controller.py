@@ -14,6 +14,7 @@ from sqlalchemy import create_engine
 
 from service.api.world import World
 from service.app import build_app
+from service.garbage import spare_what_is_loaded
 from service.keys import Keys
 from service.storage import Storage
 
@@ -24,7 +25,9 @@ def main(port: int, url: str) -> None:
     """Serve until killed."""
     engine = create_engine(url, pool_size=10, max_overflow=20, pool_pre_ping=True)
     world = World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None)
-    uvicorn.run(build_app(world, KEYS), port=port, log_level="warning")
+    app = build_app(world, KEYS)
+    spare_what_is_loaded()
+    uvicorn.run(app, port=port, log_level="warning")
 
 
 if __name__ == "__main__":
