@@ -7,6 +7,7 @@ database session.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -45,6 +46,7 @@ class Fleet:
         storage: Where machines keep what outlives them.
         ownership: Writes the labels by which machines are known as ours.
         epoch: Counts launches.
+        stopwatch: Seconds since whenever; calls to a cloud may take many of them.
     """
 
     engine: Engine
@@ -53,6 +55,7 @@ class Fleet:
     storage: Storage
     ownership: Ownership
     epoch: Epoch = field(default_factory=Epoch)
+    stopwatch: Callable[[], float] = time.monotonic
 
     def observe(self, lease: Lease, now: datetime, lookout: Lookout) -> None:
         """Compare what should exist with what the provider shows, and finish what is open."""
@@ -61,11 +64,17 @@ class Fleet:
             job = jobs.find(connection, lease.job)
         if not machines or job is None:
             return
+        present = self._follow(now)
         sighting = lookout.sighting(now)
         for vm in filter(sighting.tells_of, machines):
             instance, lag = sighting.shown.get(vm.launch_key), self._lag_of(vm)
             found = census(vm, instance, sighting.at, lag, is_final=job.phase.is_final)
-            self._settle(lease, job, vm, sighting, found, now)
+            self._settle(lease, job, vm, sighting, found, present())
+
+    def _follow(self, now: datetime) -> Callable[[], datetime]:
+        """Return what tells the moment as time goes by from now on."""
+        began = self.stopwatch()
+        return lambda: now + timedelta(seconds=self.stopwatch() - began)
 
     def _lag_of(self, vm: Vm) -> timedelta:
         """Return for how long lists may miss a machine; one that never was seen may yet come."""
@@ -100,7 +109,7 @@ class Fleet:
 
     def launch(self, lease: Lease, snapshot: Snapshot, action: Launch) -> None:
         """Write the intents, reserve their money, and only then call the provider."""
-        spec, now = snapshot.job.spec, snapshot.now
+        spec, now, present = snapshot.job.spec, snapshot.now, self._follow(snapshot.now)
         boot = timedelta(seconds=self.provider.boot)
         with acting(self.engine, lease) as connection:
             vms.lock_job(connection, snapshot.job.id)
@@ -128,7 +137,7 @@ class Fleet:
             known = {vm.id for vm in machines}
             fresh = [vm for vm in vms.of_job(connection, snapshot.job.id) if vm.id not in known]
         for vm in fresh:
-            self._start(lease, snapshot.job, vm, now)
+            self._start(lease, snapshot.job, vm, present())
 
     def _start(self, lease: Lease, job: Job, vm: Vm, now: datetime) -> None:
         """Launch one intended machine; the key makes doing it twice harmless."""

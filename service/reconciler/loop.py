@@ -74,6 +74,8 @@ class Loop:
                 self.pulse.beat()
             except SQLAlchemyError as error:
                 log.warning("the database does not answer, looking again soon: %s", error)
+            except Exception:  # without it a mistake would end all passes, and jobs stand still
+                log.exception("the pass failed, looking again soon")
             self._wait()
         self._give_back()
 

@@ -62,7 +62,8 @@ def control(engine: Engine, ask: Ask, now: datetime, lag: float, boot: float) ->
     provider = FakeCloudProvider("http://cloud", ACCOUNT, lag=lag, boot=boot, transport=Way(ask))
     with engine.begin() as connection:
         ownership = Ownership(installation.identify(connection), SECRET)
-    fleet = Fleet(engine, provider, lambda _: {}, Storage(Path("/nowhere")), ownership)
+    storage = Storage(Path("/nowhere"))
+    fleet = Fleet(engine, provider, lambda _: {}, storage, ownership, stopwatch=lambda: 0.0)
     loop = Loop(Reconciler(fleet, now))
     rounds = Rounds(Sweeper(engine, provider, ownership))
     loop.news = Nap(loop, rounds, ask)  # type: ignore[assignment]

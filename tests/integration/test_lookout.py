@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
 from scavenger.view import Phase
-from service.clouds.provider import Instance
+from service.clouds.provider import Instance, LaunchRequest
 from service.db import installation, jobs, leases, vms
 from service.db.vms import Vm
 from service.errors import ProviderUnavailable
@@ -23,6 +23,7 @@ from service.reconciler.ownership import Ownership
 from service.reconciler.tick import Reconciler
 from service.storage import Storage
 from tests.builders import NOW, document, spec
+from tests.controller_double import until
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.faults import LostResponse, Omitted, Refused
@@ -35,9 +36,16 @@ WISH = document(limits={"max_cost": "100 USD", "workers": "2..2", "batch": [120]
 
 
 class Counted(FakeCloudProvider):
-    """A provider that counts what it is asked."""
+    """A provider that counts what it is asked, and is slow to launch if so told."""
 
-    lists = 0
+    lists, takes = 0, 0.0
+    wait: Callable[[float], None]
+
+    def launch(self, request: LaunchRequest) -> Instance:
+        """Launch a machine, and answer later."""
+        made = super().launch(request)
+        self.wait(self.takes)
+        return made
 
     def list(self) -> tuple[Instance, ...]:
         """Return what the cloud shows."""
@@ -51,9 +59,11 @@ class Sky:
     def __init__(self, engine: Engine, url: str, cloud: FakeCloud, lag: float = 0.0) -> None:
         self.engine, self.cloud = engine, cloud
         self.provider = Counted(url, "account", lag=lag)
+        self.provider.wait = cloud.clock.advance
         with engine.begin() as connection:
             ownership = Ownership(installation.identify(connection), b"our secret")
-        fleet = Fleet(engine, self.provider, lambda _: {}, Storage(Path("/srv")), ownership)
+        storage, watch = Storage(Path("/srv")), cloud.clock.now
+        fleet = Fleet(engine, self.provider, lambda _: {}, storage, ownership, stopwatch=watch)
         self.reconciler = Reconciler(fleet, NOW)
 
     @property
@@ -112,6 +122,35 @@ def test_a_machine_launched_after_the_list_is_not_judged_by_it(sky: Sky) -> None
         sky.tick(lookout)
     assert [vm.state for vm in sky.rows()] == ["launched", "launched"]
     assert len(sky.cloud.machines()) == 2
+
+
+class Blind(Reconciler):
+    """A reconciler that fails before it looks at any job."""
+
+    def look_out(self) -> Lookout:
+        raise ValueError("a mistake")
+
+
+def test_a_mistake_in_one_pass_does_not_end_the_others(
+    sky: Sky, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = Loop(Blind(sky.reconciler.fleet, NOW))
+    loop.start()
+    until(lambda: "a mistake" in caplog.text)
+    loop.reconciler = sky.reconciler
+    until(lambda: len(sky.cloud.machines()) == 2)
+    loop.stop()
+
+
+def test_time_is_reserved_from_the_moment_that_a_machine_is_asked_for(sky: Sky) -> None:
+    """Else the last of many, launched by a slow cloud, may run for longer than was paid for."""
+    sky.provider.takes = 60.0
+    sky.tick(sky.reconciler.look_out())
+    asked = [NOW, NOW + timedelta(seconds=60)]
+    assert [vm.attempted_at for vm in sky.rows()] == asked
+    for vm in sky.rows():
+        assert vm.attempted_at is not None
+        assert vm.prepaid_until >= vm.attempted_at + timedelta(seconds=vm.prepaid)
 
 
 def test_a_launch_whose_answer_was_lost_is_not_repeated_before_the_next_list(sky: Sky) -> None:

@@ -59,7 +59,12 @@ class World:
         with self.engine.begin() as connection:
             self.ownership = Ownership(installation.identify(connection), SECRET)
         fleet = Fleet(
-            self.engine, self.provider, lambda _: {}, Storage(Path("/srv")), self.ownership
+            engine=self.engine,
+            provider=self.provider,
+            environment=lambda _: {},
+            storage=Storage(Path("/srv")),
+            ownership=self.ownership,
+            stopwatch=self.cloud.clock.now,
         )
         self.reconciler = Reconciler(fleet, NOW)
         self.sweeper = Sweeper(self.engine, self.provider, self.ownership)

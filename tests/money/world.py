@@ -115,6 +115,7 @@ class World:
             environment=lambda vm: {},
             storage=Storage(Path("/nowhere")),
             ownership=Ownership("ours", b"a secret"),
+            stopwatch=self.clock.now,
         )
         self.reconciler = Reconciler(fleet, self.clock.moment())
         with engine.begin() as connection:
