@@ -29,7 +29,7 @@ from service.db import clock, installation
 from service.db.migrate import migrate
 from service.db.pool import open_pool
 from service.db.vms import Vm
-from service.errors import PostgresUnavailable, SecretRefused
+from service.errors import AccountRefused, PostgresUnavailable, SecretRefused
 from service.garbage import spare_what_is_loaded
 from service.keys import Keys
 from service.logs import start_logging
@@ -84,7 +84,7 @@ def main() -> int:
         advice = "start it, or put --database-url right, and start the controller again"
         print(redactor.clean(f"{why}\n{advice}"), file=sys.stderr)
         return 1
-    except SecretRefused as error:
+    except (SecretRefused, AccountRefused) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
@@ -112,7 +112,8 @@ def database(settings: Settings) -> Iterator[str]:
 
 def local_machines(settings: Settings) -> Provider:
     """Return the cloud that is this computer."""
-    return LocalProvider(settings.home / "machines", sys.executable, settings.boot_delay)
+    root = settings.machines or settings.home / "machines"
+    return LocalProvider(root, sys.executable, settings.boot_delay)
 
 
 def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> None:
@@ -123,6 +124,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
     migrate(engine)
     with engine.begin() as connection:
         installation.admit(connection, keys.fingerprint)
+        installation.settle(connection, cloud.account)
     listener = listen(settings)
     scheme = "http" if settings.tls_cert is None else "https"
     address = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"

@@ -21,6 +21,8 @@ from sqlalchemy import URL, create_engine, inspect, make_url
 from sqlalchemy.exc import OperationalError
 
 from service.binaries import find_binaries
+from service.db import installation
+from service.db.migrate import migrate
 from service.errors import BackupFailed, PostgresUnavailable
 from service.postgres import EmbeddedPostgres, url_of_running
 from service.settings import Settings, driver_url
@@ -130,6 +132,18 @@ def restore(url: URL, binaries: Path, file: Path) -> None:
         engine.dispose()
     options = ("--single-transaction", "--exit-on-error")
     run(binaries / "pg_restore", url, *options, f"--dbname={url.database}", str(file))
+    forget_account(url)
+
+
+def forget_account(url: URL) -> None:
+    """Let the next controller say where machines are: elsewhere, where all was lost."""
+    engine = create_engine(url)
+    try:
+        migrate(engine)  # an older controller may have saved it
+        with engine.begin() as connection:
+            installation.forget_account(connection)
+    finally:
+        engine.dispose()
 
 
 def run(program: Path, url: URL, *arguments: str) -> None:

@@ -26,6 +26,10 @@ class SecretRefused(ServiceError):
     """The secret of this controller cannot be used; the message says why, and what to do."""
 
 
+class AccountRefused(ServiceError):
+    """The machines of this controller are not where those of the others are; the message helps."""
+
+
 class PostgresUnavailable(ServiceError):
     """The embedded database cannot run; the message says why and what the person should do."""
 

@@ -17,6 +17,8 @@ class Settings(BaseSettings):
 
     Attributes:
         home: Directory of the embedded database, local machines, token and secret.
+        machines: Directory of the local machines, one for all controllers of a database; in the
+            home when it is not given.
         secret_file: The secret that all controllers of one database share; without it the one of
             the home, which the first controller makes.
         host: Address to listen on.
@@ -44,6 +46,7 @@ class Settings(BaseSettings):
     )
 
     home: Path = Field(default_factory=data_directory)
+    machines: Path | None = None
     secret_file: Path | None = None
     host: str = "127.0.0.1"
     port: int = Field(default=8321, ge=0, le=65535)

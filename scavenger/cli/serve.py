@@ -26,6 +26,27 @@ Proxy = Annotated[
 ]
 
 
+Address = Annotated[
+    str | None,
+    typer.Option("--address", help="URL by which machines reach it, or its likes.", metavar="URL"),
+]
+Names = Annotated[
+    str | None, typer.Option("--names", help="More host names it goes by, with commas between.")
+]
+SecretFile = Annotated[
+    Path | None,
+    typer.Option("--secret-file", help="The secret of all its database's controllers."),
+]
+Machines = Annotated[
+    Path | None,
+    typer.Option("--machines", help="Directory of this computer's machines; else in its home."),
+]
+Days = Annotated[
+    int | None,
+    typer.Option("--keep-telemetry", min=1, help="Days for which iterations are kept."),
+]
+
+
 class LogFormat(StrEnum):
     """How log lines are written."""
 
@@ -47,14 +68,27 @@ def serve(
     tls_key: Key = None,
     behind_proxy: Proxy = False,
     log_format: LogFormatOption = None,
+    address: Address = None,
+    names: Names = None,
+    secret_file: SecretFile = None,
+    machines: Machines = None,
+    keep_telemetry: Days = None,
 ) -> None:
     """Run the controller here, until Ctrl-C. It keeps its data and its token in its home."""
-    given = {"--host": host, "--tls-cert": tls_cert, "--tls-key": tls_key}
+    given = {
+        "--host": host,
+        "--tls-cert": tls_cert,
+        "--tls-key": tls_key,
+        "--log-format": log_format,
+        "--address": address,
+        "--names": names,
+        "--secret-file": secret_file,
+        "--machines": machines,
+        "--keep-telemetry": keep_telemetry,
+    }
     command = command_of_controller(port=port, home=home)
     command += [word for name, value in given.items() if value for word in (name, str(value))]
     command += ["--behind-proxy"] if behind_proxy else []
-    if log_format is not None:
-        command += ["--log-format", log_format]
     os.execv(command[0], command)  # noqa: S606
 
 

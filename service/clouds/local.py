@@ -18,8 +18,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from uuid import uuid4
 
 import psutil
 
@@ -53,6 +54,18 @@ class LocalProvider:
         self._root = root.resolve()
         self._python = python
         self._boot_delay = boot_delay
+
+    @property
+    def account(self) -> str:
+        """Number in a file of the directory, which tells it from all others."""
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = self._root / "account"
+        with _turn(self._root):
+            if not file.exists():
+                draft = file.with_suffix(".new")
+                draft.write_text(uuid4().hex)
+                draft.replace(file)
+        return file.read_text()
 
     @property
     def pause(self) -> float:
@@ -152,8 +165,7 @@ def _claim(machine: Path, request: LaunchRequest) -> int | None:
 
     The file appears under its name complete and locked, so nobody sees a machine half made.
     """
-    with open(machine.parent / "lock", "w", opener=_private) as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
+    with _turn(machine.parent):
         if machine.exists():
             return None
         draft = machine.with_suffix(".new")
@@ -163,6 +175,14 @@ def _claim(machine: Path, request: LaunchRequest) -> int | None:
         os.fsync(lock)  # an empty file after a power failure would be a machine nobody can read
         draft.rename(machine)
         return lock
+
+
+@contextmanager
+def _turn(root: Path) -> Iterator[None]:
+    """Let nobody else make anything in the directory meanwhile."""
+    with open(root / "lock", "w", opener=_private) as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
 
 
 def _facts(request: LaunchRequest) -> dict[str, object]:

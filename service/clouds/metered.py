@@ -33,6 +33,11 @@ class Metered:
         return self.provider.name
 
     @property
+    def account(self) -> str:
+        """Where its machines are."""
+        return self.provider.account
+
+    @property
     def pause(self) -> float:
         """Seconds a change of machines usually takes."""
         return self.provider.pause

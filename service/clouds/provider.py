@@ -102,6 +102,10 @@ class Provider(Protocol):
         """Name of the cloud, as people write it."""
 
     @property
+    def account(self) -> str:
+        """Where its machines are: one of another account neither lists them nor ends them."""
+
+    @property
     def pause(self) -> float:
         """Seconds a change of machines usually takes: their start, and the resize after it."""
 

@@ -8,7 +8,13 @@ from sqlalchemy import Connection, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from service.db.schema import installations
-from service.errors import SecretRefused
+from service.errors import AccountRefused, SecretRefused
+
+REMEDY = (
+    "on the same computer, name with --machines the directory whose file `account` says so, in "
+    "the home of the first `machines`; if none of their machines runs any more, run: "
+    "UPDATE installations SET account = NULL"
+)
 
 
 def identify(connection: Connection) -> str:
@@ -34,3 +40,27 @@ def admit(connection: Connection, fingerprint: str) -> None:
             "them, and name the copy with --secret-file; if there is no copy left, end their "
             "machines by hand and run: UPDATE installations SET fingerprint = NULL"
         )
+
+
+def settle(connection: Connection, account: str) -> None:
+    """Let a controller act whose machines are where those of the others are; the first one says it.
+
+    Machines of another place would look gone to it, and it would start them again.
+
+    Raises:
+        AccountRefused: Its machines are elsewhere.
+    """
+    identify(connection)
+    is_first = installations.c.account.is_(None)
+    connection.execute(update(installations).where(is_first).values(account=account))
+    known = connection.execute(select(installations.c.account)).scalar_one()
+    if known != account:
+        raise AccountRefused(
+            f"the controllers of this database have their machines in account {known}, and this "
+            f"one in {account}, from where theirs look gone: {REMEDY}"
+        )
+
+
+def forget_account(connection: Connection) -> None:
+    """Let the next controller say where machines are."""
+    connection.execute(update(installations).values(account=None))

@@ -307,6 +307,7 @@ installations = Table(
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("id", Text, nullable=False),
     Column("fingerprint", Text),
+    Column("account", Text),
     CheckConstraint("number = 1", name="only_one"),
 )
 

@@ -67,6 +67,11 @@ class FakeCloudProvider:
         self._machine_type, self._zone = machine_type, zone
 
     @property
+    def account(self) -> str:
+        """Whose machines it lists."""
+        return self._installation
+
+    @property
     def pause(self) -> float:
         """Seconds a change of machines usually takes in this cloud."""
         return self._pause
