@@ -35,7 +35,7 @@ from worker_agent.supervision.prepaid import Prepaid
 MOST_RUNS = 400
 
 committed_by, intend, order_end = ledger.committed_by, vms.intend, vms.order_end
-reserve_attempt = ledger.reserve_attempt
+reserve_attempt, missed = ledger.reserve_attempt, vms.missed
 
 
 def count_from_receipt(prepaid: Prepaid) -> None:
@@ -81,6 +81,11 @@ def bury_at_once(vm: Vm, now: datetime, lag: timedelta, *, is_final: bool) -> Fi
     return Finding.LAUNCH if vm.state == "intended" and not is_final else Finding.BURY
 
 
+def stay_missed(connection: Connection, vm: str, at: datetime | None) -> None:
+    if at is not None:
+        missed(connection, vm, at)
+
+
 MUTANTS: Mapping[str, tuple[tuple[object, str, object], ...]] = {
     "lease counted from its receipt": ((Prepaid, "renew", count_from_receipt),),
     "no grace to power off": ((ledger, "GRACE", timedelta(0)),),
@@ -95,6 +100,7 @@ MUTANTS: Mapping[str, tuple[tuple[object, str, object], ...]] = {
     "rounding up": ((ledger, "bought", round_up),),
     "two renewals at once": ((vms, "lock_job", lambda *_: None),),
     "gone when a list omits it": ((census, "missing", bury_at_once),),
+    "missed once, missed for ever": ((vms, "missed", stay_missed),),
     "an old lease may write": ((leases, "check", lambda *_: None),),
 }
 

@@ -304,6 +304,17 @@ class Purse(RuleBasedStateMachine):
         if ticks:
             self.tick(0)
 
+    @precondition(has_machines)
+    @rule(place=places, pause=st.sampled_from([1.0, 4.0, 59.0]))
+    def flap(self, place: int, pause: float) -> None:
+        """A list leaves a machine out, the next shows it, and one after that does not again."""
+        machines = self.world.machines()
+        token = machines[place % len(machines)].description.token
+        for omitted in (token, None, token):
+            self.world.door.omitted = omitted
+            self.tick(0)
+            self.world.clock.advance(pause)
+
     # What must stay true.
 
     @precondition(lambda self: self.world is not None)
