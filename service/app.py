@@ -8,12 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from anyio.to_thread import run_sync
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from scavenger.errors import Problem
 from scavenger.view import PersonRole
 from service.api import (
     agent,
@@ -34,7 +31,7 @@ from service.api.envelope import Envelope
 from service.api.gate import Gate
 from service.api.journal import Journal
 from service.api.rates import Rates
-from service.api.refusal import answer_in_problems, refuse
+from service.api.refusal import answer_in_problems
 from service.api.vitals import Vitals
 from service.api.world import World
 from service.caller import EVERY_PROJECT
@@ -42,7 +39,18 @@ from service.credential import Credential
 from service.db import tokens as stored
 from service.keys import Keys
 
-MOST_PROBLEMS, LONGEST = 20, 200  # more help nobody
+PARTS = (
+    jobs,
+    models,
+    sweeps,
+    agent,
+    enrolment,
+    deliveries,
+    tokens,
+    audit,
+    checkups,
+    health,
+)
 
 
 class Application(FastAPI):
@@ -84,28 +92,8 @@ def build_app(
     app.state.world, app.state.keys = world, keys
     app.state.cursors = Cursors(keys.cursors())
     app.state.vitals = Vitals(world.engine, world.pulses)
-    for router in (
-        jobs.router,
-        models.router,
-        sweeps.router,
-        agent.router,
-        enrolment.router,
-        deliveries.router,
-        tokens.router,
-        audit.router,
-        checkups.router,
-        health.router,
-    ):
-        app.include_router(router)
-
-    @app.exception_handler(RequestValidationError)
-    async def unusable(_: Request, error: RequestValidationError) -> JSONResponse:
-        problems = [
-            Problem(".".join(str(part) for part in detail["loc"][1:])[:LONGEST], detail["msg"])
-            for detail in error.errors()[:MOST_PROBLEMS]
-        ]
-        return refuse("validation", "; ".join(str(problem) for problem in problems), problems)
-
+    for part in PARTS:
+        app.include_router(part.router)
     answer_in_problems(app)
     describe(app)
 

@@ -102,8 +102,7 @@ def exit_(world: Here, body: Body, speaker: Speaker) -> Response:
             workers.note_restart(connection, speaker, now)
             why = f"{speaker} starts its command again: {how}"
             say(connection, job, now, "restart", why, {"worker": speaker, "code": message.code})
-        else:
-            vms.note_exit(connection, speaker, message.code, last_words(message), now)
+        elif vms.note_exit(connection, speaker, message.code, last_words(message), now):
             facts = {"worker": speaker, "code": message.code}
             say(connection, job, now, "exit", f"{speaker} ended: {how}", facts)
     world.nudge()

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
@@ -59,6 +60,7 @@ BY_STATUS = {
     405: "method_not_allowed",
     413: "payload_too_large",
 }
+MOST_PROBLEMS, LONGEST = 20, 200  # more help nobody
 
 
 class Refusal(Exception):
@@ -138,6 +140,14 @@ def answer_in_problems(app: FastAPI) -> None:
         if code == "method_not_allowed":
             answer.headers["Allow"] = ", ".join(methods_at(app, request))
         return answer
+
+    @app.exception_handler(RequestValidationError)
+    async def unusable(_: Request, error: RequestValidationError) -> JSONResponse:
+        problems = [
+            Problem(".".join(str(part) for part in detail["loc"][1:])[:LONGEST], detail["msg"])
+            for detail in error.errors()[:MOST_PROBLEMS]
+        ]
+        return refuse("validation", "; ".join(str(problem) for problem in problems), problems)
 
     async def away(_: Request, __: Exception) -> JSONResponse:
         return refuse("database_unavailable", AGAIN)

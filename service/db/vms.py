@@ -242,7 +242,8 @@ def extend(connection: Connection, vm: str, prepaid_until: datetime) -> None:
     connection.execute(query.values(prepaid_until=prepaid_until))
 
 
-def note_exit(connection: Connection, vm: str, code: int, tail: str, now: datetime) -> None:
-    """Write down how a machine's training command ended; the first word counts."""
+def note_exit(connection: Connection, vm: str, code: int, tail: str, now: datetime) -> bool:
+    """Write down how a machine's training command ended; whether that is news: the first counts."""
     row = {"worker": vm, "code": code, "tail": tail, "at": now}
-    connection.execute(upsert(exits).values(row).on_conflict_do_nothing())
+    query = upsert(exits).values(row).on_conflict_do_nothing().returning(exits.c.worker)
+    return connection.execute(query).scalar() is not None

@@ -553,3 +553,16 @@ def test_the_cause_of_an_end_is_an_event_and_stands_under_the_last_lines(
     assert events.events[-1].message == (
         f"{agent.worker} ended: killed by SIGKILL: no progress for 300 s"
     )
+
+
+def test_an_end_that_is_told_again_is_no_news(
+    client: TestClient, agent: Agent, engine: Engine
+) -> None:
+    agent.hello()
+    end(agent, cause="no progress for 300 s")
+    end(agent, cause="no progress for 600 s")
+    with engine.connect() as connection:
+        (vm,) = vms.of_job(connection, agent.job)
+    assert vm.tail == "step 8\nno progress for 300 s"
+    events = EventList.model_validate_json(client.get(f"/v1/jobs/{agent.job}/events").text)
+    assert [event.kind for event in events.events].count("exit") == 1
