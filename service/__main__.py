@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import uvicorn
+from fastapi import FastAPI
 from pydantic import ValidationError
 from sqlalchemy import Engine, make_url
 from sqlalchemy.exc import OperationalError
@@ -148,8 +149,27 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
         boot=provider.boot + settings.boot_delay,
         vault=Vault(settings.home / "secrets"),
     )
+    server = server_of(settings, build_app(world, keys, names=settings.known_names))
+    spare_what_is_loaded()
+    housekeeping.start()
+    announce(settings.home, address, keys.token)
+    messenger.start()
+    loop.start()
+    rounds.start()
+    try:
+        server.run(sockets=[listener])
+    finally:
+        rounds.stop()
+        loop.stop()
+        messenger.stop()
+        housekeeping.stop()
+        engine.dispose()
+
+
+def server_of(settings: Settings, app: FastAPI) -> uvicorn.Server:
+    """Put together what speaks HTTP."""
     config = uvicorn.Config(
-        build_app(world, keys, names=settings.known_names),
+        app,
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=2,
@@ -160,20 +180,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
     )
-    spare_what_is_loaded()
-    housekeeping.start()
-    announce(settings.home, address, keys.token)
-    messenger.start()
-    loop.start()
-    rounds.start()
-    try:
-        uvicorn.Server(config).run(sockets=[listener])
-    finally:
-        rounds.stop()
-        loop.stop()
-        messenger.stop()
-        housekeeping.stop()
-        engine.dispose()
+    return uvicorn.Server(config)
 
 
 def listen(settings: Settings) -> socket.socket:
