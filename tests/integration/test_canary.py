@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 from secrets import token_urlsafe
 
-import psutil
 import pytest
-from sqlalchemy import Engine, String, cast, create_engine, select
+from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import NullPool
 
 from scavenger.view import Phase
-from service.db.schema import metadata
 from service.postgres import EmbeddedPostgres
 from tests.builders import document
+from tests.canary import (
+    Place,
+    everything_shown,
+    everything_started,
+    everything_stored,
+    readable,
+    search,
+)
 from tests.conftest import run
 from tests.controller import Controller
 
@@ -41,56 +46,11 @@ if sys.argv[:1] == ["-m"]:
 """
 
 
-class Leak(AssertionError):
-    """A secret was found where somebody may read it."""
-
-
-def look(where: str, text: str, secrets: Mapping[str, str]) -> None:
-    for name, secret in secrets.items():
-        if secret in text:
-            raise Leak(f"{name} in {where}: …{text[max(0, text.index(secret) - 80) :][:200]}…")
-
-
-def look_at_processes(secrets: Mapping[str, str]) -> None:
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            look(f"arguments of process {process.pid}", " ".join(process.cmdline()), secrets)
-
-
-def look_at_answers(controller: Controller, job: str, secrets: Mapping[str, str]) -> int:
-    """Look at what every address that only shows something says; how many there are."""
-    paths = controller.ask("GET", "/openapi.json").json()["paths"]
-    shown = [path.replace("{job}", job) for path, methods in paths.items() if "get" in methods]
-    for path in [*shown, "/nowhere", "/docs"]:
-        answer = controller.ask("GET", path)
-        look(f"the answer of {path}", f"{answer.headers} {answer.text}", secrets)
-    refused = controller.ask("POST", "/v1/jobs", json=document(price=secrets["planted"]))
+def refusal(controller: Controller, planted: str) -> Place:
+    """What a request is answered in which a secret stands: that one it repeats to its sender."""
+    refused = controller.ask("POST", "/v1/jobs", json=document(price=planted))
     assert refused.status_code == 422
-    look("a refusal", refused.text, {**secrets, "planted": "no, it repeats what is wrong"})
-    return len(shown)
-
-
-def look_at_tables(engine: Engine, secrets: Mapping[str, str]) -> int:
-    """Look at every column of every table; how many values there are."""
-    looked = 0
-    with engine.connect() as connection:
-        for table in metadata.sorted_tables:
-            for column in table.columns:
-                for value in connection.execute(select(cast(column, String))).scalars():
-                    look(f"{table.name}.{column.name}", value or "", secrets)
-                    looked += 1
-    return looked
-
-
-def look_at_files(home: Path, secrets: Mapping[str, str]) -> int:
-    """Look at every file others may read; how many hold a secret that they may not."""
-    hidden = 0
-    for file in (file for file in home.rglob("*") if file.is_file()):
-        content = file.read_bytes().decode(errors="replace")
-        if file.stat().st_mode & 0o077:
-            look(str(file), content, secrets)
-        hidden += any(secret in content for secret in secrets.values())
-    return hidden
+    return "a refusal", f"{refused.headers} {refused.text}"
 
 
 @pytest.fixture
@@ -116,24 +76,24 @@ def test_no_secret_is_shown_anywhere(controller: Controller, tmp_path: Path) -> 
     environment = controller.wait(trainer.environ)
     secrets["worker token"] = environment["SCAVENGER_TOKEN"]
     secrets["job secret"] = environment["SCAVENGER_JOB_SECRET"]
-    secrets["planted"] = token_urlsafe(16)
     assert environment["MODE"] == PLAIN
     assert "PYTHONPATH" not in environment
     assert (tmp_path / "in force").exists()
-    look_at_processes(secrets)
+    search(everything_started(), secrets)
     go.touch()
     view = controller.finished(job)
     assert view.phase is Phase.FAILED
     assert view.reason.count("[redacted]") >= 4
-    look_at_processes(secrets)
-    assert look_at_answers(controller, job, secrets) >= 8
+    search(everything_started(), secrets)
+    search(everything_shown(controller, job), secrets)
+    planted = token_urlsafe(16)
+    search([refusal(controller, planted)], secrets)
+    secrets["planted"] = planted
     port = (controller.home / "postgres/data/postmaster.pid").read_text().splitlines()[3]
     url = f"postgresql+psycopg://scavenger:{secrets['password']}@127.0.0.1:{port}/postgres"
-    assert look_at_tables(create_engine(url, poolclass=NullPool), secrets) > 50
-    log = (controller.home.parent / "controller.log").read_text()
-    look("the log", log, secrets)
-    assert job in log
-    assert look_at_files(controller.home, secrets) >= 3
+    stored = search(everything_stored(create_engine(url, poolclass=NullPool)), secrets)
+    assert job in stored["jobs"]
+    assert job in search(readable(controller.home), secrets)["controller.log"]
 
 
 def test_the_password_of_a_given_database_is_shown_nowhere(
@@ -149,12 +109,11 @@ def test_the_password_of_a_given_database_is_shown_nowhere(
     run(postgres, f"CREATE ROLE \"{role}\" LOGIN SUPERUSER PASSWORD '{password}'")
     given = engine.url.set(drivername="postgresql", username=role, password=password)
     spelled = {"password": password, "in a URL": given.render_as_string(hide_password=False)}
-    secrets = {**spelled, "planted": token_urlsafe(16)}
-    monkeypatch.setenv("SCAVENGER_DATABASE_URL", secrets["in a URL"])
+    monkeypatch.setenv("SCAVENGER_DATABASE_URL", spelled["in a URL"])
     try:
         with Controller(open_directory / token_urlsafe(4) / "home") as controller:
-            look_at_processes(secrets)
-            look_at_answers(controller, "job_1", secrets)
+            search(everything_started(), spelled)
+            search(everything_shown(controller), spelled)
             run(postgres, f'ALTER ROLE "{role}" NOLOGIN')
             run(
                 postgres,
@@ -162,8 +121,7 @@ def test_the_password_of_a_given_database_is_shown_nowhere(
             )
             controller.wait(lambda: controller.ask("GET", "/readyz").status_code == 503)
             controller.wait(lambda: "does not answer" in controller.log())
-            look("the log", controller.log(), secrets)
-            look_at_files(controller.home, secrets)
+            search(readable(controller.home), spelled)
     finally:
         run(postgres, f'DROP OWNED BY "{role}"')
         run(postgres, f'DROP ROLE "{role}"')
@@ -176,5 +134,5 @@ def test_a_password_among_the_arguments_is_refused(tmp_path: Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 2
     assert "SCAVENGER_DATABASE_URL" in ended.stderr
-    look("what it said", ended.stderr + ended.stdout, {"password": "canary-word"})
+    search([("what it said", ended.stderr + ended.stdout)], {"password": "canary-word"})
     assert not home.exists()
