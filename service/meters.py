@@ -16,6 +16,8 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
+from service.bins import Bins
+
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody asks for
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
@@ -79,6 +81,13 @@ PROVIDER_CALLS = Histogram(
     registry=REGISTRY,
     buckets=LONG,
 )
+ITERATIONS = Bins(
+    "scavenger_iteration_seconds",
+    "Seconds of measured iterations, by what they were spent on.",
+    "part",
+    SHORT,
+)
+REGISTRY.register(ITERATIONS)
 REQUESTS = Histogram(
     "scavenger_request_seconds",
     "Seconds of a request, by method, template of its route, and status.",

@@ -54,6 +54,7 @@ TABLE: Mapping[tuple[str, str], Access] = {
     ("GET", "/healthz"): Open(),
     ("GET", "/readyz"): Open(),
     ("GET", "/metrics"): People(PersonRole.VIEWER, is_of_all=True),
+    ("GET", "/metrics/jobs"): People(PersonRole.VIEWER, is_of_all=True),
     ("GET", "/openapi.json"): VIEWER,
     ("POST", "/v1/jobs"): SUBMITTER,
     ("GET", "/v1/jobs"): VIEWER,

@@ -10,10 +10,16 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from scavenger.view import Alive
 from service.api.description import problem
+from service.api.glance import look_at
 from service.api.refusal import refuse
+from service.api.series import Stand, scrape
 from service.api.vitals import Vitals
+from service.api.world import Here
+from service.db import jobs
 
 router = APIRouter(tags=["health"])
+
+MOST_JOBS = 1000
 
 
 def vitals_of(request: Request) -> Vitals:
@@ -45,3 +51,12 @@ def readiness(vitals: Watched) -> Response:
 def metrics(vitals: Watched) -> Response:
     """Show what Prometheus collects."""
     return Response(vitals.scrape(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/metrics/jobs", response_class=PlainTextResponse)
+def metrics_of_jobs(world: Here) -> Response:
+    """Show how each job that goes on stands, for Prometheus; the newest thousand."""
+    with world.engine.connect() as connection:
+        found = look_at(world, connection, jobs.unfinished(connection, MOST_JOBS))
+    stands = [Stand.of(snapshot, recent, world.storage) for snapshot, recent in found]
+    return Response(scrape(stands), media_type=CONTENT_TYPE_LATEST)

@@ -12,9 +12,11 @@ from service import meters
 from service.api.refusal import Refusal
 from service.api.sieve import Sieved
 from service.db import streams
+from service.db.batch import NAMES, Batch, Series
 from service.db.events import say
 from service.db.streams import Piece, Standing, Stored, Stream
 
+COMPUTE, SYNC = NAMES.index("compute_time"), NAMES.index("sync_time")
 MOST_VERDICTS = 1_000
 LARGEST_GAP = 10**12
 
@@ -60,6 +62,7 @@ def take_in(connection: Connection, sieved: Sieved, now: datetime) -> Intake:
         say_rejected(connection, stored.job, message.worker, rejected, now)
     reply = reply_to(sieved, first, stored)
     count(len(rejected), reply)
+    meters.ITERATIONS.observe(parts_of(sieved.batch.since(first - message.sequence)))
     return Intake(stored, reply)
 
 
@@ -68,6 +71,11 @@ def count(rejected: int, reply: Reply) -> None:
     meters.RECORDS.labels("accepted").inc(reply.accepted)
     meters.RECORDS.labels("duplicate").inc(reply.duplicates)
     meters.RECORDS.labels("rejected").inc(rejected)
+
+
+def parts_of(batch: Batch) -> dict[str, Series]:
+    """Return what the seconds of iterations were spent on."""
+    return {"compute": batch.series[COMPUTE], "sync": batch.series[SYNC]}
 
 
 def piece_of(sieved: Sieved, expected: int, dropped: int, standing: Standing) -> Piece:

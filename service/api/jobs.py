@@ -14,7 +14,6 @@ from sqlalchemy import Connection
 
 from scavenger.errors import InvalidDocument, Problem
 from scavenger.job import JobSpec
-from scavenger.protocol import StepColumns
 from scavenger.submission import parse_job
 from scavenger.view import CurveView, EventList, JobList, JobView
 from service.api.cursors import Cursor, Limit, Pages
@@ -28,11 +27,12 @@ from service.api.description import (
     takes,
 )
 from service.api.errand import Once, respond
+from service.api.glance import look_at
 from service.api.refusal import Refusal
 from service.api.show import show_curve, show_job
 from service.api.tag import IfMatch, IfNoneMatch, tag_of
 from service.api.world import Asker, Body, Here, World
-from service.db import chunks, directives, events, jobs
+from service.db import directives, events, jobs
 from service.db.events import say
 from service.db.requests import Answer
 from service.reconciler.reading import read_all
@@ -52,7 +52,6 @@ EXAMPLE = {
     "price": "0.36 USD/h",
     "run": {"command": ["python", "train.py"]},
 }
-RECENT_REPORTS, RECENT_ROWS = 10, 100
 JOB_ID = re.compile(r"job_[0-9a-z]{1,40}")
 JOB_POSITION, EVENT_POSITION = TypeAdapter(tuple[datetime, str]), TypeAdapter(tuple[int])
 
@@ -225,10 +224,5 @@ def show(world: World, connection: Connection, job: str) -> JobView:
 
 def show_all(world: World, connection: Connection, wanted: Sequence[jobs.Job]) -> list[JobView]:
     """Show jobs, with as many queries as for one."""
-    snapshots = read_all(connection, world.machine, wanted, world.now())
-    told = {s.job.id: s.directive.generation for s in snapshots if s.directive is not None}
-    recent = chunks.newest_of(connection, told, RECENT_REPORTS, RECENT_ROWS)
-    return [
-        show_job(snapshot, recent.get(snapshot.job.id, StepColumns()), world.storage)
-        for snapshot in snapshots
-    ]
+    found = look_at(world, connection, wanted)
+    return [show_job(snapshot, recent, world.storage) for snapshot, recent in found]

@@ -137,13 +137,20 @@ def foresee(
     return None if cost is None else snapshot.accrued + Decimal(cost * left)
 
 
-@lru_cache(maxsize=1024)  # every page of jobs asks, and drawing a curve takes a while
 def cost_of_all(question: Question, config: ClusterConfig) -> float | None:
     """Return what the whole job would cost on a configuration; None if nothing tells."""
+    basis, point = point_of(question, config)
+    return None if point is None or basis != "total" else point.cost
+
+
+@lru_cache(maxsize=1024)  # every page of jobs asks, and drawing a curve takes a while
+def point_of(question: Question, config: ClusterConfig) -> tuple[str, TradeoffPoint | None]:
+    """Return the point of a configuration, None if there is none, and the basis of its curve."""
     sketch = question.knowledge.sketch()
-    if sketch is None or sketch.curve.basis != "total":
-        return None
-    return next((point.cost for point in sketch.curve.points if point.config == config), None)
+    if sketch is None:
+        return "", None
+    points = sketch.curve.points
+    return sketch.curve.basis, next((point for point in points if point.config == config), None)
 
 
 def carry_on(snapshot: Snapshot, expected: float) -> Decimal | None:

@@ -98,6 +98,14 @@ def newest(
     return [to_job(row) for row in connection.execute(query)]
 
 
+def unfinished(connection: Connection, most: int) -> list[Job]:
+    """Return the jobs that go on, newest first, and no more than so many."""
+    final = [phase for phase in Phase if phase.is_final]
+    query = joined().where(outcomes.c.phase.not_in(final))
+    ordered = query.order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(most)
+    return [to_job(row) for row in connection.execute(ordered)]
+
+
 def needing_attention(connection: Connection) -> Sequence[str]:
     """Return the ids of jobs that are not final, or that still have a machine."""
     final = [phase for phase in Phase if phase.is_final]

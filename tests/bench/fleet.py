@@ -6,7 +6,8 @@ one packed report, stored again and again by the database itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -70,6 +71,7 @@ class Fleet:
     Attributes:
         jobs: How many jobs train, on five machines each.
         records: Measured iterations of all jobs.
+        wishes: What jobs ask for besides.
     """
 
     engine: Engine
@@ -77,6 +79,7 @@ class Fleet:
     ownership: Ownership
     jobs: int
     records: int
+    wishes: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self) -> None:
         """Write everything down, and launch the machines."""
@@ -92,7 +95,7 @@ class Fleet:
 
     def _train(self, connection: Connection, job: str, number: int, now: datetime) -> None:
         """Write a job that trains."""
-        began, wish = now - AGE, document(number)
+        began, wish = now - AGE, {**document(number), **self.wishes}
         jobs.create(connection, job, spec(**wish), began + timedelta(seconds=number))
         jobs.change_outcome(
             connection,

@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.docs.test_docs import DOCS, ROOT
 
 DEPLOY = ROOT / "deploy"
+
+
+def asked_in(expression: str) -> set[str]:
+    """Return the metrics an expression of Prometheus asks for."""
+    parts = re.compile("_(bucket|count|sum)$")
+    return {parts.sub("", name) for name in re.findall(r"scavenger_\w+", expression)}
+
+
+@pytest.mark.parametrize("name", ["service", "jobs", "money"])
+def test_dashboards_ask_for_metrics_that_are_documented(name: str) -> None:
+    board = json.loads((DEPLOY / "grafana" / f"{name}.json").read_text())
+    known = set(re.findall(r"`(scavenger_\w+)", (DOCS / "observability.md").read_text()))
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert len(asked) >= 6
+    assert {metric for expression in asked for metric in asked_in(expression)} <= known
+    assert all(expression.count("(") == expression.count(")") for expression in asked)
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]
+    assert len(set(places)) == len(places)
 
 
 def test_alerts_ask_for_metrics_that_are_documented() -> None:
@@ -23,8 +43,8 @@ def test_alerts_ask_for_metrics_that_are_documented() -> None:
         for r in g["rules"]
     ]
     known = set(re.findall(r"`(scavenger_\w+)", (DOCS / "observability.md").read_text()))
-    asked = {name for rule in rules for name in re.findall(r"scavenger_\w+", rule["expr"])}
-    assert len(rules) >= 7
+    asked = {metric for rule in rules for metric in asked_in(rule["expr"])}
+    assert len(rules) >= 10
     assert asked <= known
     assert all(rule["annotations"]["summary"] for rule in rules)
 

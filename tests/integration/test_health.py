@@ -203,6 +203,7 @@ def test_every_metric_has_a_row_in_the_documentation(engine: Engine, client: Tes
         )
     families = [
         *text_string_to_metric_families(client.get("/metrics").text),
+        *text_string_to_metric_families(client.get("/metrics/jobs").text),
         *meters.REGISTRY.collect(),
     ]
     suffix = {"counter": "_total", "info": "_info"}
