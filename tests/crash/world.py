@@ -161,13 +161,21 @@ class World:
     # What is left.
 
     def digest(self) -> str:
-        """Return everything a new controller could find, whatever its random names are."""
+        """Return everything a new controller could find, whatever its random names are.
+
+        They are counted in the order of machines first, since rows come in that of the names.
+        """
         with self.engine.connect() as connection:
-            rows = connection.execute(text(EVERYTHING)).all()
+            rows = [repr(row) for row in connection.execute(text(EVERYTHING)).all()]
         cloud = (self.cloud.machines(), self.bill(), self.cloud.faults.unfired())
-        everything = repr((self.clock.now(), rows, cloud, self.agents.memory(), self._waves))
+        outside = repr((self.clock.now(), cloud, self.agents.memory(), self._waves))
         names: dict[str, str] = {}
-        return TOKEN.sub(lambda found: names.setdefault(found[0], f"#{len(names)}"), everything)
+
+        def told(known: str) -> str:
+            return TOKEN.sub(lambda found: names.setdefault(found[0], f"#{len(names)}"), known)
+
+        rows.sort(key=lambda row: TOKEN.sub("#", row))
+        return "\n".join([told(outside), *sorted([told(row) for row in rows])])
 
     def rows(self) -> tuple[Vm, ...]:
         with self.engine.connect() as connection:
