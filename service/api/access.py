@@ -99,9 +99,11 @@ class NoDoor:
 
     Attributes:
         methods: What could be asked at this path; nothing where the path itself does not exist.
+        is_open: Whether anybody may ask that.
     """
 
     methods: tuple[str, ...] = ()
+    is_open: bool = False
 
 
 class Doors:
@@ -126,15 +128,16 @@ class Doors:
 
     def find(self, scope: Scope) -> Door | NoDoor:
         """Return the door a request stands before, judged as the router judges it."""
-        methods: list[str] = []
+        methods: dict[str, Access] = {}
         for route in self._routes:
             match, child = route.matches(scope)
             if match is Match.FULL:
                 path = str(route.path)
                 return Door(self._table[scope["method"], path], path, child["path_params"])
             if match is Match.PARTIAL:
-                methods += route.methods or ()
-        return NoDoor(tuple(sorted(methods)))
+                methods |= {m: self._table[m, str(route.path)] for m in route.methods or ()}
+        is_open = any(isinstance(access, Open) for access in methods.values())
+        return NoDoor(tuple(sorted(methods)), is_open)
 
 
 def keys_of(route: RouteContext) -> Sequence[tuple[str, str]]:

@@ -102,6 +102,8 @@ class Visit:
         gate, request = self.gate, self.request
         check_host(request.headers, gate.names)
         door = gate.doors.find(request.scope)
+        if isinstance(door, NoDoor) and door.is_open:
+            raise other_method(door.methods)
         if not (isinstance(door, Door) and isinstance(door.access, Open)):
             caller = await self._recognise(door)
             check(caller, door)
@@ -149,7 +151,8 @@ class Visit:
     def _count(self, rate: Rate, who: str) -> None:
         if wait := self.gate.rates.wait(rate, who):
             whole = max(1, math.ceil(wait))
-            raise Refusal("too_many_requests", f"send it again in {whole} s", wait=whole)
+            again = {"Retry-After": str(whole)}
+            raise Refusal("too_many_requests", f"send it again in {whole} s", headers=again)
 
     async def _note(self, message: Message) -> None:
         """Pass an answer on; what was asked is written down before anybody hears of it."""
@@ -218,9 +221,15 @@ def check(caller: Caller, door: Door | NoDoor) -> None:
         case NoDoor(()):
             raise Refusal("not_found", "there is no such path; they all begin with /v1/")
         case NoDoor(methods):
-            raise Refusal("method_not_allowed", f"here are {', '.join(methods)}")
+            raise other_method(methods)
         case _:
             assert_never(door)
+
+
+def other_method(methods: Collection[str]) -> Refusal:
+    """Say what can be asked at a path instead."""
+    words = ", ".join(methods)
+    return Refusal("method_not_allowed", f"here are {words}", headers={"Allow": words})
 
 
 def closed(caller: Caller, door: Door) -> str:

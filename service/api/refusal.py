@@ -6,7 +6,7 @@ Answers never contain what was sent, so that a NaN in a request cannot break its
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -68,7 +68,7 @@ class Refusal(Exception):
 
     Attributes:
         code: A word of the catalog.
-        wait: Seconds after which it may be sent again, where that is not the same for each.
+        headers: What the answer says besides, or in other words than all with this word.
     """
 
     def __init__(
@@ -77,16 +77,16 @@ class Refusal(Exception):
         detail: str,
         problems: Sequence[Problem] = (),
         *,
-        wait: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        self.code, self.detail, self.problems, self.wait = code, detail, problems, wait
+        self.code, self.detail, self.problems = code, detail, problems
+        self.headers = headers or {}
         super().__init__(detail)
 
     def answer(self) -> JSONResponse:
         """Compose the answer that says so."""
         answer = refuse(self.code, self.detail, self.problems)
-        if self.wait is not None:
-            answer.headers["Retry-After"] = str(self.wait)
+        answer.headers.update(self.headers)
         return answer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 from sqlalchemy import Connection
 
 from scavenger.view import SuspectView, SweepList, SweepView
@@ -22,9 +22,16 @@ from service.db.sweeps import Sweep
 router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"])
 
 LONGEST = 4096
+
+
+def whole(value: object) -> object:
+    """Return a number without its empty fraction: to JSON 7.0 is a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 POSITION = TypeAdapter(tuple[int])
 
-Number = Annotated[int, Field(ge=1, le=2**53)]
+Number = Annotated[int, BeforeValidator(whole), Field(ge=1, le=2**53)]
 
 
 class Confirmation(BaseModel):

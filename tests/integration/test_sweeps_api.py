@@ -94,6 +94,8 @@ def test_the_newest_is_meant_when_none_is_named(engine: Engine, client: TestClie
     [
         ({}, "nothing_held", "held nothing back"),
         ({"sweep": 99}, "not_found", "no such sweep"),
+        ({"sweep": 99.0}, "not_found", "no such sweep"),
+        ({"sweep": 99.5}, "validation", "sweep"),
         ({"confirm": False}, "validation", "confirm must be true"),
         ({"confirm": "yes"}, "validation", "confirm"),
         ({"sweep": 0}, "validation", "sweep"),
