@@ -31,7 +31,7 @@ def whole(value: object) -> object:
 
 POSITION = TypeAdapter(tuple[int])
 
-Number = Annotated[int, BeforeValidator(whole), Field(ge=1, le=2**53)]
+Number = Annotated[int, Field(ge=1, le=2**53), BeforeValidator(whole)]
 
 
 class Confirmation(BaseModel):
