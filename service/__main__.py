@@ -158,6 +158,8 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
     rounds.start()
     try:
         server.run(sockets=[listener])
+        if not server.started:  # as when the database went away just now
+            raise SystemExit("the controller could not begin to serve; its log says why")
     finally:
         rounds.stop()
         loop.stop()

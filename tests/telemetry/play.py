@@ -224,7 +224,9 @@ class Stage:
             )
 
     def _tend(self) -> None:
-        """Start again what was killed, until it has ended well."""
+        """Start again what was killed, until it has ended well, as whoever runs them does."""
+        if self.controller.poll() is not None:  # it found no database when it began
+            self._start_controller()
         for worker, process in self.agents.items():
             if process.poll() is not None and worker not in self.done:
                 if process.returncode == 0:
