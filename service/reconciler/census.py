@@ -32,7 +32,13 @@ class Finding(Enum):
 
 
 def census(
-    vm: Vm, instance: Instance | None, now: datetime, lag: timedelta, *, is_final: bool
+    vm: Vm,
+    instance: Instance | None,
+    now: datetime,
+    lag: timedelta,
+    boot: timedelta,
+    *,
+    is_final: bool,
 ) -> Finding:
     """Return what is to be done about a machine that is not known to be gone.
 
@@ -43,10 +49,11 @@ def census(
         instance: What the newest list shows under its launch key; None when it shows nothing.
         now: Just before the cloud was asked for the list.
         lag: How long a list may lag behind.
+        boot: After how long a machine that was asked for is there, or never will be.
         is_final: Whether its job has ended: nothing is launched for it any more.
     """
     if instance is None:
-        return missing(vm, now, lag, is_final=is_final)
+        return missing(vm, now, lag, boot, is_final=is_final)
     if instance.state is InstanceState.GONE:
         return Finding.BURY
     if vm.provider_id is None:
@@ -56,16 +63,23 @@ def census(
     return Finding.NOTHING if vm.missed_at is None else Finding.SEE
 
 
-def missing(vm: Vm, now: datetime, lag: timedelta, *, is_final: bool) -> Finding:
-    """Return what to do about a machine that a list does not show."""
+def missing(vm: Vm, now: datetime, lag: timedelta, boot: timedelta, *, is_final: bool) -> Finding:
+    """Return what to do about a machine that a list does not show.
+
+    That counts from when it should have: lists before tell nothing of one that may yet come.
+    """
     if vm.state == "intended" and not is_final:
         return Finding.LAUNCH if is_due(vm, now) else Finding.NOTHING
     if vm.attempted_at is None:
         return Finding.BURY  # nobody ever asked for it
-    since = now if vm.missed_at is None else vm.missed_at
+    should_be = vm.attempted_at + (boot if vm.provider_id is None else timedelta(0))
+    if now < should_be:
+        return Finding.NOTHING
+    is_first = vm.missed_at is None or vm.missed_at < should_be
+    since = now if vm.missed_at is None or is_first else vm.missed_at
     if now - since >= lag:
         return Finding.BURY
-    return Finding.MISS if vm.missed_at is None else Finding.NOTHING
+    return Finding.MISS if is_first else Finding.NOTHING
 
 
 def is_due(vm: Vm, now: datetime) -> bool:

@@ -66,20 +66,16 @@ class Fleet:
             return
         present = self._follow(now)
         sighting = lookout.sighting(now)
+        lag, boot = (timedelta(seconds=s) for s in (self.provider.lag, self.provider.boot))
         for vm in filter(sighting.tells_of, machines):
-            instance, lag = sighting.shown.get(vm.launch_key), self._lag_of(vm)
-            found = census(vm, instance, sighting.at, lag, is_final=job.phase.is_final)
+            instance, is_final = sighting.shown.get(vm.launch_key), job.phase.is_final
+            found = census(vm, instance, sighting.at, lag, boot, is_final=is_final)
             self._settle(lease, job, vm, sighting, found, present())
 
     def _follow(self, now: datetime) -> Callable[[], datetime]:
         """Return what tells the moment as time goes by from now on."""
         began = self.stopwatch()
         return lambda: now + timedelta(seconds=self.stopwatch() - began)
-
-    def _lag_of(self, vm: Vm) -> timedelta:
-        """Return for how long lists may miss a machine; one that never was seen may yet come."""
-        is_seen = vm.provider_id is not None
-        return timedelta(seconds=self.provider.lag + (0 if is_seen else self.provider.boot))
 
     def _settle(
         self,

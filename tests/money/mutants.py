@@ -77,7 +77,9 @@ def round_up(dollars: Decimal, terms: Terms) -> timedelta:
     return terms.billed(span)
 
 
-def bury_at_once(vm: Vm, now: datetime, lag: timedelta, *, is_final: bool) -> Finding:
+def bury_at_once(
+    vm: Vm, now: datetime, lag: timedelta, boot: timedelta, *, is_final: bool
+) -> Finding:
     return Finding.LAUNCH if vm.state == "intended" and not is_final else Finding.BURY
 
 

@@ -47,6 +47,19 @@ def test_a_machine_that_may_still_come_is_not_gone(make: Make) -> None:
     promises.check(purse.world)
 
 
+def test_lists_from_before_a_machine_could_be_there_prove_nothing(make: Make) -> None:
+    purse = make(spare=60.0, lag=5.0)
+    purse.world.cloud.faults.next("launch", LateRequest(50.0), None, 2)
+    purse.tick(0)
+    purse.world.cloud.faults.next("launch", LostRequest(), None, 2)
+    purse.world.cancel()
+    for _ in range(4):
+        purse.tick(0)
+    purse.wait(100.0)  # both came meanwhile, and nobody looked
+    purse.omit(0, ticks=True)
+    promises.check(purse.world)
+
+
 def test_a_list_that_was_refused_leaves_nothing_out_later(make: Make) -> None:
     purse = make(lag=60.0)
     purse.tick(0)

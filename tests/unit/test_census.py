@@ -11,7 +11,7 @@ from service.clouds.provider import Instance, InstanceState
 from service.reconciler.census import AGAIN, SELDOM, Finding, census
 from tests.builders import NOW, vm
 
-LAG = timedelta(seconds=60)
+LAG, BOOT = timedelta(seconds=60), timedelta(seconds=20)
 EARLIER = NOW - timedelta(seconds=59)
 LONG_AGO = NOW - timedelta(seconds=60)
 INTENDED = {"state": "intended", "provider_id": None}
@@ -21,6 +21,7 @@ ASKED_SOON = {
     "intended_at": NOW - timedelta(seconds=7),
     "attempted_at": NOW - timedelta(seconds=4),
 }
+BEFORE = {"attempted_at": LONG_AGO - BOOT}
 UNSEEN = {**ENDING, "provider_id": None}
 OVER = {"prepaid_until": NOW - ledger.GRACE - timedelta(seconds=1)}
 
@@ -41,8 +42,8 @@ def shown(state: InstanceState) -> Instance:
         ({**INTENDED, "missed_at": LONG_AGO}, False, Finding.LAUNCH),
         (NEVER, True, Finding.BURY),
         (INTENDED, True, Finding.MISS),
-        ({**INTENDED, "missed_at": EARLIER}, True, Finding.NOTHING),
-        ({**INTENDED, "missed_at": LONG_AGO}, True, Finding.BURY),
+        ({**INTENDED, **BEFORE, "missed_at": EARLIER}, True, Finding.NOTHING),
+        ({**INTENDED, **BEFORE, "missed_at": LONG_AGO}, True, Finding.BURY),
         ({}, False, Finding.MISS),
         ({"missed_at": EARLIER}, False, Finding.NOTHING),
         ({"missed_at": LONG_AGO}, False, Finding.BURY),
@@ -50,14 +51,18 @@ def shown(state: InstanceState) -> Instance:
         ({**ENDING, "missed_at": EARLIER}, True, Finding.NOTHING),
         ({**ENDING, "missed_at": LONG_AGO}, True, Finding.BURY),
         (UNSEEN, False, Finding.MISS),
-        ({**UNSEEN, "missed_at": LONG_AGO}, False, Finding.BURY),
+        ({**UNSEEN, **BEFORE, "missed_at": LONG_AGO}, False, Finding.BURY),
         ({**UNSEEN, "attempted_at": None}, False, Finding.BURY),
+        ({**UNSEEN, "attempted_at": NOW - BOOT / 2}, False, Finding.NOTHING),
+        ({**UNSEEN, "attempted_at": NOW - BOOT}, False, Finding.MISS),
+        ({**UNSEEN, "attempted_at": LONG_AGO, "missed_at": LONG_AGO}, False, Finding.MISS),
+        ({**ENDING, "attempted_at": LONG_AGO, "missed_at": LONG_AGO}, False, Finding.BURY),
     ],
 )
 def test_a_machine_that_no_list_shows(
     machine: dict[str, object], is_final: bool, expected: Finding
 ) -> None:
-    assert census(vm(1, **machine), None, NOW, LAG, is_final=is_final) is expected
+    assert census(vm(1, **machine), None, NOW, LAG, BOOT, is_final=is_final) is expected
 
 
 @pytest.mark.parametrize("state", [state for state in InstanceState if state != "gone"])
@@ -79,14 +84,14 @@ def test_a_machine_that_no_list_shows(
 def test_a_machine_that_a_list_shows(
     state: InstanceState, machine: dict[str, object], expected: Finding
 ) -> None:
-    assert census(vm(1, **machine), shown(state), NOW, LAG, is_final=False) is expected
+    assert census(vm(1, **machine), shown(state), NOW, LAG, BOOT, is_final=False) is expected
 
 
 @pytest.mark.parametrize("machine", [NEVER, INTENDED, {}, ENDING, UNSEEN, OVER])
 def test_what_the_cloud_shows_as_gone_is_gone(machine: dict[str, object]) -> None:
     gone = shown(InstanceState.GONE)
-    assert census(vm(1, **machine), gone, NOW, LAG, is_final=False) is Finding.BURY
+    assert census(vm(1, **machine), gone, NOW, LAG, BOOT, is_final=False) is Finding.BURY
 
 
 def test_where_lists_do_not_lag_one_is_enough() -> None:
-    assert census(vm(1), None, NOW, timedelta(0), is_final=False) is Finding.BURY
+    assert census(vm(1), None, NOW, timedelta(0), BOOT, is_final=False) is Finding.BURY
