@@ -32,7 +32,9 @@ def test_a_backup_is_taken_while_jobs_run_and_restored_elsewhere(place: Path) ->
     file = place / "scavenger.dump"
     with Controller(place / "old" / "home") as old:
         kept = old.submit(digits(run=FAILS))
-        view = old.finished(kept)
+        old.finished(kept)
+        old.wait(lambda: "vm_gone" in old.ask("GET", f"/v1/jobs/{kept}/events").text)
+        view = old.job(kept)  # its cost is final, too
         saved = admin("backup", file, "--home", old.home)
         assert saved.returncode == 0, saved.stderr
         assert f"to {file}" in saved.stdout
