@@ -9,10 +9,28 @@ from hypothesis import seed as seeded
 from hypothesis.stateful import run_state_machine_as_test
 from sqlalchemy import Engine, create_engine
 
+from tests.builders import spec
+from tests.money import promises
 from tests.money.purse import Purse
 from tests.money.stage import Stage
+from tests.money.world import Manners
 
 STEPS = 60
+
+
+def race(purse: Purse) -> None:
+    """Let two machines ask at once for what is enough for one, which is seldom drawn."""
+    limits = {"workers": "2..2", "batch": [96], "max_cost": "1.4 USD"}
+    how = Manners(boot=0.0, spare=4.0, ending=6.0, lag=0.0, seed=0)
+    purse.submit(spec(limits=limits, price="3.6 USD/h"), how, [])
+    try:
+        for _ in range(3):
+            purse.tick(0)
+        purse.wait(300.0)
+        purse.renew_two_at_once(0)
+        promises.check(purse.world)
+    finally:
+        purse.teardown()
 
 
 def play(engine: Engine, runs: int, *, counts: Counter[str], seed: int | None = None) -> None:
@@ -37,6 +55,7 @@ def play(engine: Engine, runs: int, *, counts: Counter[str], seed: int | None = 
         suppress_health_check=list(HealthCheck),
     )
     try:
+        race(begin())
         run_state_machine_as_test(begin if seed is None else seeded(seed)(begin), settings=how)
     finally:
         hasty.dispose()
