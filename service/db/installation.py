@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Column, Connection, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from service.db.schema import installations
@@ -24,16 +24,20 @@ def identify(connection: Connection) -> str:
     return str(connection.execute(select(installations.c.id)).scalar_one())
 
 
+def agreed(connection: Connection, column: Column[str], own: str) -> str:
+    """Return what the controllers of this database have in common; the first one says it."""
+    identify(connection)
+    connection.execute(update(installations).where(column.is_(None)).values({column.name: own}))
+    return str(connection.execute(select(column)).scalar_one())
+
+
 def admit(connection: Connection, fingerprint: str) -> None:
     """Let a controller act that has the secret of this installation; the first one brings it.
 
     Raises:
         SecretRefused: It has another one.
     """
-    identify(connection)
-    is_first = installations.c.fingerprint.is_(None)
-    connection.execute(update(installations).where(is_first).values(fingerprint=fingerprint))
-    if connection.execute(select(installations.c.fingerprint)).scalar_one() != fingerprint:
+    if agreed(connection, installations.c.fingerprint, fingerprint) != fingerprint:
         raise SecretRefused(
             "the controllers of this database have another secret, so machines of theirs would "
             "neither be let in nor known as ours: copy the file `secret` from the home of one of "
@@ -50,10 +54,7 @@ def settle(connection: Connection, account: str) -> None:
     Raises:
         AccountRefused: Its machines are elsewhere.
     """
-    identify(connection)
-    is_first = installations.c.account.is_(None)
-    connection.execute(update(installations).where(is_first).values(account=account))
-    known = connection.execute(select(installations.c.account)).scalar_one()
+    known = agreed(connection, installations.c.account, account)
     if known != account:
         raise AccountRefused(
             f"the controllers of this database have their machines in account {known}, and this "
