@@ -35,8 +35,10 @@ from service.garbage import spare_what_is_loaded
 from service.keys import Keys
 from service.logs import start_logging
 from service.postgres import EmbeddedPostgres
+from service.reconciler.errands import Errands
 from service.reconciler.fleet import Fleet
 from service.reconciler.housekeeping import Housekeeping
+from service.reconciler.lookout import Lookout
 from service.reconciler.loop import Loop
 from service.reconciler.messenger import Messenger
 from service.reconciler.ownership import Ownership
@@ -50,6 +52,8 @@ from service.tracing import start_tracing
 from service.vault import Vault
 
 log = logging.getLogger("scavenger")
+
+ERRANDS = 8  # as many jobs wait for their cloud at once without keeping others waiting
 
 
 def main() -> int:
@@ -130,7 +134,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
     scheme = "http" if settings.tls_cert is None else "https"
     address = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
     acting = reconciler(settings, engine, keys, settings.address or address, Metered(cloud))
-    loop = Loop(acting)
+    loop = Loop(acting, Lookout(engine, acting.fleet.provider, Errands(1)))
     messenger = Messenger(engine.url, loop.nudge)
 
     def nudge() -> None:
@@ -229,7 +233,8 @@ def reconciler(
         }
 
     storage = Storage(settings.home.resolve())
-    fleet = Fleet(engine, provider, environment, storage, ownership)
+    errands = Errands(ERRANDS)
+    fleet = Fleet(engine, provider, environment, storage, ownership, errands=errands)
     return Reconciler(fleet, clock.now(engine))
 
 

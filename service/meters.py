@@ -10,6 +10,7 @@ from importlib.metadata import version
 from prometheus_client import (
     CollectorRegistry,
     Counter,
+    Gauge,
     Histogram,
     Info,
     ProcessCollector,
@@ -80,6 +81,11 @@ PROVIDER_CALLS = Histogram(
     ("op", "result"),
     registry=REGISTRY,
     buckets=LONG,
+)
+ERRANDS = Gauge(
+    "scavenger_errands",
+    "Errands to clouds that are not over, those that wait for their turn too.",
+    registry=REGISTRY,
 )
 ITERATIONS = Bins(
     "scavenger_iteration_seconds",

@@ -94,7 +94,8 @@ class Provider(Protocol):
     """A place where machines come from.
 
     Every call may raise ``ProviderUnavailable``: nothing is known about what it did, so the next
-    tick repeats it. All calls are safe to repeat and to run concurrently.
+    tick repeats it. All calls are safe to repeat and to run concurrently. None takes longer than a
+    minute: whoever asks over a network sets a time-out.
     """
 
     @property

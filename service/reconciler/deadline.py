@@ -153,6 +153,13 @@ UNSEEN = Deadline(
     "census",
     "it counts as gone, and is replaced",
 )
+HIDDEN = Deadline(
+    "the cloud shows no machines",
+    timedelta(seconds=30),
+    "for as long as that lasts; it counts from the first refusal, or after 30 s without an answer",
+    "lookout",
+    "no machine is made, and none ended but of jobs that have ended; said once, all else goes on",
+)
 ENDING = Deadline(
     "a machine was told to end and is still shown",
     SELDOM,
@@ -162,7 +169,7 @@ ENDING = Deadline(
 )
 DEADLINES = (
     *(PASS, LEASE, FROZEN, UNANSWERED, BOOT, ENTRY, BREATH, FRUITLESS, SILENT, ALL_SILENT),
-    *(FIRST, STALL, PROBE, FAREWELL, COMMAND, UNSEEN, ENDING),
+    *(FIRST, STALL, PROBE, FAREWELL, COMMAND, UNSEEN, HIDDEN, ENDING),
 )
 
 

@@ -1,7 +1,7 @@
 """Fleet: the machines of jobs, made and ended as decided, and compared with what the cloud shows.
 
 Every call to the cloud is preceded by the row that announces it, and no cloud is called inside a
-database session.
+database session. A job's calls are one errand: nothing else is done for it before they are over.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy import Connection, Engine
 
@@ -28,6 +29,7 @@ from service.db.vms import Vm
 from service.errors import CloudError, LaunchRefused
 from service.reconciler.action import Launch, Terminate
 from service.reconciler.census import ALARM, Finding, census
+from service.reconciler.errands import Call, Errands
 from service.reconciler.farewell import Farewell, farewell
 from service.reconciler.lookout import Lookout, Sighting
 from service.reconciler.ownership import Ownership
@@ -35,6 +37,8 @@ from service.reconciler.snapshot import Snapshot
 from service.storage import Storage
 
 log = logging.getLogger(__name__)
+
+Present = Callable[[], datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class Fleet:
         ownership: Writes the labels by which machines are known as ours.
         epoch: Counts launches.
         stopwatch: Seconds since whenever; calls to a cloud may take many of them.
+        errands: Makes the calls to the cloud.
     """
 
     engine: Engine
@@ -56,23 +61,35 @@ class Fleet:
     ownership: Ownership
     epoch: Epoch = field(default_factory=Epoch)
     stopwatch: Callable[[], float] = time.monotonic
+    errands: Errands = field(default_factory=Errands)
 
-    def observe(self, lease: Lease, now: datetime, lookout: Lookout) -> None:
-        """Compare what should exist with what the provider shows, and finish what is open."""
+    def observe(self, lease: Lease, now: datetime, lookout: Lookout) -> bool:
+        """Compare what should exist with what the provider shows, and finish what is open.
+
+        Returns:
+            Whether that could be done; not while the provider was only just asked.
+
+        Raises:
+            CloudError: The provider shows nothing; nothing is known.
+        """
         with self.engine.connect() as connection:
             machines = [vm for vm in vms.of_job(connection, lease.job) if vm.is_alive]
             job = jobs.find(connection, lease.job)
         if not machines or job is None:
-            return
-        present = self._follow(now)
-        sighting = lookout.sighting(now)
+            return True
+        present, sighting = self._follow(now), lookout.sighting(now)
+        if sighting is None:
+            return False
         lag, boot = (timedelta(seconds=s) for s in (self.provider.lag, self.provider.boot))
+        calls: list[Call] = []
         for vm in filter(sighting.tells_of, machines):
             instance, is_final = sighting.shown.get(vm.launch_key), job.phase.is_final
             found = census(vm, instance, sighting.at, lag, boot, is_final=is_final)
-            self._settle(lease, job, vm, sighting, found, present())
+            calls += self._settle(lease, job, vm, sighting, found, present)
+        self.errands.send(job.id, calls)
+        return True
 
-    def _follow(self, now: datetime) -> Callable[[], datetime]:
+    def _follow(self, now: datetime) -> Present:
         """Return what tells the moment as time goes by from now on."""
         began = self.stopwatch()
         return lambda: now + timedelta(seconds=self.stopwatch() - began)
@@ -84,17 +101,18 @@ class Fleet:
         vm: Vm,
         sighting: Sighting,
         found: Finding,
-        now: datetime,
-    ) -> None:
-        """Do what a census found has to be done about one machine."""
+        present: Present,
+    ) -> list[Call]:
+        """Do what a census found has to be done about one machine; return what to call for it."""
         if found is Finding.LAUNCH:
-            self._start(lease, job, vm, now)
-        elif found is Finding.END:
+            return [partial(self._start, lease, job, vm, present)]
+        if found is Finding.END:
             if vm.missed_at is not None:
-                self._note(lease, vm, sighting, Finding.SEE, now)
-            self._order_end(lease, vm, now, is_overdue=vm.ordered_at is None)
-        elif found is not Finding.NOTHING:
-            self._note(lease, vm, sighting, found, now)
+                self._note(lease, vm, sighting, Finding.SEE, present())
+            return self._order_end(lease, vm, present(), is_overdue=vm.ordered_at is None)
+        if found is not Finding.NOTHING:
+            self._note(lease, vm, sighting, found, present())
+        return []
 
     def _note(
         self, lease: Lease, vm: Vm, sighting: Sighting, found: Finding, now: datetime
@@ -132,11 +150,12 @@ class Fleet:
             say(connection, snapshot.job.id, now, "launch", f"launching {action.why}", facts)
             known = {vm.id for vm in machines}
             fresh = [vm for vm in vms.of_job(connection, snapshot.job.id) if vm.id not in known]
-        for vm in fresh:
-            self._start(lease, snapshot.job, vm, present())
+        calls = [partial(self._start, lease, snapshot.job, vm, present) for vm in fresh]
+        self.errands.send(lease.job, calls)
 
-    def _start(self, lease: Lease, job: Job, vm: Vm, now: datetime) -> None:
+    def _start(self, lease: Lease, job: Job, vm: Vm, present: Present) -> None:
         """Launch one intended machine; the key makes doing it twice harmless."""
+        now = present()
         boot, cap = timedelta(seconds=self.provider.boot), job.spec.limits.max_cost
         with acting(self.engine, lease) as connection:
             if not ledger.reserve_attempt(connection, vm, cap, now, boot):
@@ -191,12 +210,16 @@ class Fleet:
         with acting(self.engine, lease) as connection:
             facts = {"vms": list(action.vms)}
             say(connection, lease.job, snapshot.now, "terminate", f"ending {action.why}", facts)
+        calls: list[Call] = []
         for vm in snapshot.vms:
             if vm.id in action.vms:
-                self._order_end(lease, vm, snapshot.now)
+                calls += self._order_end(lease, vm, snapshot.now)
+        self.errands.send(lease.job, calls)
 
-    def _order_end(self, lease: Lease, vm: Vm, now: datetime, *, is_overdue: bool = False) -> None:
-        """Tell the provider to end a machine, once that is written down."""
+    def _order_end(
+        self, lease: Lease, vm: Vm, now: datetime, *, is_overdue: bool = False
+    ) -> list[Call]:
+        """Write down that a machine is to end; return what tells the provider, if it knows it."""
         with acting(self.engine, lease) as connection:
             vms.order_end(connection, vm.id, now)
             if is_overdue:
@@ -206,11 +229,15 @@ class Fleet:
                 why = f"{vm.id} was told {ALARM} times to end and still runs: end it by hand"
                 say(connection, vm.job, now, "undeletable", why, {"vm": vm.id})
         if vm.provider_id is None:
-            return  # it is told when a list shows it
+            return []  # it is told when a list shows it
+        return [partial(self._end, vm.id, vm.provider_id)]
+
+    def _end(self, vm: str, provider_id: str) -> None:
+        """Tell the provider to end a machine."""
         try:
-            self.provider.terminate(vm.provider_id)
+            self.provider.terminate(provider_id)
         except CloudError as error:
-            log.warning("%s does not end yet, it will be told again: %s", vm.id, error)
+            log.warning("%s does not end yet, it will be told again: %s", vm, error)
 
 
 def note(connection: Connection, vm: Vm, sighting: Sighting, found: Finding, now: datetime) -> None:

@@ -6,9 +6,11 @@ only of one for which the cloud had been asked when the list was, and not again 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from sqlalchemy import Engine
 
@@ -16,8 +18,15 @@ from service.clouds.provider import Instance, Provider
 from service.db import vms
 from service.db.vms import Standing, Vm
 from service.errors import CloudError, ProviderUnavailable
+from service.reconciler.deadline import HIDDEN
+from service.reconciler.errands import Errands
 
-LONGEST = timedelta(seconds=5)
+log = logging.getLogger(__name__)
+
+LOOK = "look"
+PATIENCE = 0.2
+LONGEST = HIDDEN.after
+REST = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,34 +49,63 @@ class Sighting:
 
 
 class Lookout:
-    """Looks at the cloud when the first job needs it; all that ask soon after see the same.
+    """Looks at the cloud when the first job needs it; all that ask after that see the same.
 
     One that failed fails for all of them: a cloud that does not answer is not asked for each job.
+    While a look takes long the one before is good, for a while.
+
+    Args:
+        errands: Carries the looks out.
     """
 
-    def __init__(self, engine: Engine, provider: Provider) -> None:
+    def __init__(self, engine: Engine, provider: Provider, errands: Errands | None = None) -> None:
         self._engine, self._provider = engine, provider
+        self._errands = errands or Errands()
+        self._is_due = True
+        self._asked_at = self._again_at = datetime.min.replace(tzinfo=UTC)
         self._sighting: Sighting | None = None
         self._failure: CloudError | None = None
 
-    def sighting(self, now: datetime) -> Sighting:
-        """Return what the cloud shows, or showed a moment ago.
+    def renew(self) -> None:
+        """Look anew when the next job needs it."""
+        self._is_due = True
+
+    def close(self) -> None:
+        """Look no more."""
+        self._errands.close(0.0)
+
+    def sighting(self, now: datetime) -> Sighting | None:
+        """Return what the cloud shows, or showed a moment ago; None if its first answer is out.
 
         Raises:
             CloudError: It shows nothing; nothing is known.
         """
+        if self._is_due:
+            self._is_due = False
+            self._attempt(now)
         if self._failure is not None:
             raise ProviderUnavailable(str(self._failure)) from self._failure
-        if self._sighting is None or not abs(now - self._sighting.at) <= LONGEST:
-            try:
-                self._sighting = self._look(now)
-            except CloudError as error:
-                self._failure = error
-                raise
         return self._sighting
 
-    def _look(self, now: datetime) -> Sighting:
+    def _attempt(self, now: datetime) -> None:
+        """Look, or see what came of the look before, without waiting for long."""
+        try:
+            if self._errands.is_over(LOOK) and not self._is_resting(now):
+                self._asked_at = now
+                self._errands.send(LOOK, [partial(self._look, now)])
+            if not self._errands.is_over(LOOK, PATIENCE) and now - self._asked_at > LONGEST:
+                raise ProviderUnavailable(f"no answer within {LONGEST}")
+        except CloudError as error:
+            if str(error) != str(self._failure):
+                log.warning("the cloud does not show its machines: %s", error)
+            self._failure, self._again_at = error, now + REST
+
+    def _is_resting(self, now: datetime) -> bool:
+        """Whether the cloud failed a moment ago."""
+        return timedelta(0) < self._again_at - now <= REST
+
+    def _look(self, now: datetime) -> None:
         with self._engine.connect() as connection:
             standing = vms.standing(connection)
         shown = {instance.launch_key: instance for instance in self._provider.list()}
-        return Sighting(now, shown, standing)
+        self._sighting, self._failure = Sighting(now, shown, standing), None

@@ -1,7 +1,7 @@
 """The loop: one pass over all jobs whenever there is news, and now and then anyway.
 
 Any number of controllers may run: each acts for the jobs whose lease it holds. A job whose tick
-fails rests and is tried again, and the others go on.
+fails rests and is tried again, and the others go on; so they do while it waits for its cloud.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from service import meters
 from service.db import clock, jobs, leases
 from service.db.leases import Lease
 from service.db.pool import AWAY
-from service.errors import CloudError, LeaseLost
+from service.errors import LeaseLost
 from service.logs import about
 from service.pulse import Pulse
 from service.reconciler.action import Rest
@@ -35,13 +35,21 @@ REST = 5.0
 DEAF = 30.0
 PATIENCE = 5.0
 MOST_TICKS = 20
+FAREWELL = 5.0
 
 
 class Loop:
-    """Runs ticks on a thread of its own until it is stopped."""
+    """Runs ticks on a thread of its own until it is stopped.
 
-    def __init__(self, reconciler: Reconciler) -> None:
+    Args:
+        reconciler: Does what a tick does.
+        lookout: Shows the cloud; None for one that waits for it.
+    """
+
+    def __init__(self, reconciler: Reconciler, lookout: Lookout | None = None) -> None:
         self.reconciler = reconciler
+        self.lookout = lookout or reconciler.look_out()
+        self.errands = reconciler.fleet.errands
         self.engine: Engine = reconciler.engine
         self.news = threading.Event()
         self.is_stopping = False
@@ -54,10 +62,11 @@ class Loop:
 
     def start(self) -> None:
         """Start the thread."""
+        self.errands.tell(self.nudge)
         self.thread.start()
 
     def stop(self) -> None:
-        """Finish the running tick and end; machines and training go on."""
+        """Finish the running tick and what clouds answer soon; machines and training go on."""
         self.is_stopping = True
         self.news.set()
         self.thread.join()
@@ -77,6 +86,8 @@ class Loop:
             except Exception:  # without it a mistake would end all passes, and jobs stand still
                 log.exception("the pass failed, looking again soon")
             self._wait()
+        self.lookout.close()
+        self.errands.close(FAREWELL)
         self._give_back()
 
     def _wait(self) -> None:
@@ -91,11 +102,11 @@ class Loop:
         self._note_answer()
         ours = [job for job in waiting if job not in theirs]
         self.held = {job: lease for job, lease in self.held.items() if job in ours}
-        lookout = self.reconciler.look_out()
+        self.lookout.renew()
         for job in ours:
             if self.resting.get(job, 0.0) <= time.monotonic() and not self.is_stopping:
                 with about(partial(dict, job=job)):
-                    self._attend(job, lookout)
+                    self._attend(job)
 
     def _note_answer(self) -> None:
         """Note that the database answered; while it did not, nobody could be heard either."""
@@ -120,15 +131,16 @@ class Loop:
             for lease in self.held.values():
                 leases.give_back(connection, lease)
 
-    def _attend(self, job: str, lookout: Lookout) -> None:
+    def _attend(self, job: str) -> None:
         """Tick until there is nothing to do; a failing job rests, the others go on."""
         try:
             for _ in range(MOST_TICKS):
-                if (lease := self._take(job)) is None:
+                lease = self._take(job)
+                if lease is None or not self.errands.is_over(job):
                     return
                 self._note_answer()
                 with span("tick", job=job):
-                    action = self.reconciler.tick(lease, clock.now(self.engine), lookout)
+                    action = self.reconciler.tick(lease, clock.now(self.engine), self.lookout)
                 if action.why == self.said.get(job):
                     return
                 self.said[job] = action.why
@@ -141,9 +153,6 @@ class Loop:
             self.held.pop(job, None)
             meters.LEASES_LOST.inc()
             log.info("%s", error)
-        except CloudError as error:
-            self.resting[job] = time.monotonic() + REST
-            log.warning("%s: nothing is known, resting for %.0f s: %s", job, REST, error)
         except Exception:
             self.resting[job] = time.monotonic() + REST
             log.exception("%s: tick failed, resting for %.0f s", job, REST)

@@ -75,7 +75,7 @@ class Wanted:
 
 def plan(snapshot: Snapshot) -> Action:
     """Return the one thing to do for this job now; what it waits for is said once."""
-    action, said = decide(snapshot), snapshot.job.waiting
+    action, said = hold(snapshot, decide(snapshot)), snapshot.job.waiting
     match action:
         case Wait(why) if why == said:
             return Rest(why)
@@ -85,6 +85,14 @@ def plan(snapshot: Snapshot) -> Action:
             return Resume(f"going on, after: {said}")
         case _:
             return action
+
+
+def hold(snapshot: Snapshot, action: Action) -> Action:
+    """Make and end no machines of a job that goes on while the cloud does not show them."""
+    is_held = snapshot.is_hidden and not snapshot.job.phase.is_final
+    if is_held and isinstance(action, Launch | Terminate):
+        return Wait("the cloud does not show its machines, so none is made or ended until it does")
+    return action
 
 
 def decide(snapshot: Snapshot) -> Action:

@@ -37,6 +37,8 @@ class Snapshot:
         listening_since: When this controller began to listen; nobody can have spoken to it before.
         fruitless: When the newest Directives were published that bore no iteration, oldest first;
             read only where it matters.
+        is_hidden: Whether the cloud does not show its machines, so that nothing new of them is
+            known.
     """
 
     now: datetime
@@ -51,6 +53,7 @@ class Snapshot:
     knowledge: Knowledge
     listening_since: datetime | None = None
     fruitless: tuple[datetime, ...] = ()
+    is_hidden: bool = False
 
     @property
     def alive(self) -> tuple[Vm, ...]:

@@ -12,6 +12,7 @@ from datetime import datetime
 from sqlalchemy import Engine
 
 from service.db.leases import Lease, acting
+from service.errors import CloudError
 from service.reconciler.action import Action, Launch, Rest, Terminate
 from service.reconciler.fleet import Fleet
 from service.reconciler.lookout import Lookout
@@ -51,11 +52,17 @@ class Reconciler:
         Raises:
             LeaseLost: Another controller acts for this job; nothing more was written.
         """
-        provider = self.fleet.provider
-        self.fleet.observe(lease, now, lookout or self.look_out())
+        provider, is_hidden = self.fleet.provider, False
+        try:
+            if not self.fleet.observe(lease, now, lookout or self.look_out()):
+                return Rest("the cloud has been asked for its machines")
+        except CloudError:
+            is_hidden = True
+        if not self.fleet.errands.is_over(lease.job):
+            return Rest("the cloud has been asked to make or to end machines")
         with self.engine.connect() as connection:
             snapshot = read(connection, provider.name, lease.job, now, provider.pause)
-        snapshot = replace(snapshot, listening_since=self.started_at)
+        snapshot = replace(snapshot, listening_since=self.started_at, is_hidden=is_hidden)
         action = plan(snapshot)
         match action:
             case Launch():

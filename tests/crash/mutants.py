@@ -24,7 +24,7 @@ from service.db.leases import Lease, acting
 from service.db.vms import Vm
 from service.reconciler import tick
 from service.reconciler.action import Action, Finish, Launch
-from service.reconciler.fleet import Fleet, roles_of
+from service.reconciler.fleet import Fleet, Present, roles_of
 from service.reconciler.record import record
 from service.reconciler.snapshot import Snapshot
 from tests import builders
@@ -37,9 +37,9 @@ launch, order_end, launched, take = Fleet.launch, vms.order_end, vms.launched, l
 begin = sweeps.begin
 
 
-def key_with_the_answer(fleet: Fleet, lease: Lease, job: Job, vm: Vm, now: datetime) -> None:
+def key_with_the_answer(fleet: Fleet, lease: Lease, job: Job, vm: Vm, present: Present) -> None:
     """Make a launch key up, and write it down once the machine is there."""
-    boot = timedelta(seconds=fleet.provider.boot)
+    now, boot = present(), timedelta(seconds=fleet.provider.boot)
     with acting(fleet.engine, lease) as connection:
         ledger.reserve_attempt(connection, vm, job.spec.limits.max_cost, now, boot)
         stamp = fleet.epoch.stamp(connection)

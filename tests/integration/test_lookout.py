@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from service.db import installation, jobs, leases, vms
 from service.db.vms import Vm
 from service.errors import ProviderUnavailable
 from service.reconciler.fleet import Fleet
-from service.reconciler.lookout import LONGEST, Lookout
+from service.reconciler.lookout import Lookout
 from service.reconciler.loop import Loop
 from service.reconciler.ownership import Ownership
 from service.reconciler.tick import Reconciler
@@ -80,6 +81,11 @@ class Sky:
         assert lease is not None
         return self.reconciler.tick(lease, self.now, lookout).why
 
+    def shown(self, lookout: Lookout) -> Set[str]:
+        sighting = lookout.sighting(self.now)
+        assert sighting is not None
+        return sighting.shown.keys()
+
     def rows(self, job: str = "job_1") -> tuple[Vm, ...]:
         with self.engine.connect() as connection:
             return vms.of_job(connection, job)
@@ -117,27 +123,27 @@ def test_one_list_serves_all_jobs_of_a_pass(sky: Sky) -> None:
 
 def test_a_machine_launched_after_the_list_is_not_judged_by_it(sky: Sky) -> None:
     lookout = sky.reconciler.look_out()
-    assert not lookout.sighting(sky.now).shown
+    assert not sky.shown(lookout)
     for _ in range(3):
         sky.tick(lookout)
     assert [vm.state for vm in sky.rows()] == ["launched", "launched"]
     assert len(sky.cloud.machines()) == 2
 
 
-class Blind(Reconciler):
-    """A reconciler that fails before it looks at any job."""
+class Mistaken(Lookout):
+    """A lookout that fails before any job is looked at."""
 
-    def look_out(self) -> Lookout:
+    def renew(self) -> None:
         raise ValueError("a mistake")
 
 
 def test_a_mistake_in_one_pass_does_not_end_the_others(
     sky: Sky, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loop = Loop(Blind(sky.reconciler.fleet, NOW))
+    loop = Loop(sky.reconciler, Mistaken(sky.engine, sky.provider))
     loop.start()
     until(lambda: "a mistake" in caplog.text)
-    loop.reconciler = sky.reconciler
+    loop.lookout = sky.reconciler.look_out()
     until(lambda: len(sky.cloud.machines()) == 2)
     loop.stop()
 
@@ -173,7 +179,7 @@ def test_a_launch_confirmed_by_another_after_the_list_counts(sky: Sky) -> None:
     sky.tick(sky.reconciler.look_out())
     sky.cloud.clock.advance(2.0)
     lookout = sky.reconciler.look_out()
-    assert not lookout.sighting(sky.now).shown
+    assert not sky.shown(lookout)
     (one, other) = sky.rows()
     with sky.engine.begin() as connection:
         vms.launched(connection, one.id, "made-a-moment-ago")
@@ -190,7 +196,8 @@ def test_a_machine_is_missed_since_the_list_not_since_it_was_read(
     sky.tick(sky.reconciler.look_out())
     cloud.faults.always("list", Omitted())
     lookout = sky.reconciler.look_out()
-    looked_at = lookout.sighting(sky.now).at
+    looked_at = sky.now
+    lookout.sighting(looked_at)
     cloud.clock.advance(3.0)
     sky.tick(lookout)
     assert {vm.missed_at for vm in sky.rows()} == {looked_at}
@@ -204,11 +211,12 @@ def test_a_machine_is_missed_since_the_list_not_since_it_was_read(
     sky.provider.close()
 
 
-def test_a_list_grows_old(sky: Sky) -> None:
+def test_a_list_is_good_until_the_next_pass(sky: Sky) -> None:
     lookout = sky.reconciler.look_out()
     first = lookout.sighting(sky.now)
-    assert lookout.sighting(sky.now + LONGEST) is first
-    assert lookout.sighting(sky.now + 2 * LONGEST) is not first
+    assert lookout.sighting(sky.now + timedelta(seconds=5)) is first
+    lookout.renew()
+    assert lookout.sighting(sky.now + timedelta(seconds=5)) not in (None, first)
 
 
 def test_a_cloud_that_does_not_answer_is_not_asked_for_each_job(sky: Sky) -> None:
@@ -218,9 +226,21 @@ def test_a_cloud_that_does_not_answer_is_not_asked_for_each_job(sky: Sky) -> Non
     sky.cloud.faults.next("list", Refused("RequestLimitExceeded"))
     before, lookout = sky.provider.lists, sky.reconciler.look_out()
     for job in ("job_1", "job_2"):
-        with pytest.raises(ProviderUnavailable, match="RequestLimitExceeded"):
-            sky.tick(lookout, job)
+        sky.tick(lookout, job)
+    with pytest.raises(ProviderUnavailable, match="RequestLimitExceeded"):
+        lookout.sighting(sky.now)
     assert sky.provider.lists == before + 1
+
+
+def test_a_cloud_that_did_not_answer_is_left_alone_for_a_while(sky: Sky) -> None:
+    sky.cloud.faults.next("list", Refused("RequestLimitExceeded"))
+    lookout = sky.reconciler.look_out()
+    for second in range(6):
+        lookout.renew()
+        with suppress(ProviderUnavailable):
+            assert lookout.sighting(NOW + timedelta(seconds=second)) is not None
+            assert second == 5
+    assert sky.provider.lists == 2
 
 
 STEPS = st.lists(st.sampled_from(["look", "tick", "other", "end", "wait"]), max_size=9)

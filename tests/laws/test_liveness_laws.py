@@ -1,7 +1,7 @@
 """Whatever machines and workers do or leave undone, a job comes to its end.
 
-The world is a dictionary of fates, one for each machine in the order of their launch; time passes,
-and plan() alone decides.
+The world is a dictionary of fates, one for each machine in the order of their launch, and of times
+at which the cloud hides them; time passes, and plan() alone decides.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class World:
     fates: list[Fate]
     is_measured: bool
     job: Job
+    hidden: list[bool] = field(default_factory=list)
     now: datetime = NOW
     vms: list[Vm] = field(default_factory=list)
     workers: dict[str, Worker] = field(default_factory=dict)
@@ -100,8 +101,14 @@ class World:
             probes=self.probes,
             steps=self.columns(),
             knowledge=Knowledge(self.job.spec, tuple(p.observation for p in self.probes), None),
+            is_hidden=self.is_hidden,
         )
         return replace(seen, fruitless=tuple(self.told[self.bearing :] if doubts(seen) else ()))
+
+    @property
+    def is_hidden(self) -> bool:
+        step = (self.now - NOW) // STEP
+        return step < len(self.hidden) and self.hidden[step]
 
     def columns(self) -> StepColumns:
         if self.directive is None or self.directive.purpose != "probe" or self.job.chosen:
@@ -119,6 +126,8 @@ class World:
         raise AssertionError(f"it never rests: {self.said[-MOST_AT_ONCE:]}")
 
     def apply(self, action: Action) -> None:
+        if self.is_hidden and not self.job.phase.is_final:
+            assert not isinstance(action, Launch | Terminate), "nothing is known of machines"
         match action:
             case Launch(count, _, servers):
                 for _ in range(servers):
@@ -258,13 +267,18 @@ KINDS = st.sampled_from([{}, {"strategy": {"parameter_server": {"servers": 1}}}]
     is_measured=st.booleans(),
     kind=KINDS,
     chosen=st.sampled_from([None, ClusterConfig(1, 128), ClusterConfig(2, 128)]),
+    hidden=st.lists(st.booleans(), max_size=12),
 )
 @settings(max_examples=40, deadline=None)
 def test_every_job_ends_within_its_deadlines(
-    fates: list[Fate], is_measured: bool, kind: dict[str, object], chosen: ClusterConfig | None
+    fates: list[Fate],
+    is_measured: bool,
+    kind: dict[str, object],
+    chosen: ClusterConfig | None,
+    hidden: list[bool],
 ) -> None:
     made = job(spec=spec(limits=LIMITS, **kind), phase=Phase.PENDING, chosen=chosen)
-    live_through(World(fates, is_measured, made))
+    live_through(World(fates, is_measured, made, hidden))
 
 
 @pytest.mark.parametrize("fate", Fate)

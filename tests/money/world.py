@@ -144,13 +144,16 @@ class World:
 
         A tick that fails is made again, as the loop does.
         """
-        self.sightings.begin(self.clock.moment())
+        now, lookout = self.clock.moment(), self.reconciler.look_out()
+        self.sightings.begin(now)
         try:
-            said = self.reconciler.tick(self.held[controller], self.clock.moment()).why
-        except (LeaseLost, ProviderUnavailable) as error:
+            said = self.reconciler.tick(self.held[controller], now, lookout).why
+        except LeaseLost as error:
             return str(error)
         if controller == self.holder:
-            self.sightings.end()
+            with suppress(ProviderUnavailable):  # it has heard no list, or asked for none
+                lookout.sighting(now)
+                self.sightings.end()
         return said
 
     def rows(self) -> tuple[Vm, ...]:

@@ -1,0 +1,182 @@
+"""A cloud that hangs holds up the jobs that wait for it, and nothing else (F24)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from scavenger.view import Phase
+from service.clouds.provider import Instance, LaunchRequest
+from service.db import events, installation, jobs, vms
+from service.db.jobs import Job
+from service.db.vms import Vm
+from service.reconciler import lookout as lookouts
+from service.reconciler.errands import Errands
+from service.reconciler.fleet import Fleet
+from service.reconciler.lookout import Lookout
+from service.reconciler.loop import Loop
+from service.reconciler.ownership import Ownership
+from service.reconciler.tick import Reconciler
+from service.storage import Storage
+from tests.builders import document, spec
+from tests.controller_double import until
+from tests.fakecloud.clock import VirtualClock
+from tests.fakecloud.cloud import FakeCloud
+from tests.fakecloud.provider import FakeCloudProvider
+from tests.fakecloud.server import CloudServer
+from tests.fakecloud.settings import Settings
+
+WISH = document(limits={"max_cost": "100 USD", "workers": "2..2", "batch": [120]})
+
+
+class Hanging(FakeCloudProvider):
+    """A provider whose calls hang where told, before the cloud hears of them."""
+
+    asked: list[str]
+    gates: dict[str, threading.Event]
+
+    def hang(self, operation: str) -> threading.Event:
+        """Let calls hang until the event is set."""
+        return self.gates.setdefault(operation, threading.Event())
+
+    def launch(self, request: LaunchRequest) -> Instance:
+        """Launch a machine, some day."""
+        self._pass(f"launch {request.job}")
+        return super().launch(request)
+
+    def list(self) -> tuple[Instance, ...]:
+        """Return what the cloud shows, some day."""
+        self._pass("list")
+        return super().list()
+
+    def _pass(self, operation: str) -> None:
+        self.asked.append(operation)
+        if operation in self.gates:
+            assert self.gates[operation].wait(60)
+
+
+class House:
+    """A controller with threads of its own, and what it wrote down."""
+
+    def __init__(self, engine: Engine, provider: Hanging) -> None:
+        self.engine, self.provider = engine, provider
+        with engine.begin() as connection:
+            ownership = Ownership(installation.identify(connection), b"our secret")
+        self.errands = Errands(2)
+        storage = Storage(Path("/srv"))
+        fleet = Fleet(engine, provider, lambda _: {}, storage, ownership, errands=self.errands)
+        acting = Reconciler(fleet, datetime.now(UTC))
+        self.loop = Loop(acting, Lookout(engine, provider, Errands(1)))
+
+    def submit(self, job: str) -> None:
+        with self.engine.begin() as connection:
+            jobs.create(connection, job, spec(**WISH), datetime.now(UTC))
+
+    def cancel(self, job: str) -> None:
+        with self.engine.begin() as connection:
+            jobs.request_cancel(connection, job, datetime.now(UTC))
+
+    def job(self, job: str) -> Job:
+        with self.engine.connect() as connection:
+            found = jobs.find(connection, job)
+        assert found is not None
+        return found
+
+    def machines(self, job: str) -> tuple[Vm, ...]:
+        with self.engine.connect() as connection:
+            return vms.of_job(connection, job)
+
+    def states(self, job: str) -> set[str]:
+        return {vm.state for vm in self.machines(job)}
+
+    def said(self, job: str) -> list[str]:
+        with self.engine.connect() as connection:
+            return [event.kind for event in events.page(connection, job, 0, 100)]
+
+
+@pytest.fixture
+def cloud() -> FakeCloud:
+    return FakeCloud(VirtualClock(), Settings(boot=0.0, ending=0.0))
+
+
+@pytest.fixture
+def house(engine: Engine, cloud: FakeCloud) -> Iterator[House]:
+    with CloudServer(cloud) as server:
+        provider = Hanging(server.url, "account")
+        provider.asked, provider.gates = [], {}
+        found = House(engine, provider)
+        found.loop.start()
+        try:
+            yield found
+        finally:
+            for gate in provider.gates.values():
+                gate.set()
+            found.loop.stop()
+            provider.close()
+
+
+def test_a_launch_that_hangs_delays_no_other_job(house: House, cloud: FakeCloud) -> None:
+    gate = house.provider.hang("launch job_1")
+    house.submit("job_1")
+    until(lambda: "launch job_1" in house.provider.asked)
+    house.submit("job_2")
+    until(lambda: house.states("job_2") == {"launched"})
+    house.cancel("job_2")
+    until(lambda: house.states("job_2") == {"gone"})
+    assert house.job("job_2").phase is Phase.CANCELLED
+    assert [vm.provider_id for vm in house.machines("job_1")] == [None, None]
+    gate.set()
+    until(lambda: house.states("job_1") == {"launched"})
+    assert house.provider.asked.count("launch job_1") == 2, "each machine was asked for once"
+    assert len(cloud.machines()) == 4
+
+
+def test_a_list_that_hangs_delays_nobody_for_a_while(house: House) -> None:
+    house.submit("job_1")
+    until(lambda: house.states("job_1") == {"launched"})
+    seen = house.provider.asked.count("list")
+    until(lambda: house.provider.asked.count("list") > seen)
+    house.provider.hang("list")
+    house.submit("job_2")
+    until(lambda: house.states("job_2") == {"launched"})
+    house.cancel("job_1")
+    until(lambda: house.job("job_1").phase is Phase.CANCELLED)
+
+
+def test_while_the_cloud_shows_nothing_only_jobs_that_ended_change_machines(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lookouts, "LONGEST", timedelta(seconds=0.1))
+    house.submit("job_1")
+    house.submit("job_2")
+    until(lambda: house.states("job_1") == house.states("job_2") == {"launched"})
+    gate = house.provider.hang("list")
+    until(lambda: "no answer within 0:00:00.1" in caplog.text)
+    with house.engine.begin() as connection:  # one worker's command went away: it is replaced
+        vms.note_exit(connection, house.machines("job_1")[0].id, -9, "", datetime.now(UTC))
+    until(lambda: house.job("job_1").waiting is not None)
+    assert "does not show its machines" in str(house.job("job_1").waiting)
+    house.cancel("job_2")
+    until(lambda: house.states("job_2") == {"ending"})
+    assert len(house.machines("job_1")) == 2
+    gate.set()
+    until(lambda: house.states("job_2") == {"gone"})
+    until(lambda: len(house.machines("job_1")) == 3)
+    assert house.said("job_1").count("waiting") == 1
+
+
+def test_a_controller_ends_though_its_cloud_hangs(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.reconciler.loop.FAREWELL", 0.1)
+    gate = house.provider.hang("launch job_1")
+    house.submit("job_1")
+    until(lambda: "launch job_1" in house.provider.asked)
+    house.loop.stop()
+    assert not house.loop.thread.is_alive()
+    assert not gate.is_set()
