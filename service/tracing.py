@@ -49,11 +49,6 @@ def collect(processor: Any, sdk: Any) -> None:
     _Exporting.tracer = provider.get_tracer(NAME)
 
 
-def stop_tracing() -> None:
-    """Make no spans any more."""
-    _Exporting.tracer = None
-
-
 def is_tracing() -> bool:
     """Whether spans are made."""
     return _Exporting.tracer is not None

@@ -20,7 +20,7 @@ CANDIDATES = ("end", "wait", "hold")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Survey:
     """What the database says about everything at one moment of its own clock.
 
     Attributes:
@@ -32,9 +32,9 @@ class Standing:
     sweep: Sweep | None
 
 
-def gauges_of(standing: Standing) -> Iterator[GaugeMetricFamily]:
+def gauges_of(survey: Survey) -> Iterator[GaugeMetricFamily]:
     """Yield how jobs, their machines and their money stand, and what the sweeper waits for."""
-    figures = standing.figures
+    figures = survey.figures
     yield by(
         "scavenger_jobs",
         "Jobs, by phase.",
@@ -45,10 +45,10 @@ def gauges_of(standing: Standing) -> Iterator[GaugeMetricFamily]:
         "scavenger_job_cost_dollars",
         "Money of jobs that go on: spent, reserved besides, and the most it may become.",
         "kind",
-        money_of(standing),
+        money_of(survey),
     )
-    yield from machines_of(standing)
-    yield from sweeper_of(standing.sweep)
+    yield from machines_of(survey)
+    yield from sweeper_of(survey.sweep)
     if figures.silence is not None:
         yield GaugeMetricFamily(
             "scavenger_telemetry_lag_seconds",
@@ -57,20 +57,20 @@ def gauges_of(standing: Standing) -> Iterator[GaugeMetricFamily]:
         )
 
 
-def money_of(standing: Standing) -> Mapping[str, float]:
+def money_of(survey: Survey) -> Mapping[str, float]:
     """Return dollars by what is known about them."""
-    machines = standing.figures.machines
-    accrued = ledger.accrued(machines, standing.now)
+    machines = survey.figures.machines
+    accrued = ledger.accrued(machines, survey.now)
     return {
         "accrued": float(accrued),
         "reserved": float(ledger.committed(machines) - accrued),
-        "cap": float(standing.figures.caps),
+        "cap": float(survey.figures.caps),
     }
 
 
-def machines_of(standing: Standing) -> Iterator[GaugeMetricFamily]:
+def machines_of(survey: Survey) -> Iterator[GaugeMetricFamily]:
     """Yield how many machines there are, and which of them worry."""
-    alive = [vm for vm in standing.figures.machines if vm.is_alive]
+    alive = [vm for vm in survey.figures.machines if vm.is_alive]
     states = Counter(str(vm.state) for vm in alive)
     yield by(
         "scavenger_vms",
@@ -84,7 +84,7 @@ def machines_of(standing: Standing) -> Iterator[GaugeMetricFamily]:
         sum(vm.orders > ALARM for vm in alive),
     )
     if alive:
-        left = min(vm.prepaid_until for vm in alive) - standing.now
+        left = min(vm.prepaid_until for vm in alive) - survey.now
         yield GaugeMetricFamily(
             "scavenger_vm_prepaid_remaining_seconds",
             "Seconds until the first machine's reserved time is over; below 0 it is overdue.",

@@ -14,7 +14,7 @@ from service.api.sieve import Sieved
 from service.db import streams
 from service.db.batch import NAMES, Batch, Series
 from service.db.events import say
-from service.db.streams import Piece, Standing, Stored, Stream
+from service.db.streams import Condition, Piece, Stored, Stream
 
 COMPUTE, SYNC = NAMES.index("compute_time"), NAMES.index("sync_time")
 MOST_VERDICTS = 1_000
@@ -46,16 +46,16 @@ def take_in(connection: Connection, sieved: Sieved, now: datetime) -> Intake:
         Refusal: The worker never said hello; it should, and then send the report again.
     """
     message = sieved.message
-    first, dropped, standing = message.sequence, 0, Standing.of(message)
-    stored = streams.store(connection, first, piece_of(sieved, first, dropped, standing), now)
+    first, dropped, condition = message.sequence, 0, Condition.of(message)
+    stored = streams.store(connection, first, piece_of(sieved, first, dropped, condition), now)
     if stored is None:
         known = streams.hold(connection, message.worker)
         if known is None:
             raise Refusal("sequence_gap", f"{message.worker} reports before its hello")
         dropped = say_missing(connection, message, known, now)
         first = known.next_sequence
-        standing = known.standing if sieved.following < first else standing
-        stored = streams.store(connection, first, piece_of(sieved, first, dropped, standing), now)
+        condition = known.condition if sieved.following < first else condition
+        stored = streams.store(connection, first, piece_of(sieved, first, dropped, condition), now)
         assert stored is not None
     rejected = [row for row in sieved.rejected if row.sequence >= first]
     if rejected and stored.rejected == len(rejected):
@@ -78,7 +78,7 @@ def parts_of(batch: Batch) -> dict[str, Series]:
     return {"compute": batch.series[COMPUTE], "sync": batch.series[SYNC]}
 
 
-def piece_of(sieved: Sieved, expected: int, dropped: int, standing: Standing) -> Piece:
+def piece_of(sieved: Sieved, expected: int, dropped: int, condition: Condition) -> Piece:
     """Return what is new in a report, once it is known which row is expected."""
     message = sieved.message
     return Piece(
@@ -89,7 +89,7 @@ def piece_of(sieved: Sieved, expected: int, dropped: int, standing: Standing) ->
         dropped=dropped,
         rejected=sum(row.sequence >= expected for row in sieved.rejected),
         batch=sieved.batch.since(expected - message.sequence),
-        standing=standing,
+        condition=condition,
     )
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service import meters
 from service.api.enquiry import Enquiry
-from service.api.gauges import Standing, gauges_of
+from service.api.gauges import Survey, gauges_of
 from service.db import clock, figures, migrate, sweeps
 from service.pulse import Pulse
 
@@ -32,7 +32,7 @@ class Vitals:
     def __init__(self, engine: Engine, pulses: Mapping[str, Pulse]) -> None:
         self.engine, self.pulses = engine, pulses
         self._revision = Enquiry(self._read_revision, kept=1.0)
-        self._standing = Enquiry(self._read_standing, kept=5.0)
+        self._enquiry = Enquiry(self._survey, kept=5.0)
 
     def failures(self) -> tuple[str, ...]:
         """Name what keeps this controller from working; nothing when it is ready."""
@@ -44,10 +44,10 @@ class Vitals:
         now.register(Gauges(self))
         return generate_latest(meters.REGISTRY) + generate_latest(now)
 
-    def standing(self) -> Standing | None:
+    def survey(self) -> Survey | None:
         """Return how things stand, as of a few seconds ago; None without a database."""
         try:
-            return self._standing.answer(PATIENCE)
+            return self._enquiry.answer(PATIENCE)
         except (TimeoutError, SQLAlchemyError):
             return None
 
@@ -70,10 +70,10 @@ class Vitals:
         with self.engine.connect() as connection:
             return migrate.revision(connection)
 
-    def _read_standing(self) -> Standing:
+    def _survey(self) -> Survey:
         with self.engine.connect() as connection:
             newest = next(iter(sweeps.newest(connection, 1)), None)
-            return Standing(clock.ask(connection), figures.read(connection), newest)
+            return Survey(clock.ask(connection), figures.read(connection), newest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,11 @@ class Gauges(Collector):
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Yield the gauges; without a database only those of this controller itself."""
-        standing = self.vitals.standing()
+        survey = self.vitals.survey()
         yield GaugeMetricFamily(
             "scavenger_database_up",
             "1 if the database answers this controller, else 0.",
-            int(standing is not None),
+            int(survey is not None),
         )
         if (reconciler := self.vitals.pulses.get(RECONCILER)) is not None:
             yield GaugeMetricFamily(
@@ -102,5 +102,5 @@ class Gauges(Collector):
                 "Connections to the database that are in use in this controller.",
                 self.vitals.engine.pool.checkedout(),
             )
-        if standing is not None:
-            yield from gauges_of(standing)
+        if survey is not None:
+            yield from gauges_of(survey)

@@ -27,7 +27,7 @@ WITH moved AS (
         next_sequence = :following,
         dropped = dropped + :dropped,
         rejected = rejected + :rejected,
-        generation = :standing,
+        generation = :condition,
         iteration = :iteration,
         samples = :samples,
         epochs = :epochs,
@@ -71,7 +71,7 @@ FROM moved JOIN vms ON vms.id = moved.worker LEFT JOIN LATERAL (
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Condition:
     """Where a worker stands, as it says itself.
 
     Attributes:
@@ -86,7 +86,7 @@ class Standing:
     finished: Finished | None
 
     @classmethod
-    def of(cls, report: StepReport) -> Standing:
+    def of(cls, report: StepReport) -> Condition:
         """Return where a worker stood when it reported."""
         return cls(report.progress, report.broken, report.refused, report.finished)
 
@@ -99,13 +99,13 @@ class Stream:
         job: Whose worker it is.
         next_sequence: Number of the row expected next.
         dropped: Gaps so far, in rows, of which the worker said that it gave them up.
-        standing: Where it stood last.
+        condition: Where it stood last.
     """
 
     job: str
     next_sequence: int
     dropped: int
-    standing: Standing
+    condition: Condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Piece:
         dropped: Rows before it that the worker gave up.
         rejected: Rows of it that cannot be used.
         batch: The others.
-        standing: Where the worker stands after it.
+        condition: Where the worker stands after it.
     """
 
     worker: str
@@ -129,7 +129,7 @@ class Piece:
     dropped: int
     rejected: int
     batch: Batch
-    standing: Standing
+    condition: Condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Stored:
 
 def store(connection: Connection, expected: int, piece: Piece, now: datetime) -> Stored | None:
     """Store what is new of a stream; None, and nothing changed, unless this row is expected."""
-    standing, progress = piece.standing, piece.standing.progress
+    condition, progress = piece.condition, piece.condition.progress
     row = connection.execute(
         STORE,
         {
@@ -164,14 +164,14 @@ def store(connection: Connection, expected: int, piece: Piece, now: datetime) ->
             "rejected": piece.rejected,
             "rows": len(piece.batch),
             "columns": pack(piece.batch),
-            "standing": progress.generation,
+            "condition": progress.generation,
             "iteration": progress.iteration,
             "samples": progress.samples,
             "epochs": progress.epochs,
             "metrics": progress.metrics,
-            "broken": standing.broken,
-            "refused": standing.refused,
-            "finished": standing.finished,
+            "broken": condition.broken,
+            "refused": condition.refused,
+            "finished": condition.finished,
             "now": now,
             **summarise(piece.batch),
         },
@@ -189,5 +189,5 @@ def hold(connection: Connection, worker: str) -> Stream | None:
     if row is None:
         return None
     progress = Progress(row.generation, row.iteration, row.samples, row.epochs, row.metrics)
-    standing = Standing(progress, row.broken, row.refused, row.finished)
-    return Stream(row.job, row.next_sequence, row.dropped, standing)
+    condition = Condition(progress, row.broken, row.refused, row.finished)
+    return Stream(row.job, row.next_sequence, row.dropped, condition)

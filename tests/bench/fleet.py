@@ -41,7 +41,7 @@ from service.db.epochs import Epoch
 from service.db.packing import pack
 from service.db.schema import readings
 from service.db.schema import sweeps as swept
-from service.db.streams import Piece, Standing, store
+from service.db.streams import Condition, Piece, store
 from service.db.tokens import Token
 from service.knowledge import Knowledge, signature_of
 from service.reconciler.ownership import Ownership
@@ -137,7 +137,7 @@ class Fleet:
         batch = batch_of(report())
         reports = self.records // self.jobs // ROWS
         last = reports * ROWS
-        stands = Standing(STANDS, None, None, None)
+        stands = Condition(STANDS, None, None, None)
         store(connection, 0, Piece(worker, 1, 0, last, 0, 0, batch, stands), now + LATER)
         copied = {"worker": worker, "job": job, "rows": ROWS, "columns": pack(batch)}
         connection.execute(FILL, {**copied, "reports": reports - 1})

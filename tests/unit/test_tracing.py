@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,11 +17,11 @@ from service.tracing import span
 
 
 @pytest.fixture
-def collected() -> Iterator[InMemorySpanExporter]:
+def collected(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     exporter = InMemorySpanExporter()
+    monkeypatch.setattr(tracing._Exporting, "tracer", None)
     tracing.collect(SimpleSpanProcessor(exporter), sdk)
-    yield exporter
-    tracing.stop_tracing()
+    return exporter
 
 
 def test_without_a_collector_spans_are_nothing() -> None:
