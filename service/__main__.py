@@ -35,7 +35,7 @@ from service.garbage import spare_what_is_loaded
 from service.keys import Keys
 from service.logs import start_logging
 from service.postgres import EmbeddedPostgres
-from service.reconciler.errands import Errands
+from service.reconciler.courier import Courier
 from service.reconciler.fleet import Fleet
 from service.reconciler.housekeeping import Housekeeping
 from service.reconciler.lookout import Lookout
@@ -53,7 +53,7 @@ from service.vault import Vault
 
 log = logging.getLogger("scavenger")
 
-ERRANDS = 8  # as many jobs wait for their cloud at once without keeping others waiting
+AT_ONCE = 8  # as many jobs wait for their cloud at once without keeping others waiting
 
 
 def main() -> int:
@@ -134,7 +134,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
     scheme = "http" if settings.tls_cert is None else "https"
     address = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
     acting = reconciler(settings, engine, keys, settings.address or address, Metered(cloud))
-    loop = Loop(acting, Lookout(engine, acting.fleet.provider, Errands(1)))
+    loop = Loop(acting, Lookout(engine, acting.fleet.provider, Courier(1)))
     messenger = Messenger(engine.url, loop.nudge)
 
     def nudge() -> None:
@@ -233,8 +233,8 @@ def reconciler(
         }
 
     storage = Storage(settings.home.resolve())
-    errands = Errands(ERRANDS)
-    fleet = Fleet(engine, provider, environment, storage, ownership, errands=errands)
+    courier = Courier(AT_ONCE)
+    fleet = Fleet(engine, provider, environment, storage, ownership, courier=courier)
     return Reconciler(fleet, clock.now(engine))
 
 

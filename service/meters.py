@@ -82,9 +82,9 @@ PROVIDER_CALLS = Histogram(
     registry=REGISTRY,
     buckets=LONG,
 )
-ERRANDS = Gauge(
-    "scavenger_errands",
-    "Errands to clouds that are not over, those that wait for their turn too.",
+CALLS_OPEN = Gauge(
+    "scavenger_provider_calls_open",
+    "Trips to clouds that are not over, those that wait for their turn too.",
     registry=REGISTRY,
 )
 ITERATIONS = Bins(

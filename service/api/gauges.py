@@ -49,6 +49,7 @@ def gauges_of(survey: Survey) -> Iterator[GaugeMetricFamily]:
     )
     yield from machines_of(survey)
     yield from sweeper_of(survey.sweep)
+    yield from forecasts_of(figures)
     if figures.silence is not None:
         yield GaugeMetricFamily(
             "scavenger_telemetry_lag_seconds",
@@ -89,6 +90,21 @@ def machines_of(survey: Survey) -> Iterator[GaugeMetricFamily]:
             "scavenger_vm_prepaid_remaining_seconds",
             "Seconds until the first machine's reserved time is over; below 0 it is overdue.",
             left.total_seconds(),
+        )
+
+
+def forecasts_of(figures: Figures) -> Iterator[GaugeMetricFamily]:
+    """Yield how often targets were reached when it was foreseen."""
+    yield GaugeMetricFamily(
+        "scavenger_prediction_coverage80_jobs",
+        "Newest jobs that reached their target and for which it was foreseen when, at most 100.",
+        figures.forecasts,
+    )
+    if figures.forecasts:
+        yield GaugeMetricFamily(
+            "scavenger_prediction_coverage80_ratio",
+            "Share of them that did so within the interval foreseen; 0.8 if intervals are right.",
+            figures.kept / figures.forecasts,
         )
 
 

@@ -12,6 +12,8 @@ from scavenger.view import Phase
 from service.db.schema import jobs, outcomes, vms, workers
 from service.db.vms import Vm
 
+MOST_FORECASTS = 100  # older ones were made by other laws
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:
@@ -23,18 +25,25 @@ class Figures:
         caps: Dollars that the jobs which go on may cost, of those that have a limit.
         silence: Seconds since that worker spoke which has been silent for longest; None without
             any that should speak.
+        forecasts: Newest jobs that reached their target and for which it was foreseen when.
+        kept: How many of them did so when it was foreseen.
     """
 
     jobs: Mapping[Phase, int]
     machines: tuple[Vm, ...]
     caps: Decimal
     silence: float | None
+    forecasts: int
+    kept: int
 
 
 def read(connection: Connection) -> Figures:
     """Return how things stand."""
     counts = connection.execute(select(outcomes.c.phase, func.count()).group_by(outcomes.c.phase))
+    forecasts, kept = _forecasts(connection)
     return Figures(
+        forecasts=forecasts,
+        kept=kept,
         jobs={Phase(phase): number for phase, number in counts},
         machines=_machines(connection),
         caps=_caps(connection),
@@ -58,6 +67,20 @@ def _caps(connection: Connection) -> Decimal:
     total = func.sum(cast(func.split_part(written, " ", 1), Numeric))
     query = select(func.coalesce(total, 0)).join(outcomes, outcomes.c.job == jobs.c.id)
     return Decimal(connection.execute(query.where(outcomes.c.phase.in_(_goes_on()))).scalar_one())
+
+
+def _forecasts(connection: Connection) -> tuple[int, int]:
+    held = outcomes.c.finished_at.between(outcomes.c.due_from, outcomes.c.due_until)
+    newest = (
+        select(held.label("held"))
+        .where(outcomes.c.phase == Phase.SUCCEEDED, outcomes.c.due_until.is_not(None))
+        .order_by(outcomes.c.finished_at.desc())
+        .limit(MOST_FORECASTS)
+        .subquery()
+    )
+    query = select(func.count(), func.count().filter(newest.c.held)).select_from(newest)
+    made, kept = connection.execute(query).one()
+    return made, kept
 
 
 def _silence(connection: Connection) -> float | None:

@@ -97,6 +97,8 @@ outcomes = Table(
     Column("epochs_to_target", Double),
     moment("finished_at"),
     Column("waiting", Text),
+    moment("due_from"),
+    moment("due_until"),
     Index(None, "phase"),
 )
 

@@ -1,7 +1,7 @@
 """Fleet: the machines of jobs, made and ended as decided, and compared with what the cloud shows.
 
 Every call to the cloud is preceded by the row that announces it, and no cloud is called inside a
-database session. A job's calls are one errand: nothing else is done for it before they are over.
+database session. A job's calls are one trip: nothing else is done for it before they are over.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from service.db.vms import Vm
 from service.errors import CloudError, LaunchRefused
 from service.reconciler.action import Launch, Terminate
 from service.reconciler.census import ALARM, Finding, census
-from service.reconciler.errands import Call, Errands
+from service.reconciler.courier import Call, Courier
 from service.reconciler.farewell import Farewell, farewell
 from service.reconciler.lookout import Lookout, Sighting
 from service.reconciler.ownership import Ownership
@@ -51,7 +51,7 @@ class Fleet:
         ownership: Writes the labels by which machines are known as ours.
         epoch: Counts launches.
         stopwatch: Seconds since whenever; calls to a cloud may take many of them.
-        errands: Makes the calls to the cloud.
+        courier: Makes the calls to the cloud.
     """
 
     engine: Engine
@@ -61,7 +61,7 @@ class Fleet:
     ownership: Ownership
     epoch: Epoch = field(default_factory=Epoch)
     stopwatch: Callable[[], float] = time.monotonic
-    errands: Errands = field(default_factory=Errands)
+    courier: Courier = field(default_factory=Courier)
 
     def observe(self, lease: Lease, now: datetime, lookout: Lookout) -> bool:
         """Compare what should exist with what the provider shows, and finish what is open.
@@ -86,7 +86,7 @@ class Fleet:
             instance, is_final = sighting.shown.get(vm.launch_key), job.phase.is_final
             found = census(vm, instance, sighting.at, lag, boot, is_final=is_final)
             calls += self._settle(lease, job, vm, sighting, found, present)
-        self.errands.send(job.id, calls)
+        self.courier.send(job.id, calls)
         return True
 
     def _follow(self, now: datetime) -> Present:
@@ -151,7 +151,7 @@ class Fleet:
             known = {vm.id for vm in machines}
             fresh = [vm for vm in vms.of_job(connection, snapshot.job.id) if vm.id not in known]
         calls = [partial(self._start, lease, snapshot.job, vm, present) for vm in fresh]
-        self.errands.send(lease.job, calls)
+        self.courier.send(lease.job, calls)
 
     def _start(self, lease: Lease, job: Job, vm: Vm, present: Present) -> None:
         """Launch one intended machine; the key makes doing it twice harmless."""
@@ -214,7 +214,7 @@ class Fleet:
         for vm in snapshot.vms:
             if vm.id in action.vms:
                 calls += self._order_end(lease, vm, snapshot.now)
-        self.errands.send(lease.job, calls)
+        self.courier.send(lease.job, calls)
 
     def _order_end(
         self, lease: Lease, vm: Vm, now: datetime, *, is_overdue: bool = False

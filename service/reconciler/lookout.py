@@ -18,8 +18,8 @@ from service.clouds.provider import Instance, Provider
 from service.db import vms
 from service.db.vms import Standing, Vm
 from service.errors import CloudError, ProviderUnavailable
+from service.reconciler.courier import Courier
 from service.reconciler.deadline import HIDDEN
-from service.reconciler.errands import Errands
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +55,12 @@ class Lookout:
     While a look takes long the one before is good, for a while.
 
     Args:
-        errands: Carries the looks out.
+        courier: Carries the looks out.
     """
 
-    def __init__(self, engine: Engine, provider: Provider, errands: Errands | None = None) -> None:
+    def __init__(self, engine: Engine, provider: Provider, courier: Courier | None = None) -> None:
         self._engine, self._provider = engine, provider
-        self._errands = errands or Errands()
+        self._courier = courier or Courier()
         self._is_due = True
         self._asked_at = self._again_at = datetime.min.replace(tzinfo=UTC)
         self._sighting: Sighting | None = None
@@ -72,7 +72,7 @@ class Lookout:
 
     def close(self) -> None:
         """Look no more."""
-        self._errands.close(0.0)
+        self._courier.close(0.0)
 
     def sighting(self, now: datetime) -> Sighting | None:
         """Return what the cloud shows, or showed a moment ago; None if its first answer is out.
@@ -90,10 +90,10 @@ class Lookout:
     def _attempt(self, now: datetime) -> None:
         """Look, or see what came of the look before, without waiting for long."""
         try:
-            if self._errands.is_over(LOOK) and not self._is_resting(now):
+            if self._courier.is_back(LOOK) and not self._is_resting(now):
                 self._asked_at = now
-                self._errands.send(LOOK, [partial(self._look, now)])
-            if not self._errands.is_over(LOOK, PATIENCE) and now - self._asked_at > LONGEST:
+                self._courier.send(LOOK, [partial(self._look, now)])
+            if not self._courier.is_back(LOOK, PATIENCE) and now - self._asked_at > LONGEST:
                 raise ProviderUnavailable(f"no answer within {LONGEST}")
         except CloudError as error:
             if str(error) != str(self._failure):

@@ -49,7 +49,7 @@ class Loop:
     def __init__(self, reconciler: Reconciler, lookout: Lookout | None = None) -> None:
         self.reconciler = reconciler
         self.lookout = lookout or reconciler.look_out()
-        self.errands = reconciler.fleet.errands
+        self.courier = reconciler.fleet.courier
         self.engine: Engine = reconciler.engine
         self.news = threading.Event()
         self.is_stopping = False
@@ -62,7 +62,7 @@ class Loop:
 
     def start(self) -> None:
         """Start the thread."""
-        self.errands.tell(self.nudge)
+        self.courier.tell(self.nudge)
         self.thread.start()
 
     def stop(self) -> None:
@@ -87,7 +87,7 @@ class Loop:
                 log.exception("the pass failed, looking again soon")
             self._wait()
         self.lookout.close()
-        self.errands.close(FAREWELL)
+        self.courier.close(FAREWELL)
         self._give_back()
 
     def _wait(self) -> None:
@@ -136,7 +136,7 @@ class Loop:
         try:
             for _ in range(MOST_TICKS):
                 lease = self._take(job)
-                if lease is None or not self.errands.is_over(job):
+                if lease is None or not self.courier.is_back(job):
                     return
                 self._note_answer()
                 with span("tick", job=job):

@@ -27,6 +27,7 @@ from service.reconciler.action import (
     Resume,
     Wait,
 )
+from service.reconciler.due import due
 from service.reconciler.lesson import remember
 from service.reconciler.snapshot import Snapshot
 
@@ -52,10 +53,13 @@ def record(
         case Choose(run, why):
             search = why if not run.searched else f"searched: {len(snapshot.probes)} probes"
             reason = f"training on {run.config}"
+            foreseen = due(snapshot, run)
             jobs.change_outcome(
                 connection,
                 job,
                 phase=Phase.TRAINING,
+                due_from=None if foreseen is None else foreseen.since,
+                due_until=None if foreseen is None else foreseen.until,
                 reason=reason,
                 search=search,
                 chosen=run.config,

@@ -58,7 +58,7 @@ class Reconciler:
                 return Rest("the cloud has been asked for its machines")
         except CloudError:
             is_hidden = True
-        if not self.fleet.errands.is_over(lease.job):
+        if not self.fleet.courier.is_back(lease.job):
             return Rest("the cloud has been asked to make or to end machines")
         with self.engine.connect() as connection:
             snapshot = read(connection, provider.name, lease.job, now, provider.pause)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -24,8 +25,12 @@ from service.db.sweeps import Suspect
 from service.db.vms import Terms
 from service.keys import Keys
 from service.pulse import Pulse
+from service.reconciler.action import Choose
+from service.reconciler.due import due
+from service.reconciler.plan import plan
+from service.reconciler.record import record
 from service.storage import Storage
-from tests.builders import NOW, document, spec
+from tests.builders import NOW, document, job, probe, snapshot, spec
 
 KEYS = Keys(token="scv_token", secret="s" * 48)
 DOCS = Path(__file__).parents[2] / "docs"
@@ -164,6 +169,33 @@ def test_gauges_say_how_jobs_machines_and_money_stand(engine: Engine, client: Te
     assert 40 < said["scavenger_vm_prepaid_remaining_seconds"][()] <= 70
 
 
+def test_it_shows_how_often_targets_were_reached_when_it_was_foreseen(
+    engine: Engine, client: TestClient
+) -> None:
+    probes = (probe(1, 32), probe(1, 128), probe(2, 128), probe(2, 32))
+    seen = snapshot(job=job(spec=spec(target={"epochs": 20, "at_batch": 64})), probes=probes)
+    chosen = plan(seen)
+    assert isinstance(chosen, Choose)
+    foreseen = due(seen, chosen.run)
+    assert foreseen is not None
+    ends = (foreseen.since, foreseen.until, foreseen.until + timedelta(seconds=1), None)
+    with engine.begin() as connection:
+        for number, end in enumerate(ends, 1):
+            jobs.create(connection, f"job_{number}", spec(), NOW)
+            mine = replace(seen, job=replace(seen.job, id=f"job_{number}"))
+            record(connection, "fake", mine, chosen)
+            if end is not None:
+                done = {"phase": Phase.SUCCEEDED, "reason": "", "finished_at": end}
+                jobs.change_outcome(connection, f"job_{number}", **done)
+        jobs.create(connection, "job_5", spec(), NOW)
+        jobs.change_outcome(connection, "job_5", phase=Phase.STARTING)
+        jobs.change_outcome(connection, "job_5", phase=Phase.TRAINING)
+        jobs.change_outcome(connection, "job_5", phase=Phase.SUCCEEDED, finished_at=NOW)
+    said = scrape(client)
+    assert said["scavenger_prediction_coverage80_jobs"] == {(): 3}
+    assert said["scavenger_prediction_coverage80_ratio"] == {(): pytest.approx(2 / 3)}
+
+
 def test_gauges_are_asked_of_the_database_once_for_many_scrapes(
     engine: Engine, client: TestClient
 ) -> None:
@@ -201,6 +233,9 @@ def test_every_metric_has_a_row_in_the_documentation(engine: Engine, client: Tes
             ),
             {"w": f"{job}-w1", "j": job},
         )
+        jobs.create(connection, "foreseen", spec(), NOW)
+        jobs.change_outcome(connection, "foreseen", phase=Phase.TRAINING, due_until=NOW)
+        jobs.change_outcome(connection, "foreseen", phase=Phase.SUCCEEDED, finished_at=NOW)
     families = [
         *text_string_to_metric_families(client.get("/metrics").text),
         *text_string_to_metric_families(client.get("/metrics/jobs").text),

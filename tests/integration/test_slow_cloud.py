@@ -16,7 +16,7 @@ from service.db import events, installation, jobs, vms
 from service.db.jobs import Job
 from service.db.vms import Vm
 from service.reconciler import lookout as lookouts
-from service.reconciler.errands import Errands
+from service.reconciler.courier import Courier
 from service.reconciler.fleet import Fleet
 from service.reconciler.lookout import Lookout
 from service.reconciler.loop import Loop
@@ -67,11 +67,11 @@ class House:
         self.engine, self.provider = engine, provider
         with engine.begin() as connection:
             ownership = Ownership(installation.identify(connection), b"our secret")
-        self.errands = Errands(2)
+        self.courier = Courier(2)
         storage = Storage(Path("/srv"))
-        fleet = Fleet(engine, provider, lambda _: {}, storage, ownership, errands=self.errands)
+        fleet = Fleet(engine, provider, lambda _: {}, storage, ownership, courier=self.courier)
         acting = Reconciler(fleet, datetime.now(UTC))
-        self.loop = Loop(acting, Lookout(engine, provider, Errands(1)))
+        self.loop = Loop(acting, Lookout(engine, provider, Courier(1)))
 
     def submit(self, job: str) -> None:
         with self.engine.begin() as connection:

@@ -1,0 +1,59 @@
+"""When a target is due: what the curve says of the part that is left, from now on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from scavenger.decision import ProbeEffort, Run
+from service.reconciler.action import Choose
+from service.reconciler.due import due
+from service.reconciler.plan import plan
+from service.reconciler.snapshot import Snapshot
+from tests.builders import NOW, directive, job, probe, snapshot, spec, worker
+
+PROBES = (probe(1, 32), probe(1, 128), probe(2, 128), probe(2, 32))
+
+
+def chosen(**changes: object) -> tuple[Snapshot, Run]:
+    known = job(spec=spec(target={"epochs": 20, "at_batch": 64}))
+    seen = snapshot(job=known, probes=PROBES, **changes)
+    action = plan(seen)
+    assert isinstance(action, Choose)
+    return seen, action.run
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.9, 1.0, 2.0])
+def test_what_is_left_is_due_in_that_share_of_the_whole(share: float) -> None:
+    seen, run = chosen()
+    expected = seen.knowledge.expected_epochs()
+    assert expected is not None
+    epochs = share * expected
+    part = replace(seen, workers=(worker(1, epochs=epochs), worker(2, epochs=epochs)))
+    part = replace(part, directive=directive(run.config.workers, run.config.global_batch))
+    found = due(part, run)
+    assert found is not None
+    low, high = (max(1 - share, 0.0) * seconds for seconds in run.choice.point.time_range)
+    assert found.since == NOW + timedelta(seconds=low)
+    assert found.until == NOW + timedelta(seconds=high)
+    assert found.since < found.until or share >= 1
+
+
+def test_getting_there_takes_its_pause() -> None:
+    seen, run = chosen(directive=directive(1, 32))
+    effort = ProbeEffort(pause=0.0)
+    without = replace(seen, knowledge=replace(seen.knowledge, effort=effort))
+    later = replace(seen, knowledge=replace(seen.knowledge, effort=replace(effort, pause=60.0)))
+    first, second = due(without, run), due(later, run)
+    assert first is not None
+    assert second is not None
+    assert second.since - first.since == second.until - first.until == timedelta(minutes=1)
+
+
+def test_nothing_is_foreseen_where_nothing_is_uncertain_or_only_shares_are_known() -> None:
+    seen, run = chosen()
+    sure = replace(run.choice, point=replace(run.choice.point, deviation=0.0))
+    assert due(seen, replace(run, choice=sure)) is None
+    assert due(seen, replace(run, curve=replace(run.curve, basis="relative"))) is None
