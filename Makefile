@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale telemetry bench-large-batch paper clean
+.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-slow-cloud telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -74,6 +74,9 @@ bench-ingest: $(READY) .venv/mlflow/ready  ## Records a second into the controll
 
 bench-scale: $(READY)  ## 200 jobs, 1 000 machines, ten million records: a pass, a sweep, the lists
 	@$(BIN)/python -m tests.bench.scale
+
+bench-slow-cloud: $(READY)  ## The controller while its cloud hangs for two minutes, beside the same while it answers
+	@$(BIN)/python -m tests.bench.slow_cloud
 
 telemetry: $(READY)  ## 1 000 000 records through kills, cuts, losses and repeats; each stored once
 	@$(BIN)/python -m tests.telemetry

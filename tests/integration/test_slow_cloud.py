@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 from sqlalchemy import Engine
 
 from scavenger.view import Phase
-from service.clouds.provider import Instance, LaunchRequest
 from service.db import events, installation, jobs, vms
 from service.db.jobs import Job
 from service.db.vms import Vm
@@ -27,43 +25,17 @@ from tests.builders import document, spec
 from tests.controller_double import until
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
-from tests.fakecloud.provider import FakeCloudProvider
+from tests.fakecloud.hanging import HangingProvider
 from tests.fakecloud.server import CloudServer
 from tests.fakecloud.settings import Settings
 
 WISH = document(limits={"max_cost": "100 USD", "workers": "2..2", "batch": [120]})
 
 
-class Hanging(FakeCloudProvider):
-    """A provider whose calls hang where told, before the cloud hears of them."""
-
-    asked: list[str]
-    gates: dict[str, threading.Event]
-
-    def hang(self, operation: str) -> threading.Event:
-        """Let calls hang until the event is set."""
-        return self.gates.setdefault(operation, threading.Event())
-
-    def launch(self, request: LaunchRequest) -> Instance:
-        """Launch a machine, some day."""
-        self._pass(f"launch {request.job}")
-        return super().launch(request)
-
-    def list(self) -> tuple[Instance, ...]:
-        """Return what the cloud shows, some day."""
-        self._pass("list")
-        return super().list()
-
-    def _pass(self, operation: str) -> None:
-        self.asked.append(operation)
-        if operation in self.gates:
-            assert self.gates[operation].wait(60)
-
-
 class House:
     """A controller with threads of its own, and what it wrote down."""
 
-    def __init__(self, engine: Engine, provider: Hanging) -> None:
+    def __init__(self, engine: Engine, provider: HangingProvider) -> None:
         self.engine, self.provider = engine, provider
         with engine.begin() as connection:
             ownership = Ownership(installation.identify(connection), b"our secret")
@@ -107,15 +79,13 @@ def cloud() -> FakeCloud:
 @pytest.fixture
 def house(engine: Engine, cloud: FakeCloud) -> Iterator[House]:
     with CloudServer(cloud) as server:
-        provider = Hanging(server.url, "account")
-        provider.asked, provider.gates = [], {}
+        provider = HangingProvider(server.url)
         found = House(engine, provider)
         found.loop.start()
         try:
             yield found
         finally:
-            for gate in provider.gates.values():
-                gate.set()
+            provider.release()
             found.loop.stop()
             provider.close()
 
