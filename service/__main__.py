@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -143,7 +143,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
 
     provider = acting.fleet.provider
     rounds = Rounds(Sweeper(engine, provider, acting.fleet.ownership))
-    housekeeping = Housekeeping(engine, timedelta(days=settings.keep_telemetry))
+    housekeeping = Housekeeping(engine, timedelta(days=settings.keep_telemetry), provider)
     world = World(
         engine,
         provider.name,
@@ -155,21 +155,15 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
     )
     server = server_of(settings, build_app(world, keys, names=settings.known_names))
     spare_what_is_loaded()
-    housekeeping.start()
-    announce(settings.home, address, keys.token)
-    messenger.start()
-    loop.start()
-    rounds.start()
-    try:
+    with ExitStack() as stack:
+        stack.callback(engine.dispose)
+        for part in (housekeeping, messenger, loop, rounds):
+            part.start()
+            stack.callback(part.stop)
+        announce(settings.home, address, keys.token)
         server.run(sockets=[listener])
         if not server.started:  # as when the database went away just now
             raise SystemExit("the controller could not begin to serve; its log says why")
-    finally:
-        rounds.stop()
-        loop.stop()
-        messenger.stop()
-        housekeeping.stop()
-        engine.dispose()
 
 
 def server_of(settings: Settings, app: FastAPI) -> uvicorn.Server:

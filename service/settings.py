@@ -33,7 +33,8 @@ class Settings(BaseSettings):
         tls_cert: File with its certificate chain; it speaks HTTPS itself then.
         tls_key: File with the key to it.
         behind_proxy: Whether something in front of it speaks HTTPS, on whatever address.
-        keep_telemetry: Days for which measured iterations are kept; statistics stay for ever.
+        keep_telemetry: Days for which measured iterations are kept, and what ended machines leave
+            on this computer; statistics stay for ever.
         otlp_endpoint: Where traces are sent, by the variable all programs know; nowhere if None.
     """
 

@@ -115,6 +115,10 @@ class Known:
     provider_id: str | None
     over_since: datetime | None
 
+    def is_over_before(self, moment: datetime) -> bool:
+        """Whether its job had ended by then."""
+        return self.over_since is not None and self.over_since <= moment
+
 
 def of_job(connection: Connection, job: str) -> tuple[Vm, ...]:
     """Return every machine a job ever had, oldest first."""

@@ -12,7 +12,9 @@ from datetime import timedelta
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from service.db import partitions
+from service.clouds.provider import LAUNCH_KEY, InstanceState, Provider
+from service.db import clock, partitions, vms
+from service.errors import CloudError
 
 log = logging.getLogger(__name__)
 
@@ -21,15 +23,17 @@ KEEP_WHOLE = timedelta(days=7)
 
 
 class Housekeeping:
-    """Tends the partitions until it is stopped.
+    """Tends the partitions, and what is left of machines, until it is stopped.
 
     Args:
         engine: The database.
-        keep: How long measured iterations are kept; their statistics stay for ever.
+        keep: How long measured iterations are kept, and what machines leave behind; statistics stay
+            for ever.
+        provider: Where the machines are.
     """
 
-    def __init__(self, engine: Engine, keep: timedelta) -> None:
-        self.engine, self.keep = engine, keep
+    def __init__(self, engine: Engine, keep: timedelta, provider: Provider) -> None:
+        self.engine, self.keep, self.provider = engine, keep, provider
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self._run, name="housekeeping")
 
@@ -54,16 +58,29 @@ class Housekeeping:
             log.info("measured iterations are dropped up to %s", dropped[-1])
         while not self.stopping.is_set() and self._thin():
             pass
+        self._forget()
 
     def _thin(self) -> bool:
         with self.engine.begin() as connection:
             return partitions.thin(connection, KEEP_WHOLE)
 
+    def _forget(self) -> None:
+        """Let go of machines that are gone, and whose jobs ended long ago: no key comes back."""
+        gone = [one for one in self.provider.list() if one.state is InstanceState.GONE]
+        with self.engine.connect() as connection:
+            keys = {one.launch_key for one in gone if LAUNCH_KEY.fullmatch(one.launch_key)}
+            known = vms.of_keys(connection, keys)
+            before = clock.ask(connection) - self.keep
+        for one in gone:
+            row = known.get(one.launch_key)
+            if row is not None and not row.is_alive and row.is_over_before(before):
+                self.provider.forget(one.provider_id)
+
     def _run(self) -> None:
         while not self.stopping.is_set():
             try:
                 self.tend()
-            except SQLAlchemyError as error:
+            except (SQLAlchemyError, CloudError) as error:
                 log.warning("no housekeeping now: %s", error)
             except Exception:  # without it a mistake would end it, and nobody would notice
                 log.exception("the housekeeping failed")

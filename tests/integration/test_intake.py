@@ -22,6 +22,7 @@ from scavenger.view import EventList
 from service.api.sieve import REPORT
 from service.api.world import World
 from service.app import build_app
+from service.clouds.local import LocalProvider
 from service.db import chunks, partitions, statistics, workers
 from service.db.schema import chunks as table
 from service.keys import Keys
@@ -35,6 +36,7 @@ KEYS = Keys(token="scv_token", secret="s" * 48)
 PERSON = {"Authorization": f"Bearer {KEYS.token}"}
 REPLY = TypeAdapter(Reply)
 DAY = timedelta(days=1)
+NOWHERE = LocalProvider(Path("/nowhere"), "python")
 
 
 class Machine:
@@ -219,7 +221,7 @@ def test_old_days_are_dropped_and_statistics_stay(machine: Machine) -> None:
     for ago in (20, 31, 40):
         add_day(machine.engine, ago)
     age(machine.engine, 31)
-    Housekeeping(machine.engine, 30 * DAY).tend()
+    Housekeeping(machine.engine, 30 * DAY, NOWHERE).tend()
     assert days_of(machine.engine)[0] == -20
     assert len(machine.stored()) == 0
     with machine.engine.connect() as connection:
@@ -242,7 +244,7 @@ def test_what_is_old_is_thinned_to_one_row_in_ten(machine: Machine) -> None:
     add_day(machine.engine, 9)
     age(machine.engine, 9)
     machine.report(105, measured(105, 3))
-    housekeeping = Housekeeping(machine.engine, 30 * DAY)
+    housekeeping = Housekeeping(machine.engine, 30 * DAY, NOWHERE)
     assert KEEP_WHOLE < 9 * DAY
     housekeeping.tend()
     housekeeping.tend()

@@ -1,0 +1,69 @@
+"""What machines left behind goes once nobody can want it any more."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from service.clouds.local import LocalProvider
+from service.clouds.provider import InstanceState
+from service.db import clock, jobs, leases, vms
+from service.reconciler.fleet import Fleet
+from service.reconciler.housekeeping import Housekeeping
+from service.reconciler.ownership import Ownership
+from service.reconciler.tick import Reconciler
+from service.storage import Storage
+from tests.builders import document, spec
+
+WAITING = {"command": [sys.executable, "-c", "import time; time.sleep(60)"]}
+ONE = document(run=WAITING, limits={"max_cost": "1 USD", "workers": "1..1", "batch": [32]})
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> Iterator[LocalProvider]:
+    found = LocalProvider(tmp_path / "machines", sys.executable)
+    yield found
+    for instance in found.list():
+        found.terminate(instance.provider_id)
+
+
+def test_files_of_machines_go_long_after_the_end_of_their_job(
+    engine: Engine, provider: LocalProvider, tmp_path: Path
+) -> None:
+    ownership, storage = Ownership("here", b"secret"), Storage(tmp_path)
+    fleet = Fleet(engine, provider, lambda _: {}, storage, ownership)
+    acting = Reconciler(fleet, clock.now(engine))
+    for job in ("job_1", "job_2"):
+        with engine.begin() as connection:
+            jobs.create(connection, job, spec(**ONE), clock.ask(connection))
+        tick(acting, job)
+    with engine.begin() as connection:
+        jobs.request_cancel(connection, "job_1", clock.ask(connection))
+    while any(vm.is_alive for vm in machines(engine, "job_1")):
+        tick(acting, "job_1")
+    assert {one.job for one in provider.list()} == {"job_1", "job_2"}
+    Housekeeping(engine, timedelta(days=1), provider).tend()
+    assert {one.job for one in provider.list()} == {"job_1", "job_2"}
+    (gone,) = machines(engine, "job_1")
+    assert list((tmp_path / "machines").glob(f"{gone.launch_key}.*"))
+    Housekeeping(engine, timedelta(0), provider).tend()
+    (left,) = provider.list()
+    assert (left.job, left.state is InstanceState.GONE) == ("job_2", False)
+    assert not list((tmp_path / "machines").glob(f"{gone.launch_key}.*"))
+
+
+def tick(acting: Reconciler, job: str) -> None:
+    with acting.engine.begin() as connection:
+        lease = leases.take(connection, job, None, timedelta(0))
+    assert lease is not None
+    acting.tick(lease, clock.now(acting.engine))
+
+
+def machines(engine: Engine, job: str) -> tuple[vms.Vm, ...]:
+    with engine.connect() as connection:
+        return vms.of_job(connection, job)
