@@ -200,3 +200,26 @@ def test_a_silent_database_is_answered_for_within_seconds() -> None:
         engine.dispose()
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     assert ProblemView.model_validate_json(answer.text).code == "database_unavailable"
+
+
+def test_a_database_whose_connections_others_have_taken_is_away_until_they_leave(
+    open_directory: Path,
+) -> None:
+    crowd: list[psycopg.Connection] = []
+    with EmbeddedPostgres(open_directory / "crowded") as server:
+        plain = server.url().replace("+psycopg", "")
+        engine = open_pool(server.url())
+        migrate(engine)
+        world = World(engine, "local", Storage(Path("/srv")), lambda: None, {})
+        with TestClient(build_app(world, KEYS), raise_server_exceptions=False) as client:
+            client.headers["Authorization"] = f"Bearer {KEYS.token}"
+            engine.dispose()
+            with pytest.raises(psycopg.OperationalError, match="too many clients"):
+                crowd.extend(psycopg.connect(plain) for _ in range(1000))
+            answer = client.post("/v1/jobs", json=document())
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+            assert ProblemView.model_validate_json(answer.text).code == "database_unavailable"
+            for connection in crowd:
+                connection.close()
+            assert client.post("/v1/jobs", json=document()).status_code == 201
+        engine.dispose()
