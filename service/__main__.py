@@ -134,7 +134,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
     scheme = "http" if settings.tls_cert is None else "https"
     address = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
     acting = reconciler(settings, engine, keys, settings.address or address, Metered(cloud))
-    loop = Loop(acting, Lookout(engine, acting.fleet.provider, Courier(1)))
+    loop = Loop(acting, Lookout(engine, acting.fleet.provider, Courier(1, "lists")))
     messenger = Messenger(engine.url, loop.nudge)
 
     def nudge() -> None:

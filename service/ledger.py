@@ -1,8 +1,8 @@
 """The prepaid ledger: machines run on time that is reserved before, never above the job's cap.
 
-At every moment spent + reserved <= max_cost, where a machine reserves its price from its intent to
-``prepaid_until``. A machine powers itself off when its prepaid time ends, so the cap holds even
-when the controller is dead.
+At every moment spent + reserved <= max_cost, where a machine reserves its price from when it is
+first asked for to ``prepaid_until``. A machine powers itself off when its prepaid time ends, so the
+cap holds even when the controller is dead.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def committed(machines: Sequence[Vm]) -> Decimal:
 
 def committed_by(vm: Vm) -> Decimal:
     """Dollars one machine has spent, or may still spend if nobody ever speaks to it again."""
-    end = vm.ended_at if vm.ended_at is not None else vm.prepaid_until + GRACE
-    return vm.terms.price_of(end - vm.intended_at)
+    if vm.ended_at is not None:
+        return vm.cost(vm.ended_at)
+    return vm.terms.price_of(vm.prepaid_until + GRACE - vm.paid_from)
 
 
 def accrued(machines: Sequence[Vm], until: datetime) -> Decimal:
@@ -79,13 +80,15 @@ def reserve_attempt(
 ) -> bool:
     """Reserve what a machine may cost that is asked for now; whether the cap pays for it.
 
-    Nobody knows which of several attempts made the machine; its own clock starts with that one.
+    Nobody knows which of several attempts made the machine; its own clock starts with that one. It
+    costs from the first of them, so what was reserved for that one is enough however late it is.
     """
     vms.lock_job(connection, machine.job)
     machines = vms.of_job(connection, machine.job)
     (vm,) = (each for each in machines if each.id == machine.id)
     until = max(vm.prepaid_until, now + timedelta(seconds=vm.prepaid) + boot)
-    longer = replace(vm, prepaid_until=until)
+    began = now if vm.attempted_at is None else vm.paid_from
+    longer = replace(vm, began_at=began, prepaid_until=until)
     if cap is not None and committed(machines) - committed_by(vm) + committed_by(longer) > cap:
         return False
     vms.attempted(connection, vm.id, now, until)
@@ -128,9 +131,9 @@ def renew(
     is_ending = is_over or vm.state == "ending"
     wanted = vm.prepaid_until if is_ending else now + SLICE
     if cap is not None and vm.price_per_hour > 0:
-        paid = vm.terms.billed(vm.prepaid_until + GRACE - vm.intended_at)
+        paid = vm.terms.billed(vm.prepaid_until + GRACE - vm.paid_from)
         free = bought(cap - committed(machines), vm.terms)
-        wanted = min(wanted, vm.intended_at + paid + free - GRACE)
+        wanted = min(wanted, vm.paid_from + paid + free - GRACE)
     until = max(wanted, vm.prepaid_until)
     vms.extend(connection, vm_id, until)
     return until - now

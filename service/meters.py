@@ -82,9 +82,16 @@ PROVIDER_CALLS = Histogram(
     registry=REGISTRY,
     buckets=LONG,
 )
-CALLS_OPEN = Gauge(
-    "scavenger_provider_calls_open",
-    "Trips to clouds that are not over, those that wait for their turn too.",
+TRIPS = Gauge(
+    "scavenger_provider_trips",
+    "Trips to clouds that are not over, those that wait for their turn too, by what they are for.",
+    ("to",),
+    registry=REGISTRY,
+)
+TRIP_AGE = Gauge(
+    "scavenger_provider_trip_age_seconds",
+    "Seconds since the oldest of them was sent.",
+    ("to",),
     registry=REGISTRY,
 )
 ITERATIONS = Bins(

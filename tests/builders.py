@@ -74,6 +74,7 @@ def vm(number: int, **changes: Any) -> Vm:
         quantum=0.0,
         prepaid=360.0,
         intended_at=NOW - timedelta(minutes=1),
+        began_at=NOW - timedelta(minutes=1),
         attempted_at=NOW - timedelta(minutes=1),
         missed_at=None,
         ordered_at=None,

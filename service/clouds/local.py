@@ -269,7 +269,9 @@ def _descendants(pid: int | None) -> Iterator[psutil.Process]:
 
 
 def _holders(machine: Path) -> Iterator[psutil.Process]:
+    """Yield who inherited the lock; whoever only looks whether it is held opened it to read."""
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            if any(file.path == str(machine) for file in process.open_files()):
+            files = [file for file in process.open_files() if file.path == str(machine)]
+            if process.pid != os.getpid() and any(file.mode != "r" for file in files):
                 yield process

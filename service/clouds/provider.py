@@ -119,7 +119,10 @@ class Provider(Protocol):
 
     @property
     def boot(self) -> float:
-        """Longest seconds from a launch to the moment the machine's own clock starts."""
+        """Longest seconds from a call of ``launch`` to the start of the machine's own clock.
+
+        How long the call itself may take is among them.
+        """
 
     def launch(self, request: LaunchRequest) -> Instance:
         """Start a machine, or return the one this launch key already started.

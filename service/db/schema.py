@@ -126,6 +126,7 @@ vms = Table(
     Column("quantum", Double, nullable=False),
     Column("prepaid", Double, nullable=False),
     moment("intended_at", nullable=False),
+    moment("began_at"),
     moment("attempted_at"),
     moment("missed_at"),
     moment("ordered_at"),

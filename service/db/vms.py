@@ -55,6 +55,7 @@ class Vm:
             end was ordered, ``gone`` when that is proven, and for ever.
         quantum: Seconds that are billed at once; 0 bills exactly.
         prepaid: Seconds it is told at launch that it may run, the same whenever that is repeated.
+        began_at: When it was first asked for; None before, and where an earlier version asked.
         attempted_at: When it was asked for last; None before.
         missed_at: Since when the provider's lists do not show it; None while they do.
         ordered_at: When its end was ordered last, ``orders`` times in all.
@@ -72,6 +73,7 @@ class Vm:
     quantum: float
     prepaid: float
     intended_at: datetime
+    began_at: datetime | None
     attempted_at: datetime | None
     missed_at: datetime | None
     ordered_at: datetime | None
@@ -96,10 +98,16 @@ class Vm:
         """What it is billed."""
         return Terms(self.price_per_hour, timedelta(seconds=self.quantum))
 
+    @property
+    def paid_from(self) -> datetime:
+        """When it was first asked for, or may be at the earliest."""
+        return self.began_at or self.intended_at
+
     def cost(self, until: datetime) -> Decimal:
-        """Dollars from the intent to its end, or to a moment."""
-        end = min(self.ended_at or until, until)
-        return self.terms.price_of(end - self.intended_at)
+        """Dollars from when it was first asked for to its end, or to a moment."""
+        if self.attempted_at is None:
+            return Decimal(0)
+        return self.terms.price_of(min(self.ended_at or until, until) - self.paid_from)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +197,14 @@ def intend(
 
 
 def attempted(connection: Connection, vm: str, now: datetime, prepaid_until: datetime) -> None:
-    """Note that the provider is about to be asked for the machine, and until when it may live."""
+    """Note that the provider is about to be asked for the machine, and until when it may live.
+
+    What passed before the first time cost nothing.
+    """
     extend(connection, vm, prepaid_until)
-    connection.execute(update(vms).where(vms.c.id == vm).values(attempted_at=now))
+    began = case((vms.c.attempted_at.is_(None), now), else_=vms.c.began_at)
+    query = update(vms).where(vms.c.id == vm)
+    connection.execute(query.values(began_at=began, attempted_at=now))
 
 
 def launched(connection: Connection, vm: str, provider_id: str) -> None:

@@ -50,7 +50,7 @@ def census(
         now: Just before the cloud was asked for the list.
         lag: How long a list may lag behind.
         boot: After how long a machine that was asked for is there, or never will be.
-        is_final: Whether its job has ended: nothing is launched for it any more.
+        is_final: Whether its job has ended, or is to: nothing is launched for it any more.
     """
     if instance is None:
         return missing(vm, now, lag, boot, is_final=is_final)

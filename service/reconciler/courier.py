@@ -9,35 +9,57 @@ of its logs and spans what its sender would.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, wait
 from contextvars import Context, copy_context
+from dataclasses import dataclass
 from queue import SimpleQueue
 
 from service import meters
 
 Call = Callable[[], None]
-Trip = tuple[Future[None], Sequence[Call], Context]
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """All that one job wants of its cloud now.
+
+    Attributes:
+        calls: What to do, one after the other.
+        context: What its sender would say of logs and spans.
+        began: When it was sent, in seconds of the monotonic clock.
+        end: What came of it.
+    """
+
+    calls: SimpleQueue[Call]
+    context: Context
+    began: float
+    end: Future[None]
 
 
 class Courier:
     """Makes calls on a few threads; on none, at once and on its sender's.
 
     One thread sends all trips. Those of the courier are daemons: one that hangs keeps no process
-    alive, and what it did is found out as after a crash.
+    alive, and what it did is found out as after a crash. Trips take turns, call by call.
 
     Args:
-        threads: How many trips may be under way at once.
+        threads: How many calls may be under way at once.
+        name: What it is sent for, in one word.
     """
 
-    def __init__(self, threads: int = 0) -> None:
+    def __init__(self, threads: int = 0, name: str = "jobs") -> None:
         self._threads = threads
-        self._sent: dict[str, Future[None]] = {}
+        self._sent: dict[str, Trip] = {}
         self._queue: SimpleQueue[Trip | None] = SimpleQueue()
         self._heard: Call = lambda: None
         self._is_closing = False
         for number in range(threads):
-            threading.Thread(target=self._work, name=f"courier-{number}", daemon=True).start()
+            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
+        if threads:
+            meters.TRIPS.labels(name).set_function(lambda: len(self._under_way()))
+            meters.TRIP_AGE.labels(name).set_function(self._age)
 
     def tell(self, heard: Call) -> None:
         """Name what is called whenever a trip is over."""
@@ -56,10 +78,11 @@ class Courier:
         elif calls:
             if job in self._sent:
                 raise ValueError(f"{job} is not back from its last trip: ask is_back first")
-            future: Future[None] = Future()
-            self._sent[job] = future
-            meters.CALLS_OPEN.inc()
-            self._queue.put((future, calls, copy_context()))
+            trip = Trip(SimpleQueue(), copy_context(), time.monotonic(), Future())
+            for call in calls:
+                trip.calls.put(call)
+            self._sent[job] = trip
+            self._queue.put(trip)
 
     def is_back(self, job: str, patience: float = 0.0) -> bool:
         """Whether a job has no trip under way, waiting for its end for so many seconds.
@@ -67,31 +90,46 @@ class Courier:
         Raises:
             Exception: What its trip raised, once.
         """
-        future = self._sent.get(job)
-        if future is None:
+        trip = self._sent.get(job)
+        if trip is None:
             return True
-        if not wait([future], patience).done:
+        if not wait([trip.end], patience).done:
             return False
         del self._sent[job]
-        future.result()
+        trip.end.result()
         return True
+
+    def keep(self, jobs: Collection[str]) -> None:
+        """Let go of what came of the trips of all other jobs: nobody will ask."""
+        for job in self._sent.keys() - set(jobs):
+            if self._sent[job].end.done():
+                del self._sent[job]
 
     def close(self, patience: float) -> None:
         """Begin no further call, and let those that are under way end for so many seconds."""
         self._is_closing = True
         for _ in range(self._threads):
             self._queue.put(None)
-        wait(tuple(self._sent.values()), patience)
+        wait([trip.end for trip in self._sent.values()], patience)
 
     def _work(self) -> None:
-        for future, calls, context in iter(self._queue.get, None):
+        for trip in iter(self._queue.get, None):
             try:
-                for call in calls:
-                    if not self._is_closing:
-                        context.run(call)
+                if not self._is_closing:
+                    trip.context.run(trip.calls.get_nowait())
             except Exception as error:  # noqa: BLE001 raised again where is_back is asked
-                future.set_exception(error)
+                trip.end.set_exception(error)
             else:
-                future.set_result(None)
-            meters.CALLS_OPEN.dec()
+                if not (self._is_closing or trip.calls.empty()):
+                    self._queue.put(trip)
+                    continue
+                trip.end.set_result(None)
             self._heard()
+
+    def _under_way(self) -> Sequence[Trip]:
+        return [trip for trip in tuple(self._sent.values()) if not trip.end.done()]
+
+    def _age(self) -> float:
+        """Seconds since the oldest trip was sent that is not over."""
+        now = time.monotonic()
+        return max((now - trip.began for trip in self._under_way()), default=0.0)

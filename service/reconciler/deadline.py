@@ -160,6 +160,13 @@ HIDDEN = Deadline(
     "lookout",
     "no machine is made, and none ended but of jobs that have ended; said once, all else goes on",
 )
+ASKED = Deadline(
+    "its cloud was asked to make or to end its machines",
+    timedelta(minutes=1),
+    "1 min each, the longest that a call may take",
+    "courier",
+    "the next call, then the next action; until then the job hears nothing, not even its end",
+)
 ENDING = Deadline(
     "a machine was told to end and is still shown",
     SELDOM,
@@ -169,7 +176,7 @@ ENDING = Deadline(
 )
 DEADLINES = (
     *(PASS, LEASE, FROZEN, UNANSWERED, BOOT, ENTRY, BREATH, FRUITLESS, SILENT, ALL_SILENT),
-    *(FIRST, STALL, PROBE, FAREWELL, COMMAND, UNSEEN, HIDDEN, ENDING),
+    *(FIRST, STALL, PROBE, FAREWELL, COMMAND, UNSEEN, HIDDEN, ASKED, ENDING),
 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -39,6 +39,7 @@ from service.storage import Storage
 log = logging.getLogger(__name__)
 
 Present = Callable[[], datetime]
+Pending = tuple[Vm, Finding]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,16 @@ class Fleet:
     stopwatch: Callable[[], float] = time.monotonic
     courier: Courier = field(default_factory=Courier)
 
-    def observe(self, lease: Lease, now: datetime, lookout: Lookout) -> bool:
-        """Compare what should exist with what the provider shows, and finish what is open.
+    def follow(self, now: datetime) -> Present:
+        """Return what tells the moment as time goes by from now on."""
+        began = self.stopwatch()
+        return lambda: now + timedelta(seconds=self.stopwatch() - began)
+
+    def observe(self, lease: Lease, present: Present, lookout: Lookout) -> Sequence[Pending] | None:
+        """Compare what should exist with what the provider shows, and write that down.
 
         Returns:
-            Whether that could be done; not while the provider was only just asked.
+            What the provider is to be asked again; None while it has not answered at all.
 
         Raises:
             CloudError: The provider shows nothing; nothing is known.
@@ -75,44 +81,33 @@ class Fleet:
         with self.engine.connect() as connection:
             machines = [vm for vm in vms.of_job(connection, lease.job) if vm.is_alive]
             job = jobs.find(connection, lease.job)
-        if not machines or job is None:
-            return True
-        present, sighting = self._follow(now), lookout.sighting(now)
+        sighting = lookout.sighting(present())
         if sighting is None:
-            return False
+            return None
         lag, boot = (timedelta(seconds=s) for s in (self.provider.lag, self.provider.boot))
-        calls: list[Call] = []
+        pending: list[Pending] = []
         for vm in filter(sighting.tells_of, machines):
-            instance, is_final = sighting.shown.get(vm.launch_key), job.phase.is_final
-            found = census(vm, instance, sighting.at, lag, boot, is_final=is_final)
-            calls += self._settle(lease, job, vm, sighting, found, present)
+            instance = sighting.shown.get(vm.launch_key)
+            found = census(vm, instance, sighting.at, lag, boot, is_final=is_over(job))
+            if found in (Finding.END, Finding.LAUNCH):
+                pending.append((vm, found))
+            if found is Finding.END and vm.missed_at is not None:
+                found = Finding.SEE
+            if found not in (Finding.END, Finding.LAUNCH, Finding.NOTHING):
+                self._note(lease, vm, sighting, found, present())
+        return pending
+
+    def pursue(self, lease: Lease, job: Job, present: Present, pending: Sequence[Pending]) -> None:
+        """Ask the provider again for machines that are not there, or to end those that still are.
+
+        Ends come first: they cost.
+        """
+        calls: list[Call] = []
+        for vm, _ in (each for each in pending if each[1] is Finding.END):
+            calls += self._order_end(lease, vm, present(), is_overdue=vm.ordered_at is None)
+        for vm, _ in (each for each in pending if each[1] is Finding.LAUNCH):
+            calls.append(partial(self._start, lease, job, vm, present))
         self.courier.send(job.id, calls)
-        return True
-
-    def _follow(self, now: datetime) -> Present:
-        """Return what tells the moment as time goes by from now on."""
-        began = self.stopwatch()
-        return lambda: now + timedelta(seconds=self.stopwatch() - began)
-
-    def _settle(
-        self,
-        lease: Lease,
-        job: Job,
-        vm: Vm,
-        sighting: Sighting,
-        found: Finding,
-        present: Present,
-    ) -> list[Call]:
-        """Do what a census found has to be done about one machine; return what to call for it."""
-        if found is Finding.LAUNCH:
-            return [partial(self._start, lease, job, vm, present)]
-        if found is Finding.END:
-            if vm.missed_at is not None:
-                self._note(lease, vm, sighting, Finding.SEE, present())
-            return self._order_end(lease, vm, present(), is_overdue=vm.ordered_at is None)
-        if found is not Finding.NOTHING:
-            self._note(lease, vm, sighting, found, present())
-        return []
 
     def _note(
         self, lease: Lease, vm: Vm, sighting: Sighting, found: Finding, now: datetime
@@ -121,9 +116,9 @@ class Fleet:
         with acting(self.engine, lease) as connection:
             note(connection, vm, sighting, found, now)
 
-    def launch(self, lease: Lease, snapshot: Snapshot, action: Launch) -> None:
+    def launch(self, lease: Lease, snapshot: Snapshot, action: Launch, present: Present) -> None:
         """Write the intents, reserve their money, and only then call the provider."""
-        spec, now, present = snapshot.job.spec, snapshot.now, self._follow(snapshot.now)
+        spec, now = snapshot.job.spec, snapshot.now
         boot = timedelta(seconds=self.provider.boot)
         with acting(self.engine, lease) as connection:
             vms.lock_job(connection, snapshot.job.id)
@@ -158,6 +153,8 @@ class Fleet:
         now = present()
         boot, cap = timedelta(seconds=self.provider.boot), job.spec.limits.max_cost
         with acting(self.engine, lease) as connection:
+            if is_over(jobs.find(connection, job.id)):
+                return  # this call may have waited for long
             if not ledger.reserve_attempt(connection, vm, cap, now, boot):
                 vms.order_end(connection, vm.id, now)
                 why = f"{vm.id}: max_cost does not pay for asking again"
@@ -246,7 +243,7 @@ def note(connection: Connection, vm: Vm, sighting: Sighting, found: Finding, now
         case Finding.CONFIRM:
             confirm(connection, vm, sighting.shown[vm.launch_key], now)
         case Finding.MISS:
-            vms.missed(connection, vm.id, sighting.at)
+            vms.missed(connection, vm.id, sighting.until)
         case Finding.SEE:
             vms.missed(connection, vm.id, None)
         case Finding.BURY:
@@ -273,7 +270,7 @@ def bury(connection: Connection, vm: Vm, now: datetime, ended_at: datetime) -> N
     facts = {
         "vm": vm.id,
         "reason": why.name.lower(),
-        "seconds": (ended_at - vm.intended_at).total_seconds(),
+        "seconds": (ended_at - vm.paid_from).total_seconds(),
         "cost": float(vm.cost(ended_at)),
     }
     say(connection, vm.job, now, "vm_gone", f"{vm.id} is gone: {why}", facts)
@@ -287,6 +284,11 @@ def refuse(connection: Connection, vm: Vm, now: datetime, error: LaunchRefused) 
         vms.gone(connection, vm.id, now)
     else:
         vms.order_end(connection, vm.id, now)
+
+
+def is_over(job: Job | None) -> bool:
+    """Whether a job has ended, or is to: nothing is launched for it any more."""
+    return job is None or job.phase.is_final or job.cancel_requested_at is not None
 
 
 def roles_of(action: Launch) -> tuple[Role, ...]:

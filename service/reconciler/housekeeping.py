@@ -19,6 +19,7 @@ from service.errors import CloudError
 log = logging.getLogger(__name__)
 
 PAUSE = 3600.0
+FAREWELL = 5.0
 KEEP_WHOLE = timedelta(days=7)
 
 
@@ -35,7 +36,7 @@ class Housekeeping:
     def __init__(self, engine: Engine, keep: timedelta, provider: Provider) -> None:
         self.engine, self.keep, self.provider = engine, keep, provider
         self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self._run, name="housekeeping")
+        self.thread = threading.Thread(target=self._run, name="housekeeping", daemon=True)
 
     def start(self) -> None:
         """Make sure that what is measured now can be stored, and start the thread."""
@@ -44,9 +45,9 @@ class Housekeeping:
         self.thread.start()
 
     def stop(self) -> None:
-        """Finish what is begun and end."""
+        """End, and finish what is begun if that takes no time."""
         self.stopping.set()
-        self.thread.join()
+        self.thread.join(FAREWELL)
 
     def tend(self) -> None:
         """Make partitions ahead, drop those that are past, and thin what is old."""

@@ -7,7 +7,8 @@ only of one for which the cloud had been asked when the list was, and not again 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,6 +17,7 @@ from sqlalchemy import Engine
 
 from service.clouds.provider import Instance, Provider
 from service.db import vms
+from service.db.pool import AWAY
 from service.db.vms import Standing, Vm
 from service.errors import CloudError, ProviderUnavailable
 from service.reconciler.courier import Courier
@@ -35,11 +37,13 @@ class Sighting:
 
     Attributes:
         at: Just before it was asked.
+        until: When it had answered; which moment between the two it shows, nobody knows.
         shown: Its machines by launch key.
         standing: How far the launches of all machines were just before that.
     """
 
     at: datetime
+    until: datetime
     shown: Mapping[str, Instance]
     standing: frozenset[Standing]
 
@@ -55,11 +59,18 @@ class Lookout:
     While a look takes long the one before is good, for a while.
 
     Args:
-        courier: Carries the looks out.
+        courier: Looks.
+        stopwatch: Seconds since whenever.
     """
 
-    def __init__(self, engine: Engine, provider: Provider, courier: Courier | None = None) -> None:
-        self._engine, self._provider = engine, provider
+    def __init__(
+        self,
+        engine: Engine,
+        provider: Provider,
+        courier: Courier | None = None,
+        stopwatch: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine, self._provider, self._stopwatch = engine, provider, stopwatch
         self._courier = courier or Courier()
         self._is_due = True
         self._asked_at = self._again_at = datetime.min.replace(tzinfo=UTC)
@@ -95,17 +106,24 @@ class Lookout:
                 self._courier.send(LOOK, [partial(self._look, now)])
             if not self._courier.is_back(LOOK, PATIENCE) and now - self._asked_at > LONGEST:
                 raise ProviderUnavailable(f"no answer within {LONGEST}")
+        except AWAY:
+            raise
         except CloudError as error:
             if str(error) != str(self._failure):
                 log.warning("the cloud does not show its machines: %s", error)
             self._failure, self._again_at = error, now + REST
+        except Exception as error:  # a mistake of the adapter's: nothing is known either
+            log.exception("the cloud's machines cannot be read")
+            self._failure, self._again_at = ProviderUnavailable(repr(error)), now + REST
 
     def _is_resting(self, now: datetime) -> bool:
         """Whether the cloud failed a moment ago."""
         return timedelta(0) < self._again_at - now <= REST
 
     def _look(self, now: datetime) -> None:
+        began = self._stopwatch()
         with self._engine.connect() as connection:
             standing = vms.standing(connection)
         shown = {instance.launch_key: instance for instance in self._provider.list()}
-        self._sighting, self._failure = Sighting(now, shown, standing), None
+        until = now + timedelta(seconds=self._stopwatch() - began)
+        self._sighting, self._failure = Sighting(now, until, shown, standing), None

@@ -102,6 +102,7 @@ class Loop:
         self._note_answer()
         ours = [job for job in waiting if job not in theirs]
         self.held = {job: lease for job, lease in self.held.items() if job in ours}
+        self.courier.keep(ours)
         self.lookout.renew()
         for job in ours:
             if self.resting.get(job, 0.0) <= time.monotonic() and not self.is_stopping:
@@ -131,12 +132,21 @@ class Loop:
             for lease in self.held.values():
                 leases.give_back(connection, lease)
 
+    def _is_back(self, job: str) -> bool:
+        """Whether a job waits for its cloud no more; its next tick finds what was not written."""
+        try:
+            return self.courier.is_back(job)
+        except AWAY as error:
+            log.warning("%s: what its cloud answered could not be written down: %s", job, error)
+            return True
+
     def _attend(self, job: str) -> None:
         """Tick until there is nothing to do; a failing job rests, the others go on."""
         try:
             for _ in range(MOST_TICKS):
+                is_back = self._is_back(job)
                 lease = self._take(job)
-                if lease is None or not self.courier.is_back(job):
+                if lease is None or not is_back:
                     return
                 self._note_answer()
                 with span("tick", job=job):

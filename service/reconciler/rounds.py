@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 FIRST, SOON, LATER = 20, 10.0, 30.0
 PATIENCE = 3 * LATER
+FAREWELL = 5.0
 
 
 class Rounds:
@@ -31,16 +32,16 @@ class Rounds:
         self.said: str | None = None
         self.pulse = Pulse(PATIENCE)
         self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self._run, name="sweeper")
+        self.thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self.thread.start()
 
     def stop(self) -> None:
-        """Finish the running sweep and end."""
+        """End, and finish the running sweep if its cloud answers soon."""
         self.stopping.set()
-        self.thread.join()
+        self.thread.join(FAREWELL)
 
     def _run(self) -> None:
         for pause in pauses():

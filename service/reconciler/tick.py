@@ -6,6 +6,7 @@ tick rereads the world.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -14,7 +15,7 @@ from sqlalchemy import Engine
 from service.db.leases import Lease, acting
 from service.errors import CloudError
 from service.reconciler.action import Action, Launch, Rest, Terminate
-from service.reconciler.fleet import Fleet
+from service.reconciler.fleet import Fleet, Pending
 from service.reconciler.lookout import Lookout
 from service.reconciler.plan import plan
 from service.reconciler.reading import read
@@ -39,7 +40,7 @@ class Reconciler:
 
     def look_out(self) -> Lookout:
         """Begin to look at the cloud, for as many jobs as are ticked with it."""
-        return Lookout(self.engine, self.fleet.provider)
+        return Lookout(self.engine, self.fleet.provider, stopwatch=self.fleet.stopwatch)
 
     def tick(self, lease: Lease, now: datetime, lookout: Lookout | None = None) -> Action:
         """Do one thing for a job, and return what it was.
@@ -52,25 +53,25 @@ class Reconciler:
         Raises:
             LeaseLost: Another controller acts for this job; nothing more was written.
         """
-        provider, is_hidden = self.fleet.provider, False
+        provider, is_hidden, present = self.fleet.provider, False, self.fleet.follow(now)
+        pending: Sequence[Pending] | None = ()
         try:
-            if not self.fleet.observe(lease, now, lookout or self.look_out()):
-                return Rest("the cloud has been asked for its machines")
+            pending = self.fleet.observe(lease, present, lookout or self.look_out())
         except CloudError:
             is_hidden = True
-        if not self.fleet.courier.is_back(lease.job):
-            return Rest("the cloud has been asked to make or to end machines")
+        if pending is None:
+            return Rest("the cloud has been asked for its machines")
         with self.engine.connect() as connection:
             snapshot = read(connection, provider.name, lease.job, now, provider.pause)
         snapshot = replace(snapshot, listening_since=self.started_at, is_hidden=is_hidden)
         action = plan(snapshot)
         match action:
             case Launch():
-                self.fleet.launch(lease, snapshot, action)
+                self.fleet.launch(lease, snapshot, action, present)
             case Terminate():
                 self.fleet.terminate(lease, snapshot, action)
             case Rest():
-                pass
+                self.fleet.pursue(lease, snapshot.job, present, pending)
             case _:
                 with acting(self.engine, lease) as connection:
                     record(connection, provider.name, snapshot, action)

@@ -400,6 +400,24 @@ def test_nothing_is_left_of_a_local_machine_that_is_forgotten(
     assert local.list() == ()
 
 
+def test_who_only_looks_at_a_machine_is_not_killed_with_it(
+    local: LocalProvider, root: Path, request_for: Request
+) -> None:
+    machine = local.launch(request_for())
+    look = f"open({str(root / machine.provider_id) + '.vm'!r}); print(flush=True); input()"
+    onlooker = subprocess.Popen(
+        [sys.executable, "-c", f"file = {look.replace(';', '; ', 1)}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert onlooker.stdout is not None
+    onlooker.stdout.readline()
+    local.terminate(machine.provider_id)
+    assert onlooker.poll() is None
+    onlooker.communicate(b"\n")
+    assert onlooker.returncode == 0
+
+
 def test_the_record_of_an_earlier_version_has_no_labels(
     local: LocalProvider, root: Path, request_for: Request
 ) -> None:

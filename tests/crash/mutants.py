@@ -53,7 +53,9 @@ def key_with_the_answer(fleet: Fleet, lease: Lease, job: Job, vm: Vm, present: P
         vms.launched(connection, vm.id, instance.provider_id)
 
 
-def launch_then_intend(fleet: Fleet, lease: Lease, snapshot: Snapshot, action: Launch) -> None:
+def launch_then_intend(
+    fleet: Fleet, lease: Lease, snapshot: Snapshot, action: Launch, present: Present
+) -> None:
     """Launch under the right keys, and write down afterwards that one will."""
     span = timedelta(minutes=10)
     for number, role in enumerate(roles_of(action), len(snapshot.vms) + 1):
@@ -71,7 +73,7 @@ def launch_then_intend(fleet: Fleet, lease: Lease, snapshot: Snapshot, action: L
             prepaid=span.total_seconds(),
         )
         fleet.provider.launch(fleet._request(snapshot.job, vm, labels))
-    launch(fleet, lease, snapshot, action)
+    launch(fleet, lease, snapshot, action, present)
 
 
 def gone_on_request(connection: Connection, vm: str, now: datetime) -> None:

@@ -59,7 +59,8 @@ def provider(cloud: FakeCloud) -> Iterator[FakeCloudProvider]:
 def reconciler(engine: Engine, provider: FakeCloudProvider) -> Reconciler:
     with engine.begin() as connection:
         ownership = Ownership(installation.identify(connection), b"our secret")
-    fleet = Fleet(engine, provider, lambda _: {}, Storage(Path("/srv")), ownership)
+    storage = Storage(Path("/srv"))
+    fleet = Fleet(engine, provider, lambda _: {}, storage, ownership, stopwatch=lambda: 0.0)
     return Reconciler(fleet, NOW)
 
 

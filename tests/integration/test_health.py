@@ -141,6 +141,7 @@ def test_gauges_say_how_jobs_machines_and_money_stand(engine: Engine, client: Te
         for number, ago in ((1, 30), (2, 20), (3, 10)):
             began = now - timedelta(seconds=ago)
             vms.intend(connection, "job_1", number, hour, began, timedelta(seconds=100))
+            vms.attempted(connection, f"job_1-w{number}", began, began)
         vms.launched(connection, "job_1-w1", "i-1")
         for _ in range(16):
             vms.order_end(connection, "job_1-w2", now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
 from scavenger.view import Phase
+from service import ledger
 from service.clouds.provider import Instance, LaunchRequest
 from service.db import installation, jobs, leases, vms
 from service.db.vms import Vm
@@ -39,7 +41,7 @@ WISH = document(limits={"max_cost": "100 USD", "workers": "2..2", "batch": [120]
 class Counted(FakeCloudProvider):
     """A provider that counts what it is asked, and is slow to launch if so told."""
 
-    lists, takes = 0, 0.0
+    lists, takes, lasts = 0, 0.0, 0.0
     wait: Callable[[float], None]
 
     def launch(self, request: LaunchRequest) -> Instance:
@@ -51,7 +53,17 @@ class Counted(FakeCloudProvider):
     def list(self) -> tuple[Instance, ...]:
         """Return what the cloud shows."""
         self.lists += 1
-        return super().list()
+        shown = super().list()
+        self.wait(self.lasts)
+        return shown
+
+
+class Broken(FakeCloudProvider):
+    """A provider that does not understand what its cloud says."""
+
+    def list(self) -> tuple[Instance, ...]:
+        """Fail."""
+        raise ValueError("not what was agreed")
 
 
 class Sky:
@@ -71,9 +83,9 @@ class Sky:
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.cloud.clock.now())
 
-    def submit(self, job: str) -> None:
+    def submit(self, job: str, **changes: object) -> None:
         with self.engine.begin() as connection:
-            jobs.create(connection, job, spec(**WISH), self.now)
+            jobs.create(connection, job, spec(**{**WISH, **changes}), self.now)
 
     def tick(self, lookout: Lookout, job: str = "job_1") -> str:
         with self.engine.begin() as connection:
@@ -208,6 +220,55 @@ def test_a_machine_is_missed_since_the_list_not_since_it_was_read(
     assert all(vm.is_alive for vm in sky.rows())
     sky.tick(sky.reconciler.look_out())
     assert not any(vm.is_alive for vm in sky.rows()[:2])
+    sky.provider.close()
+
+
+def test_a_machine_is_missed_since_the_list_was_answered(
+    engine: Engine, cloud: FakeCloud, url: str
+) -> None:
+    """Else a list that took long, and a quick one, would show less than how lists lag."""
+    sky = Sky(engine, url, cloud, lag=10.0)
+    sky.submit("job_1")
+    sky.tick(sky.reconciler.look_out())
+    cloud.faults.always("list", Omitted())
+    sky.provider.lasts = 9.0
+    sky.tick(sky.reconciler.look_out())
+    sky.provider.lasts = 0.0
+    assert {vm.missed_at for vm in sky.rows()} == {sky.now}
+    cloud.clock.advance(9.9)
+    sky.tick(sky.reconciler.look_out())
+    assert all(vm.is_alive for vm in sky.rows())
+    cloud.clock.advance(0.2)
+    sky.tick(sky.reconciler.look_out())
+    assert not any(vm.is_alive for vm in sky.rows()[:2])
+    sky.provider.close()
+
+
+def test_a_list_that_cannot_be_read_hides_the_cloud_from_all(
+    sky: Sky, caplog: pytest.LogCaptureFixture
+) -> None:
+    lookout = Lookout(sky.engine, Broken("http://cloud", "account"))
+    for _ in range(3):
+        with pytest.raises(ProviderUnavailable, match="not what was agreed"):
+            lookout.sighting(sky.now)
+        lookout.renew()
+    assert caplog.text.count("Traceback") == 1
+
+
+def test_what_waited_for_a_slow_cloud_costs_nothing(
+    engine: Engine, cloud: FakeCloud, url: str
+) -> None:
+    """The cap pays for both machines for as long as it can, and the second is asked for later."""
+    sky = Sky(engine, url, cloud)
+    cap = {"max_cost": "0.05 USD", "workers": "2..2", "batch": [120]}
+    sky.submit("job_1", limits=cap, price="0.36 USD/h")
+    sky.provider.takes = 60.0
+    sky.tick(sky.reconciler.look_out())
+    first, second = sky.rows()
+    assert [vm.attempted_at for vm in (first, second)] == [NOW, NOW + timedelta(seconds=60)]
+    assert second.prepaid_until - first.prepaid_until == timedelta(seconds=60)
+    assert second.cost(sky.now) == first.cost(NOW + timedelta(seconds=60))
+    assert ledger.committed((first, second)) <= Decimal("0.05")
     sky.provider.close()
 
 

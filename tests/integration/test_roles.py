@@ -23,6 +23,13 @@ from service.storage import Storage
 from tests.builders import NOW, document, spec
 
 NOBODY = "http://127.0.0.1:9"
+
+
+def frozen() -> float:
+    """Return what a stopwatch shows that nobody started."""
+    return 0.0
+
+
 WAITING = {"command": [sys.executable, "-c", "import time; time.sleep(60)"]}
 
 
@@ -34,7 +41,7 @@ def reconciler(engine: Engine, tmp_path: Path) -> Iterator[Reconciler]:
         return {"SCAVENGER_CONTROLLER": NOBODY, "SCAVENGER_TOKEN": f"token of {vm.id}"}
 
     ownership = Ownership("here", b"secret")
-    fleet = Fleet(engine, provider, environment, Storage(tmp_path), ownership)
+    fleet = Fleet(engine, provider, environment, Storage(tmp_path), ownership, stopwatch=frozen)
     yield Reconciler(fleet, NOW)
     for instance in provider.list():
         provider.terminate(instance.provider_id)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
 
 from scavenger.view import Phase
+from service import ledger
 from service.db import events, installation, jobs, vms
 from service.db.jobs import Job
 from service.db.vms import Vm
@@ -19,6 +22,8 @@ from service.reconciler.fleet import Fleet
 from service.reconciler.lookout import Lookout
 from service.reconciler.loop import Loop
 from service.reconciler.ownership import Ownership
+from service.reconciler.rounds import Rounds
+from service.reconciler.sweeper import Sweeper
 from service.reconciler.tick import Reconciler
 from service.storage import Storage
 from tests.builders import document, spec
@@ -38,16 +43,15 @@ class House:
     def __init__(self, engine: Engine, provider: HangingProvider) -> None:
         self.engine, self.provider = engine, provider
         with engine.begin() as connection:
-            ownership = Ownership(installation.identify(connection), b"our secret")
-        self.courier = Courier(2)
-        storage = Storage(Path("/srv"))
-        fleet = Fleet(engine, provider, lambda _: {}, storage, ownership, courier=self.courier)
+            self.ownership = Ownership(installation.identify(connection), b"our secret")
+        storage, courier = Storage(Path("/srv")), Courier(2)
+        fleet = Fleet(engine, provider, lambda _: {}, storage, self.ownership, courier=courier)
         acting = Reconciler(fleet, datetime.now(UTC))
         self.loop = Loop(acting, Lookout(engine, provider, Courier(1)))
 
-    def submit(self, job: str) -> None:
+    def submit(self, job: str, **changes: object) -> None:
         with self.engine.begin() as connection:
-            jobs.create(connection, job, spec(**WISH), datetime.now(UTC))
+            jobs.create(connection, job, spec(**{**WISH, **changes}), datetime.now(UTC))
 
     def cancel(self, job: str) -> None:
         with self.engine.begin() as connection:
@@ -134,10 +138,65 @@ def test_while_the_cloud_shows_nothing_only_jobs_that_ended_change_machines(
     house.cancel("job_2")
     until(lambda: house.states("job_2") == {"ending"})
     assert len(house.machines("job_1")) == 2
+    house.submit("job_3")
+    until(lambda: house.job("job_3").waiting is not None)
+    assert not house.machines("job_3")
     gate.set()
     until(lambda: house.states("job_2") == {"gone"})
     until(lambda: len(house.machines("job_1")) == 3)
-    assert house.said("job_1").count("waiting") == 1
+    until(lambda: house.states("job_3") == {"launched"})
+    assert house.said("job_1").count("waiting") == house.said("job_3").count("waiting") == 1
+
+
+def test_a_cap_that_pays_for_less_than_a_slice_pays_for_that(house: House) -> None:
+    limits = {"max_cost": "0.05 USD", "workers": "2..2", "batch": [120]}
+    house.submit("job_1", limits=limits, price="0.36 USD/h")
+    until(lambda: house.states("job_1") == {"launched"})
+    assert ledger.committed(house.machines("job_1")) <= Decimal("0.05")
+    assert len(house.machines("job_1")) == 2
+
+
+def test_who_is_cancelled_while_a_launch_hangs_gets_no_further_machine(
+    house: House, cloud: FakeCloud
+) -> None:
+    gate = house.provider.hang("launch job_1")
+    house.submit("job_1")
+    until(lambda: "launch job_1" in house.provider.asked)
+    house.cancel("job_1")
+    gate.set()
+    until(lambda: house.states("job_1") == {"gone"})
+    assert house.provider.asked.count("launch job_1") == len(cloud.machines()) == 1
+    asked, never = house.machines("job_1")
+    assert (never.attempted_at, ledger.committed([never])) == (None, 0)
+    assert asked.attempted_at is not None
+
+
+def test_what_could_not_be_written_down_ends_no_pass(house: House) -> None:
+    def fail() -> None:
+        raise OperationalError("", {}, Exception("the database was away"))
+
+    loop = Loop(house.loop.reconciler)
+    house.loop.stop()
+    courier = loop.courier = Courier(1)
+    for number in (1, 2):
+        house.submit(f"job_{number}")
+        courier.send(f"job_{number}", [fail])
+    until(lambda: all(courier._sent[f"job_{number}"].end.done() for number in (1, 2)))
+    loop._pass()
+    assert {job for job in ("job_1", "job_2") if house.machines(job)} == {"job_1", "job_2"}
+
+
+def test_the_sweeper_ends_though_its_cloud_hangs(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.reconciler.rounds.FAREWELL", 0.1)
+    house.provider.hang("list")
+    rounds = Rounds(Sweeper(house.engine, house.provider, house.ownership))
+    asked = house.provider.asked.count("list")
+    rounds.start()
+    until(lambda: house.provider.asked.count("list") > asked)
+    rounds.stop()
+    assert rounds.thread.daemon
 
 
 def test_a_controller_ends_though_its_cloud_hangs(

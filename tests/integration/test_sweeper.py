@@ -487,8 +487,8 @@ def test_rounds_go_on_after_a_cloud_that_did_not_answer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rounds, "SOON", 0.01)
-    world.cloud.faults.next("list", Refused("Unavailable"))
     world.submit("job_1")
+    world.cloud.faults.next("list", Refused("Unavailable"))
     making = Rounds(world.sweeper)
     making.start()
     until(lambda: world.stored())

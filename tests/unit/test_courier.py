@@ -56,6 +56,27 @@ def test_what_one_raised_is_told_once_and_ends_it() -> None:
     assert not done
 
 
+def test_trips_take_turns_call_by_call(gate: threading.Event) -> None:
+    courier, done = Courier(1), list[str]()
+    courier.send("first", [lambda: gate.wait(60) and None])
+    courier.send("long", [partial(done.append, f"long {n}") for n in range(3)])
+    courier.send("short", [partial(done.append, "short")])
+    gate.set()
+    assert courier.is_back("long", 10.0)
+    assert courier.is_back("short", 10.0)
+    assert done == ["long 0", "short", "long 1", "long 2"]
+
+
+def test_it_forgets_what_nobody_will_ask(gate: threading.Event) -> None:
+    courier = Courier(2)
+    courier.send("over", [fail])
+    courier.send("slow", [lambda: gate.wait(60) and None])
+    until(courier._sent["over"].end.done)
+    courier.keep([])
+    assert courier.is_back("over")
+    assert not courier.is_back("slow")
+
+
 def test_a_job_has_one_at_a_time(gate: threading.Event) -> None:
     courier = Courier(1)
     courier.send("job_1", [lambda: gate.wait(60) and None])
@@ -81,7 +102,12 @@ def test_one_says_of_its_logs_what_its_sender_would() -> None:
 
 def test_closing_waits_for_none_that_hangs_and_begins_no_other(gate: threading.Event) -> None:
     courier, done, begun = Courier(1), list[int](), threading.Event()
-    courier.send("slow", [begun.set, lambda: gate.wait(60) and None, partial(done.append, 1)])
+
+    def hang() -> None:
+        begun.set()
+        assert gate.wait(60)
+
+    courier.send("slow", [hang, partial(done.append, 1)])
     courier.send("job_1", [partial(done.append, 2)])
     assert begun.wait(10.0)
     courier.close(0.05)
