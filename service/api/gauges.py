@@ -97,13 +97,13 @@ def forecasts_of(figures: Figures) -> Iterator[GaugeMetricFamily]:
     """Yield how often targets were reached when it was foreseen."""
     yield GaugeMetricFamily(
         "scavenger_prediction_coverage80_jobs",
-        "Newest jobs that reached their target and for which it was foreseen when, at most 100.",
+        "Newest jobs that succeeded and for which it was foreseen when, at most 100.",
         figures.forecasts,
     )
     if figures.forecasts:
         yield GaugeMetricFamily(
             "scavenger_prediction_coverage80_ratio",
-            "Share of them that did so within the interval foreseen; 0.8 if intervals are right.",
+            "Share of them that ended within the interval foreseen; 0.8 if intervals are right.",
             figures.kept / figures.forecasts,
         )
 

@@ -1,4 +1,4 @@
-"""due(): between which moments a target should be reached; how often that held is measured."""
+"""due(): between which moments a job should end well; how often that held is measured."""
 
 from __future__ import annotations
 
