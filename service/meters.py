@@ -88,9 +88,9 @@ TRIPS = Gauge(
     ("to",),
     registry=REGISTRY,
 )
-TRIP_AGE = Gauge(
-    "scavenger_provider_trip_age_seconds",
-    "Seconds since the oldest of them was sent.",
+CALL_AGE = Gauge(
+    "scavenger_provider_call_age_seconds",
+    "Seconds since the oldest call to a cloud began that has not ended.",
     ("to",),
     registry=REGISTRY,
 )

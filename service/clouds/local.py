@@ -117,7 +117,8 @@ class LocalProvider:
         machine = self._machine(provider_id)
         if _is_alive(machine):
             raise ValueError(f"{provider_id} is not gone")
-        for file in self._root.glob(f"{provider_id}.*"):
+        # What it is listed by goes last: killed in between, this is done again.
+        for file in sorted(self._root.glob(f"{provider_id}.*"), key=lambda file: file == machine):
             if file.is_dir():
                 shutil.rmtree(file, ignore_errors=True)
             else:

@@ -35,6 +35,8 @@ class Epoch:
     def _count(self, connection: Connection) -> bool:
         mine = (epochs.c.token == self._token, epochs.c.launches == self._launches)
         self._launches += 1
+        # Another thread's count may not be committed yet: wait for it, then compare.
+        connection.execute(select(epochs).where(mine[0]).with_for_update())
         query = update(epochs).where(*mine).values(launches=self._launches)
         return connection.execute(query).rowcount == 1
 

@@ -86,7 +86,7 @@ def is_due(vm: Vm, now: datetime) -> bool:
     """Whether to ask for a machine again: after as long as it was asked for already."""
     if vm.attempted_at is None:
         return True
-    return now - vm.attempted_at >= min(max(vm.attempted_at - vm.intended_at, AGAIN), PATIENT)
+    return now - vm.attempted_at >= min(max(vm.attempted_at - vm.paid_from, AGAIN), PATIENT)
 
 
 def is_overdue(vm: Vm, now: datetime) -> bool:

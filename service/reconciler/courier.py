@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, wait
 from contextvars import Context, copy_context
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 
 from service import meters
@@ -28,13 +29,11 @@ class Trip:
     Attributes:
         calls: What to do, one after the other.
         context: What its sender would say of logs and spans.
-        began: When it was sent, in seconds of the monotonic clock.
         end: What came of it.
     """
 
     calls: SimpleQueue[Call]
     context: Context
-    began: float
     end: Future[None]
 
 
@@ -55,11 +54,13 @@ class Courier:
         self._queue: SimpleQueue[Trip | None] = SimpleQueue()
         self._heard: Call = lambda: None
         self._is_closing = False
+        self._calling: dict[int, float] = {}
         for number in range(threads):
-            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
+            work = partial(self._work, number)
+            threading.Thread(target=work, name=f"{name}-{number}", daemon=True).start()
         if threads:
-            meters.TRIPS.labels(name).set_function(lambda: len(self._under_way()))
-            meters.TRIP_AGE.labels(name).set_function(self._age)
+            meters.TRIPS.labels(name).set_function(self._under_way)
+            meters.CALL_AGE.labels(name).set_function(self._age)
 
     def tell(self, heard: Call) -> None:
         """Name what is called whenever a trip is over."""
@@ -78,7 +79,7 @@ class Courier:
         elif calls:
             if job in self._sent:
                 raise ValueError(f"{job} is not back from its last trip: ask is_back first")
-            trip = Trip(SimpleQueue(), copy_context(), time.monotonic(), Future())
+            trip = Trip(SimpleQueue(), copy_context(), Future())
             for call in calls:
                 trip.calls.put(call)
             self._sent[job] = trip
@@ -112,8 +113,9 @@ class Courier:
             self._queue.put(None)
         wait([trip.end for trip in self._sent.values()], patience)
 
-    def _work(self) -> None:
+    def _work(self, number: int) -> None:
         for trip in iter(self._queue.get, None):
+            self._calling[number] = time.monotonic()
             try:
                 if not self._is_closing:
                     trip.context.run(trip.calls.get_nowait())
@@ -124,12 +126,14 @@ class Courier:
                     self._queue.put(trip)
                     continue
                 trip.end.set_result(None)
+            finally:
+                del self._calling[number]
             self._heard()
 
-    def _under_way(self) -> Sequence[Trip]:
-        return [trip for trip in tuple(self._sent.values()) if not trip.end.done()]
+    def _under_way(self) -> int:
+        return sum(not trip.end.done() for trip in tuple(self._sent.values()))
 
     def _age(self) -> float:
-        """Seconds since the oldest trip was sent that is not over."""
+        """Seconds since the oldest call began that has not ended."""
         now = time.monotonic()
-        return max((now - trip.began for trip in self._under_way()), default=0.0)
+        return max((now - began for began in tuple(self._calling.values())), default=0.0)

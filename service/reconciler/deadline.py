@@ -155,8 +155,8 @@ UNSEEN = Deadline(
 )
 HIDDEN = Deadline(
     "the cloud shows no machines",
-    timedelta(seconds=30),
-    "for as long as that lasts; it counts from the first refusal, or after 30 s without an answer",
+    timedelta(minutes=1),
+    "for as long as that lasts; it counts from the first refusal, or after 1 min without an answer",
     "lookout",
     "no machine is made, and none ended but of jobs that have ended; said once, all else goes on",
 )

@@ -235,6 +235,8 @@ class Fleet:
             self.provider.terminate(provider_id)
         except CloudError as error:
             log.warning("%s does not end yet, it will be told again: %s", vm, error)
+        except Exception:  # the others of the same trip are to end all the same
+            log.exception("%s does not end yet, it will be told again", vm)
 
 
 def note(connection: Connection, vm: Vm, sighting: Sighting, found: Finding, now: datetime) -> None:
@@ -267,10 +269,11 @@ def bury(connection: Connection, vm: Vm, now: datetime, ended_at: datetime) -> N
     if why is Farewell.TAKEN:
         meters.PREEMPTIONS.inc()
     vms.gone(connection, vm.id, ended_at)
+    span = timedelta(0) if vm.attempted_at is None else ended_at - vm.paid_from
     facts = {
         "vm": vm.id,
         "reason": why.name.lower(),
-        "seconds": (ended_at - vm.paid_from).total_seconds(),
+        "seconds": span.total_seconds(),
         "cost": float(vm.cost(ended_at)),
     }
     say(connection, vm.job, now, "vm_gone", f"{vm.id} is gone: {why}", facts)

@@ -136,7 +136,7 @@ class Loop:
         """Whether a job waits for its cloud no more; its next tick finds what was not written."""
         try:
             return self.courier.is_back(job)
-        except AWAY as error:
+        except (*AWAY, LeaseLost) as error:
             log.warning("%s: what its cloud answered could not be written down: %s", job, error)
             return True
 

@@ -218,7 +218,7 @@ def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
         return frozen
     spec = snapshot.job.spec
     terms = ledger.terms_of_all(spec, missing, servers)
-    if ledger.affordable(snapshot.vms, spec.limits.max_cost, terms, 1) is None:
+    if ledger.affordable(snapshot.vms, spec.limits.max_cost, terms, 1, snapshot.boot) is None:
         return do_without(snapshot, wanted, missing + servers)
     beside = f", and {count(servers, 'server')}" if servers else ""
     why = f"{count(missing, 'machine')} for {wanted.config}{beside}"

@@ -37,6 +37,7 @@ class Snapshot:
         listening_since: When this controller began to listen; nobody can have spoken to it before.
         fruitless: When the newest Directives were published that bore no iteration, oldest first;
             read only where it matters.
+        boot: What a new machine may take of its prepaid time before its own clock starts.
         is_hidden: Whether the cloud does not show its machines, so that nothing new of them is
             known.
     """
@@ -54,6 +55,7 @@ class Snapshot:
     listening_since: datetime | None = None
     fruitless: tuple[datetime, ...] = ()
     is_hidden: bool = False
+    boot: timedelta = timedelta(0)
 
     @property
     def alive(self) -> tuple[Vm, ...]:

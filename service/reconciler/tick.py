@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
@@ -63,7 +63,12 @@ class Reconciler:
             return Rest("the cloud has been asked for its machines")
         with self.engine.connect() as connection:
             snapshot = read(connection, provider.name, lease.job, now, provider.pause)
-        snapshot = replace(snapshot, listening_since=self.started_at, is_hidden=is_hidden)
+        snapshot = replace(
+            snapshot,
+            listening_since=self.started_at,
+            is_hidden=is_hidden,
+            boot=timedelta(seconds=provider.boot),
+        )
         action = plan(snapshot)
         match action:
             case Launch():

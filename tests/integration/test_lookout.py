@@ -272,6 +272,23 @@ def test_what_waited_for_a_slow_cloud_costs_nothing(
     sky.provider.close()
 
 
+@pytest.mark.parametrize("cap", ["0.0076 USD", "0.02 USD", "0.075 USD"])
+def test_a_cap_that_does_not_pay_for_a_boot_ends_the_job(
+    engine: Engine, cloud: FakeCloud, url: str, cap: str
+) -> None:
+    """What plan() thinks it can launch and what a launch can pay for are the same."""
+    sky = Sky(engine, url, cloud)
+    limits = {"max_cost": cap, "workers": "1..1", "batch": [120]}
+    sky.submit("job_1", limits=limits, price="3.60 USD/h")
+    for _ in range(4):
+        sky.tick(sky.reconciler.look_out())
+    with engine.connect() as connection:
+        found = jobs.find(connection, "job_1")
+    assert found is not None
+    assert (found.phase, len(sky.rows())) == (Phase.CAPPED, 0)
+    sky.provider.close()
+
+
 def test_a_list_is_good_until_the_next_pass(sky: Sky) -> None:
     lookout = sky.reconciler.look_out()
     first = lookout.sighting(sky.now)

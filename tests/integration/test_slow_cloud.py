@@ -91,6 +91,8 @@ def house(engine: Engine, cloud: FakeCloud) -> Iterator[House]:
         finally:
             provider.release()
             found.loop.stop()
+            for courier in (found.loop.courier, found.loop.lookout._courier):
+                courier.close(10.0)
             provider.close()
 
 
@@ -197,6 +199,9 @@ def test_the_sweeper_ends_though_its_cloud_hangs(
     until(lambda: house.provider.asked.count("list") > asked)
     rounds.stop()
     assert rounds.thread.daemon
+    house.provider.release()
+    rounds.thread.join(10.0)
+    assert not rounds.thread.is_alive()
 
 
 def test_a_controller_ends_though_its_cloud_hangs(

@@ -462,6 +462,29 @@ def test_there_is_one_installation_whoever_comes_first(world: World) -> None:
         assert set(pool.map(identify, range(8))) == {world.ownership.installation}
 
 
+def test_launches_at_once_are_counted_in_one_epoch(world: World) -> None:
+    epoch, engine = Epoch(), world.engine
+
+    def stamp() -> str:
+        with engine.begin() as connection:
+            return epoch.stamp(connection)
+
+    def is_waiting() -> bool:
+        query = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        with engine.connect() as connection:
+            return bool(connection.execute(query).scalar())
+
+    first = stamp()
+    with ThreadPoolExecutor(1) as pool:
+        with engine.begin() as connection:
+            second = epoch.stamp(connection)
+            other = pool.submit(stamp)
+            until(lambda: is_waiting() or other.done())
+        stamps = (first, second, other.result())
+    assert {epochs.token_of(one) for one in stamps} == {epochs.token_of(first)}
+    assert [one.rpartition("-")[2] for one in stamps] == ["1", "2", "3"]
+
+
 def test_a_count_that_was_rolled_back_is_not_taken_for_known(world: World) -> None:
     epoch = Epoch()
     with world.engine.begin() as connection:

@@ -18,7 +18,7 @@ INTENDED = {"state": "intended", "provider_id": None}
 NEVER = {**INTENDED, "attempted_at": None}
 ENDING = {"state": "ending", "ordered_at": NOW, "orders": 1}
 ASKED_SOON = {
-    "intended_at": NOW - timedelta(seconds=7),
+    "began_at": NOW - timedelta(seconds=7),
     "attempted_at": NOW - timedelta(seconds=4),
 }
 BEFORE = {"attempted_at": LONG_AGO - BOOT}

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from service import meters
 from service.logs import SUBJECT, about
 from service.reconciler.courier import Courier
 from tests.controller_double import until
@@ -75,6 +76,21 @@ def test_it_forgets_what_nobody_will_ask(gate: threading.Event) -> None:
     courier.keep([])
     assert courier.is_back("over")
     assert not courier.is_back("slow")
+
+
+def test_the_age_is_that_of_the_oldest_call(gate: threading.Event) -> None:
+    courier = Courier(1, "tests")
+    assert age() == 0
+    courier.send("job_1", [lambda: None, lambda: gate.wait(60) and None])
+    until(lambda: age() > 0.01)
+    assert meters.TRIPS.labels("tests").collect()[0].samples[0].value == 1
+    gate.set()
+    assert courier.is_back("job_1", 10.0)
+    until(lambda: age() == 0)
+
+
+def age() -> float:
+    return float(meters.CALL_AGE.labels("tests").collect()[0].samples[0].value)
 
 
 def test_a_job_has_one_at_a_time(gate: threading.Event) -> None:
