@@ -1,6 +1,6 @@
 """A controller whose cloud hangs: how it answers people, and how it goes round, meanwhile.
 
-20 jobs train on two machines each. First the cloud answers; then every call hangs, five jobs are
+Ten jobs train on two machines each. First the cloud answers; then every call hangs, five jobs are
 submitted and five cancelled. Prints, for both times, how long a page of jobs takes and for how long
 at most the reconciler finished no pass, each beside its limit; then how soon all is as wanted once
 the cloud answers again. Run by ``make bench-slow-cloud``.
@@ -46,7 +46,7 @@ from tests.fakecloud.server import CloudServer
 from tests.fakecloud.settings import Settings
 from tests.telemetry.controller import KEYS
 
-JOBS, CHANGED = 20, 5
+JOBS, CHANGED = 10, 5
 PAGE, LAG = 0.25, 1.0  # the most that each may take, in seconds
 WISH = document(limits={"max_cost": "100 USD", "workers": "2..2", "batch": [120]})
 STORAGE = Storage(Path("/nowhere"))
