@@ -25,8 +25,8 @@ class Figures:
         caps: Dollars that the jobs which go on may cost, of those that have a limit.
         silence: Seconds since that worker spoke which has been silent for longest; None without
             any that should speak.
-        forecasts: Newest jobs that reached their target and for which it was foreseen when.
-        kept: How many of them did so when it was foreseen.
+        forecasts: Newest jobs that succeeded and for which it was foreseen when.
+        kept: How many of them ended when it was foreseen.
     """
 
     jobs: Mapping[Phase, int]

@@ -40,8 +40,8 @@ class Trip:
 class Courier:
     """Makes calls on a few threads; on none, at once and on its sender's.
 
-    One thread sends all trips. Those of the courier are daemons: one that hangs keeps no process
-    alive, and what it did is found out as after a crash. Trips take turns, call by call.
+    All trips are sent by one thread. The courier's own threads are daemons: a call that hangs keeps
+    no process alive, and what it did is found out as after a crash. Trips take turns, call by call.
 
     Args:
         threads: How many calls may be under way at once.

@@ -50,24 +50,8 @@ def record(
         case Learn(settled, why):
             observations.record(connection, job, booked(snapshot, settled.observation))
             say(connection, job, now, "probe", why, config_of(action))
-        case Choose(run, why):
-            search = why if not run.searched else f"searched: {len(snapshot.probes)} probes"
-            reason = f"training on {run.config}"
-            foreseen = due(snapshot, run)
-            jobs.change_outcome(
-                connection,
-                job,
-                phase=Phase.TRAINING,
-                due_from=None if foreseen is None else foreseen.since,
-                due_until=None if foreseen is None else foreseen.until,
-                reason=reason,
-                search=search,
-                chosen=run.config,
-                choice=why,
-            )
-            if run.searched:
-                remember(connection, machine, snapshot)
-            say(connection, job, now, "choice", why, config_of(action))
+        case Choose():
+            choose(connection, machine, snapshot, action)
         case Keep():
             keep(connection, machine, snapshot, action)
         case Advise(config, why):
@@ -89,6 +73,26 @@ def record(
             finish(connection, machine, snapshot, action)
         case _:
             assert_never(action)
+
+
+def choose(connection: Connection, machine: str, snapshot: Snapshot, action: Choose) -> None:
+    """Fix the configuration that was chosen, and when the job should end on it."""
+    job, run, why = snapshot.job.id, action.run, action.why
+    foreseen = due(snapshot, run)
+    jobs.change_outcome(
+        connection,
+        job,
+        phase=Phase.TRAINING,
+        due_from=None if foreseen is None else foreseen.since,
+        due_until=None if foreseen is None else foreseen.until,
+        reason=f"training on {run.config}",
+        search=why if not run.searched else f"searched: {len(snapshot.probes)} probes",
+        chosen=run.config,
+        choice=why,
+    )
+    if run.searched:
+        remember(connection, machine, snapshot)
+    say(connection, job, snapshot.now, "choice", why, config_of(action))
 
 
 def keep(connection: Connection, machine: str, snapshot: Snapshot, action: Keep) -> None:

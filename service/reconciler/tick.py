@@ -20,6 +20,7 @@ from service.reconciler.lookout import Lookout
 from service.reconciler.plan import plan
 from service.reconciler.reading import read
 from service.reconciler.record import record
+from service.reconciler.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Reconciler:
         Raises:
             LeaseLost: Another controller acts for this job; nothing more was written.
         """
-        provider, is_hidden, present = self.fleet.provider, False, self.fleet.follow(now)
+        is_hidden, present = False, self.fleet.follow(now)
         pending: Sequence[Pending] | None = ()
         try:
             pending = self.fleet.observe(lease, present, lookout or self.look_out())
@@ -61,14 +62,7 @@ class Reconciler:
             is_hidden = True
         if pending is None:
             return Rest("the cloud has been asked for its machines")
-        with self.engine.connect() as connection:
-            snapshot = read(connection, provider.name, lease.job, now, provider.pause)
-        snapshot = replace(
-            snapshot,
-            listening_since=self.started_at,
-            is_hidden=is_hidden,
-            boot=timedelta(seconds=provider.boot),
-        )
+        snapshot = self._see(lease, now, is_hidden=is_hidden)
         action = plan(snapshot)
         match action:
             case Launch():
@@ -79,5 +73,17 @@ class Reconciler:
                 self.fleet.pursue(lease, snapshot.job, present, pending)
             case _:
                 with acting(self.engine, lease) as connection:
-                    record(connection, provider.name, snapshot, action)
+                    record(connection, self.fleet.provider.name, snapshot, action)
         return action
+
+    def _see(self, lease: Lease, now: datetime, *, is_hidden: bool) -> Snapshot:
+        """Return everything there is to plan with."""
+        provider = self.fleet.provider
+        with self.engine.connect() as connection:
+            snapshot = read(connection, provider.name, lease.job, now, provider.pause)
+        return replace(
+            snapshot,
+            listening_since=self.started_at,
+            is_hidden=is_hidden,
+            boot=timedelta(seconds=provider.boot),
+        )

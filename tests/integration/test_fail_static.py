@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Connection, Engine, create_engine, event
 
 from scavenger.view import ProblemView
 from service.api.world import World
@@ -224,3 +224,20 @@ def test_a_database_whose_connections_others_have_taken_is_away_until_they_leave
                 connection.close()
             assert client.post("/v1/jobs", json=document()).status_code == 201
         engine.dispose()
+
+
+def test_a_database_that_can_only_be_read_is_away(engine: Engine) -> None:
+    """As a standby is, to which somebody turned too early."""
+    world = World(engine, "local", Storage(Path("/srv")), lambda: None, {})
+    with TestClient(build_app(world, KEYS), raise_server_exceptions=False) as client:
+        client.headers["Authorization"] = f"Bearer {KEYS.token}"
+
+        @event.listens_for(engine, "begin")
+        def only_read(connection: Connection) -> None:
+            connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+
+        answer = client.post("/v1/jobs", json=document())
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+        assert client.get("/v1/jobs").status_code == 503, "who asked is noted"
+        event.remove(engine, "begin", only_read)
+        assert client.post("/v1/jobs", json=document()).status_code == 201

@@ -19,6 +19,7 @@ from service.reconciler.ownership import Ownership
 from service.reconciler.tick import Reconciler
 from service.storage import Storage
 from tests.builders import document, spec
+from tests.controller_double import until
 
 WAITING = {"command": [sys.executable, "-c", "import time; time.sleep(60)"]}
 ONE = document(run=WAITING, limits={"max_cost": "1 USD", "workers": "1..1", "batch": [32]})
@@ -44,8 +45,7 @@ def test_files_of_machines_go_long_after_the_end_of_their_job(
         tick(acting, job)
     with engine.begin() as connection:
         jobs.request_cancel(connection, "job_1", clock.ask(connection))
-    while any(vm.is_alive for vm in machines(engine, "job_1")):
-        tick(acting, "job_1")
+    until(lambda: tick(acting, "job_1") or not any(v.is_alive for v in machines(engine, "job_1")))
     assert {one.job for one in provider.list()} == {"job_1", "job_2"}
     Housekeeping(engine, timedelta(days=1), provider).tend()
     assert {one.job for one in provider.list()} == {"job_1", "job_2"}

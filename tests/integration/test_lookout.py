@@ -200,13 +200,19 @@ def test_a_launch_confirmed_by_another_after_the_list_counts(sky: Sky) -> None:
     assert states == {one.id: "launched", other.id: "launched"}
 
 
-def test_a_machine_is_missed_since_the_list_not_since_it_was_read(
-    engine: Engine, cloud: FakeCloud, url: str
-) -> None:
-    sky = Sky(engine, url, cloud, lag=10.0)
-    sky.submit("job_1")
-    sky.tick(sky.reconciler.look_out())
+@pytest.fixture
+def overcast(engine: Engine, cloud: FakeCloud, url: str) -> Iterator[Sky]:
+    """A cloud whose lists may lag by ten seconds, and show none of the machines there are."""
+    found = Sky(engine, url, cloud, lag=10.0)
+    found.submit("job_1")
+    found.tick(found.reconciler.look_out())
     cloud.faults.always("list", Omitted())
+    yield found
+    found.provider.close()
+
+
+def test_a_machine_is_missed_since_the_list_not_since_it_was_read(overcast: Sky) -> None:
+    sky, cloud = overcast, overcast.cloud
     lookout = sky.reconciler.look_out()
     looked_at = sky.now
     lookout.sighting(looked_at)
@@ -220,17 +226,11 @@ def test_a_machine_is_missed_since_the_list_not_since_it_was_read(
     assert all(vm.is_alive for vm in sky.rows())
     sky.tick(sky.reconciler.look_out())
     assert not any(vm.is_alive for vm in sky.rows()[:2])
-    sky.provider.close()
 
 
-def test_a_machine_is_missed_since_the_list_was_answered(
-    engine: Engine, cloud: FakeCloud, url: str
-) -> None:
+def test_a_machine_is_missed_since_the_list_was_answered(overcast: Sky) -> None:
     """Else a list that took long, and a quick one, would show less than how lists lag."""
-    sky = Sky(engine, url, cloud, lag=10.0)
-    sky.submit("job_1")
-    sky.tick(sky.reconciler.look_out())
-    cloud.faults.always("list", Omitted())
+    sky, cloud = overcast, overcast.cloud
     sky.provider.lasts = 9.0
     sky.tick(sky.reconciler.look_out())
     sky.provider.lasts = 0.0
@@ -241,7 +241,6 @@ def test_a_machine_is_missed_since_the_list_was_answered(
     cloud.clock.advance(0.2)
     sky.tick(sky.reconciler.look_out())
     assert not any(vm.is_alive for vm in sky.rows()[:2])
-    sky.provider.close()
 
 
 def test_a_list_that_cannot_be_read_hides_the_cloud_from_all(
