@@ -25,18 +25,16 @@ SHORTEST = timedelta(seconds=10)
 GRACE = timedelta(seconds=6)
 
 
-def terms_of(spec: JobSpec) -> Terms:
-    """Return what a machine of a job is billed; one as large as the largest local batch needs."""
-    return Terms(spec.price_per_hour, timedelta(seconds=spec.quantum))
-
-
 def terms_of_role(spec: JobSpec, role: Role) -> Terms:
     """Return what a machine of a job is billed; a server nothing where servers are not priced."""
     return terms_of_all(spec, *((0, 1) if role == "server" else (1, 0)))
 
 
 def terms_of_all(spec: JobSpec, workers: int, servers: int) -> Terms:
-    """Return what machines that start together are billed, as if they were one."""
+    """Return what machines that start together are billed, as if they were one.
+
+    A worker's machine is as large as the largest local batch needs.
+    """
     price = workers * spec.price_per_hour + servers * spec.server_price
     return Terms(price, timedelta(seconds=spec.quantum))
 
@@ -59,19 +57,24 @@ def accrued(machines: Sequence[Vm], until: datetime) -> Decimal:
 
 
 def affordable(
-    machines: Sequence[Vm],
-    cap: Decimal | None,
-    terms: Terms,
-    count: int,
-    boot: timedelta = timedelta(0),
+    machines: Sequence[Vm], spec: JobSpec, workers: int, servers: int, boot: timedelta
 ) -> timedelta | None:
-    """Return the time that can be prepaid for so many new machines; None when it is too short.
+    """Return the time that the cap can prepay for a launch; None when it is too short to be of use.
 
-    Of that time a machine may need ``boot`` to start its clock.
+    The plan and the launch itself both ask this, so that no launch is planned that the ledger then
+    refuses: such a plan would be made again at every tick.
+
+    Args:
+        machines: Every machine the job ever had.
+        spec: The job.
+        workers: Machines to launch that train.
+        servers: Machines to launch that serve parameters.
+        boot: Seconds of the prepaid time that a machine may need to start its clock.
     """
+    cap, terms = spec.limits.max_cost, terms_of_all(spec, workers, servers)
     if cap is None or terms.price_per_hour == 0:
         return SLICE + boot
-    span = min(bought((cap - committed(machines)) / count, terms) - GRACE, SLICE + boot)
+    span = min(bought(cap - committed(machines), terms) - GRACE, SLICE + boot)
     return span if span - boot >= SHORTEST else None
 
 

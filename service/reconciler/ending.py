@@ -53,8 +53,7 @@ def end_by_limit(snapshot: Snapshot) -> Action | None:
 def is_spent(snapshot: Snapshot, cap: Decimal) -> bool:
     """Whether the money left would not pay the machines until they could be stopped."""
     if not any(vm.price_per_hour for vm in snapshot.vms if vm.is_alive):
-        terms = ledger.terms_of(snapshot.job.spec)
-        return ledger.affordable(snapshot.vms, cap, terms, 1, snapshot.boot) is None
+        return not snapshot.affords(1, 0)
     return ledger.accrued(snapshot.vms, snapshot.now + ledger.GRACE) > cap
 
 

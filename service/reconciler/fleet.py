@@ -123,10 +123,12 @@ class Fleet:
         with acting(self.engine, lease) as connection:
             vms.lock_job(connection, snapshot.job.id)
             machines = vms.of_job(connection, snapshot.job.id)
-            whole = ledger.terms_of_all(spec, action.count, action.servers)
-            span = ledger.affordable(machines, spec.limits.max_cost, whole, 1, boot)
+            span = ledger.affordable(machines, spec, action.count, action.servers, boot)
             if span is None:
+                # A lease that was renewed since the plan took the money; the next tick sees that.
+                log.info("%s: max_cost no longer pays for %s", snapshot.job.id, action.why)
                 return
+            whole = ledger.terms_of_all(spec, action.count, action.servers)
             for number, role in enumerate(roles_of(action), len(machines) + 1):
                 terms = ledger.terms_of_role(spec, role)
                 vms.intend(

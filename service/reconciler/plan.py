@@ -18,7 +18,6 @@ from scavenger.errors import NothingFeasible
 from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, NotYet, settle
 from scavenger.protocol import Directive
 from scavenger.view import Phase
-from service import ledger
 from service.reconciler.action import (
     Action,
     Choose,
@@ -216,9 +215,7 @@ def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
         return Rest("training is ending, no machine is replaced")
     if (frozen := freeze(snapshot, missing + servers)) is not None:
         return frozen
-    spec = snapshot.job.spec
-    terms = ledger.terms_of_all(spec, missing, servers)
-    if ledger.affordable(snapshot.vms, spec.limits.max_cost, terms, 1, snapshot.boot) is None:
+    if not snapshot.affords(missing, servers):
         return do_without(snapshot, wanted, missing + servers)
     beside = f", and {count(servers, 'server')}" if servers else ""
     why = f"{count(missing, 'machine')} for {wanted.config}{beside}"

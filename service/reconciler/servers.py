@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from scavenger.protocol import Directive
 from scavenger.view import Phase
-from service import ledger
 from service.reconciler.action import Action, Finish, Launch, Publish, Rest, Terminate
 from service.reconciler.deadline import BOOT, is_late
 from service.reconciler.ending import count
@@ -33,10 +32,9 @@ def replace_servers(snapshot: Snapshot, directive: Directive) -> Action | None:
 
 def launch_servers(snapshot: Snapshot, missing: int) -> Action:
     """Launch servers, or end the job: without them no worker can go on."""
-    spec, machines = snapshot.job.spec, count(missing, "server")
-    terms = ledger.terms_of_all(spec, 0, missing)
-    if ledger.affordable(snapshot.vms, spec.limits.max_cost, terms, 1) is not None:
-        return Launch(0, f"{machines} instead of {', '.join(snapshot.lost_servers)}", missing)
+    if snapshot.affords(0, missing):
+        instead = f"{count(missing, 'server')} instead of {', '.join(snapshot.lost_servers)}"
+        return Launch(0, instead, missing)
     why = f"max_cost leaves no room for {count(missing, 'more server')}"
     return Finish(Phase.CAPPED, f"{why}; raise limits.max_cost and submit again")
 

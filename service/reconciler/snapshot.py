@@ -164,6 +164,11 @@ class Snapshot:
         end = self.job.finished_at or self.now
         return max((end - self.vms[0].intended_at).total_seconds(), 0.0)
 
+    def affords(self, workers: int, servers: int) -> bool:
+        """Whether the cap pays for so many more machines until they are of use."""
+        spec = self.job.spec
+        return ledger.affordable(self.vms, spec, workers, servers, self.boot) is not None
+
     def worker(self, worker: str) -> Worker | None:
         """Return a worker by id, if it ever spoke."""
         return next((w for w in self.workers if w.worker == worker), None)

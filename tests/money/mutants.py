@@ -29,6 +29,7 @@ from service.db.vms import Terms, Vm
 from service.postgres import EmbeddedPostgres
 from service.reconciler import census
 from service.reconciler.census import Finding
+from service.reconciler.snapshot import Snapshot
 from tests.money.runs import play
 from worker_agent.supervision.prepaid import Prepaid
 
@@ -88,6 +89,11 @@ def stay_missed(connection: Connection, vm: str, at: datetime | None) -> None:
         missed(connection, vm, at)
 
 
+def afford_without_boot(snapshot: Snapshot, workers: int, servers: int) -> bool:
+    boot = timedelta(0)
+    return ledger.affordable(snapshot.vms, snapshot.job.spec, workers, servers, boot) is not None
+
+
 MUTANTS: Mapping[str, tuple[tuple[object, str, object], ...]] = {
     "lease counted from its receipt": ((Prepaid, "renew", count_from_receipt),),
     "no grace to power off": ((ledger, "GRACE", timedelta(0)),),
@@ -98,6 +104,7 @@ MUTANTS: Mapping[str, tuple[tuple[object, str, object], ...]] = {
         (vms, "intend", intend_without_boot),
         (ledger, "reserve_attempt", reserve_without_boot),
     ),
+    "launches planned without boot": ((Snapshot, "affords", afford_without_boot),),
     "attempt not reserved again": ((ledger, "reserve_attempt", reserve_no_attempt),),
     "rounding up": ((ledger, "bought", round_up),),
     "two renewals at once": ((vms, "lock_job", lambda *_: None),),

@@ -24,6 +24,7 @@ from sqlalchemy import Engine
 from scavenger.job import JobSpec
 from service import ledger
 from service.db.vms import Vm
+from service.reconciler.action import Launch
 from tests.builders import spec
 from tests.fakecloud.cloud import Truth
 from tests.fakecloud.faults import (
@@ -131,7 +132,11 @@ class Purse(RuleBasedStateMachine):
     @rule(controller=controllers)
     def tick(self, controller: int) -> None:
         self.world.take(controller)
-        self.world.tick(controller)
+        before = len(self.world.rows())
+        action = self.world.tick(controller)
+        if isinstance(action, Launch):
+            planned, written = action.count + action.servers, len(self.world.rows()) - before
+            assert written == planned, f"{written} machines are launched, planned is {action.why}"
 
     @rule(controller=controllers)
     def act_under_an_old_lease(self, controller: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import Engine
 
+from scavenger.view import Phase
 from tests.builders import spec
 from tests.fakecloud.faults import Ignored, LateRequest, LostRequest, Omitted, Refused
 from tests.money import promises
@@ -22,11 +23,13 @@ def make(engine: Engine) -> Iterator[Make]:
     """Submit a job of two machines at a tenth of a cent per second, and tick as often as said."""
     made: list[Purse] = []
 
-    def submit(max_cost: str = "2 USD", **manners: float) -> Purse:
+    def submit(max_cost: str = "2 USD", *, servers: int = 0, **manners: float) -> Purse:
         how = {"boot": 0.0, "spare": 4.0, "ending": 6.0, "lag": 0.0, "seed": 0, **manners}
-        limits = {"workers": "2..2", "batch": [96], "max_cost": max_cost}
+        workers = 2 - servers
+        limits = {"workers": f"{workers}..{workers}", "batch": [96], "max_cost": max_cost}
+        served = {"strategy": {"parameter_server": {"servers": servers}}} if servers else {}
         purse = Purse(engine, Stage(engine))
-        purse.submit(spec(limits=limits, price="3.6 USD/h"), Manners(**how), [])
+        purse.submit(spec(limits=limits, price="3.6 USD/h", **served), Manners(**how), [])
         made.append(purse)
         return purse
 
@@ -88,4 +91,22 @@ def test_a_machine_that_a_list_showed_in_between_is_not_gone(make: Make) -> None
     purse.wait(20.0)
     purse.world.cloud.faults.next("list", Omitted(machine))
     purse.tick(0)
+    promises.check(purse.world)
+
+
+def test_a_lost_server_whose_boot_the_cap_does_not_pay_ends_the_job(make: Make) -> None:
+    """The rest of the cap pays for a machine that runs at once, but not for one that boots."""
+    purse = make("1.332 USD", servers=1, spare=60.0)
+    for _ in range(4):
+        purse.tick(0)
+        purse.all_speak()
+    purse.wait(588.0)
+    server = next(vm for vm in purse.world.rows() if vm.role == "server")
+    machines = [truth.description for truth in purse.world.machines()]
+    (lost,) = (machine.id for machine in machines if machine.token == server.launch_key)
+    purse.world.cloud.interrupt(lost)
+    purse.wait(7.0)
+    done = [purse.world.tick(0) for _ in range(6)]
+    _, job, _ = purse.world.written()
+    assert job.phase is Phase.CAPPED, done
     promises.check(purse.world)

@@ -23,6 +23,7 @@ from service.api.sieve import judge
 from service.db import directives, jobs, leases, schema, vms, workers
 from service.db.vms import Vm
 from service.errors import LeaseLost, ProviderUnavailable
+from service.reconciler.action import Action
 from service.reconciler.fleet import Fleet
 from service.reconciler.ownership import Ownership
 from service.reconciler.tick import Reconciler
@@ -139,22 +140,22 @@ class World:
         assert taken is not None
         self.held[controller], self.holder = taken, controller
 
-    def tick(self, controller: int) -> str:
-        """Let a controller act under the lease it took last, whether or not that is still good.
+    def tick(self, controller: int) -> Action | None:
+        """Let a controller act under the lease it took last; None where that is no longer good.
 
         A tick that fails is made again, as the loop does.
         """
         now, lookout = self.clock.moment(), self.reconciler.look_out()
         self.sightings.begin(now)
         try:
-            said = self.reconciler.tick(self.held[controller], now, lookout).why
-        except LeaseLost as error:
-            return str(error)
+            action = self.reconciler.tick(self.held[controller], now, lookout)
+        except LeaseLost:
+            return None
         if controller == self.holder:
             with suppress(ProviderUnavailable):  # it has heard no list, or asked for none
                 lookout.sighting(now)
                 self.sightings.end()
-        return said
+        return action
 
     def rows(self) -> tuple[Vm, ...]:
         with self.engine.connect() as connection:
