@@ -114,18 +114,22 @@ class ConfigSpace:
         """The configuration a job starts with: fewest workers, smallest batch they can share."""
         return next(iter(self))
 
-    def corners(self) -> tuple[ClusterConfig, ...]:
+    def corners(self, per_kind: int = 4) -> tuple[ClusterConfig, ...]:
         """Return the corners of the grid, ordered so that machines are only added (III-D).
 
         Of every further kind of hardware the two ends of its diagonal: the first kind tells the
         shape of the laws, these how much faster each part is.
+
+        Args:
+            per_kind: Corners of the first kind. The fourth, most workers at the smallest batch,
+                tells the least: the laws have three terms besides their constant.
         """
         corners: list[ClusterConfig] = []
         kinds: set[str] = set()
         for machine in self.machine_types or (None,):
             name = "" if machine is None else machine.name
             if name not in kinds and (of_kind := self._corners_on(machine)):
-                corners += of_kind[::2] if kinds else of_kind
+                corners += of_kind[::2] if kinds else of_kind[:per_kind]
                 kinds.add(name)
         return tuple(dict.fromkeys(corners))
 

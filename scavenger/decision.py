@@ -1,14 +1,21 @@
-"""decide(): the brain; from what is known about a job to its next probe or its configuration."""
+"""decide(): the brain; from what is known about a job to its next probe or its configuration.
+
+Time is measured first and noise last. A probe of time takes seconds and may be anywhere. Noise
+takes as long as it needs to settle, but one configuration tells it for all: the job waits for it
+where it will probably stay, on what the objective chooses by what is known until then.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
+import numpy as np
+
 from scavenger.cluster import ClusterConfig, ConfigSpace
 from scavenger.extrapolation import Extrapolation
 from scavenger.forecast import Forecast
-from scavenger.grid import grid_of
+from scavenger.grid import Floats, Grid, grid_of
 from scavenger.indicators import Observation
 from scavenger.models.epochs import EpochsSeen, Kappa, Laws, contradiction, fit_statistical
 from scavenger.models.fitting import fit_performance
@@ -17,6 +24,7 @@ from scavenger.models.step_time import Topology
 from scavenger.objective import Cheapest, Choice, Fastest, Knee, Objective, Weighted, Within
 from scavenger.pricing import PriceModel
 from scavenger.prior import ALIKE, StoredModel, average, borrow, nearest
+from scavenger.profiling import Measures
 from scavenger.search.design import spread_out
 from scavenger.search.full import FullSearch
 from scavenger.search.partial import PartialSearch
@@ -28,6 +36,8 @@ StrategyName = Literal["auto", "none", "partial", "full", "universal"]
 
 # A larger space is not drawn point by point.
 MOST_POINTS = 2000
+# What is probed whatever it is worth.
+FIRST = PartialSearch(per_kind=3)
 # Configurations weighed for one more probe.
 CANDIDATES = 12
 MOST_EXTRA_PROBES = 6
@@ -40,12 +50,14 @@ class ProbeEffort:
     """What one probe takes besides training.
 
     Attributes:
-        iterations: Iterations a probe runs.
-        pause: Seconds of a resize and, where machines are added, of their start.
+        iterations: Iterations a probe of time runs.
+        pause: Seconds of a resize, in which nothing is trained.
+        boot: Seconds until an added machine can be used; it is paid, while training goes on.
     """
 
     iterations: int = 23
     pause: float = 5.0
+    boot: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +83,7 @@ class Situation:
         others: Models of all other jobs, for similarity and the universal average.
         most_epochs: Reference epochs after which training stops anyway; None without a bound.
         effort: What one probe takes besides training.
+        machines: Machines that run and could train at once; 0 before the first.
         extrapolated: Epochs to target by this run's own learning curve; None while it is unclear.
     """
 
@@ -90,7 +103,13 @@ class Situation:
     others: tuple[StoredModel, ...] = ()
     most_epochs: float | None = None
     effort: ProbeEffort = ProbeEffort()
+    machines: int = 0
     extrapolated: Extrapolation | None = None
+
+    @property
+    def has_settled_noise(self) -> bool:
+        """Whether the noise of this job is known."""
+        return any(observation.has_settled_noise for observation in self.observations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +119,15 @@ class Probe:
     Attributes:
         config: The configuration.
         why: One sentence for people.
+        measures: Its iteration time, or also the noise, which takes as long as it needs to settle.
+        then: The probe that follows whatever this one shows, so that its machines can boot
+            meanwhile; None where that depends on what is measured.
     """
 
     config: ClusterConfig
     why: str
+    measures: Measures = "time"
+    then: ClusterConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +156,24 @@ def decide(situation: Situation) -> Probe | Run:
 
     Raises:
         NothingFeasible: No configuration meets the limits: show the message, change nothing.
+    """
+    decision = search(situation)
+    match decision:
+        case Run(searched=True) if not situation.has_settled_noise:
+            why = f"the noise settles on {decision.config}, for the time being: {decision.why}"
+            return Probe(decision.config, why, measures="noise")
+        case Probe() if situation.laws == "paper" and not situation.has_settled_noise:
+            # Its noise is measured in every probe, and may be compared once it has settled (V-B).
+            return replace(decision, measures="noise")
+        case _:
+            return decision
+
+
+def search(situation: Situation) -> Probe | Run:
+    """Choose the next probe of time, or the configuration to train on by what is known of time.
+
+    Raises:
+        NothingFeasible: No configuration meets the limits.
     """
     match situation.strategy_name:
         case "full":
@@ -165,26 +207,26 @@ def search_by(situation: Situation, strategy: SearchStrategy, reason: str) -> Pr
         return run_searched(situation)
     planned = strategy.probes(situation.space)
     number = sum(1 for known in seen if known in situation.space) + 1
-    return Probe(config, f"probe {min(number, planned)} of {planned}, {config}: {reason}")
+    then = strategy.next_probe(situation.space, {*seen, config})
+    why = f"probe {min(number, planned)} of {planned}, {config}: {reason}"
+    return Probe(config, why, then=then)
 
 
 def decide_by_worth(situation: Situation) -> Probe | Run:
     """Reuse a model that covers the space, or probe as long as a probe saves more than it takes.
 
-    Without any prior the corners come first: before them nothing tells what a probe is worth.
+    Without any prior three corners come first: before them nothing tells what a probe is worth.
     """
     stored, observations = situation.stored, situation.observations
     if stored is not None and stored.covers(situation.space) and not observations:
         return run_stored(situation, stored)
-    if not observations:
-        return search_by(situation, PartialSearch(), beginning(situation))
-    probe = search_by(situation, PartialSearch(), beginning(situation))
-    if isinstance(probe, Probe):
+    first = search_by(situation, FIRST, beginning(situation))
+    if isinstance(first, Probe):
         alike = lender(situation)
-        return probe if alike is None else run_borrowed(situation, alike)
-    worth = worth_of_more(situation, probe)
+        return first if alike is None else run_borrowed(situation, alike)
+    worth = worth_of_more(situation, first)
     if worth is None or worth.gain <= 0:
-        return probe
+        return first
     why = (
         f"one more probe, {worth.config}: choosing better after it is expected to save "
         f"{worth.saving:.1%} of the job, and it takes {worth.price:.1%}"
@@ -195,20 +237,22 @@ def decide_by_worth(situation: Situation) -> Probe | Run:
 def beginning(situation: Situation) -> str:
     """Say why a job searches at all."""
     if situation.stored is not None:
-        return "the stored model does not span this space, so the corners are profiled"
-    return "partial search profiles corners only"
+        return "the stored model does not span this space, so corners are profiled"
+    return "corners come first, then what is worth its price"
 
 
 def lender(situation: Situation) -> StoredModel | None:
     """Return the model of a job that measures alike, lent while this job's corners are missing.
 
-    None once every corner was probed, and when no job whose model covers the space is alike.
+    None once those that come first were probed, and when no job whose model covers the space is
+    alike.
     """
     observations, space = situation.observations, situation.space
     seen = {observation.config for observation in observations}
-    if not observations or PartialSearch().next_probe(space, seen) is None:
+    if not observations or FIRST.next_probe(space, seen) is None:
         return None
-    alike = nearest(situation.others, observations[0])
+    telling = [*observations[:1], *(o for o in observations if o.has_settled_noise)][:2]
+    alike = nearest(situation.others, telling)
     return alike if alike is not None and alike.covers(space) else None
 
 
@@ -246,7 +290,8 @@ def price_probes(
 ) -> list[tuple[ClusterConfig, float]]:
     """Say what probing each candidate takes, as a share of the whole job.
 
-    What it takes in time and money, less what the training done meanwhile is worth.
+    What it takes in time and money, less what the training done meanwhile is worth. A job that
+    already is where it would stay has to come back too.
     """
     if not candidates:
         return []
@@ -260,14 +305,24 @@ def price_probes(
     times = batches * seconds
     costs = situation.price.costs(grid, times)
     effort = situation.effort
-    probing = effort.iterations * seconds + effort.pause
-    spent = situation.price.costs(grid, probing)
+    stays = situation.observations[-1].config == run.config
+    probing = effort.iterations * seconds + effort.pause * (2 if stays else 1)
+    spent = situation.price.costs(grid, probing) + unused_cost(situation, grid, probing)
     weight = weight_of(situation.objective)
     of_time = probing / times[0] if times[0] > 0 else probing * 0
     of_cost = spent / costs[0] if costs[0] > 0 else spent * 0
     done = effort.iterations / batches
     prices = weight * of_time + (1 - weight) * of_cost - done
     return [(c, max(float(p), 0.0)) for c, p in zip(candidates, prices[1:], strict=True)]
+
+
+def unused_cost(situation: Situation, grid: Grid, probing: Floats) -> Floats:
+    """Dollars for machines that do not train: that boot for a probe, or stand by while it runs."""
+    boot, machines = situation.effort.boot, situation.machines
+    booting = np.maximum(grid.machines - machines, 0.0) * boot
+    standing_by = np.maximum(machines - grid.machines, 0.0) * np.minimum(probing, boot)
+    per_machine = situation.price.rate.per_hour(grid) / grid.machines
+    return np.asarray(per_machine * (booting + standing_by) / 3600)
 
 
 def weight_of(objective: Objective) -> float:

@@ -67,11 +67,14 @@ class Observation:
         config: The configuration that was measured.
         indicators: What was measured.
         iterations: Iterations the figures are made of.
+        has_settled_noise: Whether the noise of the job had settled by then. Early noise misleads by
+            a factor of up to three, so it counts only while there is no other (SCIENCE §1).
     """
 
     config: ClusterConfig
     indicators: ScalingIndicators
     iterations: int
+    has_settled_noise: bool = True
 
     @property
     def measurement(self) -> Measurement:

@@ -52,7 +52,10 @@ class StoredModel:
     runs: Mapping[str, tuple[EpochsSeen, ...]] = field(default_factory=dict)
 
     def covers(self, space: ConfigSpace) -> bool:
-        """Tell whether the laws interpolate over a space: K and b of its corners were spanned."""
+        """Tell whether the laws interpolate over a space: K and b of its corners were spanned.
+
+        A search may have left its fourth corner, most workers at the smallest batch, to the laws.
+        """
         seen = [observation.config for observation in self.observations]
         return bool(seen) and all(is_between(corner, seen) for corner in space.corners())
 
@@ -69,13 +72,14 @@ def distance(model: PerformanceModel, observation: Observation) -> float:
     """Factor by which a model misses what a job measured in one configuration, at least 1.
 
     Similarity is measured, not named: iteration time, its compute part and the noise scale tell
-    jobs apart whatever they are called (SCIENCE §5).
+    jobs apart whatever they are called (SCIENCE §5). Noise that has not settled tells nothing.
     """
     config, seen = observation.config, observation.indicators
+    scale = seen.noise_scale if observation.has_settled_noise else None
     pairs = [
         (model.parallel.step_time(config), seen.step_time),
         (model.parallel.compute_time(config), seen.compute_time),
-        (model.statistical.noise_scale, seen.noise_scale),
+        (model.statistical.noise_scale, scale),
     ]
     factors = [
         max(predicted / measured, measured / predicted)
@@ -85,9 +89,14 @@ def distance(model: PerformanceModel, observation: Observation) -> float:
     return max(factors, default=math.inf)
 
 
-def nearest(models: Sequence[StoredModel], observation: Observation) -> StoredModel | None:
-    """Return the stored model that is most like a job's first measurement; None if none is."""
-    alike = [(distance(m.model, observation), m.signature, m) for m in models]
+def nearest(
+    models: Sequence[StoredModel], observations: Sequence[Observation]
+) -> StoredModel | None:
+    """Return the stored model that is most like what a job measured; None if none is."""
+    alike = [
+        (max(distance(m.model, observation) for observation in observations), m.signature, m)
+        for m in models
+    ]
     closest = min(alike, default=None, key=lambda entry: entry[:2])
     return closest[2] if closest is not None and closest[0] <= ALIKE else None
 
@@ -222,9 +231,10 @@ def machine_of(signature: str) -> str:
 
 
 def is_between(config: ClusterConfig, seen: list[ClusterConfig]) -> bool:
-    """Tell whether workers and local batch lie within the range of those seen."""
+    """Tell whether workers and local batch lie within the range of the grid that was seen."""
     workers = [other.workers for other in seen]
     batches = [other.local_batch for other in seen]
+    batches.append(min(other.global_batch for other in seen) / max(workers))
     return min(workers) <= config.workers <= max(workers) and min(
         batches
     ) <= config.local_batch <= max(batches)

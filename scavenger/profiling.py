@@ -1,20 +1,24 @@
 """From many measured iterations to one Observation; the controller hands over what workers report.
 
-A job's first probe waits until its noise has settled. Later probes are short: one settled φ
-predicts the noise of every configuration, so they are there for the timing (SCIENCE §1).
+A probe measures time or noise. Time takes some twenty iterations of each configuration. Noise takes
+as long as it needs to settle, but of one configuration: one settled φ predicts the noise of all
+others (SCIENCE §1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from statistics import median
+from typing import Literal
 
 from scavenger.cluster import ClusterConfig
 from scavenger.indicators import Observation, ScalingIndicators
 from scavenger.noise import NoiseEstimate, estimate_noise, shard_norms
 from scavenger.protocol import StepColumns
 from scavenger.stability import judge_stability
+
+Measures = Literal["time", "noise"]
 
 PROBE_ITERATIONS = 20
 WARM_UP = 3
@@ -54,7 +58,9 @@ def settle(
     columns: StepColumns,
     config: ClusterConfig,
     *,
-    is_first: bool,
+    measures: Measures,
+    has_settled_noise: bool = False,
+    losses_before: Sequence[float | None] = (),
     probe_iterations: int = PROBE_ITERATIONS,
     warm_up: int = WARM_UP,
     most_noise_rows: int = MOST_NOISE_ROWS,
@@ -64,20 +70,25 @@ def settle(
     Args:
         columns: Every row of one generation, from its first iteration.
         config: The configuration they were measured in.
-        is_first: Whether this is the first probe of the job, whose noise must settle first.
+        measures: What the probe is for; one of noise measures time too.
+        has_settled_noise: Whether the noise of the job had settled before this probe.
+        losses_before: Losses logged before these rows, from the job's first iteration; a probe of
+            noise judges by them whether the loss has fallen.
         probe_iterations: Rows with timing a probe needs.
         warm_up: First rows to leave out: caches, connections and allocators are still cold.
-        most_noise_rows: Noise rows, or rows if none carries noise, after which a first probe
+        most_noise_rows: Noise rows, or rows if none carries noise, after which a probe of noise
             settles on the noise it has.
     """
     warm = rows_from(columns, warm_up)
     timing = measure_time(warm)
     if timing.rows < probe_iterations:
         return NotYet(f"{timing.rows} of {probe_iterations} iterations timed")
-    if not is_first:
+    if measures == "time":
         noise = estimate_noise(warm, config.global_batch)
-        return observe(config, timing, noise, f"{timing.rows} iterations timed")
-    stability = judge_stability(columns, config.global_batch)
+        settled = observe(config, timing, noise, f"{timing.rows} iterations timed")
+        observation = replace(settled.observation, has_settled_noise=has_settled_noise)
+        return replace(settled, observation=observation)
+    stability = judge_stability(columns, config.global_batch, losses_before)
     if stability.is_stable:
         return observe(config, timing, stability.noise, stability.why)
     if (len(shard_norms(columns)) or len(columns)) < most_noise_rows:

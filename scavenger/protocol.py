@@ -117,6 +117,10 @@ class Directive:
         most_local_batch: Samples a worker's memory holds; None when nobody knows.
         revision: Counts the times the members of this generation regrouped by themselves because
             one had left or was lost; the controller's Directives have 0.
+        standby: Workers that are left out and wait to be named again, instead of ending.
+        is_provisional: Whether ``progress_per_iteration`` rests on noise that has not settled.
+        correction: Factor on what provisional generations counted as progress, once the noise has
+            settled; it applies once to all of it.
     """
 
     generation: int
@@ -137,6 +141,9 @@ class Directive:
     most_local_batch: int | None = None
     revision: int = 0
     exchange: Exchange = Exchange()
+    standby: tuple[str, ...] = ()
+    is_provisional: bool = False
+    correction: float = 1.0
 
     def __post_init__(self) -> None:
         if len(self.members) != self.config.workers:

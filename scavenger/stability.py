@@ -56,8 +56,10 @@ class Stability:
     why: str
 
 
-def judge_stability(columns: StepColumns, global_batch: int) -> Stability:
-    """Tell whether the noise of a job's first configuration has settled.
+def judge_stability(
+    columns: StepColumns, global_batch: int, losses_before: Sequence[float | None] = ()
+) -> Stability:
+    """Tell whether the noise of a young job has settled.
 
     The window is the newer two thirds of the noise rows since the loss fell by a fifth, at least
     40. Its two halves must give the same φ, within 25 % or one standard error of their difference,
@@ -66,21 +68,24 @@ def judge_stability(columns: StepColumns, global_batch: int) -> Stability:
     the loss fell φ is taken as it is: waiting longer costs more than larger batches will.
 
     Args:
-        columns: Every row of the job's first generation, from its first iteration.
+        columns: Every row of the configuration that waits for it.
         global_batch: Samples per iteration.
+        losses_before: Losses the script logged before these rows, from the job's first iteration,
+            None where it logged none: whether the loss has fallen is judged against its beginning.
     """
-    drop = loss_drop(columns.loss)
-    if all(loss is None for loss in columns.loss):
+    losses = (*losses_before, *columns.loss)
+    drop = loss_drop(losses)
+    if all(loss is None for loss in losses):
         window = newest(shard_norms(columns), SHORTEST_WINDOW_WITHOUT_LOSS)
         missing = SHORTEST_WINDOW_WITHOUT_LOSS - len(window)
         note = "no loss is logged, so a plateau cannot be told from training"
         if missing > 0:
             return waiting(f"{note}; {missing} more noise rows are needed", drop)
         return compare_halves(window, global_batch, drop, f"{note}; ")
-    began = takeoff(columns.loss)
+    began = takeoff(losses)
     if began is None:
         return waiting(plateau_sentence(drop), drop)
-    since = shard_norms(columns, start=began)
+    since = shard_norms(columns, start=max(began - len(losses_before), 0))
     window = newest(since, SHORTEST_WINDOW)
     missing = SHORTEST_WINDOW - len(window)
     if missing > 0:

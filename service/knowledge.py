@@ -98,6 +98,7 @@ class Knowledge:
         models: Models of all other jobs, newest first.
         machine: Kind of the machines it runs on; jobs on others do not compare.
         effort: What one probe takes besides training.
+        machines: Machines of its workers that may run.
         noise_scale: φ in samples that its probes' had drifted to; None while theirs holds.
         history: Reference epochs and value of the target's metric so far, ascending.
     """
@@ -109,6 +110,7 @@ class Knowledge:
     models: tuple[StoredModel, ...] = ()
     machine: str = ""
     effort: ProbeEffort = ProbeEffort()  # noqa: RUF009
+    machines: int = 0
     noise_scale: float | None = None
     history: tuple[tuple[float, float], ...] = ()
 
@@ -136,10 +138,16 @@ class Knowledge:
             others=tuple(m for m in self.models if self.compares(m)),
             most_epochs=stop.max_progress,
             effort=self.effort,
+            machines=self.machines,
         )
         if told_epochs(situation) is not None or not isinstance(stop, StopAtMetric):
             return situation
         return replace(situation, extrapolated=foresee(self.history, stop))
+
+    @property
+    def has_settled_noise(self) -> bool:
+        """Whether the noise of this job is known."""
+        return any(observation.has_settled_noise for observation in self.observations)
 
     def compares(self, other: StoredModel) -> bool:
         """Tell whether iterations of another job took place as this one's do."""

@@ -18,6 +18,8 @@ Laws = Literal["measured", "paper"]
 
 # Prior of κ in B_crit = κ φ: true values of public workloads lie within a factor of 2 (SCIENCE §2).
 KAPPA_DEVIATION = 0.7
+# How far, as a factor, noise that has not settled lies from the noise that will (SCIENCE §1).
+EARLY_NOISE_DEVIATION = 0.5
 # How much harder the falling arm has to be argued for than the rising one, from three batches on.
 FALLING_ARM_PRIOR = 0.5
 # Epochs to target differ from run to run (SCIENCE §2), worth this many batches of evidence.
@@ -75,7 +77,8 @@ def fit_statistical(
 
     Runs at two or more batches decide for themselves; before, the rising arm is the prior, with
     B_crit = κ φ. φ is the median of the probes, weighted by what they know of it: their
-    iterations, times the square of the gradient's share B / (B + φ) in what was measured. When no
+    iterations, times the square of the gradient's share B / (B + φ) in what was measured. Noise
+    that had not settled counts only while there is no other, and widens B_crit. When no
     observation has a noise scale and no runs differ, epochs do not depend on the batch.
     """
     scale = noise_scale_of(observations)
@@ -86,18 +89,20 @@ def fit_statistical(
         return fit_epochs(points, scale)
     if scale is None:
         return StatisticalModel(critical_batch=None, noise_scale=None)
+    is_early = not any(observation.has_settled_noise for observation in observations)
     return StatisticalModel(
         critical_batch=kappa.value * scale,
         noise_scale=scale,
-        critical_deviation=kappa.deviation,
+        critical_deviation=math.hypot(kappa.deviation, EARLY_NOISE_DEVIATION * is_early),
     )
 
 
 def noise_scale_of(observations: Sequence[Observation]) -> float | None:
     """Return φ of the probes in samples; None where none of them could tell."""
+    settled = [observation for observation in observations if observation.has_settled_noise]
     scales = [
         (scale, o.iterations * (o.config.global_batch / (o.config.global_batch + scale)) ** 2)
-        for o in observations
+        for o in settled or observations
         if (scale := o.indicators.noise_scale) is not None
     ]
     return weighted_median(scales) if scales else None

@@ -10,14 +10,20 @@ from scavenger.cluster import ClusterConfig, ConfigSpace
 
 @dataclass(frozen=True, slots=True)
 class PartialSearch:
-    """Profile the corners, ordered so that machines are only added, and predict the rest."""
+    """Profile the corners, ordered so that machines are only added, and predict the rest.
+
+    Attributes:
+        per_kind: Corners to profile of the first kind of machines, the fourth last.
+    """
+
+    per_kind: int = 4
 
     def next_probe(
         self, space: ConfigSpace, seen: Collection[ClusterConfig]
     ) -> ClusterConfig | None:
         """Return the first unseen corner."""
-        return next((config for config in space.corners() if config not in seen), None)
+        return next((c for c in space.corners(self.per_kind) if c not in seen), None)
 
     def probes(self, space: ConfigSpace) -> int:
         """Return the number of corners, four or fewer."""
-        return len(space.corners())
+        return len(space.corners(self.per_kind))

@@ -70,7 +70,7 @@ class Setting:
             price=on_demand(PRICE_PER_HOUR),
             topology="parameter_server",
             others=others,
-            effort=ProbeEffort(pause=self.pause),
+            effort=ProbeEffort(pause=self.pause, boot=self.overheads.boot),
         )
 
 

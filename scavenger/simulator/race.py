@@ -21,7 +21,7 @@ from scavenger.models.epochs import fit_statistical
 from scavenger.models.statistical import StatisticalModel
 from scavenger.objective import Objective, Within
 from scavenger.pricing import PriceModel
-from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, Settled, joined, settle
+from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, NotYet, Settled, joined, settle
 from scavenger.protocol import StepColumns
 from scavenger.simulator.job import KnownJob
 from scavenger.simulator.oracle import per_hour, true_curve, true_point
@@ -48,6 +48,34 @@ class Overheads:
 
     pause: float = 37.0
     boot: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """Machines that are paid, whether they train or not.
+
+    Attributes:
+        held: The largest configuration for which there are machines.
+        ready_in: Seconds until the newest of them have booted.
+        idle: Seconds for which some of them stood by, booted and unused.
+    """
+
+    held: ClusterConfig
+    ready_in: float = 0.0
+    idle: float = 0.0
+
+    def until_released(self, config: ClusterConfig, boot: float) -> float:
+        """Return the seconds until machines that a configuration leaves idle are ended."""
+        if not adds_machines(config, self.held):
+            return WHOLE_RUN
+        return self.ready_in + boot - self.idle
+
+    def after(self, seconds: float, config: ClusterConfig) -> Machines:
+        """Return the same machines after a configuration has trained on them."""
+        if not adds_machines(config, self.held):
+            return Machines(self.held)
+        late = max(seconds - self.ready_in, 0.0)
+        return replace(self, ready_in=max(self.ready_in - seconds, 0.0), idle=self.idle + late)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,33 +273,58 @@ class Race:
     def __init__(self, job: KnownJob, situation: Situation, overheads: Overheads) -> None:
         self.job, self.situation, self.overheads = job, situation, overheads
         self.intervals: list[Interval] = []
-        self.believed = 0.0
+        self.losses: tuple[float | None, ...] = ()
+        self.believed = self.provisional = 0.0
         self.config = decide(situation).config
+        self.machines = Machines(self.config)
         self.worth = 0.0
 
     def search(self) -> Run | None:
         """Probe until the brain has chosen, and go there; None if training ended before."""
         while not self.job.is_finished:
-            decision = decide(self.situation)
+            held = self.machines.held.machines if self.intervals else 0
+            decision = decide(replace(self.situation, machines=held))
             self.move(decision.config, law_of(decision, self.situation))
+            if isinstance(decision, Run) or decision.measures == "noise":
+                self.machines = Machines(self.config)  # no probe will follow soon
             if isinstance(decision, Run):
                 return decision
-            observation = self.probe()
+            observation = self.probe(decision)
             if observation is not None:
                 known = (*self.situation.observations, observation)
                 self.situation = replace(self.situation, observations=known)
         return None
 
-    def probe(self) -> Observation | None:
+    def probe(self, probe: Probe) -> Observation | None:
         """Train the configuration until its figures settle; None if training ended before."""
-        is_first = not self.situation.observations
-        rows = self.go_on("probe", PROBE_ITERATIONS + WARM_UP)
-        while not isinstance(settled := settle(rows, self.config, is_first=is_first), Settled):
+        rows = self.time(probe.then)
+        while isinstance(settled := self.settle(rows, probe), NotYet):
             if self.job.is_finished:
                 return None
             more = self.go_on("probe", max(SHORTEST_LOOK, len(rows) // LOOKS))
             rows = joined((rows, more))
+        self.losses += rows.loss
         return settled.observation
+
+    def settle(self, rows: StepColumns, probe: Probe) -> Settled | NotYet:
+        """Condense the rows of a probe, or say what is missing."""
+        return settle(
+            rows,
+            self.config,
+            measures=probe.measures,
+            has_settled_noise=self.situation.has_settled_noise,
+            losses_before=self.losses,
+        )
+
+    def time(self, then: ClusterConfig | None) -> StepColumns:
+        """Train as long as a probe of time takes; the next one's machines boot meanwhile."""
+        iterations = PROBE_ITERATIONS + WARM_UP
+        if then is None or not adds_machines(self.machines.held, then):
+            return self.go_on("probe", iterations)
+        alone = max(iterations - math.ceil(self.overheads.boot / self.seconds), 0)
+        early = self.go_on("probe", alone) if alone else StepColumns()
+        self.machines = Machines(then, self.overheads.boot)
+        return joined((early, self.go_on("probe", iterations - alone)))
 
     def train(self, run: Run, watch: Watch | None) -> None:
         """Train to the target, looking back every now and then."""
@@ -280,41 +333,63 @@ class Race:
             if watch is not None and not self.job.is_finished:
                 run = watch.revise(self.situation, run, rows)
                 self.move(run.config, run.model.statistical)
+                self.machines = Machines(self.config)
 
     def move(self, config: ClusterConfig, law: StatisticalModel) -> None:
         """Resize: machines boot while the old configuration trains, then all pause.
 
         From then on an iteration counts as many reference epochs as the law says, right or wrong.
         """
+        if self.provisional and self.situation.has_settled_noise:
+            # What was counted by noise that had not settled is counted anew.
+            corrected = self.worth_by(law, self.config)
+            self.believed += self.provisional * (corrected / self.worth - 1)
+            self.provisional = 0.0
         if config != self.config:
             self.resize(config)
-        self.worth = law.progress(
-            config.global_batch, self.situation.reference_batch, self.situation.dataset_size
-        )
+        self.worth = self.worth_by(law, config)
+
+    def worth_by(self, law: StatisticalModel, config: ClusterConfig) -> float:
+        """Reference epochs of one iteration by a law."""
+        situation = self.situation
+        return law.progress(config.global_batch, situation.reference_batch, situation.dataset_size)
 
     def resize(self, config: ClusterConfig) -> None:
         """Change the configuration, unless training ends before the machines are ready."""
-        held = both_per_hour(self.config, config, self.situation.price)
-        if self.overheads.boot > 0 and adds_machines(self.config, config):
-            seconds = self.job.compute_time(self.config) + self.job.sync_time(self.config)
-            self.go_on("boot", max(round(self.overheads.boot / max(seconds, 1e-3)), 1), held)
+        if adds_machines(self.machines.held, config):
+            self.machines = Machines(config, self.overheads.boot)
+        if self.machines.ready_in > 0 and adds_machines(self.config, config):
+            self.go_on("boot", max(round(self.machines.ready_in / self.seconds), 1))
         if not self.job.is_finished:
+            both = both_per_hour(self.config, self.machines.held, self.situation.price)
             self.config = config
-            self.book(Interval(config, "pause", self.overheads.pause, held, 0))
+            self.book(Interval(config, "pause", self.overheads.pause, both, 0))
 
-    def go_on(
-        self, purpose: Purpose, iterations: int, price_per_hour: float | None = None
-    ) -> StepColumns:
-        """Train the configuration as it stands, and book it."""
-        rows = self.job.advance(self.config, iterations)
-        own = per_hour(self.config, self.situation.price)
-        price = own if price_per_hour is None else price_per_hour
-        self.book(Interval(self.config, purpose, sum(rows.step_time), price, len(rows)))
+    @property
+    def seconds(self) -> float:
+        """Mean seconds of an iteration where the job is."""
+        return max(self.job.compute_time(self.config) + self.job.sync_time(self.config), 1e-3)
+
+    def go_on(self, purpose: Purpose, iterations: int) -> StepColumns:
+        """Train the configuration as it stands, and book it, with the machines that stand by."""
+        longest = self.machines.until_released(self.config, self.overheads.boot)
+        most = min(iterations, max(math.ceil(longest / self.seconds), 1))
+        rows = self.job.advance(self.config, most)
+        held = both_per_hour(self.config, self.machines.held, self.situation.price)
+        seconds = sum(rows.step_time)
+        self.book(Interval(self.config, purpose, seconds, held, len(rows)))
         self.believed += len(rows) * self.worth
+        self.provisional += len(rows) * self.worth * (not self.situation.has_settled_noise)
+        self.machines = self.machines.after(seconds, self.config)
+        if most < iterations and not self.job.is_finished:
+            self.machines = Machines(self.config)
+            return joined((rows, self.go_on(purpose, iterations - most)))
         return rows
 
     def book(self, interval: Interval) -> None:
         """Append an interval, or lengthen the last one where nothing has changed since."""
+        if interval.purpose != "pause" and not interval.iterations:
+            return  # training has ended
         last = self.intervals[-1] if self.intervals else None
         if last is not None and last.is_continued_by(interval):
             interval = replace(

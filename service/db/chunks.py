@@ -44,6 +44,17 @@ def steps_of(connection: Connection, job: str, generation: int) -> StepColumns:
     return joined([columns_of(unpack(content)) for content in found])
 
 
+def losses_before(connection: Connection, job: str, generation: int) -> tuple[float | None, ...]:
+    """Return the losses of all measured iterations before a generation, in order."""
+    query = (
+        select(chunks.c.columns)
+        .where(chunks.c.job == job, chunks.c.generation < generation)
+        .order_by(chunks.c.generation, chunks.c.received_at, chunks.c.sequence)
+    )
+    found = connection.execute(query).scalars()
+    return joined([columns_of(unpack(content)) for content in found]).loss
+
+
 def newest_of(
     connection: Connection, generations: Mapping[str, int], most: int, enough: int
 ) -> Mapping[str, StepColumns]:

@@ -33,12 +33,13 @@ class Probe:
 
 
 def record(connection: Connection, job: str, probe: Probe) -> None:
-    """Store a settled probe; the first of a configuration counts."""
+    """Store a settled probe; the first of its kind of a configuration counts."""
     config, indicators = probe.observation.config, probe.observation.indicators
     row = {
         "job": job,
         "workers": config.workers,
         "global_batch": config.global_batch,
+        "has_settled_noise": probe.observation.has_settled_noise,
         "noise": indicators.noise,
         "noise_scale": indicators.noise_scale,
         "compute_time": indicators.compute_time,
@@ -70,6 +71,7 @@ def probe_of(row: Row[Any]) -> Probe:
             ClusterConfig(row.workers, row.global_batch),
             ScalingIndicators(row.noise, row.noise_scale, row.compute_time, row.sync_time),
             row.iterations,
+            row.has_settled_noise,
         ),
         row.seconds,
         row.cost,

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.protocol import Regrouped
 from service.db.schema import regroups
+
+
+def pauses_of(connection: Connection, job: str) -> tuple[float, ...]:
+    """Return the seconds that each change of generation took, without the job's first start."""
+    query = select(regroups.c.pause).where(regroups.c.job == job, regroups.c.generation > 1)
+    return tuple(connection.execute(query).scalars())
 
 
 def note(connection: Connection, job: str, regrouped: Regrouped, now: datetime) -> bool:

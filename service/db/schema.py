@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
@@ -239,13 +240,15 @@ regroups = Table(
     finite("pause"),
 )
 
-# Settled probes: written by the reconciler.
+# Settled probes, of a configuration one before the noise has settled and one after: written by the
+# reconciler.
 observations = Table(
     "observations",
     metadata,
     job_column(primary_key=True),
     Column("workers", Integer, primary_key=True),
     Column("global_batch", Integer, primary_key=True),
+    Column("has_settled_noise", Boolean, primary_key=True),
     Column("noise", Double),
     Column("noise_scale", Double),
     Column("compute_time", Double, nullable=False),

@@ -33,7 +33,7 @@ def observe(snapshot: Snapshot) -> Probe | Keep | None:
         return None
     if any(probe.observation.config == start for probe in snapshot.probes):
         return Keep(start, f"level {spec.level}: the job stays on {start}")
-    return Probe(start, f"level {spec.level}: measuring {start}")
+    return Probe(start, f"level {spec.level}: measuring {start}", measures="noise")
 
 
 def advise(snapshot: Snapshot) -> Advise | None:

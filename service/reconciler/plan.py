@@ -10,14 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Literal
+from statistics import median
 
 from scavenger.cluster import ClusterConfig
 from scavenger.decision import Probe, Run
 from scavenger.errors import NothingFeasible
-from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, NotYet, settle
+from scavenger.profiling import (
+    MOST_NOISE_ROWS,
+    PROBE_ITERATIONS,
+    WARM_UP,
+    NotYet,
+    Settled,
+    settle,
+)
 from scavenger.protocol import Directive
 from scavenger.view import Phase
+from service.db.vms import Vm
 from service.reconciler.action import (
     Action,
     Choose,
@@ -52,7 +60,7 @@ from service.reconciler.servers import (
 from service.reconciler.snapshot import Snapshot
 from service.reconciler.succession import choose_members, follow, shrink
 
-SPLIT_FIRST = 2
+SPLIT_NOISE = 2
 SPLIT_PROBE = 5
 PROBE_ROWS = (PROBE_ITERATIONS + WARM_UP) * (SPLIT_PROBE + 1) // SPLIT_PROBE + 1
 SPEECHLESS = timedelta(minutes=1)
@@ -63,13 +71,17 @@ class Wanted:
     """The configuration the job should be in, and what for.
 
     Attributes:
-        is_first: Whether this is the job's first probe, whose noise has to settle.
+        probe: What is to be measured there; None to train on it.
     """
 
     config: ClusterConfig
-    purpose: Literal["probe", "train"]
     why: str
-    is_first: bool
+    probe: Probe | None = None
+
+    @property
+    def is_search(self) -> bool:
+        """Whether a probe of time is wanted: others will probably follow it soon."""
+        return self.probe is not None and self.probe.measures == "time"
 
 
 def plan(snapshot: Snapshot) -> Action:
@@ -112,9 +124,6 @@ def decide(snapshot: Snapshot) -> Action:
 
 def advance(snapshot: Snapshot) -> Action:
     """Move a healthy job towards the configuration it should be in."""
-    learned = learn(snapshot)
-    if learned is not None:
-        return learned
     aged = replan(snapshot)
     if aged is not None:
         return aged
@@ -125,6 +134,7 @@ def advance(snapshot: Snapshot) -> Action:
     if isinstance(wanted, Choose | Keep):
         return wanted
     concerns: tuple[Callable[[Snapshot, Wanted], Action | None], ...] = (
+        learn,
         back_off,
         grow,
         resize,
@@ -137,25 +147,37 @@ def advance(snapshot: Snapshot) -> Action:
     return Rest(f"running {wanted.config}")
 
 
-def learn(snapshot: Snapshot) -> Action | None:
+def learn(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     """A probe has been measured for long enough."""
-    directive = snapshot.directive
-    if directive is None or directive.purpose != "probe" or snapshot.job.chosen is not None:
+    directive, probe = snapshot.directive, wanted.probe
+    if directive is None or directive.purpose != "probe" or probe is None:
         return None
-    if any(probe.observation.config == directive.config for probe in snapshot.probes):
+    if directive.config != probe.config:
         return None
-    settled = settle(snapshot.steps, directive.config, is_first=not snapshot.probes)
+    settled = measure(snapshot, probe, MOST_NOISE_ROWS)
     if isinstance(settled, NotYet):
-        return give_up(snapshot, directive, settled.why)
+        return give_up(snapshot, probe, settled.why)
     return Learn(settled, f"probe {len(snapshot.probes) + 1} settled: {settled.why}")
 
 
-def give_up(snapshot: Snapshot, directive: Directive, why: str) -> Action | None:
+def measure(snapshot: Snapshot, probe: Probe, most_noise_rows: int) -> Settled | NotYet:
+    """Condense what was measured of a probe, or say what is missing."""
+    return settle(
+        snapshot.steps,
+        probe.config,
+        measures=probe.measures,
+        has_settled_noise=snapshot.knowledge.has_settled_noise,
+        losses_before=snapshot.losses_before,
+        most_noise_rows=most_noise_rows,
+    )
+
+
+def give_up(snapshot: Snapshot, probe: Probe, why: str) -> Action | None:
     """A probe that does not settle is settled with what there is, or ends the search."""
-    config = directive.config
+    config = probe.config
     if not PROBE.is_over(told_at(snapshot), snapshot.now):
         return None
-    settled = settle(snapshot.steps, config, is_first=not snapshot.probes, most_noise_rows=0)
+    settled = measure(snapshot, probe, 0)
     if not isinstance(settled, NotYet):
         return Learn(settled, f"probe {len(snapshot.probes) + 1} took {PROBE.span}: {settled.why}")
     said = f"no probe of {config} within {PROBE.span}: {why}"
@@ -171,11 +193,11 @@ def want(snapshot: Snapshot) -> Wanted | Choose | Keep:
     if job.chosen is not None:
         wish = f", the {job.spec.objective_in_words}" if is_searched(job.spec) else ""
         why = f"training on {job.chosen}{wish}"
-        return Wanted(job.chosen, "train", why, is_first=False)
+        return Wanted(job.chosen, why)
     decision = snapshot.knowledge.decide() if only is None else only
     match decision:
         case Probe(config, why):
-            return Wanted(config, "probe", why, is_first=not snapshot.probes)
+            return Wanted(config, why, decision)
         case Run():
             return Choose(decision, decision.why)
         case Keep():
@@ -207,7 +229,7 @@ def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     late = tuple(vm.id for vm in snapshot.available if is_late(snapshot, vm))
     if late:
         return Terminate(late, f"{', '.join(late)} did not say hello in {BOOT.after}")
-    missing = max(wanted.config.workers - len(snapshot.available), 0)
+    missing = max(needed(snapshot, wanted).workers - len(snapshot.available), 0)
     servers = missing_servers(snapshot)
     if not missing and not servers:
         return None
@@ -218,8 +240,29 @@ def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     if not snapshot.affords(missing, servers):
         return do_without(snapshot, wanted, missing + servers)
     beside = f", and {count(servers, 'server')}" if servers else ""
-    why = f"{count(missing, 'machine')} for {wanted.config}{beside}"
+    why = f"{count(missing, 'machine')} for {needed(snapshot, wanted)}{beside}"
     return Launch(missing, why, servers)
+
+
+def needed(snapshot: Snapshot, wanted: Wanted) -> ClusterConfig:
+    """Return the configuration that machines are needed for, now or when the next probe begins."""
+    probe = wanted.probe
+    if probe is None or probe.then is None or probe.then.workers <= wanted.config.workers:
+        return wanted.config
+    return probe.then if is_ending_soon(snapshot, probe) else wanted.config
+
+
+def is_ending_soon(snapshot: Snapshot, probe: Probe) -> bool:
+    """Whether a probe of time ends before a machine that is launched now has booted.
+
+    Where machines need no boot, those of the next probe share this one's computer: they would
+    disturb what is measured.
+    """
+    directive, seconds = snapshot.directive, snapshot.steps.step_time
+    if not snapshot.boot or directive is None or directive.config != probe.config or not seconds:
+        return False
+    left = max(PROBE_ITERATIONS + WARM_UP - len(seconds), 0) * median(seconds)
+    return left <= snapshot.boot.total_seconds()
 
 
 def freeze(snapshot: Snapshot, missing: int) -> Action | None:
@@ -247,7 +290,7 @@ def do_without(snapshot: Snapshot, wanted: Wanted, missing: int) -> Action:
     why = f"max_cost leaves no room for {count(missing, 'more machine')}"
     if not snapshot.alive or missing_servers(snapshot):
         return Finish(Phase.CAPPED, f"{why}; raise limits.max_cost and submit again")
-    if wanted.purpose == "probe" and snapshot.probes:
+    if wanted.probe is not None and snapshot.probes:
         run = snapshot.knowledge.choose_now()
         return Choose(run, f"{why}, so the search ends {run.why}")
     return Wait(why)
@@ -264,17 +307,26 @@ def resize(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     if not are_ready(snapshot):
         return end_late_servers(snapshot) or Rest("waiting for the parameter servers to boot")
     members = choose_members(snapshot, wanted.config.workers)
-    is_same = directive is not None and (
-        (directive.config, directive.purpose) == (wanted.config, wanted.purpose)
-        and directive.members == members
-    )
-    if is_same:
-        return None
     told = follow(snapshot, wanted.config, members, wanted.why)
-    split = SPLIT_FIRST if wanted.is_first else SPLIT_PROBE
-    if wanted.purpose == "probe":
+    if wanted.probe is not None:
+        split = SPLIT_NOISE if wanted.probe.measures == "noise" else SPLIT_PROBE
         told = replace(told, purpose="probe", split_every=split, report_after=PROBE_ROWS)
+    if directive is not None and is_told(directive, told):
+        return None
+    if wanted.is_search:
+        names = [member.worker for member in members]
+        aside = tuple(vm.id for vm in snapshot.available if vm.id not in names)
+        told = replace(told, standby=aside)
     return Publish(told, wanted.why)
+
+
+def is_told(directive: Directive, wanted: Directive) -> bool:
+    """Whether the workers do already what they are to do."""
+    now, then = (
+        (d.config, d.purpose, d.members, d.split_every if d.config.workers == 1 else 0)
+        for d in (directive, wanted)
+    )
+    return now == then
 
 
 def await_boot(snapshot: Snapshot, missing: int) -> Action:
@@ -290,11 +342,39 @@ def await_boot(snapshot: Snapshot, missing: int) -> Action:
 
 
 def trim(snapshot: Snapshot, wanted: Wanted) -> Action | None:
-    """End machines that are neither in use nor awaited."""
-    spare = tuple(vm.id for vm in snapshot.alive if vm.id not in snapshot.members)
+    """End machines that are neither in use nor awaited, nor worth keeping for another probe."""
+    spare = tuple(vm for vm in snapshot.alive if vm.id not in snapshot.members)
+    awaited = needed(snapshot, wanted).workers - len(snapshot.members)
     if not spare or len(snapshot.members) < wanted.config.workers:
+        return None
+    kept = [vm for vm in spare if wanted.is_search and is_worth_keeping(snapshot, vm)]
+    released = [vm.id for vm in spare if vm not in kept]
+    ended = tuple(released[: len(released) - max(awaited - len(kept), 0)])
+    if not ended:
         return None
     published_at = snapshot.published_at or snapshot.now
     if snapshot.now - published_at < FAREWELL.after:
+        ended = tuple(vm for vm in ended if is_waiting(snapshot, vm))
+    if not ended:
         return Rest("letting released workers end by themselves")
-    return Terminate(spare, f"{count(len(spare), 'machine')} released by {wanted.config}")
+    return Terminate(ended, f"{count(len(ended), 'machine')} released by {wanted.config}")
+
+
+def is_waiting(snapshot: Snapshot, worker: str) -> bool:
+    """Whether a worker waits to be named, so that it will not end by itself."""
+    known = snapshot.worker(worker)
+    return known is not None and known.is_up and known.generation == 0
+
+
+def is_worth_keeping(snapshot: Snapshot, vm: Vm) -> bool:
+    """Whether an idle machine has cost less since it stood by than a new one would.
+
+    A search may want it again, or not: so long it never costs more than twice what it had to.
+    """
+    known, boot = snapshot.worker(vm.id), snapshot.boot_seen
+    if known is None or boot is None or not vm.price_per_hour:
+        return True  # it still boots, or is free
+    gone_at = snapshot.now + FAREWELL.after
+    kept = vm.terms.price_of(gone_at - vm.paid_from)
+    used = vm.terms.price_of(known.hello_at - vm.paid_from)
+    return kept - used < vm.terms.price_of(max(boot, snapshot.boot) + FAREWELL.after)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from statistics import median
 
 from sqlalchemy import Connection
 
@@ -21,6 +22,7 @@ from service.db import (
     models,
     observations,
     readings,
+    regroups,
     vms,
     workers,
 )
@@ -29,7 +31,7 @@ from service.db.observations import Probe
 from service.knowledge import Knowledge, signature_of
 from service.reconciler.deadline import is_doubtful
 from service.reconciler.drift import is_due
-from service.reconciler.snapshot import Snapshot
+from service.reconciler.snapshot import Snapshot, running
 
 RECENT_REPORTS = 300
 MOST_MODELS = 200
@@ -41,8 +43,13 @@ def read(
     """Read everything a tick needs, once; who only shows a job needs no pause."""
     job = jobs.find(connection, job_id)
     assert job is not None
-    (snapshot,) = read_all(connection, machine, [job], now, pause)
-    snapshot = replace(snapshot, steps=steps_for(connection, snapshot))
+    (snapshot,) = read_all(connection, machine, [job], now)
+    snapshot = replace(
+        snapshot,
+        steps=steps_for(connection, snapshot),
+        losses_before=losses_for(connection, snapshot),
+        knowledge=replace(snapshot.knowledge, effort=effort_of(connection, snapshot, pause)),
+    )
     if job.phase.is_final or not is_doubtful(snapshot):
         return snapshot
     return replace(snapshot, fruitless=directives.fruitless(connection, job_id))
@@ -53,7 +60,6 @@ def read_all(
     machine: str,
     wanted: Sequence[Job],
     now: datetime,
-    pause: float = 0.0,
 ) -> list[Snapshot]:
     """Read what is known of jobs, without the iterations measured, with as many queries as for one.
 
@@ -62,7 +68,6 @@ def read_all(
         machine: Kind of the machines they run on.
         wanted: The jobs.
         now: The moment.
-        pause: Seconds a change of machines takes.
     """
     ids = [job.id for job in wanted]
     told = directives.newest_of(connection, ids)
@@ -71,12 +76,12 @@ def read_all(
     machines = vms.of_jobs(connection, ids)
     agents = workers.of_jobs(connection, ids)
     known = recall(connection, machine, wanted, probes)
-    effort = ProbeEffort(PROBE_ITERATIONS + WARM_UP, pause)
     found = []
     for job in wanted:
         directive, published_at = told.get(job.id, (None, None))
         drift = drifted.get(job.id)
         scale = None if drift is None else drift.noise_scale
+        workers_alive = sum(vm.role == "worker" for vm in running(machines[job.id]))
         snapshot = Snapshot(
             now=now,
             job=job,
@@ -87,7 +92,7 @@ def read_all(
             probes=probes[job.id],
             drifted=drift,
             steps=StepColumns(),
-            knowledge=replace(known[job.id], effort=effort, noise_scale=scale),
+            knowledge=replace(known[job.id], machines=workers_alive, noise_scale=scale),
         )
         found.append(snapshot)
     return found
@@ -104,6 +109,29 @@ def steps_for(connection: Connection, snapshot: Snapshot) -> StepColumns:
     if not is_old or job.phase.is_final:
         return StepColumns()
     return chunks.noise_of(connection, job.id, directive.generation, RECENT_REPORTS, DRIFT_ROWS)
+
+
+def losses_for(connection: Connection, snapshot: Snapshot) -> tuple[float | None, ...]:
+    """Return the losses from before the newest generation, as long as noise has to settle."""
+    job, directive = snapshot.job, snapshot.directive
+    has_settled = any(probe.observation.has_settled_noise for probe in snapshot.probes)
+    if directive is None or directive.purpose != "probe" or job.chosen is not None or has_settled:
+        return ()
+    return chunks.losses_before(connection, job.id, directive.generation)
+
+
+def effort_of(connection: Connection, snapshot: Snapshot, pause: float) -> ProbeEffort:
+    """Return what a probe takes besides training, as this job has seen it so far.
+
+    Args:
+        connection: Where from.
+        snapshot: The job.
+        pause: Seconds a change of machines usually takes with the provider, start and resize.
+    """
+    pauses = regroups.pauses_of(connection, snapshot.job.id)
+    usual, boot = median(pauses) if pauses else pause, snapshot.boot_seen
+    seconds = pause if boot is None else boot.total_seconds()
+    return ProbeEffort(PROBE_ITERATIONS + WARM_UP, usual, seconds)
 
 
 def recall(

@@ -33,6 +33,8 @@ class Snapshot:
         drifted: The newest drift of the noise scale; None while the first plan holds.
         steps: Iterations measured in the newest generation: all while probing, recent ones once a
             plan has stood for long enough to be looked at again.
+        losses_before: Losses of all iterations before the newest generation, as long as noise has
+            to settle.
         knowledge: What is known for a decision, from probes and earlier jobs.
         listening_since: When this controller began to listen; nobody can have spoken to it before.
         fruitless: When the newest Directives were published that bore no iteration, oldest first;
@@ -52,6 +54,7 @@ class Snapshot:
     drifted: Drifted | None
     steps: StepColumns
     knowledge: Knowledge
+    losses_before: tuple[float | None, ...] = ()
     listening_since: datetime | None = None
     fruitless: tuple[datetime, ...] = ()
     is_hidden: bool = False
@@ -87,9 +90,19 @@ class Snapshot:
 
     @property
     def ready(self) -> tuple[Worker, ...]:
-        """Workers that can take part: alive, greeted, not done."""
+        """Workers that can take part: alive, greeted, not done, and not about to stand by.
+
+        One that is told to stand by says hello again, at another address, once it does.
+        """
         ids = {vm.id for vm in self.available}
-        return tuple(worker for worker in self.workers if worker.worker in ids and worker.is_up)
+        told = () if self.directive is None else self.directive.standby
+        return tuple(
+            worker
+            for worker in self.workers
+            if worker.worker in ids
+            and worker.is_up
+            and not (worker.worker in told and worker.generation > 0)
+        )
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -163,6 +176,16 @@ class Snapshot:
             return 0.0
         end = self.job.finished_at or self.now
         return max((end - self.vms[0].intended_at).total_seconds(), 0.0)
+
+    @property
+    def boot_seen(self) -> timedelta | None:
+        """What the quickest machine took until its worker said hello; None before the first.
+
+        One that said it again, after a restart or standing by, seems slower than it was.
+        """
+        greeted = [(vm, self.worker(vm.id)) for vm in self.vms if vm.attempted_at is not None]
+        took = [worker.hello_at - vm.paid_from for vm, worker in greeted if worker is not None]
+        return max(min(took), timedelta(0)) if took else None
 
     def affords(self, workers: int, servers: int) -> bool:
         """Whether the cap pays for so many more machines until they are of use."""

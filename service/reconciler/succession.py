@@ -22,6 +22,7 @@ def follow(
 ) -> Directive:
     """Compose the Directive that comes after the newest one, for training."""
     knowledge, directive = snapshot.knowledge, snapshot.directive
+    is_settled = snapshot.job.chosen is not None or knowledge.has_settled_noise
     strategy = snapshot.job.spec.strategy
     return Directive(
         generation=1 if directive is None else directive.generation + 1,
@@ -41,7 +42,21 @@ def follow(
         exchange=strategy.exchange,
         handover=None if repairs else handover(snapshot),
         most_local_batch=most_local_batch(snapshot),
+        is_provisional=not is_settled,
+        correction=correction(snapshot) if is_settled else 1.0,
     )
+
+
+def correction(snapshot: Snapshot) -> float:
+    """Return the factor on what was counted as progress before the noise had settled.
+
+    It is repeated in every Directive from then on: a worker may go back to an old checkpoint.
+    """
+    directive = snapshot.directive
+    if directive is None or not directive.is_provisional:
+        return 1.0 if directive is None else directive.correction
+    counted = directive.progress_per_iteration
+    return snapshot.knowledge.progress_per_iteration(directive.config) / counted
 
 
 def handover(snapshot: Snapshot) -> Member | None:

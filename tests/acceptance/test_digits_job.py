@@ -44,10 +44,10 @@ def test_the_digits_job_is_searched_resized_and_reaches_its_target(
     assert first.progress.metrics["accuracy"] >= 0.97
     curve = controller.curve(first.id)
     probed = [(probe.workers, probe.global_batch) for probe in curve.probes]
-    assert probed[:4] == [(1, 8), (1, 128), (2, 128), (2, 8)]
+    assert probed[:3] == [(1, 8), (1, 128), (2, 128)]
     assert all(p.noise and p.compute_time > 0 for p in curve.probes)
     sync = {(p.workers, p.global_batch): p.sync_time for p in curve.probes}
-    assert all(sync[1, batch] < sync[2, batch] / 2 for batch in (8, 128))
+    assert sync[1, 128] < sync[2, 128] / 2
     assert curve.basis == "total"
     assert curve.chosen in curve.front
     assert curve.chosen == curve.knee

@@ -119,6 +119,7 @@ def summary(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, str]]:
     yield "changes refused by the leader", total("refusals")
     yield "silent workers given up", total("silenced")
     yield "times begun anew", total("restarts")
+    yield "workers back from standing by", total("returned")
     yield "longest pause", f"{max(outcome.pause for outcome in outcomes):.2f} s"
     yield "a seed takes, median", f"{median(outcome.duration for outcome in outcomes):.1f} s"
     own = [seconds for outcome in outcomes for seconds in outcome.recoveries]

@@ -38,10 +38,11 @@ class Known:
 
 @dataclass
 class Target:
-    """What the plan wants now; the dismissed are to be replaced."""
+    """What the plan wants now; the dismissed are to be replaced, others may be kept to stand by."""
 
     workers: int
     global_batch: int
+    keeps: bool = False
     dismissed: set[str] = field(default_factory=set)
 
 
@@ -236,7 +237,7 @@ class Controller:
     def _resize(self, now: float) -> bool:
         if not self.is_applied:
             return True
-        ready = {w: self.conductor.hellos[w] for w in self.available if w in self.conductor.hellos}
+        ready = {w: self.conductor.hellos[w] for w in self.available if self._is_ready(w)}
         if len(ready) < self.target.workers:
             return True
         order = [m.worker for m in self.members if m.worker in ready]
@@ -246,18 +247,35 @@ class Controller:
         is_same = self.directive is not None and self.directive.config.global_batch == batch
         if is_same and self.members == tuple(members):
             return False
-        self._publish(now, members, repairs=False, why="as planned")
+        aside = [worker for worker in ready if worker not in order[: self.target.workers]]
+        standby = tuple(aside) if self.target.keeps else ()
+        self._publish(now, members, repairs=False, why="as planned", standby=standby)
         return True
+
+    def _is_ready(self, worker: str) -> bool:
+        """Whether a worker said hello, again if it was told to stand by."""
+        told = () if self.directive is None else self.directive.standby
+        is_about_to = worker in told and not self._is_newcomer(worker)
+        return worker in self.conductor.hellos and not is_about_to
 
     def _trim(self, now: float) -> bool:
         members = {member.worker for member in self.members}
-        spare = [worker for worker in self.alive if worker not in members]
+        kept = set(self.available) if self.target.keeps else set()
+        spare = [worker for worker in self.alive if worker not in members | kept]
         if not spare or now - self.published[-1][0] < FAREWELL:
             return False
         self._terminate(spare, now)
         return True
 
-    def _publish(self, now: float, members: Sequence[Member], *, repairs: bool, why: str) -> None:
+    def _publish(
+        self,
+        now: float,
+        members: Sequence[Member],
+        *,
+        repairs: bool,
+        why: str,
+        standby: tuple[str, ...] = (),
+    ) -> None:
         """Compose the Directive that comes after the newest one."""
         if not members:
             return
@@ -284,11 +302,13 @@ class Controller:
             fence=0 if before is None else before.fence,
             handover=trained[0] if trained else None,
             most_local_batch=most,
+            standby=standby,
         )
         self.conductor.directive = directive
         self.published.append((now, directive))
         names = [f"{member.worker} at {member.address}" for member in members]
-        self.tell(f"publish {directive.generation}: {names}, {batch} samples, {why}")
+        aside = f", {', '.join(standby)} to stand by" if standby else ""
+        self.tell(f"publish {directive.generation}: {names}, {batch} samples, {why}{aside}")
 
     def tell(self, what: str) -> None:
         """Write down what happened, for people who read a failed seed."""

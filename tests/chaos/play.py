@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-from scavenger.protocol import StopAtProgress
+from scavenger.protocol import Directive, StopAtProgress
 from tests.chaos import judge, trainee
 from tests.chaos.controller import Controller
 from tests.chaos.door import Door
@@ -52,6 +52,7 @@ class Outcome:
     refusals: int = 0
     silenced: int = 0
     restarts: int = 0
+    returned: int = 0
     pause: float = 0.0
     duration: float = 0.0
 
@@ -113,6 +114,7 @@ class Play:
         """Set the target, and let the faults strike when their moments come."""
         controller, began = self.controller, time.monotonic()
         controller.target.workers, controller.target.global_batch = step.workers, step.global_batch
+        controller.target.keeps = step.keeps
         controller.target.dismissed |= self._dismissed(step)
         controller.tell(f"want {step.workers}, {step.global_batch}, replaced: {step.swap}")
         before = len(controller.published)
@@ -282,9 +284,21 @@ def describe(outcome: Outcome, one: Play, diaries: Diaries) -> None:
     )
     outcome.aborts = len({line for line in log.splitlines() if "is called off" in line})
     outcome.refusals = len({line for line in log.splitlines() if "is refused" in line})
+    outcome.returned = comebacks(directives)
     attempted = [attempt for attempt in diaries.attempts if attempt.iteration == 0]
     outcome.restarts = len({attempt.turn for attempt in attempted}) - 1
     measure_recoveries(outcome, one, order)
+
+
+def comebacks(directives: list[Directive]) -> int:
+    """Count the times a worker that stood by was named again."""
+    aside: set[str] = set()
+    count = 0
+    for directive in directives:
+        named = {member.worker for member in directive.members}
+        count += len(aside & named)
+        aside = (aside | set(directive.standby)) - named
+    return count
 
 
 def order_of(order: list[Iteration], turn: Turn) -> list[Iteration]:

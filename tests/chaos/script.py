@@ -76,12 +76,14 @@ class Step:
 
     Attributes:
         swap: Who is replaced by a new machine.
+        keeps: Whether workers that are left out stand by, to be named again later.
         rest: Seconds from its Directive to the next step.
     """
 
     workers: int
     global_batch: int
     swap: Swap
+    keeps: bool
     faults: tuple[Fault, ...]
     rest: float
 
@@ -141,7 +143,8 @@ def write_step(random: Random, workers: int, batch: int, *, is_first: bool) -> S
         swap = random.choice(("leader", "follower", "everybody"))
     most = random.choice((0, 0, 1)) if is_first else random.choice((0, 1, 1, 2))
     faults = tuple(write_fault(random) for _ in range(most))
-    return Step(workers, batch, swap, faults, rest=random.uniform(0.15, 0.5))
+    keeps = random.random() < 0.5
+    return Step(workers, batch, swap, keeps, faults, rest=random.uniform(0.15, 0.5))
 
 
 def write_fault(random: Random) -> Fault:

@@ -83,6 +83,47 @@ def test_the_trajectory_over_resizes_is_that_of_one_process(tmp_path: Path) -> N
     assert_each_epoch_holds_every_sample_once(order)
 
 
+def test_a_worker_that_stood_by_comes_back_as_a_newcomer(tmp_path: Path) -> None:
+    """Left out twice, the second time as leader; no process is started again, no iteration lost."""
+    with conduct(tmp_path) as conductor:
+        for name in ("w0", "w1"):
+            conductor.start(name)
+        conductor.wait_applied(conductor.order(["w0", "w1"], 24), iterations=10)
+        for stays, waits in (("w0", "w1"), ("w1", "w0")):
+            before = conductor.hellos[waits].address
+            alone = conductor.order([stays], 24, standby=(waits,))
+            conductor.wait_applied(alone, iterations=10)
+            conductor.wait(lambda who=waits, at=before: conductor.hellos[who].address != at)
+            conductor.wait_applied(conductor.order([stays, waits], 24), iterations=10)
+        regrouped = [report.regrouped for report in conductor.reports if report.regrouped]
+        running = [process.poll() for process in conductor.processes.values()]
+    order, losses = trajectory(conductor)
+    assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
+    assert_each_epoch_holds_every_sample_once(order)
+    assert all(change.iterations_lost == 0 for change in regrouped)
+    assert running == [None, None]
+
+
+def test_progress_by_noise_that_had_not_settled_is_corrected_once(tmp_path: Path) -> None:
+    with conduct(tmp_path) as conductor:
+        for name in ("w0", "w1"):
+            conductor.start(name)
+        worth = {"progress_per_iteration": 1.0}
+        early = conductor.order(["w0"], 24, is_provisional=True, **worth)
+        conductor.wait_applied(early, iterations=5)
+        for names in (["w0", "w1"], ["w1"]):
+            settled = conductor.order(names, 24, correction=0.5, **worth)
+            conductor.wait_applied(settled, iterations=5)
+        reports = conductor.reports
+    provisional = max(r.progress.iteration for r in reports if r.progress.generation == early)
+    last = max((r.progress for r in reports), key=lambda progress: progress.iteration)
+    assert last.generation == settled
+    # Iterations may have been made between the last report of a generation and its end.
+    halved = 2 * (last.iteration - last.epochs)
+    assert halved == pytest.approx(round(halved))
+    assert provisional <= halved < last.iteration - 5
+
+
 def assert_each_epoch_holds_every_sample_once(order: list[list[int]]) -> None:
     stream = [index for indices in order for index in indices]
     for start in range(0, len(stream) - trainee.SAMPLES, trainee.SAMPLES):

@@ -169,7 +169,7 @@ def test_no_poison_makes_the_controller_stumble(machine: Machine, what: str) -> 
         known = statistics.of_job(connection, machine.job)
     assert known
     assert all(math.isfinite(x) for one in known.values() for x in asdict(one).values())
-    settled = settle(machine.stored(), ClusterConfig(4, 64), is_first=False)
+    settled = settle(machine.stored(), ClusterConfig(4, 64), measures="time")
     assert isinstance(settled, Settled)
     figures = asdict(settled.observation.indicators).values()
     assert all(math.isfinite(x) for x in figures if x is not None)

@@ -211,6 +211,30 @@ def test_a_script_goes_on_from_our_checkpoint_when_it_is_resized(tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_a_machine_that_stands_by_starts_its_script_again_when_it_is_named(tmp_path: Path) -> None:
+    script = [PYTHON, str(SCRIPTS / "ddp.py"), "--epochs", "1000", "--pause", "0.02"]
+    with conduct(tmp_path, *script) as conductor:
+        for name in ("w0", "w1"):
+            conductor.start(name)
+        try:
+            for names, standby in ((["w0", "w1"], ()), (["w0"], ("w1",)), (["w0", "w1"], ())):
+                before = dict(conductor.hellos)
+                generation = conductor.order(names, 64, standby=standby)
+                conductor.wait(lambda it=generation: rows_of(conductor.reports, it) >= 10)
+                for name in standby:
+                    conductor.wait(lambda w=name, b=before: conductor.hellos[w] != b[w])
+            running = [process.poll() for process in conductor.processes.values()]
+        finally:
+            for process in conductor.processes.values():
+                process.send_signal(signal.SIGTERM)
+            for process in conductor.processes.values():
+                process.wait(20)
+        iterations = [i for report in conductor.reports for i in report.steps.iteration]
+    assert iterations == list(range(1, len(iterations) + 1))
+    assert running == [None, None]
+
+
+@pytest.mark.slow
 def test_a_script_with_its_own_checkpoint_goes_on_from_that(tmp_path: Path) -> None:
     script = [PYTHON, str(SCRIPTS / "torchrun_checkpoint.py"), "1000", "snapshot.pt"]
     with conduct(tmp_path, *script, PAUSE="0.01") as conductor:

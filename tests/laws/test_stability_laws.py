@@ -40,10 +40,14 @@ def test_no_finite_rows_give_a_figure_that_is_not_finite(chunk, count, has_losse
         assert stability.noise.noise_scale > 0
 
 
-@given(st.lists(rows, min_size=1, max_size=12), st.integers(1, 60), st.booleans())
-def test_every_probe_settles_or_says_what_it_waits_for(chunk, count, is_first):
+@given(
+    st.lists(rows, min_size=1, max_size=12),
+    st.integers(1, 60),
+    st.sampled_from(("time", "noise")),
+)
+def test_every_probe_settles_or_says_what_it_waits_for(chunk, count, measures):
     answer = settle(
-        repeat(chunk, count), ClusterConfig(4, 64), is_first=is_first, most_noise_rows=30
+        repeat(chunk, count), ClusterConfig(4, 64), measures=measures, most_noise_rows=30
     )
     match answer:
         case Settled(observation, why):

@@ -18,7 +18,7 @@ from scavenger.decision import Probe, Situation, decide
 from scavenger.indicators import Observation, ScalingIndicators
 from scavenger.noise import estimate_noise, shard_norms
 from scavenger.objective import Knee
-from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, Settled, joined, settle
+from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, Measures, Settled, joined, settle
 from scavenger.protocol import StepColumns
 from scavenger.simulator.task import Task
 from scavenger.simulator.virtual import VirtualJob, measure_noise
@@ -128,7 +128,7 @@ def settled_after(rows: StepColumns, config: ClusterConfig) -> int | None:
     """Return the iteration at which a job's first probe would have settled; None if never."""
     for count in range(PROBE_ITERATIONS + WARM_UP, len(rows), LOOK):
         first = StepColumns(*(getattr(rows, name)[:count] for name in StepColumns.__slots__))
-        if isinstance(settle(first, config, is_first=True), Settled):
+        if isinstance(settle(first, config, measures="noise"), Settled):
             return count
     return None
 
@@ -148,7 +148,7 @@ def smoothed(rows: StepColumns) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def search(workload: Workload, strategy: Literal["full", "partial"], seed: int) -> Search:
-    """Probe as the controller would: the same ``decide`` and ``settle``, while the job trains."""
+    """Probe as the paper does, noise first, with the controller's ``decide`` and ``settle``."""
     recipe = workload.recipes[0]
     task = replace(workload.task(recipe), goal=math.inf if is_rising(workload) else -math.inf)
     job = VirtualJob(task, workload.clock, rule=recipe.rule, seed=seed)
@@ -163,9 +163,10 @@ def search(workload: Workload, strategy: Literal["full", "partial"], seed: int) 
         epochs_at_reference=1.0,
         price=workload.price,
         topology="parameter_server",
+        laws="paper",
     )
     while isinstance(decision := decide(situation), Probe):
-        seen = probe(job, decision.config, is_first=not situation.observations)
+        seen = probe(job, decision.config, decision.measures)
         situation = replace(situation, observations=(*situation.observations, seen))
     return Search(strategy, seed, situation.observations)
 
@@ -175,9 +176,9 @@ def is_rising(workload: Workload) -> bool:
     return workload.levels[-1] > workload.levels[0]
 
 
-def probe(job: VirtualJob, config: ClusterConfig, *, is_first: bool) -> Observation:
+def probe(job: VirtualJob, config: ClusterConfig, measures: Measures) -> Observation:
     """Train one configuration until its figures settle."""
     rows = job.advance(config, PROBE_ITERATIONS + WARM_UP)
-    while not isinstance(settled := settle(rows, config, is_first=is_first), Settled):
+    while not isinstance(settled := settle(rows, config, measures=measures), Settled):
         rows = joined((rows, job.advance(config, max(LOOK, len(rows) // LOOKS))))
     return settled.observation

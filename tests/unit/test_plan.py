@@ -9,9 +9,11 @@ from decimal import Decimal
 import pytest
 
 from scavenger.cluster import ClusterConfig
+from scavenger.decision import Probe
 from scavenger.protocol import Directive, Exchange, Member
 from scavenger.view import Phase
 from service.db.drifts import Drifted
+from service.db.observations import Probe as Stored
 from service.reconciler.action import (
     Action,
     Advise,
@@ -27,13 +29,14 @@ from service.reconciler.action import (
     Terminate,
     Wait,
 )
-from service.reconciler.plan import plan
+from service.reconciler.plan import Wanted, grow, plan, resize, trim
 from service.reconciler.snapshot import Snapshot
 from tests.builders import (
     NOW,
     directive,
     document,
     job,
+    observation,
     probe,
     server,
     serving,
@@ -78,7 +81,7 @@ CASES = {
     "a ready worker is told the first probe": (
         snapshot(job=job(), **{**FRESH, "vms": (vm(1),), "workers": (worker(1, generation=0),)}),
         Publish,
-        "probe 1 of 4",
+        "probe 1 of 3",
     ),
     "nothing changes while workers regroup": (
         snapshot(workers=(worker(1), worker(2, generation=0)), directive=directive(2, 32)),
@@ -673,6 +676,137 @@ def test_nobody_is_silent_to_a_controller_that_has_just_begun_to_listen() -> Non
     assert isinstance(plan(replace(quiet, listening_since=NOW - timedelta(seconds=30))), Rest)
 
 
+SEARCHED = Wanted(ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), ""))
+SETTLING = Wanted(ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), "", measures="noise"))
+BOOTED = dict.fromkeys(("intended_at", "began_at", "attempted_at"), NOW - timedelta(minutes=55))
+GREETED = {"hello_at": NOW - timedelta(minutes=54)}
+
+
+def probing(idle: float, **changes: object) -> Snapshot:
+    """A search on one of two machines, which boot in a minute; the other was left out a while ago.
+
+    Args:
+        idle: Seconds since it said that it stands by.
+        changes: What else is other.
+    """
+    aside = worker(2, generation=0, hello_at=NOW - timedelta(seconds=idle))
+    facts: dict[str, object] = {
+        "job": job(),
+        "vms": (vm(1, **BOOTED), vm(2, **BOOTED)),
+        "workers": (worker(1, **GREETED), aside),
+        "directive": directive(1, 64, purpose="probe", standby=("w2",)),
+    }
+    return snapshot(**{**facts, **changes})
+
+
+def test_a_worker_that_a_probe_leaves_out_stands_by() -> None:
+    both = probing(0, directive=directive(2, 64, purpose="probe"), workers=(worker(1), worker(2)))
+    told = resize(both, SEARCHED)
+    assert isinstance(told, Publish)
+    assert told.directive.standby == ("w2",)
+    settling = resize(both, SETTLING)
+    assert isinstance(settling, Publish)
+    assert settling.directive.standby == ()
+
+
+@pytest.mark.parametrize(
+    ("now", "wanted", "ended"),
+    [
+        (probing(49), SEARCHED, None),
+        (probing(61), SEARCHED, ("w2",)),
+        (probing(49), SETTLING, ("w2",)),
+        (probing(49), Wanted(ClusterConfig(1, 64), ""), ("w2",)),
+        (probing(61, boot=timedelta(minutes=2)), SEARCHED, None),
+        (probing(3000, vms=(vm(1, **BOOTED), vm(2, **BOOTED, quantum=3600.0))), SEARCHED, None),
+        (probing(3000, vms=(vm(1), vm(2, price_per_hour=Decimal(0)))), SEARCHED, None),
+        (probing(0, workers=(worker(1, **GREETED),)), SEARCHED, None),
+        (probing(49, published_at=NOW), SETTLING, ("w2",)),
+    ],
+    ids=[
+        "as long as that costs less than a boot",
+        "and no longer",
+        "nor while noise settles",
+        "nor after the search",
+        "for as long as the provider says a boot may take",
+        "within the hour that is billed anyway",
+        "where it costs nothing",
+        "one that still boots is waited for",
+        "one that waits does not end by itself",
+    ],
+)
+def test_a_machine_is_kept_for_the_next_probe(
+    now: Snapshot, wanted: Wanted, ended: tuple[str, ...] | None
+) -> None:
+    action = trim(now, wanted)
+    assert (action.vms if isinstance(action, Terminate) else action) == ended
+
+
+def test_a_worker_is_not_named_again_before_it_stands_by() -> None:
+    busy = worker(2, generation=1)  # it has not heard yet that it is left out
+    assert [w.worker for w in probing(0, workers=(worker(1), busy)).ready] == ["w1"]
+    assert [w.worker for w in probing(0).ready] == ["w1", "w2"]
+
+
+AHEAD = Wanted(ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), "", then=ClusterConfig(2, 64)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "boot", "is_launched"),
+    [(5, 0.2, True), (5, 0.1, False), (5, 0.0, False), (0, 9.0, False)],
+)
+def test_machines_of_the_next_probe_boot_while_this_one_ends(
+    rows: int, boot: float, is_launched: bool
+) -> None:
+    """18 of 23 iterations are left, which take 11 ms each."""
+    alone = probing(
+        0,
+        vms=(vm(1, **BOOTED),),
+        workers=(worker(1, **GREETED),),
+        steps=steps(rows, 200.0, ClusterConfig(1, 64)),
+        boot=timedelta(seconds=boot),
+    )
+    action = grow(alone, AHEAD)
+    assert isinstance(action, Launch) == is_launched
+    if isinstance(action, Launch):
+        assert (action.count, action.why) == (1, "1 machine for K=2 B=64")
+        both = replace(alone, vms=(*alone.vms, vm(2)))
+        assert grow(both, AHEAD) is None
+        assert trim(both, AHEAD) is None
+
+
+def settled(early: float, late: float) -> Snapshot:
+    """Noise has settled on the configuration of the newest Directive."""
+    timed = replace(probe(2, 128), observation=observation(2, 128, noise_scale=early))
+    timed = replace(timed, observation=replace(timed.observation, has_settled_noise=False))
+    told = directive(2, 128, purpose="probe", is_provisional=True)
+    before = snapshot(job=job(), probes=(timed,), directive=told)
+    worth = before.knowledge.progress_per_iteration(told.config)
+    told = replace(told, progress_per_iteration=worth)
+    probes = (timed, Stored(observation(2, 128, noise_scale=late), 2.0, Decimal("0.0002"), NOW))
+    return snapshot(job=chosen(chosen=ClusterConfig(1, 128)), probes=probes, directive=told)
+
+
+def test_progress_is_counted_anew_once_the_noise_has_settled() -> None:
+    now = settled(early=600.0, late=200.0)
+    first = published(now)
+    law = now.knowledge.progress_per_iteration
+    assert not first.is_provisional
+    assert now.directive is not None
+    expected = law(ClusterConfig(2, 128)) / now.directive.progress_per_iteration
+    assert first.correction == pytest.approx(expected)
+    assert first.correction < 1
+    # It is said again: a worker may go back to a checkpoint from before.
+    later = replace(now, directive=first, workers=(worker(1, broken=2), worker(2, broken=2)))
+    assert published(later).correction == first.correction
+
+
+def test_progress_is_provisional_until_the_noise_has_settled() -> None:
+    searching = snapshot(
+        job=job(), vms=(vm(1),), workers=(worker(1, generation=0),), directive=None
+    )
+    assert published(searching).is_provisional
+
+
 SMALL = ClusterConfig(2, 32)
 
 
@@ -964,20 +1098,27 @@ LATE = {
         Rest,
         "running K=2 B=128",
     ),
-    "a first probe that does not settle is taken as it is": (
-        snapshot(**PROBING, steps=steps(60, 200.0, ClusterConfig(1, 128))),
+    "noise that does not settle is taken as it is": (
+        snapshot(
+            **{
+                **PROBING,
+                "job": job(spec=OBSERVED),
+                "directive": directive(1, 32, purpose="probe"),
+            },
+            steps=steps(60, 200.0, START),
+        ),
         Learn,
         "probe 1 took 2 h",
     ),
-    "a later one ends the search": (
-        snapshot(**PROBING, probes=(probe(1, 32), probe(2, 128))),
+    "a probe that does not end ends the search": (
+        snapshot(**PROBING, probes=(probe(1, 32),)),
         Choose,
         "no probe of K=1 B=128 within 2 h: 0 of 20 iterations timed, so the search ends",
     ),
     "without any the job stays where it is": (
-        snapshot(**PROBING),
+        snapshot(**{**PROBING, "directive": directive(1, 32, purpose="probe")}),
         Keep,
-        "no probe of K=1 B=128 within 2 h: 0 of 20 iterations timed; training on it",
+        "no probe of K=1 B=32 within 2 h: 0 of 20 iterations timed; training on it",
     ),
     "a cloud that gives no machine is named": (
         snapshot(job=job(), **{**FRESH, "vms": (vm(1, **ASKED),), "now": NOW + MINUTE}),

@@ -204,21 +204,22 @@ def test_a_job_is_like_another_within_a_factor_and_else_like_none(speed, config)
     own = seen_by(of_speed(MODEL.parallel, 1, 100.0), config)
     apart = max(speed, 1 / speed)
     if abs(apart - ALIKE) > 1e-6:
-        assert nearest([stored], own) == (stored if apart < ALIKE else None)
+        assert nearest([stored], [own]) == (stored if apart < ALIKE else None)
 
 
 def test_of_several_jobs_the_one_most_alike_is_nearest():
     speeds = (1.3, 0.95, 0.7, 4.0)
     models = [of_speed(MODEL.parallel, speed, 100.0) for speed in speeds]
     own = seen_by(of_speed(MODEL.parallel, 1, 100.0), ClusterConfig(4, 128))
-    assert nearest(models, own) == models[1]
-    assert nearest([], own) is None
+    assert nearest(models, [own]) == models[1]
+    assert nearest([], [own]) is None
 
 
 @pytest.mark.parametrize("seen", [(0.0, 0.0, None), (0.0, 0.0, 0.0)])
 def test_what_was_not_measured_is_like_nothing(seen):
     assert (
-        nearest([of_speed(MODEL.parallel, 1, 100.0)], measure(ClusterConfig(2, 64), *seen)) is None
+        nearest([of_speed(MODEL.parallel, 1, 100.0)], [measure(ClusterConfig(2, 64), *seen)])
+        is None
     )
 
 

@@ -38,24 +38,24 @@ def test_rows_put_together_follow_one_another(lengths):
 
 
 @pytest.mark.parametrize(
-    ("columns", "is_first", "why"),
+    ("columns", "measures", "why"),
     [
-        (StepColumns(), True, "0 of 20 iterations timed"),
-        (steady(22), False, "19 of 20 iterations timed"),
-        (steady(100, (2.0,) * 100), True, "the loss fell 0% so far"),
-        (steady(30, falling(30)), True, "more noise rows are needed"),
-        (steady(100), True, "no loss is logged"),
-        (steady(60, (None,) * 57 + (2.0, 2.0, 2.0)), True, "too few losses are logged yet"),
+        (StepColumns(), "noise", "0 of 20 iterations timed"),
+        (steady(22), "time", "19 of 20 iterations timed"),
+        (steady(100, (2.0,) * 100), "noise", "the loss fell 0% so far"),
+        (steady(30, falling(30)), "noise", "more noise rows are needed"),
+        (steady(100), "noise", "no loss is logged"),
+        (steady(60, (None,) * 57 + (2.0, 2.0, 2.0)), "noise", "too few losses are logged yet"),
     ],
 )
-def test_a_probe_waits_and_says_for_what(columns, is_first, why):
-    answer = settle(columns, CONFIG, is_first=is_first)
+def test_a_probe_waits_and_says_for_what(columns, measures, why):
+    answer = settle(columns, CONFIG, measures=measures)
     assert isinstance(answer, NotYet)
     assert why in answer.why
 
 
-def test_a_later_probe_settles_on_time_alone():
-    answer = settle(steady(23), CONFIG, is_first=False)
+def test_a_probe_of_time_settles_on_time_alone():
+    answer = settle(steady(23), CONFIG, measures="time")
     assert isinstance(answer, Settled)
     indicators = answer.observation.indicators
     assert (answer.observation.config, answer.observation.iterations) == (CONFIG, 20)
@@ -63,8 +63,8 @@ def test_a_later_probe_settles_on_time_alone():
     assert (indicators.compute_time, indicators.sync_time) == (1.25, 0.25)
 
 
-def test_a_first_probe_settles_once_the_loss_falls_and_the_noise_is_steady():
-    answer = settle(steady(100, falling(100)), CONFIG, is_first=True)
+def test_a_probe_of_noise_settles_once_the_loss_falls_and_the_noise_is_steady():
+    answer = settle(steady(100, falling(100)), CONFIG, measures="noise")
     assert isinstance(answer, Settled)
     assert "settled" in answer.why
     assert answer.observation.indicators.noise_scale == 32.0
@@ -72,14 +72,14 @@ def test_a_first_probe_settles_once_the_loss_falls_and_the_noise_is_steady():
 
 def test_compute_is_never_less_than_was_measured():
     columns = replace(steady(23), step_time=(0.5,) * 23)
-    answer = settle(columns, CONFIG, is_first=False)
+    answer = settle(columns, CONFIG, measures="time")
     assert answer.observation.indicators.compute_time == 1.0
 
 
 def test_warm_up_rows_do_not_count():
     columns = replace(steady(23), step_time=(99.0,) * 3 + (1.5,) * 20, shards=(4,) * 23)
     cold = replace(columns, local_norm_sq=(900.0,) * 3 + (6.0,) * 20)
-    assert settle(cold, CONFIG, is_first=False) == settle(columns, CONFIG, is_first=False)
+    assert settle(cold, CONFIG, measures="time") == settle(columns, CONFIG, measures="time")
 
 
 def test_a_lone_worker_is_timed_on_unsplit_rows_and_its_noise_comes_from_split_ones():
@@ -89,7 +89,7 @@ def test_a_lone_worker_is_timed_on_unsplit_rows_and_its_noise_comes_from_split_o
         step_time=(1.5, 9.0) * 21 + (1.5,),
         sync_time=(0.0,) * 43,
     )
-    answer = settle(columns, ClusterConfig(1, 64), is_first=False)
+    answer = settle(columns, ClusterConfig(1, 64), measures="time")
     indicators = answer.observation.indicators
     assert (indicators.compute_time, indicators.sync_time) == (1.5, 0)
     assert indicators.noise == 2.0
@@ -97,7 +97,7 @@ def test_a_lone_worker_is_timed_on_unsplit_rows_and_its_noise_comes_from_split_o
 
 def test_a_lone_worker_that_never_splits_has_no_noise():
     columns = replace(steady(23), shards=(1,) * 23)
-    indicators = settle(columns, ClusterConfig(1, 64), is_first=False).observation.indicators
+    indicators = settle(columns, ClusterConfig(1, 64), measures="time").observation.indicators
     assert (indicators.noise, indicators.noise_scale) == (None, None)
 
 
@@ -105,6 +105,6 @@ def test_a_lone_worker_that_never_splits_has_no_noise():
 def test_patience_ends_with_a_sentence_that_says_so(shards):
     workers = shards
     columns = replace(steady(60, (2.0,) * 60), shards=(shards,) * 60)
-    answer = settle(columns, ClusterConfig(workers, 64), is_first=True, most_noise_rows=60)
+    answer = settle(columns, ClusterConfig(workers, 64), measures="noise", most_noise_rows=60)
     assert isinstance(answer, Settled)
     assert answer.why.startswith("noise did not settle in 60 iterations and is used as it is")

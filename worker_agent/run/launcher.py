@@ -172,7 +172,10 @@ class Launcher:
         return self._now.rank_of(self.settings.worker) or 0
 
     def _await_directive(self) -> bool:
-        """Wait for a newer generation that names this machine; False when it is left out."""
+        """Wait for a newer generation that names this machine; False when it is left out.
+
+        One that is to stand by says hello again, at another address, and waits on.
+        """
         self.reporter.pace(PROBING)
         known = 0 if self.directive is None else self.directive.generation
         while not self.is_told_to_end:
@@ -181,13 +184,24 @@ class Launcher:
                 if newest.rank_of(self.settings.worker) is not None:
                     self._enter(newest)
                     return True
-                if known:
+                if known and self.settings.worker not in newest.standby:
                     return False
+                if known:
+                    self._stand_by()
+                known = newest.generation if known else 0
             time.sleep(LOOK_EVERY)
         return False
 
+    def _stand_by(self) -> None:
+        log.info("%s stands by", self.settings.worker)
+        self.meeting.close()
+        self.meeting = Meeting(self.settings.host)
+        self.reporter.tell(self.standing.to_progress(0))
+        self.reporter.greet(Hello(self.settings.worker, self.meeting.address))
+
     def _enter(self, directive: Directive) -> None:
         self.directive = directive
+        self.standing = self.standing.entering(directive)
         self.news = Regrouped(directive.generation, 0.0, 0)
         self.reporter.pace(PROBING if directive.purpose == "probe" else CALM)
 
@@ -228,7 +242,7 @@ class Launcher:
     def _run_command(self, port: int) -> Ended:
         for path in (self.files.rows, self.files.wish, self.files.ended):
             path.unlink(missing_ok=True)
-        self.standing = read_standing(self._place_of_standing)
+        self.standing = read_standing(self._place_of_standing).entering(self._now)
         self.has_gone_on = self.standing.iteration > 0
         tail, rows = RowTail(self.files.rows), 0
         try:

@@ -19,11 +19,13 @@ class Standing:
         iteration: Iterations so far.
         samples: Samples so far, as far as forward passes showed them.
         epochs: Progress in reference epochs.
+        provisional: The part of it that was counted while noise had not settled.
     """
 
     iteration: int = 0
     samples: int = 0
     epochs: float = 0.0
+    provisional: float = 0.0
 
     def after(self, row: Measured, directive: Directive) -> Standing:
         """Return the standing after one more iteration."""
@@ -32,7 +34,16 @@ class Standing:
             iteration=self.iteration + 1,
             samples=self.samples + (row.samples or directive.config.global_batch),
             epochs=self.epochs + directive.progress_per_iteration,
+            provisional=self.provisional
+            + directive.progress_per_iteration * directive.is_provisional,
         )
+
+    def entering(self, directive: Directive) -> Standing:
+        """Return the standing as a generation counts it; see ``Clock.entering``."""
+        if directive.is_provisional or not self.provisional:
+            return self
+        corrected = self.epochs + self.provisional * (directive.correction - 1)
+        return replace(self, epochs=corrected, provisional=0.0)
 
     def to_progress(self, generation: int) -> Progress:
         """Return it in the controller's words."""

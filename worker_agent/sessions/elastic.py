@@ -180,13 +180,7 @@ class Elastic(Participant):
             self._save(strategy)
 
     def _advance(self) -> None:
-        now, clock = self._now, self.clock
-        self.clock = replace(
-            clock,
-            iteration=clock.iteration + 1,
-            samples=clock.samples + now.config.global_batch,
-            epochs=clock.epochs + now.progress_per_iteration,
-        )
+        self.clock = self.clock.after_iteration(self._now)
         self.heartbeat.beat(self.clock.iteration)
 
     def _save(self, strategy: Strategy) -> None:

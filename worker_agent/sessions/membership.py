@@ -12,8 +12,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
-from scavenger.protocol import Directive, Member, Progress
+from scavenger.protocol import Directive, Hello, Member, Progress
 from worker_agent.errors import Aborted, Broken
 from worker_agent.strategies.strategy import Clock, Place, Strategy
 from worker_agent.telemetry.reporter import AWAITING, Reporter
@@ -94,13 +95,28 @@ class Membership:
         try:
             directive = self.meeting.told(generation, leader)
             expected = dict.fromkeys((*self.now.members, *directive.members))
-            return self._join(directive, clock, tuple(expected), leader, may_abort=True)
+            clock = self._join(directive, clock, tuple(expected), leader, may_abort=True)
         except Aborted as error:
             self._stay(generation, error)
             return clock
         except Broken as error:
             log.warning("%s", error)
             return self.recover(clock, progress)
+        if self.is_released and self.worker in directive.standby:
+            return self._stand_by(clock, progress)
+        return clock
+
+    def _stand_by(self, clock: Clock, progress: Progress) -> Clock:
+        """Wait to be named again, as a newcomer does: what this worker trained is outdated then."""
+        log.info("%s stands by", self.worker)
+        self.strategy.leave()
+        self.meeting.renew()
+        self.directive, self.handed_over, self.rank = None, None, 0
+        self.announced = self.summoning = self.called_off = 0
+        self.has_state = self.is_released = False
+        self.reporter.tell(replace(progress, generation=0))
+        self.reporter.greet(Hello(self.worker, self.meeting.address))
+        return self.begin(clock, progress)
 
     def part(self, leaving: Collection[int], clock: Clock, progress: Progress) -> Clock:
         """Go on without the members of these ranks, or be left out."""
@@ -260,11 +276,12 @@ class Membership:
         self.directive, self.rank = directive, rank or 0
         self.is_broken = True  # until it is formed
         donor = None if directive.rank_of(host.worker) is not None else host
-        clock = self.strategy.join(directive, Place(rank, donor), clock, is_new=not self.has_state)
+        place, known = Place(rank, donor), clock.entering(directive)
+        clock = self.strategy.join(directive, place, known, is_new=not self.has_state)
         self.is_released = rank is None
         self.is_broken, self.has_state = False, True
         self.announced = directive.generation
-        return clock
+        return clock.entering(directive)
 
     def _stay(self, generation: int, error: Aborted) -> None:
         log.warning("%s", error)

@@ -162,6 +162,11 @@ class AllReduce:
         """Return indices as an int64 tensor on the host."""
         return torch.from_numpy(indices)
 
+    def leave(self) -> None:
+        """Leave the generation; another one may follow."""
+        self.taken = None
+        self._leave()
+
     def _leave(self) -> None:
         """Drop the group beside training: it joins its threads, for long if a member hangs.
 

@@ -166,6 +166,12 @@ class BoardMeeting:
             self.reached[member.address] = BoardClient(member.address)
         return self.reached[member.address]
 
+    def renew(self) -> None:
+        """Go on at another address, where nothing of the meetings so far is known."""
+        self.own.close()
+        self.own = Board(self.host)
+        self.address = self.own.address
+
     def close(self) -> None:
         """Stop serving others: from now on they know that this worker is gone."""
         self.own.close()

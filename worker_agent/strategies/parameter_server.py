@@ -138,7 +138,7 @@ class ParameterServer:
             self._leave()
             return False
         assert self.directive is not None
-        self.clock = following(self.clock, self.directive)
+        self.clock = self.clock.after_iteration(self.directive)
         return True
 
     def tally(self) -> Tally | None:
@@ -170,6 +170,10 @@ class ParameterServer:
         except Broken as error:
             raise StateRefused(f"the servers do not tell their part: {error}") from error
         return self.state.snapshot(clock)
+
+    def leave(self) -> None:
+        """Leave the generation; another one may follow."""
+        self._leave()
 
     def close(self) -> None:
         """Let the servers and the other workers know that this worker is gone."""
@@ -258,7 +262,7 @@ class ParameterServer:
             is_skipped=is_skipped,
             row=np.array(self._row()),
             rates=np.array(self.flat.rates),
-            clock=luggage.pack_clock(following(self.clock, self.directive)),
+            clock=luggage.pack_clock(self.clock.after_iteration(self.directive)),
         )
         began = time.perf_counter()
         try:
@@ -310,13 +314,3 @@ class ParameterServer:
             mean_compute_time=sum(compute_times) / len(rows),
             fastest_compute_time=min(compute_times),
         )
-
-
-def following(clock: Clock, directive: Directive) -> Clock:
-    """Return where training stands one iteration of a generation later."""
-    return replace(
-        clock,
-        iteration=clock.iteration + 1,
-        samples=clock.samples + directive.config.global_batch,
-        epochs=clock.epochs + directive.progress_per_iteration,
-    )

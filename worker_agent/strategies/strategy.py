@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import TypeAdapter
@@ -24,6 +24,7 @@ class Clock:
         iteration: Iterations applied over the whole job.
         samples: Samples consumed, the position in the data order.
         epochs: Progress in reference epochs.
+        provisional: The part of it that was counted while noise had not settled.
         learning_rate_factor: What the script's learning rates were last multiplied with.
         noise: The noise averages, as the leader keeps them.
     """
@@ -31,8 +32,30 @@ class Clock:
     iteration: int = 0
     samples: int = 0
     epochs: float = 0.0
+    provisional: float = 0.0
     learning_rate_factor: float = 1.0
     noise: SmoothedNoise = SmoothedNoise()  # noqa: RUF009
+
+    def after_iteration(self, directive: Directive) -> Clock:
+        """Return where training stands one iteration of a generation later."""
+        worth = directive.progress_per_iteration
+        return replace(
+            self,
+            iteration=self.iteration + 1,
+            samples=self.samples + directive.config.global_batch,
+            epochs=self.epochs + worth,
+            provisional=self.provisional + worth * directive.is_provisional,
+        )
+
+    def entering(self, directive: Directive) -> Clock:
+        """Return where training stands as a generation counts it; doing so again changes nothing.
+
+        Progress that was counted by noise that had not settled is corrected as soon as it has.
+        """
+        if directive.is_provisional or not self.provisional:
+            return self
+        corrected = self.epochs + self.provisional * (directive.correction - 1)
+        return replace(self, epochs=corrected, provisional=0.0)
 
 
 CLOCK = TypeAdapter(Clock)
@@ -157,6 +180,9 @@ class Meeting(Protocol):
     def dead(self, members: Iterable[Member]) -> set[str]:
         """Return those of the others that are proven dead."""
 
+    def renew(self) -> None:
+        """Go on at another address, where nothing of the meetings so far is known."""
+
     def close(self) -> None:
         """Stop serving others."""
 
@@ -194,6 +220,9 @@ class Strategy(Protocol):
 
     def to_batch(self, indices: Indices) -> Any:
         """Return indices as the framework's own integer tensor."""
+
+    def leave(self) -> None:
+        """Leave the generation; another one may follow."""
 
     def close(self) -> None:
         """Leave the group and release its resources."""

@@ -94,6 +94,12 @@ class Reporter:
         self.outbox.start()
         self._thread.start()
 
+    def greet(self, hello: Hello) -> None:
+        """Say hello again, before anything else."""
+        with self._state:
+            self._hello = self._greeting = hello
+            self._wake()
+
     def record(self, row: Row) -> None:
         """Queue one iteration; when too many wait, the oldest are given up and counted."""
         self.outbox.put(row)
@@ -245,7 +251,9 @@ class Reporter:
 
     def _greet(self, hello: Hello) -> None:
         reply = self.controller.hello(hello)
-        self._greeting = None
+        with self._state:
+            if self._greeting is hello:
+                self._greeting = None
         self.outbox.expect(reply.next_sequence)
         self._receive(reply.directive)
 
