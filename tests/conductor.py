@@ -216,7 +216,7 @@ class Conductor:
 
         return self.wait(found)
 
-    def wait(self, condition: Callable[[], T | bool | None], timeout: float = 150.0) -> T:
+    def wait(self, condition: Callable[[], T | bool | None], timeout: float = 800.0) -> T:
         """Wait until a condition holds, or fail with everything the workers printed."""
         deadline = time.monotonic() + timeout
         with self.news:

@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
@@ -16,6 +17,10 @@ from service.db.migrate import migrate
 from service.postgres import EmbeddedPostgres
 
 NUMBERS = count(1)
+
+# How long an example takes says how busy the computer is, and nothing else.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

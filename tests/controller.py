@@ -106,7 +106,7 @@ class Controller:
         page = self.ask("GET", f"/v1/jobs/{job}/events?limit=200").json()
         return [EventView.model_validate(event) for event in page["events"]]
 
-    def finished(self, job: str, timeout: float = 240) -> JobView:
+    def finished(self, job: str, timeout: float = 800) -> JobView:
         """Wait until a job is final and its machines are gone."""
 
         def final() -> JobView | None:
@@ -116,7 +116,7 @@ class Controller:
 
         return self.wait(final, timeout)
 
-    def wait(self, condition: Callable[[], T | bool | None], timeout: float = 120) -> T:
+    def wait(self, condition: Callable[[], T | bool | None], timeout: float = 800) -> T:
         deadline = time.monotonic() + timeout
         while not (value := condition()):
             assert time.monotonic() < deadline, f"waited in vain\n{self.log()}\n{self.machines()}"

@@ -16,6 +16,7 @@ import yaml
 from scavenger.view import JobView, Phase
 from tests.controller import Controller
 
+HELD = Path(__file__).with_name("held.py")
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "digits"
 
 
@@ -32,9 +33,23 @@ def controller(open_directory: Path) -> Iterator[Controller]:
         yield controller
 
 
+def held(path: Path) -> dict[str, Any]:
+    """The same job, which does not reach its target before the file at a path is gone."""
+    path.touch()
+    document = digits()
+    document["run"] |= {"command": [sys.executable, str(HELD)], "env": {"HELD": str(path)}}
+    document["target"]["max_epochs"] = 100_000
+    document["limits"]["max_time"] = "10h"
+    return document
+
+
 @pytest.fixture(scope="module")
 def first(controller: Controller) -> JobView:
-    return controller.finished(controller.submit(digits()))
+    path = controller.home.parent / "held"
+    job = controller.submit(held(path))
+    controller.wait(lambda: controller.curve(job).chosen is not None)
+    path.unlink()
+    return controller.finished(job)
 
 
 def test_the_digits_job_is_searched_resized_and_reaches_its_target(
@@ -57,12 +72,17 @@ def test_the_digits_job_is_searched_resized_and_reaches_its_target(
     assert all(resize.iterations_lost == 0 for resize in measured)
     assert first.cost.cap is not None
     assert 0 < first.cost.search.amount < first.cost.accrued.amount <= first.cost.cap.amount
+    launches = [event for event in controller.events(first.id) if event.kind == "vm_launched"]
+    assert len(launches) <= 3, "a machine that a later probe may want again stands by"
 
 
 def test_the_same_job_again_needs_no_search_and_says_so(
     controller: Controller, first: JobView
 ) -> None:
-    second = controller.finished(controller.submit(digits()))
+    path = controller.home.parent / "held"
+    document = held(path)
+    path.unlink()
+    second = controller.finished(controller.submit(document))
     assert second.phase is Phase.SUCCEEDED, second.reason
     assert second.search.startswith("no search: model of 1 earlier job")
     curve = controller.curve(second.id)

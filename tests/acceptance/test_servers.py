@@ -43,7 +43,7 @@ def test_a_killed_server_is_replaced_and_training_goes_on(open_directory: Path) 
             },
         }
         job = controller.submit(document)
-        controller.wait(lambda: controller.job(job).progress.iteration > 20, timeout=120)
+        controller.wait(lambda: controller.job(job).progress.iteration > 20)
         view = controller.job(job)
         assert (view.workers_alive, view.servers_alive) == (2, 2)
         victim = servers(controller)[0]
@@ -55,9 +55,9 @@ def test_a_killed_server_is_replaced_and_training_goes_on(open_directory: Path) 
             return any(words in event.message for event in controller.events(job))
 
         controller.wait(lambda: said("1 server instead of"))
-        controller.wait(lambda: said("and other servers"), timeout=120)
+        controller.wait(lambda: said("and other servers"))
         before = controller.job(job).progress.iteration
-        controller.wait(lambda: controller.job(job).progress.iteration > before, timeout=120)
+        controller.wait(lambda: controller.job(job).progress.iteration > before)
         assert controller.job(job).servers_alive == 2
         controller.ask("POST", f"/v1/jobs/{job}/actions/cancel")
         view = controller.finished(job)

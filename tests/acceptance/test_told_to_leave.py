@@ -61,7 +61,7 @@ def cancel(controller: Controller, job: str) -> None:
 
 def test_the_leader_leaves_and_is_replaced(controller: Controller, open_directory: Path) -> None:
     job = controller.submit(training(open_directory / "leaving" / "two", workers=2))
-    controller.wait(lambda: controller.job(job).progress.iteration > 20, timeout=120)
+    controller.wait(lambda: controller.job(job).progress.iteration > 20)
     machines(controller)[0].send_signal(signal.SIGTERM)
     controller.wait(lambda: told(controller, job, "was told to leave: the others go on"))
     controller.wait(
@@ -70,7 +70,6 @@ def test_the_leader_leaves_and_is_replaced(controller: Controller, open_director
             and resizes[-1].pause is not None
             and len(resizes) > 2
         ),
-        timeout=120,
     )
     view = controller.job(job)
     assert view.phase is not Phase.FAILED
@@ -98,12 +97,12 @@ def test_the_successor_of_the_only_worker_goes_on_from_the_checkpoint(
     work = open_directory / "leaving" / end.__name__
     job = controller.submit(training(work, workers=1))
     kept = Path(controller.job(job).checkpoints or "")
-    controller.wait(lambda: any(kept.glob("[0-9]*/state.json")), timeout=120)
+    controller.wait(lambda: any(kept.glob("[0-9]*/state.json")))
     end(machines(controller)[-1])
     successor = work / f"{job}-w2.jsonl"
     controller.wait(lambda: successor.exists() and successor.read_text().count("\n") > 5, 120)
     first = json.loads(successor.read_text().splitlines()[0])["iteration"]
     assert first > 1
-    controller.wait(lambda: controller.job(job).progress.iteration > first, timeout=120)
+    controller.wait(lambda: controller.job(job).progress.iteration > first)
     cancel(controller, job)
     assert any(kept.iterdir())

@@ -29,7 +29,7 @@ def test_a_job_that_is_advised_stays_and_hears_what_would_be_better(
         view = controller.job(job)
         return view if view.advice is not None and view.applied is not None else None
 
-    view = controller.wait(advised, timeout=240)
+    view = controller.wait(advised)
     assert view.phase is Phase.TRAINING
     assert view.applied is not None
     assert (view.applied.workers, view.applied.global_batch) == (1, 8)

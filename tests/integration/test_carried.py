@@ -31,7 +31,7 @@ def conduct(directory: Path, *, is_fused: bool) -> dict[int, list[dict[str, Any]
     ) as conductor:
         for number in range(3):
             conductor.start(f"w{number}")
-        conductor.wait(lambda: len(conductor.hellos) == 3, timeout=150)
+        conductor.wait(lambda: len(conductor.hellos) == 3)
         for workers, batch in PLAN:
             generation = conductor.order([f"w{n}" for n in range(workers)], batch)
             conductor.wait_applied(generation, iterations=15)

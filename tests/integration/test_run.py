@@ -160,10 +160,7 @@ def resize(conductor: Conductor, plan: Sequence[Sequence[str]], iterations: int)
     try:
         for names in plan:
             generation = conductor.order(list(names), 64)
-            conductor.wait(
-                lambda generation=generation: rows_of(conductor.reports, generation) >= iterations,
-                timeout=120,
-            )
+            conductor.wait(lambda it=generation: rows_of(conductor.reports, it) >= iterations)
     finally:
         # Their scripts would outlive launchers that are killed.
         for process in conductor.processes.values():
