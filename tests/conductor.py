@@ -37,6 +37,7 @@ HELLO, REPORT, REPLY = TypeAdapter(Hello), TypeAdapter(StepReport), TypeAdapter(
 
 
 FOREVER = StopAtProgress(max_progress=1e9)
+LONGEST = 800.0  # seconds a test waits for anything; a busy computer takes long
 
 
 class Process(Protocol):
@@ -59,6 +60,10 @@ class Start:
     directory: Path
     environment: dict[str, str]
     log: Path
+
+
+class InVain(AssertionError):
+    """What was waited for did not come."""
 
 
 class Unavailable(Exception):
@@ -181,7 +186,8 @@ class Conductor:
 
     def order(self, workers: list[str], global_batch: int, **changes: Any) -> int:
         """Publish a Directive for these workers, once they are all up; returns its generation."""
-        self.wait(lambda: all(worker in self.hellos for worker in workers))
+        timeout = changes.pop("timeout", LONGEST)
+        self.wait(lambda: all(worker in self.hellos for worker in workers), timeout)
         with self.news:
             before = self.directive
             generation = 1 if before is None else before.generation + 1
@@ -206,7 +212,9 @@ class Conductor:
             )
             return generation
 
-    def wait_applied(self, generation: int, iterations: int = 1) -> StepReport:
+    def wait_applied(
+        self, generation: int, iterations: int = 1, timeout: float = LONGEST
+    ) -> StepReport:
         """Wait until a generation has run so many reported iterations."""
 
         def found() -> StepReport | None:
@@ -214,16 +222,16 @@ class Conductor:
             done = sum(len(report.steps) for report in rows)
             return rows[-1] if done >= iterations else None
 
-        return self.wait(found)
+        return self.wait(found, timeout)
 
-    def wait(self, condition: Callable[[], T | bool | None], timeout: float = 800.0) -> T:
+    def wait(self, condition: Callable[[], T | bool | None], timeout: float = LONGEST) -> T:
         """Wait until a condition holds, or fail with everything the workers printed."""
         deadline = time.monotonic() + timeout
         with self.news:
             while not (value := condition()):
                 left = deadline - time.monotonic()
                 if left <= 0 or (not self.news.wait(min(left, 0.5)) and self.has_failed()):
-                    raise AssertionError(f"waited in vain\n{self.logs()}")
+                    raise InVain(f"waited in vain\n{self.logs()}")
             return value  # type: ignore[return-value]
 
     def has_failed(self) -> bool:

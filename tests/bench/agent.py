@@ -95,13 +95,19 @@ def bench(console: Console, workload: str) -> bool:
     """Measure one workload; whether the agent costs no more than it may."""
     random, end = Random(workload), time.monotonic() + LONGEST
     starts: list[Start] = []
-    with console.status(f"{workload}: taking turns, some minutes") as status:
-        while not is_enough(starts) and time.monotonic() < end:
-            starts.append(start_once(workload, random))
-            status.update(f"{workload}: {len(starts)} starts, noise {noise_of(starts):.1%}")
+    console.print(f"{workload}: taking turns, {FEWEST_STARTS} to {MOST_STARTS} starts")
+    while not is_enough(starts) and time.monotonic() < end:
+        starts.append(start_once(workload, random))
+        console.print(f"  start {len(starts)}: {summary(starts[-1])}", highlight=False)
     console.print(to_table(workload, starts))
     console.print(explain(starts), highlight=False)
     return max(cost_of(starts, pair) for pair in OURS) <= max(TARGET, noise_of(starts))
+
+
+def summary(start: Start) -> str:
+    """Say what one start showed."""
+    costs = [f"{pair} {cost_of([start], pair):+.1%}" for pair in OURS]
+    return f"CPU beside DDP: {', '.join(costs)}, noise {noise_of([start]):.1%}"
 
 
 def start_once(workload: str, random: Random) -> Start:
@@ -139,7 +145,7 @@ def start(conductor: Conductor, order: Sequence[str]) -> Iterator[Mapping[str, l
     for connection in accepted:
         connection.send(0)
     for process in conductor.processes.values():
-        process.wait(timeout=20)
+        process.wait(timeout=LONGEST)
 
 
 def start_worker(conductor: Conductor, pair: str, rank: int) -> None:
