@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from statistics import median
 from typing import Literal
 
@@ -105,9 +106,11 @@ def rows_from(columns: StepColumns, start: int) -> StepColumns:
 
 def joined(parts: Sequence[StepColumns]) -> StepColumns:
     """Put the rows of all parts into one."""
+    if len(parts) == 1:
+        return parts[0]
     names = [field.name for field in fields(StepColumns)]
     return StepColumns(
-        **{name: tuple(x for part in parts for x in getattr(part, name)) for name in names}
+        *(tuple(chain.from_iterable(getattr(part, name) for part in parts)) for name in names)
     )
 
 

@@ -48,7 +48,7 @@ def settled(name: str) -> tuple[int, Settled]:
     """Replay a run as a first probe and return at which row it settled, and on what."""
     config, columns = recorded(name)
     for count in range(REPORT_EVERY, len(columns) + 1, REPORT_EVERY):
-        answer = settle(first_rows(columns, count), config, is_first=True)
+        answer = settle(first_rows(columns, count), config, measures="noise")
         if isinstance(answer, Settled):
             return count, answer
     raise AssertionError(f"{name} never settled")
@@ -59,7 +59,7 @@ def test_noise_never_settles_on_the_plateau(name):
     config, columns = recorded(name)
     began = leaves_plateau(columns)
     for count in range(1, began + 1, REPORT_EVERY):
-        assert isinstance(settle(first_rows(columns, count), config, is_first=True), NotYet)
+        assert isinstance(settle(first_rows(columns, count), config, measures="noise"), NotYet)
 
 
 @every_run
@@ -113,7 +113,7 @@ def test_later_probes_need_only_twenty_warm_timed_iterations(name):
     counts = [
         count
         for count in range(200)
-        if isinstance(settle(first_rows(columns, count), config, is_first=False), NotYet)
+        if isinstance(settle(first_rows(columns, count), config, measures="time"), NotYet)
     ]
     timed = [row for row, shards in enumerate(columns.shards) if shards == config.workers]
     warm = [row for row in timed if row >= 3]
@@ -123,7 +123,7 @@ def test_later_probes_need_only_twenty_warm_timed_iterations(name):
 @every_run
 def test_times_are_medians_that_add_up_to_the_iteration(name):
     config, columns = recorded(name)
-    indicators = settle(columns, config, is_first=False).observation.indicators
+    indicators = settle(columns, config, measures="time").observation.indicators
     rows = zip(columns.step_time, columns.shards, strict=True)
     unsplit = [step_time for step_time, shards in rows if shards == config.workers]
     assert indicators.step_time == pytest.approx(median(unsplit), rel=0.1)
