@@ -43,6 +43,19 @@ Pending = tuple[Vm, Finding]
 
 
 @dataclass(frozen=True, slots=True)
+class Observed:
+    """What a look at the provider's machines came to.
+
+    Attributes:
+        pending: What the provider is to be asked again.
+        is_news: Whether something was written down.
+    """
+
+    pending: tuple[Pending, ...]
+    is_news: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """What making and ending machines needs of the world.
 
@@ -69,33 +82,34 @@ class Fleet:
         began = self.stopwatch()
         return lambda: now + timedelta(seconds=self.stopwatch() - began)
 
-    def observe(self, lease: Lease, present: Present, lookout: Lookout) -> Sequence[Pending] | None:
+    def observe(
+        self, lease: Lease, snapshot: Snapshot, present: Present, lookout: Lookout
+    ) -> Observed | None:
         """Compare what should exist with what the provider shows, and write that down.
 
         Returns:
-            What the provider is to be asked again; None while it has not answered at all.
+            What was found; None while the provider has not answered at all.
 
         Raises:
             CloudError: The provider shows nothing; nothing is known.
         """
-        with self.engine.connect() as connection:
-            machines = [vm for vm in vms.of_job(connection, lease.job) if vm.is_alive]
-            job = jobs.find(connection, lease.job)
         sighting = lookout.sighting(present())
         if sighting is None:
             return None
         lag, boot = (timedelta(seconds=s) for s in (self.provider.lag, self.provider.boot))
         pending: list[Pending] = []
-        for vm in filter(sighting.tells_of, machines):
+        is_news, is_final = False, is_over(snapshot.job)
+        for vm in filter(sighting.tells_of, (vm for vm in snapshot.vms if vm.is_alive)):
             instance = sighting.shown.get(vm.launch_key)
-            found = census(vm, instance, sighting.at, lag, boot, is_final=is_over(job))
+            found = census(vm, instance, sighting.at, lag, boot, is_final=is_final)
             if found in (Finding.END, Finding.LAUNCH):
                 pending.append((vm, found))
             if found is Finding.END and vm.missed_at is not None:
                 found = Finding.SEE
             if found not in (Finding.END, Finding.LAUNCH, Finding.NOTHING):
                 self._note(lease, vm, sighting, found, present())
-        return pending
+                is_news = True
+        return Observed(tuple(pending), is_news)
 
     def pursue(self, lease: Lease, job: Job, present: Present, pending: Sequence[Pending]) -> None:
         """Ask the provider again for machines that are not there, or to end those that still are.

@@ -7,6 +7,7 @@ fails rests and is tried again, and the others go on; so they do while it waits 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from contextlib import suppress
@@ -23,7 +24,7 @@ from service.db.pool import AWAY
 from service.errors import LeaseLost
 from service.logs import about
 from service.pulse import Pulse
-from service.reconciler.action import Rest
+from service.reconciler.action import Action, Rest
 from service.reconciler.lookout import Lookout
 from service.reconciler.tick import Reconciler
 from service.tracing import span
@@ -36,6 +37,8 @@ DEAF = 30.0
 PATIENCE = 5.0
 MOST_TICKS = 20
 FAREWELL = 5.0
+REVIEW = 15.0
+FRESH = leases.TERM.total_seconds() / 2
 
 
 class Loop:
@@ -56,6 +59,8 @@ class Loop:
         self.resting: dict[str, float] = {}
         self.said: dict[str, str] = {}
         self.held: dict[str, Lease] = {}
+        self.prolonged: dict[str, float] = {}
+        self.reviewed: dict[str, float] = {}
         self.pulse = Pulse(PATIENCE)
         self.answered_at = time.monotonic()
         self.thread = threading.Thread(target=self._run, name="reconciler")
@@ -95,13 +100,17 @@ class Loop:
         self.news.clear()
 
     def _pass(self) -> None:
-        with self.engine.connect() as connection:
+        began = time.monotonic()
+        with self.engine.begin() as connection:
             clock.compare(connection)
             waiting = jobs.needing_attention(connection)
+            kept = leases.prolong(connection, self.held.values(), leases.TERM)
             theirs = leases.of_others(connection, self.held.values())
         self._note_answer()
         ours = [job for job in waiting if job not in theirs]
         self.held = {job: lease for job, lease in self.held.items() if job in ours}
+        self.prolonged = dict.fromkeys(kept, began)
+        self.reviewed = {job: at for job, at in self.reviewed.items() if job in self.held}
         self.courier.keep(ours)
         self.lookout.renew()
         for job in ours:
@@ -117,7 +126,14 @@ class Loop:
         self.answered_at = now
 
     def _take(self, job: str) -> Lease | None:
-        """Take or prolong the lease of a job; None while another controller has it."""
+        """Take or prolong the lease of a job; None while another controller has it.
+
+        What this pass has prolonged is good for a while. A lease that was lost since is noticed by
+        the first thing that is written under it.
+        """
+        fresh, held = self.prolonged.get(job, -math.inf) + FRESH, self.held.get(job)
+        if held is not None and time.monotonic() < fresh:
+            return held
         with self.engine.begin() as connection:
             lease = leases.take(connection, job, self.held.get(job), leases.TERM)
         if lease is None:
@@ -140,6 +156,15 @@ class Loop:
             log.warning("%s: what its cloud answered could not be written down: %s", job, error)
             return True
 
+    def _tick(self, lease: Lease) -> Action:
+        """Do one thing for a job; its noise is slow, and not looked at in every pass."""
+        now = time.monotonic()
+        reviews = now >= self.reviewed.get(lease.job, -math.inf) + REVIEW
+        if reviews:
+            self.reviewed[lease.job] = now
+        moment = clock.now(self.engine)
+        return self.reconciler.tick(lease, moment, self.lookout, reviews=reviews)
+
     def _attend(self, job: str) -> None:
         """Tick until there is nothing to do; a failing job rests, the others go on."""
         try:
@@ -150,7 +175,7 @@ class Loop:
                     return
                 self._note_answer()
                 with span("tick", job=job):
-                    action = self.reconciler.tick(lease, clock.now(self.engine), self.lookout)
+                    action = self._tick(lease)
                 if action.why == self.said.get(job):
                     return
                 self.said[job] = action.why

@@ -38,18 +38,35 @@ MOST_MODELS = 200
 
 
 def read(
-    connection: Connection, machine: str, job_id: str, now: datetime, pause: float = 0.0
+    connection: Connection,
+    machine: str,
+    job_id: str,
+    now: datetime,
+    pause: float = 0.0,
+    *,
+    reviews: bool = True,
 ) -> Snapshot:
-    """Read everything a tick needs, once; who only shows a job needs no pause."""
+    """Read everything a tick needs, once.
+
+    Args:
+        connection: Where from.
+        machine: Kind of the machines it runs on.
+        job_id: Which job.
+        now: The moment.
+        pause: Seconds a change of machines usually takes with the provider.
+        reviews: Whether the plan of a job that trains is held against its newest iterations.
+    """
     job = jobs.find(connection, job_id)
     assert job is not None
     (snapshot,) = read_all(connection, machine, [job], now)
     snapshot = replace(
         snapshot,
-        steps=steps_for(connection, snapshot),
+        steps=steps_for(connection, snapshot, reviews=reviews),
         losses_before=losses_for(connection, snapshot),
-        knowledge=replace(snapshot.knowledge, effort=effort_of(connection, snapshot, pause)),
     )
+    if job.chosen is None or len(snapshot.steps):  # the job is searched, or may be planned anew
+        effort = effort_of(connection, snapshot, pause)
+        snapshot = replace(snapshot, knowledge=replace(snapshot.knowledge, effort=effort))
     if job.phase.is_final or not is_doubtful(snapshot):
         return snapshot
     return replace(snapshot, fruitless=directives.fruitless(connection, job_id))
@@ -98,7 +115,7 @@ def read_all(
     return found
 
 
-def steps_for(connection: Connection, snapshot: Snapshot) -> StepColumns:
+def steps_for(connection: Connection, snapshot: Snapshot, *, reviews: bool) -> StepColumns:
     """Return the measured iterations that a tick may decide by."""
     job, directive = snapshot.job, snapshot.directive
     if directive is None:
@@ -106,7 +123,7 @@ def steps_for(connection: Connection, snapshot: Snapshot) -> StepColumns:
     if directive.purpose == "probe" and job.chosen is None:
         return chunks.steps_of(connection, job.id, directive.generation)
     is_old = is_due(snapshot.now, snapshot.published_at, snapshot.drifted)
-    if not is_old or job.phase.is_final:
+    if not reviews or not is_old or job.phase.is_final:
         return StepColumns()
     return chunks.noise_of(connection, job.id, directive.generation, RECENT_REPORTS, DRIFT_ROWS)
 

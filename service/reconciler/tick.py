@@ -43,26 +43,37 @@ class Reconciler:
         """Begin to look at the cloud, for as many jobs as are ticked with it."""
         return Lookout(self.engine, self.fleet.provider, stopwatch=self.fleet.stopwatch)
 
-    def tick(self, lease: Lease, now: datetime, lookout: Lookout | None = None) -> Action:
+    def tick(
+        self,
+        lease: Lease,
+        now: datetime,
+        lookout: Lookout | None = None,
+        *,
+        reviews: bool = True,
+    ) -> Action:
         """Do one thing for a job, and return what it was.
 
         Args:
             lease: The right to act for it.
             now: The moment.
             lookout: Shows the cloud; None for one of its own.
+            reviews: Whether a plan that has stood for a while is held against the newest noise.
 
         Raises:
             LeaseLost: Another controller acts for this job; nothing more was written.
         """
-        is_hidden, present = False, self.fleet.follow(now)
-        pending: Sequence[Pending] | None = ()
+        present, snapshot = self.fleet.follow(now), self._see(lease, now, reviews=reviews)
+        pending: Sequence[Pending] = ()
         try:
-            pending = self.fleet.observe(lease, present, lookout or self.look_out())
+            found = self.fleet.observe(lease, snapshot, present, lookout or self.look_out())
         except CloudError:
-            is_hidden = True
-        if pending is None:
-            return Rest("the cloud has been asked for its machines")
-        snapshot = self._see(lease, now, is_hidden=is_hidden)
+            snapshot = replace(snapshot, is_hidden=True)
+        else:
+            if found is None:
+                return Rest("the cloud has been asked for its machines")
+            pending = found.pending
+            if found.is_news:
+                snapshot = self._see(lease, now, reviews=reviews)
         action = plan(snapshot)
         match action:
             case Launch():
@@ -76,14 +87,15 @@ class Reconciler:
                     record(connection, self.fleet.provider.name, snapshot, action)
         return action
 
-    def _see(self, lease: Lease, now: datetime, *, is_hidden: bool) -> Snapshot:
+    def _see(self, lease: Lease, now: datetime, *, reviews: bool) -> Snapshot:
         """Return everything there is to plan with."""
         provider = self.fleet.provider
         with self.engine.connect() as connection:
-            snapshot = read(connection, provider.name, lease.job, now, provider.pause)
+            snapshot = read(
+                connection, provider.name, lease.job, now, provider.pause, reviews=reviews
+            )
         return replace(
             snapshot,
             listening_since=self.started_at,
-            is_hidden=is_hidden,
             boot=timedelta(seconds=provider.boot),
         )
