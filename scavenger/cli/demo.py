@@ -14,10 +14,8 @@ from types import FrameType
 import typer
 from rich.text import Text
 
-import scavenger
 from scavenger.cli.demo_story import tell_first_job, tell_second_job
 from scavenger.cli.error_report import report_outcome, show_report
-from scavenger.cli.errors import UnusableDocument
 from scavenger.cli.exit_code import ExitCode, code_of_job
 from scavenger.cli.figures import words
 from scavenger.cli.option import HomeOption
@@ -28,8 +26,8 @@ from scavenger.cli.terminal import Form, Terminal, terminal_of
 from scavenger.cli.watch import show_all
 from scavenger.client.client import Client
 from scavenger.client.errors import ClientError
-from scavenger.errors import Problem
 from scavenger.job import JobSpec
+from scavenger.shipped import shipped
 from scavenger.view import CurveView, JobView
 
 FAREWELL = 15.0
@@ -122,18 +120,8 @@ def leave(terminal: Terminal, client: Client, jobs: Sequence[str]) -> None:
 
 
 def find_example() -> Path:
-    """Return the document of the job to show: of the repository, or else of the package.
-
-    Raises:
-        UnusableDocument: This installation has none.
-    """
-    package = Path(scavenger.__file__).parent
-    places = (package.parent / "docs" / "examples" / "digits", package / "cli" / "examples")
-    found = next((place for place in places if (place / "job.yaml").is_file()), None)
-    if found is None:
-        listed = " or ".join(str(place) for place in places)
-        raise UnusableDocument("job.yaml", [Problem("", f"is neither in {listed}")])
-    return found / "job.yaml"
+    """Return the document of the job to show."""
+    return shipped("examples/digits") / "job.yaml"
 
 
 @contextmanager
