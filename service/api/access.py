@@ -69,6 +69,7 @@ TABLE: Mapping[tuple[str, str], Access] = {
     ("GET", "/v1/checkup"): People(PersonRole.OPERATOR, is_of_all=True),
     ("GET", "/v1/tokens"): ADMIN,
     ("POST", "/v1/tokens"): ADMIN,
+    ("GET", "/v1/tokens/{token}"): ADMIN,
     ("POST", "/v1/tokens/{token}/actions/revoke"): ADMIN,
     ("GET", "/v1/audit"): ADMIN,
     ("POST", "/v1/agent/enrol"): Newcomers(),

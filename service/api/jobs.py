@@ -85,7 +85,7 @@ def submit(world: Here, asker: Asker, body: Body, request: Request, once: Once) 
     return answered
 
 
-@router.get("", responses=is_a_page("list_jobs"), openapi_extra=refuses("validation"))
+@router.get("", responses=is_a_page("list_jobs"))
 def list_jobs(
     world: Here, asker: Asker, pages: Pages, limit: Limit = 50, cursor: Cursor = None
 ) -> JobList:
@@ -104,7 +104,7 @@ def list_jobs(
     "/{job}",
     response_model=JobView,
     responses={**shows_a_job(200), **NOT_MODIFIED},
-    openapi_extra=refuses("not_found", "validation"),
+    openapi_extra=refuses("not_found"),
 )
 def get_job(world: Here, job: str, seen: IfNoneMatch = None) -> Response:
     """Show one job."""
@@ -159,7 +159,7 @@ def get_curve(world: Here, job: str) -> CurveView:
 @router.get(
     "/{job}/events",
     responses=is_a_page("get_events", job="$request.path.job"),
-    openapi_extra=refuses("not_found", "validation"),
+    openapi_extra=refuses("not_found"),
 )
 def get_events(
     world: Here,

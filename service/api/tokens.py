@@ -9,11 +9,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from sqlalchemy import Connection
 
 from scavenger.view import NewTokenView, PersonRole, TokenList, TokenView
-from service.api.description import refuses
+from service.api.description import PLACE, refuses
 from service.api.refusal import Refusal
 from service.api.world import Asker, Here
+from service.caller import Person
 from service.credential import Credential, make_token
 from service.db import tokens
 from service.db.tokens import Token
@@ -43,7 +45,7 @@ class Wish(BaseModel):
     lifetime: Annotated[float, Field(gt=0, le=LONGEST, allow_inf_nan=False)] | None = None
 
 
-@router.post("", status_code=201, openapi_extra=refuses("validation"))
+@router.post("", status_code=201, responses={201: {"headers": PLACE}})
 def create(world: Here, asker: Asker, wish: Wish, response: Response) -> NewTokenView:
     """Make a token; this answer is the only place where all of it is ever shown."""
     project = wish.project or asker.project
@@ -74,17 +76,28 @@ def list_tokens(world: Here, asker: Asker) -> TokenList:
     return TokenList(tokens=[show(token) for token in found])
 
 
+@router.get("/{token}", openapi_extra=refuses("not_found"))
+def get_token(world: Here, asker: Asker, token: str) -> TokenView:
+    """Show a token of the asker's project, without its secret."""
+    with world.engine.connect() as connection:
+        return show(find(connection, asker, token))
+
+
 @router.post("/{token}/actions/revoke", openapi_extra=refuses("not_found"))
 def revoke(world: Here, asker: Asker, token: str) -> TokenView:
     """Let a token open nothing any more, from now on."""
     with world.engine.begin() as connection:
-        found = tokens.by_id(connection, token) if TOKEN_ID.fullmatch(token) else None
-        if found is None or not asker.sees(found.project):
-            raise Refusal("not_found", "there is no token of that id; GET /v1/tokens lists them")
+        found = find(connection, asker, token)
         tokens.revoke(connection, found.id, world.now())
-        revoked = tokens.by_id(connection, found.id)
-    assert revoked is not None
-    return show(revoked)
+        return show(find(connection, asker, found.id))
+
+
+def find(connection: Connection, asker: Person, token: str) -> Token:
+    """Return a token, or refuse: what is another project's is not there."""
+    found = tokens.by_id(connection, token) if TOKEN_ID.fullmatch(token) else None
+    if found is None or not asker.sees(found.project):
+        raise Refusal("not_found", "there is no token of that id; GET /v1/tokens lists them")
+    return found
 
 
 def show(token: Token) -> TokenView:
