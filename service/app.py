@@ -21,6 +21,7 @@ from service.api import (
     health,
     jobs,
     models,
+    problems,
     sweeps,
     tokens,
 )
@@ -51,6 +52,7 @@ PARTS = (
     audit,
     checkups,
     health,
+    problems,
 )
 
 

@@ -56,6 +56,7 @@ TABLE: Mapping[tuple[str, str], Access] = {
     ("GET", "/metrics"): People(PersonRole.VIEWER, is_of_all=True),
     ("GET", "/metrics/jobs"): People(PersonRole.VIEWER, is_of_all=True),
     ("GET", "/openapi.json"): VIEWER,
+    ("GET", "/problems/{problem}"): VIEWER,
     ("POST", "/v1/jobs"): SUBMITTER,
     ("GET", "/v1/jobs"): VIEWER,
     ("GET", "/v1/jobs/{job}"): VIEWER,

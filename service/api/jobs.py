@@ -134,7 +134,7 @@ def cancel(world: Here, job: str, once: Once, seen: IfMatch = None) -> Response:
         if seen is not None and not tag_of(show(world, connection, job)).agrees_with(seen):
             raise Refusal("precondition_failed", f"look again: GET /v1/jobs/{job}")
         if found.phase.is_final:
-            raise Refusal("conflict_state", f"{job} is {found.phase} already")
+            raise Refusal("conflict_state", f"{job} has ended already: {found.phase}")
         if found.cancel_requested_at is None:
             now = world.now()
             jobs.request_cancel(connection, job, now)
@@ -185,7 +185,7 @@ def read_spec(content_type: str, body: bytes) -> JobSpec:
     """Read a job document; nothing is stored when anything in it is wrong."""
     media = MEDIA.get(content_type.partition(";")[0].strip().lower())
     if media is None:
-        raise Refusal("unsupported_media", f"send {' or '.join(list(MEDIA)[:2])}")
+        raise Refusal("unsupported_media", f"send the body as {' or '.join(list(MEDIA)[:2])}")
     try:
         return parse_job(body.decode(), media)
     except UnicodeDecodeError as error:

@@ -15,30 +15,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from scavenger.view import PersonRole, ProblemView
+from scavenger.view import ProblemView
 from service.api.access import TABLE, Access, Machines, Newcomers
 from service.api.vitals import PARTS
 from service.api.world import World
 from service.app import build_app
-from service.credential import Credential, make_token
-from service.db import tokens, vms
-from service.db.tokens import Token
+from service.db import vms
 from service.pulse import Pulse
 from service.storage import Storage
-from tests.builders import NOW, document
-from tests.contract.host import JOB, KEYS, WORKER, fill, unhurried
+from tests.builders import document
+from tests.contract.host import KEYS, WORKER, fill, filled, unhurried
 
 ROUTES = sorted(TABLE)
-PREY = Credential.of(make_token())
 
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
     fill(engine)
-    facts = {"project": "default", "created_at": NOW, "created_by": "test"}
+    now = datetime.now(UTC)
     with engine.begin() as connection:
-        tokens.store(connection, PREY, Token(PREY.id, "prey", role=PersonRole.VIEWER, **facts))
-        now = datetime.now(UTC)
         vms.attempted(connection, WORKER, now, now + timedelta(minutes=1))
     well = dict.fromkeys(PARTS, Pulse(math.inf))
     world = World(engine, "local", Storage(Path("/srv")), lambda: None, well)
@@ -59,8 +54,8 @@ def token_for(access: Access) -> str:
 
 def ask(client: TestClient, method: str, path: str, **options: Any) -> Any:
     headers = {"Authorization": f"Bearer {token_for(TABLE[method, path])}"}
-    filled = path.replace("{job}", JOB).replace("{token}", PREY.id)
-    return client.request(method, filled + options.pop("query", ""), headers=headers, **options)
+    url = filled(path) + options.pop("query", "")
+    return client.request(method, url, headers=headers, **options)
 
 
 def parameters(client: TestClient, method: str, path: str) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from service.api.refusal import CATALOG
 from tests.docs.test_docs import ROOT
 
 PACKAGES = ("scavenger", "service", "worker_agent", "migrations")
@@ -68,3 +69,17 @@ def test_the_job_of_the_demo_is_in_the_wheel(site: Path) -> None:
     source = ROOT / "docs" / "examples" / "digits"
     for name in ("job.yaml", "train.py"):
         assert (example / name).read_bytes() == (source / name).read_bytes()
+
+
+PROBLEMS = """
+import json
+from service.api import problems
+print(json.dumps({"at": problems.__file__, "pages": len(problems.pages())}))
+"""
+
+
+def test_the_pages_about_problems_are_in_the_wheel(site: Path) -> None:
+    found = json.loads(run(site, PROBLEMS))
+    assert Path(found["at"]).is_relative_to(site)
+    assert found["pages"] == len(CATALOG)
+    assert (site / "scavenger/docs/problems.md").is_file()
