@@ -30,12 +30,10 @@ def show_curve(curve: CurveView, *, width: int, is_complete: bool = False) -> Re
     """Show a curve: plot, points, laws and choice.
 
     Args:
-        curve: The curve.
+        curve: The curve; it has at least one point.
         width: Columns there are.
         is_complete: Whether to show every point of a long curve.
     """
-    if not curve.points:
-        return words(curve.why or "no curve yet: the first probe has not settled")
     return Group(
         plot_curve(curve, width=min(width, 100)),
         Text(),

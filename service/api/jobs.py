@@ -55,6 +55,14 @@ EXAMPLE = {
 JOB_ID = re.compile(r"job_[0-9a-z]{1,40}")
 JOB_POSITION, EVENT_POSITION = TypeAdapter(tuple[datetime, str]), TypeAdapter(tuple[int])
 
+Wanted = Annotated[
+    str | None,
+    Query(
+        alias="q",
+        description="Only jobs whose id begins or ends with this, or whose name begins with it",
+        min_length=1,
+    ),
+]
 After = Annotated[int, Query(description="Only events after this number", ge=0, le=2**53)]
 
 
@@ -75,7 +83,7 @@ def submit(world: Here, asker: Asker, body: Body, request: Request, once: Once) 
 
     def store(connection: Connection) -> Answer:
         now = world.now()
-        job = f"job_{int(now.timestamp() * 1000):011x}{secrets.token_hex(4)}"
+        job = f"{jobs.PREFIX}{int(now.timestamp() * 1000):011x}{secrets.token_hex(4)}"
         jobs.create(connection, job, spec, now, asker.own_project)
         say(connection, job, now, "submitted", f"{spec.name}: {spec.target_in_words}")
         return answer(show(world, connection, job), 201, Location=f"/v1/jobs/{job}")
@@ -85,14 +93,19 @@ def submit(world: Here, asker: Asker, body: Body, request: Request, once: Once) 
     return answered
 
 
-@router.get("", responses=is_a_page("list_jobs"))
+@router.get("", responses=is_a_page("list_jobs", q="$request.query.q"))
 def list_jobs(
-    world: Here, asker: Asker, pages: Pages, limit: Limit = 50, cursor: Cursor = None
+    world: Here,
+    asker: Asker,
+    pages: Pages,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    wanted: Wanted = None,
 ) -> JobList:
     """List the jobs of the asker's project, newest first."""
     before = None if cursor is None else pages.read("jobs", cursor, JOB_POSITION)
     with world.engine.connect() as connection:
-        found = jobs.newest(connection, before, limit + 1, asker.project)
+        found = jobs.newest(connection, before, limit + 1, asker.project, wanted)
         views = show_all(world, connection, found[:limit])
     following = None
     if len(found) > limit:

@@ -8,12 +8,13 @@ from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
 from scavenger.view import NewTokenView, PersonRole, TokenList, TokenView
 from service.api.description import PLACE, refuses
 from service.api.refusal import Refusal
+from service.api.spelling import Spelling
 from service.api.world import Asker, Here
 from service.caller import Person
 from service.credential import Credential, make_token
@@ -25,8 +26,20 @@ router = APIRouter(prefix="/v1/tokens", tags=["access"])
 TOKEN_ID = re.compile(r"[0-9a-f]{12}")
 LONGEST = 10 * 365 * 86400
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,62}$")]
-Project = Annotated[str, StringConstraints(pattern=r"^(\*|[a-z0-9][a-z0-9-]{0,62})$")]
+Name = Annotated[
+    str,
+    Spelling(
+        r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,62}$",
+        "write 1 to 63 letters, digits, blanks, dots, hyphens, _ or @, a letter or digit first",
+    ),
+]
+Project = Annotated[
+    str,
+    Spelling(
+        r"^(\*|[a-z0-9][a-z0-9-]{0,62})$",
+        "write 1 to 63 lower-case letters, digits or hyphens, no hyphen first, or * for every one",
+    ),
+]
 
 
 class Wish(BaseModel):

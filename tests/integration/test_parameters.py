@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -108,6 +110,27 @@ def test_nothing_is_done_for_a_request_with_a_strange_parameter(client: TestClie
     answer = ask(client, "POST", "/v1/jobs", query="?dry_run=1", json=document())
     assert answer.status_code == 422
     assert len(ask(client, "GET", "/v1/jobs").json()["jobs"]) == len(before["jobs"])
+
+
+def test_no_refusal_repeats_a_pattern_that_only_programs_read(client: TestClient) -> None:
+    app: Any = client.app
+    patterns = set(re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', json.dumps(app.openapi())))
+    assert len(patterns) >= 4
+    for answer in (
+        ask(client, "GET", "/v1/jobs", query=f"?cursor={'!' * 30}"),
+        ask(client, "GET", "/v1/jobs/{job}/events", query=f"?cursor={'!' * 30}"),
+        ask(client, "POST", "/v1/tokens", json={"name": "a/b", "role": "viewer"}),
+        ask(client, "POST", "/v1/tokens", json={"name": "a", "role": "viewer", "project": "A"}),
+        ask_with(client, {"Idempotency-Key": "a b"}),
+    ):
+        assert answer.status_code == 422
+        assert "pattern" not in answer.text
+        assert [each for each in patterns if json.loads(each) in answer.json()["detail"]] == []
+
+
+def ask_with(client: TestClient, headers: dict[str, str]) -> Any:
+    mine = {"Authorization": f"Bearer {KEYS.token}", **headers}
+    return client.post("/v1/jobs", json=document(), headers=mine)
 
 
 REPORT = {"generation": 1, "iteration": 0, "samples": 0, "epochs": 0.0, "metrics": {}}

@@ -17,6 +17,7 @@ from scavenger.cli.errors import (
     CommandError,
     ControllerDied,
     NeedsAnswer,
+    NoCurve,
     NoSuchJob,
     UnusableDocument,
 )
@@ -162,6 +163,7 @@ def test_a_job_that_goes_on_has_no_exit_code(phase):
         (refusal(problem(403)), 4),
         (refusal(problem(404)), 5),
         (NoSuchJob("x"), 5),
+        (NoCurve(job_view(), ""), 5),
         (refusal(problem(409)), 6),
         (Unreachable("", ""), 20),
         (refusal(problem(500)), 21),
