@@ -448,9 +448,9 @@ def test_a_line_is_written_for_a_change_only():
     assert "→ K=4 B=256" in text(show_change(moving))
 
 
-def test_models_name_their_targets():
-    model = StoredModelView(
-        model_key="digits/mlp",
+def stored_model(key):
+    return StoredModelView(
+        model_key=key,
         signature="x",
         laws=LAWS,
         reference_batch=32,
@@ -458,7 +458,10 @@ def test_models_name_their_targets():
         jobs=2,
         updated_at=NOON,
     )
-    shown = text(show_models(StoredModelList(models=[model])))
+
+
+def test_models_name_their_targets():
+    shown = text(show_models(StoredModelList(models=[stored_model("digits/mlp")])))
     assert "accuracy >= 0.97: 12.4 (at batch 32)" in shown
 
 
