@@ -135,10 +135,10 @@ def metrics_line(progress: ProgressView) -> str:
 
 
 def indicator_facts(indicators: IndicatorsView | None) -> list[tuple[str, str]]:
-    """Say how noisy gradients are, and where the time of an iteration goes."""
+    """Say how noisy gradients are among their shards, and where the time of an iteration goes."""
     if indicators is None:
         return []
-    noise = f"γ {number(indicators.noise)} · φ {number(indicators.noise_scale)} samples"
+    noise = f"γ_n {number(indicators.noise)} · φ {number(indicators.noise_scale)} samples"
     return [("noise", noise), ("iteration", split_line(indicators))]
 
 

@@ -21,13 +21,13 @@ from scavenger.view import ProbeView, ResizeView
 PROBE_COLUMNS = (
     key_figure("K"),
     key_figure("B"),
-    figure("γ", 4),
+    figure("γ_n", 4),
     figure("φ", 1),
     figure("COMPUTE", 2),
     figure("SYNC", 2),
     figure("ITERATIONS", 5),
-    figure("TIME", 3),
-    figure("COST", 3),
+    figure("TOOK", 3),
+    figure("SPENT", 3),
 )
 RESIZE_COLUMNS = (
     name("FROM"),

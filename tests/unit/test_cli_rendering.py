@@ -5,6 +5,8 @@ from decimal import Decimal
 from io import StringIO
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from scavenger.cli.curve_plot import MARKS, plot_curve
@@ -20,6 +22,7 @@ from scavenger.cli.errors import (
     UnusableDocument,
 )
 from scavenger.cli.event_table import show_event, show_events
+from scavenger.cli.fitted_table import FittedTable
 from scavenger.cli.job_table import ICONS, show_job, show_jobs
 from scavenger.cli.live import landmark, show_change, show_live
 from scavenger.cli.model_table import show_models
@@ -358,6 +361,44 @@ def test_the_demo_tells_that_the_second_job_needs_no_search():
     assert text(tell_second_job(first, second, *curves)) == SECOND_STORY
 
 
+def tables_in(renderable):
+    """Yield every table of something that is shown."""
+    if isinstance(renderable, FittedTable):
+        yield renderable
+    for part in getattr(renderable, "renderables", ()):
+        yield from tables_in(part)
+
+
+def figures_in(renderable):
+    """Return what is shown of each configuration, by the titles it is shown under."""
+    shown = {}
+    for table in tables_in(renderable):
+        titles = [column.title for column in table.columns]
+        for row in table.rows if titles[:2] == ["K", "B"] else ():
+            for title, cell in zip(titles, row, strict=True):
+                shown.setdefault((row[0], row[1], title), set()).add(str(cell))
+    return shown
+
+
+@given(st.floats(1, 4), st.floats(1, 1e4), st.floats(1e-3, 10))
+def test_a_figure_that_is_shown_twice_is_the_same_twice(noise, scale, seconds):
+    probes = [
+        probe(*corner, noise=noise, noise_scale=scale, seconds=seconds, cost=seconds / 100)
+        for corner in CORNERS
+    ]
+    story = tell_first_job(job_view(Phase.SUCCEEDED), curve_view(probes=probes), width=100)
+    shown = figures_in(story)
+    assert {title for _, _, title in shown} >= {"γ", "γ_n", "φ", "τ", "TIME", "TOOK", "COMPUTE"}
+    assert {where: cells for where, cells in shown.items() if len(cells) > 1} == {}
+
+
+def test_the_noise_of_one_worker_is_1_wherever_it_is_of_workers():
+    shown = figures_in(tell_first_job(job_view(Phase.SUCCEEDED), curve_view(), width=100))
+    assert {
+        cell for (k, _, title), cells in shown.items() for cell in cells if (k, title) == ("1", "γ")
+    } == {"1"}
+
+
 def test_a_start_that_is_chosen_is_compared_with_the_dearest():
     curve = curve_view(chosen=config(1, 32))
     shown = text(tell_first_job(job_view(Phase.SUCCEEDED), curve, width=100))
@@ -382,7 +423,7 @@ def test_every_phase_has_a_shape_of_its_own():
 def test_a_job_in_detail_names_its_money():
     shown = text(show_job(job_view()))
     assert "$0.00123 spent, $0.000410 of it searching · cap $0.0500 · ≈$0.00310 in the end" in shown
-    assert "γ 1.61 · φ 410 samples" in shown
+    assert "γ_n 1.61 · φ 410 samples" in shown
 
 
 def test_what_is_unknown_is_a_dash_and_never_not_a_number():
@@ -610,7 +651,7 @@ job_019aa0b4c8e5f3d2a71  digits  ▶ training  21.4s
   runs       K=2 B=256 · generation 5 · 2 alive
   progress   ████████████████████░░░░░░░░░░ 66 %  8.2 of ≈12.5 epochs (at most 120) · iteration 812
   metrics    accuracy 0.953 · loss 0.211
-  noise      γ 1.61 · φ 410 samples
+  noise      γ_n 1.61 · φ 410 samples
   iteration  █████████▒ τ 18.7 ms = compute 16.1 ms + sync 2.6 ms
   cost       $0.00123 spent, $0.000410 of it searching · cap $0.0500 · ≈$0.00310 in the end
 
@@ -619,7 +660,7 @@ job_019aa0b4c8e5f3d2a71  digits  ▶ training  21.4s
 FIRST_STORY = """\
 
 1  While it trained, 4 probes of 16 choices took 9.6s and $0.000893
-K    B     γ    φ  COMPUTE  SYNC  ITERATIONS  TIME        COST
+K    B   γ_n    φ  COMPUTE  SYNC  ITERATIONS  TOOK       SPENT
 1   32     1  410  5.52 ms  0 ms          40  2.4s  $0.0000893
 1  256     1  410  30.2 ms  0 ms          40  2.4s  $0.0000893
 4  256  2.85  410  9.04 ms  4 ms          40  2.4s   $0.000357
