@@ -287,7 +287,10 @@ def show_probe(probe: Probe) -> ProbeView:
 
 
 def show_resizes(resizes: Sequence[Resize]) -> list[ResizeView]:
-    """Show every change of generation with the configuration it came from."""
+    """Show every change of configuration with the one it came from.
+
+    A generation that regroups the same configuration, as after the last probe, resizes nothing.
+    """
     before = [None, *(config_view(resize.directive.config) for resize in resizes)]
     return [
         ResizeView(
@@ -300,6 +303,7 @@ def show_resizes(resizes: Sequence[Resize]) -> list[ResizeView]:
             at=resize.published_at,
         )
         for earlier, resize in zip(before, resizes, strict=False)
+        if earlier != config_view(resize.directive.config)
     ]
 
 
