@@ -309,6 +309,8 @@ class CurveView(View):
             chosen too; None where nothing is uncertain or the objective is no matter of shape.
         runner_up: The configuration chosen in most of the other worlds.
         source: Where the models come from: this job's probes or a stored model.
+        knee_bends: Whether the front bends at ``knee``; where it bends nowhere, that is the end
+            of the front where time times cost is least.
     """
 
     basis: str
@@ -328,6 +330,7 @@ class CurveView(View):
     runner_up: ConfigView | None
     probes: list[ProbeView]
     resizes: list[ResizeView]
+    knee_bends: bool = True
 
 
 class EventView(View):

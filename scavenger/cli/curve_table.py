@@ -114,7 +114,7 @@ def note(point: PointView, curve: CurveView) -> Text:
 def marks(point: PointView, curve: CurveView) -> list[str]:
     """Return the names a configuration goes by, with their shapes."""
     named = {
-        "★ knee": curve.knee,
+        "★ knee" if curve.knee_bends else "no knee": curve.knee,
         "✔ chosen": curve.chosen,
         "▣ current": curve.current,
         "runner-up": curve.runner_up,

@@ -206,7 +206,7 @@ def marks(place: Place, report: FitReport) -> list[str]:
     """Return the names a configuration goes by."""
     named = {
         "✔ chosen": report.chosen.place,
-        "★ knee": report.knee,
+        "★ knee" if report.knee_bends else "no knee": report.knee,
         "fastest": report.fastest,
         "cheapest": report.cheapest,
         "start": report.start if report.basis == "relative" else None,

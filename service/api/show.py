@@ -185,6 +185,7 @@ def show_curve(snapshot: Snapshot, sketch: Sketch | None, resizes: Sequence[Resi
         runner_up=config_of(own.runner_up) if own and own.runner_up and is_chosen else None,
         probes=[show_probe(probe) for probe in snapshot.probes],
         resizes=show_resizes(resizes),
+        knee_bends="knee" in choices and choices["knee"].bends,
     )
 
 

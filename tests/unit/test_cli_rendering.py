@@ -399,6 +399,14 @@ def test_the_noise_of_one_worker_is_1_wherever_it_is_of_workers():
     } == {"1"}
 
 
+def test_no_knee_is_shown_where_nothing_bends():
+    for bends, said, shape in ((True, "★ knee · ✔ chosen", "★ knee"), (False, "no knee · ✔", "▣")):
+        shown = text(show_curve(curve_view(knee_bends=bends), width=100))
+        assert said in shown
+        assert shape in shown
+        assert ("★" in shown) is bends
+
+
 def test_a_start_that_is_chosen_is_compared_with_the_dearest():
     curve = curve_view(chosen=config(1, 32))
     shown = text(tell_first_job(job_view(Phase.SUCCEEDED), curve, width=100))
