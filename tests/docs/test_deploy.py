@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from scavenger.checkup import OLDEST_POSTGRES
 from tests.docs.test_docs import DOCS, ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -65,6 +66,11 @@ def test_each_alert_leads_to_a_heading_of_its_own_that_says_what_to_do() -> None
 @pytest.mark.parametrize("file", sorted(DEPLOY.rglob("*.*")), ids=lambda file: file.name)
 def test_what_is_deployed_names_no_address_that_is_not_ours(file: Path) -> None:
     assert re.findall(r"https?://(?!127\.0\.0\.1|localhost)[^\s\"']+", file.read_text()) == []
+
+
+def test_doctor_asks_for_the_database_that_the_page_asks_for() -> None:
+    (said,) = re.findall(r"Postgres\s+(\d+) or newer", (DOCS / "operations.md").read_text())
+    assert int(said) == OLDEST_POSTGRES
 
 
 def test_the_unit_starts_a_command_that_exists() -> None:
