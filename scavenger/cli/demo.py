@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import tempfile
@@ -32,6 +33,8 @@ from scavenger.view import CurveView, JobView
 
 FAREWELL = 15.0
 INTERVAL = 0.25
+LOOK = 0.5  # for how long the other programs are watched
+SLACK = 0.5  # of a core that others may use unnoticed
 
 PROLOGUE = (
     "Scavenger chooses how many workers (K) and which global batch (B) a training job should use. "
@@ -44,12 +47,14 @@ PROLOGUE = (
 def demo(context: typer.Context, home: HomeOption = None) -> None:
     """Show everything on this machine, in a private controller: a job searches, the next need not.
 
-    No account, no cloud. Takes less than two minutes and leaves nothing behind, unless --home
-    names a directory to keep.
+    No account, no cloud. Takes less than two minutes on a quiet computer and leaves nothing behind,
+    unless --home names a directory to keep.
     """
     terminal = terminal_of(context)
     spec = read_spec(find_example())
     with directory_for(home) as place, sigterm_as_exit():
+        if warning := crowded(busy_cores(), os.cpu_count() or 1, spec.space.workers[-1]):
+            terminal.say(words(warning, "yellow"))
         terminal.say(words(f"Starting a private controller in {place}"))
         with (
             run_controller(place, terminal.pause) as profile,
@@ -57,6 +62,29 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
         ):
             code = perform(terminal, client, spec)
     raise typer.Exit(code)
+
+
+def busy_cores() -> float:
+    """Return how many cores programs use now; nothing of the demo runs yet."""
+    import psutil
+
+    return psutil.cpu_percent(interval=LOOK) / 100 * (os.cpu_count() or 1)
+
+
+def crowded(busy: float, cores: int, workers: int) -> str | None:
+    """Say so when other programs leave too few cores for the workers; None if they do not.
+
+    Args:
+        busy: Cores that other programs use.
+        cores: Cores there are.
+        workers: The most workers of the job, each of which keeps a core busy.
+    """
+    if cores - busy >= workers - SLACK:
+        return None
+    return (
+        f"! Other programs use {busy:.1f} of {cores} cores, and this job has up to {workers} "
+        "workers: all of it takes longer than on a quiet computer, and its times vary."
+    )
 
 
 def perform(terminal: Terminal, client: Client, spec: JobSpec) -> ExitCode:

@@ -27,6 +27,8 @@ from scavenger.cli.probe_table import show_probes, show_resizes
 from scavenger.view import CurveView, JobView, Money, PointView
 
 Cells = tuple[str, ...]
+# On a quiet computer two measurements of a configuration differ by less.
+AGREEMENT = 0.2
 
 
 def tell_first_job(job: JobView, curve: CurveView, *, width: int) -> RenderableType:
@@ -119,9 +121,20 @@ def check_prediction(job: JobView, curve: CurveView) -> list[tuple[str, str]]:
     if predicted <= 0 or seen <= 0:
         return []
     off = f"{round(100 * (predicted / seen - 1)):+d} %"
-    return [
-        ("iteration", f"{milliseconds(predicted)} predicted, {milliseconds(seen)} seen ({off})")
-    ]
+    line = f"{milliseconds(predicted)} predicted, {milliseconds(seen)} seen ({off})"
+    return [("iteration", line), *check_probe(point.measured_step_time, seen)]
+
+
+def check_probe(probed: float | None, seen: float) -> list[tuple[str, str]]:
+    """Say so when one configuration took much more or less time than while it was probed."""
+    if not probed or abs(seen / probed - 1) <= AGREEMENT:
+        return []
+    how = "slower" if seen > probed else "faster"
+    said = (
+        f"{how} now than while it was probed ({milliseconds(probed)}): other programs on this "
+        "computer come and go, and every time above is of one moment or the other"
+    )
+    return [("careful", said)]
 
 
 def search_share(job: JobView) -> str:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from scavenger.cli.curve_plot import MARKS, plot_curve
 from scavenger.cli.curve_table import law_facts, show_curve
+from scavenger.cli.demo import crowded
 from scavenger.cli.demo_story import tell_first_job, tell_second_job
 from scavenger.cli.error_report import report_error, report_outcome, show_report
 from scavenger.cli.errors import (
@@ -397,6 +398,38 @@ def test_the_noise_of_one_worker_is_1_wherever_it_is_of_workers():
     assert {
         cell for (k, _, title), cells in shown.items() for cell in cells if (k, title) == ("1", "γ")
     } == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("probed", "seen", "words"),
+    [
+        (0.0187, 0.0187, None),
+        (0.0187, 0.0215, None),
+        (0.0187, 0.0240, "slower now than while it was probed"),
+        (0.0327, 0.0226, "faster now than while it was probed"),
+        (None, 0.1, None),
+    ],
+)
+def test_the_demo_says_when_measurements_of_one_configuration_disagree(probed, seen, words):
+    points = [
+        p.model_copy(update={"measured_step_time": probed if p.global_batch == 256 else None})
+        for p in curve_view().points
+    ]
+    indicators = job_view().indicators.model_copy(update={"step_time": seen})
+    job = job_view(Phase.SUCCEEDED, indicators=indicators)
+    shown = " ".join(text(tell_first_job(job, curve_view(points=points), width=100)).split())
+    assert ("other programs" in shown) is (words is not None)
+    assert words is None or words in shown
+
+
+@pytest.mark.parametrize(
+    ("busy", "cores", "workers", "is_told"),
+    [(0.1, 2, 2, False), (0.6, 2, 2, True), (7.0, 16, 2, False), (15.0, 16, 2, True)],
+)
+def test_the_demo_says_beforehand_when_other_programs_take_its_cores(busy, cores, workers, is_told):
+    said = crowded(busy, cores, workers)
+    assert (said is not None) is is_told
+    assert said is None or f"use {busy:.1f} of {cores} cores" in said
 
 
 def test_no_knee_is_shown_where_nothing_bends():
