@@ -46,3 +46,6 @@ def test_a_knee_is_shown_where_the_choice_finds_that_the_front_bends(
     shown = show_curve(seen, sketch, ())
     assert shown.knee == config_view(choice.point.config)
     assert shown.knee_bends is choice.bends is bends
+    probed = {(p.workers, p.global_batch): p.compute_time + p.sync_time for p in shown.probes}
+    found = {(p.workers, p.global_batch): p.measured_step_time for p in shown.points if p.measured}
+    assert found == pytest.approx(probed), "the curve shows the times of the probes"
