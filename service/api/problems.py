@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 from fastapi.responses import PlainTextResponse
 
 from scavenger.shipped import shipped
@@ -22,6 +23,15 @@ router = APIRouter(prefix="/problems", tags=["problems"])
 SECTION = re.compile(r"^## (?P<code>\w+)$.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
+ProblemName = Annotated[
+    str,
+    Path(
+        description="The last part of a problem's type",
+        json_schema_extra={"enum": [type_of(code).rpartition("/")[2] for code in CATALOG]},
+    ),
+]
+
+
 class Markdown(PlainTextResponse):
     """A page of the documentation, as it is written."""
 
@@ -29,7 +39,7 @@ class Markdown(PlainTextResponse):
 
 
 @router.get("/{problem}", response_class=Markdown, openapi_extra=refuses("not_found"))
-def explain(problem: str) -> Markdown:
+def explain(problem: ProblemName) -> Markdown:
     """Tell what a problem means and what to do about it."""
     page = pages().get(f"/problems/{problem}")
     if page is None:
