@@ -19,7 +19,7 @@ from scavenger.cli.figures import (
     time_between,
     words,
 )
-from scavenger.cli.fitted_table import Cell, FittedTable, figure, key_figure, sentence, word
+from scavenger.cli.fitted_table import Cell, FittedTable, figure, folded, key_figure, word
 from scavenger.cli.job_table import show_facts
 from scavenger.view import ConfigView, CurveView, LawsView, PointView
 
@@ -52,7 +52,7 @@ POINT_COLUMNS = (
     figure("e(B)", 6),
     figure("TIME", 1),
     figure("COST", 1),
-    sentence("NOTE", 2),
+    folded("NOTE", 2),
 )
 
 

@@ -182,13 +182,11 @@ def look_at(path: str) -> str:
 def report_no_curve(error: NoCurve) -> Report:
     """Return what to tell about a job that too little is measured of."""
     job = error.job
-    remedy = (
-        "read how it ended: scavenger events"
-        if job.phase.is_final
-        else ("wait for its first probe: scavenger watch")
-    )
+    remedy = f"wait for its first probe: scavenger watch {job.id}"
+    if job.phase.is_final:
+        remedy = f"read how it ended: scavenger events {job.id}"
     facts = [("What happened", error.why)] if error.why else []
-    return Report(str(error), (*facts, ("You can", f"{remedy} {job.id}")))
+    return Report(str(error), (*facts, ("You can", remedy)))
 
 
 def report_document(error: UnusableDocument) -> Report:

@@ -19,7 +19,7 @@ from scavenger.cli.figures import (
     span,
     words,
 )
-from scavenger.cli.fitted_table import Cell, FittedTable, figure, key_figure, sentence, word
+from scavenger.cli.fitted_table import Cell, FittedTable, figure, folded, key_figure, word
 from scavenger.cli.job_table import show_facts
 from scavenger.fit.epochs_law import EpochsLaw
 from scavenger.fit.measured_point import MeasuredPoint
@@ -48,7 +48,7 @@ POINT_COLUMNS = (
     figure("10–90 %", 4),
     figure("COST", 1),
     figure("10–90 %", 6),
-    sentence("NOTE", 2),
+    folded("NOTE", 2),
 )
 MOST_ROWS = 24
 MOST_MEASURED = 16

@@ -60,8 +60,8 @@ def word(title: str, leaves: int) -> Column:
     return Column(title, leaves)
 
 
-def sentence(title: str, leaves: int) -> Column:
-    """Return a column of sentences, which are folded."""
+def folded(title: str, leaves: int) -> Column:
+    """Return a column of texts that are folded, such as sentences."""
     return Column(title, leaves, least=16)
 
 

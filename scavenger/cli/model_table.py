@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import RenderableType
 
 from scavenger.cli.figures import number, words
-from scavenger.cli.fitted_table import Cell, FittedTable, figure, long_name, sentence, word
+from scavenger.cli.fitted_table import Cell, FittedTable, figure, folded, long_name, word
 from scavenger.view import StoredModelList, StoredModelView
 
 COLUMNS = (
@@ -13,7 +13,7 @@ COLUMNS = (
     figure("JOBS", 2),
     figure("φ", 4),
     figure("ERROR", 5),
-    sentence("EPOCHS TO TARGET", 1),
+    folded("EPOCHS TO TARGET", 1),
     word("UPDATED (UTC)", 3),
 )
 

@@ -15,7 +15,7 @@ from scavenger.cli.figures import (
     span,
     words,
 )
-from scavenger.cli.fitted_table import Cell, FittedTable, figure, key_figure, name, sentence
+from scavenger.cli.fitted_table import Cell, FittedTable, figure, folded, key_figure, name
 from scavenger.view import ProbeView, ResizeView
 
 PROBE_COLUMNS = (
@@ -34,7 +34,7 @@ RESIZE_COLUMNS = (
     name("TO"),
     figure("PAUSE", 2),
     figure("LOST", 3),
-    sentence("WHY", 1),
+    folded("WHY", 1),
 )
 
 

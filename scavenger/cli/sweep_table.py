@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scavenger.cli.figures import UNKNOWN, counted, words
-from scavenger.cli.fitted_table import Cell, FittedTable, long_name, sentence, word
+from scavenger.cli.fitted_table import Cell, FittedTable, folded, long_name, word
 from scavenger.view import SuspectView, SweepList, SweepView
 
 FATES = {
@@ -20,10 +20,10 @@ FATES = {
 
 COLUMNS = (
     long_name("MACHINE"),
-    sentence("LAUNCH KEY", 3),
-    sentence("JOB", 2),
+    folded("LAUNCH KEY", 3),
+    folded("JOB", 2),
     word("FATE", 1),
-    sentence("WHY", 1),
+    folded("WHY", 1),
 )
 
 

@@ -7,13 +7,13 @@ from datetime import datetime
 from rich.console import RenderableType
 
 from scavenger.cli.figures import UNKNOWN, words
-from scavenger.cli.fitted_table import Cell, FittedTable, long_name, name, sentence, word
+from scavenger.cli.fitted_table import Cell, FittedTable, folded, long_name, name, word
 from scavenger.view import TokenList, TokenView
 
 COLUMNS = (
     name("ID"),
     long_name("NAME"),
-    sentence("PROJECT", 3),
+    folded("PROJECT", 3),
     word("ROLE", 1),
     word("MADE BY", 5),
     word("LAST USED (UTC)", 4),

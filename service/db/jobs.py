@@ -27,7 +27,7 @@ from scavenger.view import Phase
 from service.caller import EVERY_PROJECT, FIRST_PROJECT
 from service.db.schema import jobs, leases, outcomes, vms
 
-PREFIX = "job_"  # of every id; nobody has to write it
+PREFIX = "job_"  # of every id; it may be left out where a job is looked for
 
 
 @dataclass(frozen=True, slots=True)
