@@ -8,7 +8,7 @@ from datetime import timedelta
 from scavenger.view import CheckView
 
 DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
-OLDEST_POSTGRES = 14
+OLDEST_POSTGRES = 15  # the oldest that migrations and tests were run on
 SKEW, FAR = timedelta(seconds=1), timedelta(seconds=10)
 LITTLE, TOO_LITTLE = 5 << 30, 1 << 30
 SWEPT = timedelta(minutes=3)

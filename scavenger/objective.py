@@ -37,6 +37,8 @@ class Choice:
             None where nothing is uncertain or the objective is no matter of shape.
         runner_up: The point chosen in most of the other worlds.
         other_knees: Further bends of the front.
+        bends: Whether the front bends at this point; always False for what is chosen otherwise
+            than as the knee.
     """
 
     point: TradeoffPoint
@@ -44,6 +46,7 @@ class Choice:
     support: float | None = None
     runner_up: TradeoffPoint | None = None
     other_knees: tuple[TradeoffPoint, ...] = ()
+    bends: bool = False
 
 
 class Objective(Protocol):
@@ -286,10 +289,10 @@ def find_knee(points: Sequence[TradeoffPoint]) -> Choice:
             f"; another bend at {', '.join(str(p.config) for p in bends[1:])}" if bends[1:] else ""
         )
         why = f"knee of {counted(front)}: {against_fastest(bends[0], fast)}{also}"
-        return Choice(bends[0], why, other_knees=bends[1:])
+        return Choice(bends[0], why, other_knees=bends[1:], bends=True)
     point, how = below_chord(front)
     versus = against_cheapest(point, cheap) if point == fast else against_fastest(point, fast)
-    return Choice(point, f"{how}: {versus}")
+    return Choice(point, f"{how}: {versus}", bends=is_below(point, front))
 
 
 def resample(choice: Choice, curve: TradeoffCurve) -> Choice:
@@ -349,7 +352,7 @@ def kneedle(front: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, ...]:
         point
         for point in front
         if (point.time == located.knee or point.time in located.all_knees)
-        and depth(point, front) > SHALLOWEST
+        and is_below(point, front)
     ]
     first = [point for point in bends if point.time == located.knee]
     rest = [point for point in bends if point.time != located.knee]
@@ -359,11 +362,16 @@ def kneedle(front: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, ...]:
 def below_chord(front: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, str]:
     """Return the point farthest below the chord of a front of two or more, and what it is."""
     deepest = max(front, key=lambda point: depth(point, front))
-    if depth(deepest, front) > SHALLOWEST:
+    if is_below(deepest, front):
         return deepest, f"no sharp bend in {counted(front)}, so the one farthest below their chord"
     end = min((front[0], front[-1]), key=lambda point: point.time * point.cost)
     name = "fastest" if end is front[0] else "cheapest"
     return end, f"no bend in {counted(front)}, so the {name} end, where time times cost is least"
+
+
+def is_below(point: TradeoffPoint, front: Sequence[TradeoffPoint]) -> bool:
+    """Tell whether a point of a front lies below its chord, so that the front bends there."""
+    return depth(point, front) > SHALLOWEST
 
 
 def depth(point: TradeoffPoint, front: Sequence[TradeoffPoint]) -> float:

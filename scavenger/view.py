@@ -87,7 +87,15 @@ class CostView(View):
 
 
 class IndicatorsView(View):
-    """Noise and timing of the running configuration (γ, φ in samples, seconds)."""
+    """Noise and timing of the running configuration.
+
+    Attributes:
+        noise: γ_n, measured among the shards of an iteration; None while none has several.
+        noise_scale: φ in samples.
+        compute_time: Seconds.
+        sync_time: Seconds.
+        step_time: Seconds.
+    """
 
     noise: float | None
     noise_scale: float | None
@@ -182,6 +190,7 @@ class PointView(View):
     """One configuration on the cost/time curve.
 
     Attributes:
+        noise: γ among its workers, as φ predicts; 1 for one worker.
         epochs: Reference-independent epochs this batch needs, e(B); relative when the curve is.
         time: Seconds to target over the whole job, the median of what is possible.
         time_low: Seconds that 10 % of the possible outcomes stay below.
@@ -215,7 +224,17 @@ class PointView(View):
 
 
 class ProbeView(View):
-    """One settled probe, in the order they were made, with what it took."""
+    """One settled probe, in the order they were made, with what it took.
+
+    Attributes:
+        noise: γ_n, measured among the shards of its iterations; None where none had several.
+        noise_scale: φ in samples.
+        compute_time: Seconds of an iteration, as measured.
+        sync_time: Seconds of an iteration, as measured.
+        iterations: Iterations it took.
+        seconds: Seconds it took.
+        cost: Dollars it took.
+    """
 
     workers: int
     global_batch: int
@@ -290,6 +309,8 @@ class CurveView(View):
             chosen too; None where nothing is uncertain or the objective is no matter of shape.
         runner_up: The configuration chosen in most of the other worlds.
         source: Where the models come from: this job's probes or a stored model.
+        knee_bends: Whether the front bends at ``knee``; where it bends nowhere, that is the end
+            of the front where time times cost is least.
     """
 
     basis: str
@@ -309,6 +330,7 @@ class CurveView(View):
     runner_up: ConfigView | None
     probes: list[ProbeView]
     resizes: list[ResizeView]
+    knee_bends: bool = True
 
 
 class EventView(View):

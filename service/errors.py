@@ -4,6 +4,7 @@
 
     ServiceError
     ├── SecretRefused            this controller may not act here: tell the person, stop
+    ├── AccountRefused           its machines are not where the others' are: tell the person, stop
     ├── PostgresUnavailable      the embedded database cannot run: tell the person, stop
     ├── BackupFailed             nothing was saved or restored: tell the person
     ├── LeaseLost                another controller acts for this job now: drop what was decided

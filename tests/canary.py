@@ -37,9 +37,11 @@ def search(places: Iterable[Place], secrets: Mapping[str, str]) -> dict[str, str
 def everything_shown(controller: Controller, job: str | None = None) -> Iterator[Place]:
     """What every route that only shows something says to the admin of everything."""
     shown = [path for method, path in TABLE if method == "GET"]
+    token = controller.ask("GET", "/v1/tokens").json()["tokens"][0]["id"]
     for template in [*shown, "/nowhere", "/docs"]:
         if job is not None or "{job}" not in template:
-            path = template.replace("{job}", job or "")
+            named = {"{job}": job or "", "{token}": token, "{problem}": "not-found"}
+            path = "/".join(named.get(part, part) for part in template.split("/"))
             answer = controller.ask("GET", path)
             assert answer.is_success or template not in shown, path
             yield path, f"{answer.headers} {answer.text}"

@@ -105,7 +105,7 @@ def plot_curve(curve: CurveView, *, width: int, height: int = HEIGHT) -> Text:
 def mark_of(point: PointView, curve: CurveView) -> Mark:
     """Return the shape of a point."""
     config = ConfigView(workers=point.workers, global_batch=point.global_batch)
-    if config == curve.knee:
+    if config == curve.knee and curve.knee_bends:
         return KNEE
     if config == curve.chosen:
         return CHOSEN

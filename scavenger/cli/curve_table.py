@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from scavenger.cli.curve_plot import FRONT, MEASURED, PREDICTED, plot_curve
@@ -20,6 +19,7 @@ from scavenger.cli.figures import (
     time_between,
     words,
 )
+from scavenger.cli.fitted_table import Cell, FittedTable, figure, folded, key_figure, word
 from scavenger.cli.job_table import show_facts
 from scavenger.view import ConfigView, CurveView, LawsView, PointView
 
@@ -30,12 +30,10 @@ def show_curve(curve: CurveView, *, width: int, is_complete: bool = False) -> Re
     """Show a curve: plot, points, laws and choice.
 
     Args:
-        curve: The curve.
+        curve: The curve; it has at least one point.
         width: Columns there are.
         is_complete: Whether to show every point of a long curve.
     """
-    if not curve.points:
-        return words(curve.why or "no curve yet: the first probe has not settled")
     return Group(
         plot_curve(curve, width=min(width, 100)),
         Text(),
@@ -45,19 +43,24 @@ def show_curve(curve: CurveView, *, width: int, is_complete: bool = False) -> Re
     )
 
 
+POINT_COLUMNS = (
+    key_figure("K"),
+    key_figure("B"),
+    word("", 3),
+    figure("τ", 4),
+    figure("γ", 5),
+    figure("e(B)", 6),
+    figure("TIME", 1),
+    figure("COST", 1),
+    folded("NOTE", 2),
+)
+
+
 def show_points(curve: CurveView, *, is_complete: bool = False) -> RenderableType:
     """Show points from fast to slow, those of a long curve that matter only."""
     points = sorted(curve.points, key=lambda point: (point.time, point.cost))
     shown = points if is_complete or len(points) <= MOST_ROWS else worth_a_row(points, curve)
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("K", "B"):
-        table.add_column(title, justify="right")
-    table.add_column("", no_wrap=True)
-    for title in ("τ", "γ", "e(B)", "TIME", "COST"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("NOTE", overflow="fold")
-    for point in shown:
-        table.add_row(*point_row(point, curve))
+    table = FittedTable(POINT_COLUMNS, [point_row(point, curve) for point in shown])
     return Group(table, *(Text(f"· {line}", "dim") for line in remarks(shown, len(points))))
 
 
@@ -77,7 +80,7 @@ def worth_a_row(points: Sequence[PointView], curve: CurveView) -> list[PointView
     return [point for point in points if point.on_front or point.measured or marks(point, curve)]
 
 
-def point_row(point: PointView, curve: CurveView) -> tuple[str | Text, ...]:
+def point_row(point: PointView, curve: CurveView) -> tuple[Cell, ...]:
     """Return the cells of a point."""
     step_time = point.measured_step_time or point.step_time
     return (
@@ -111,7 +114,7 @@ def note(point: PointView, curve: CurveView) -> Text:
 def marks(point: PointView, curve: CurveView) -> list[str]:
     """Return the names a configuration goes by, with their shapes."""
     named = {
-        "★ knee": curve.knee,
+        "★ knee" if curve.knee_bends else "no knee": curve.knee,
         "✔ chosen": curve.chosen,
         "▣ current": curve.current,
         "runner-up": curve.runner_up,

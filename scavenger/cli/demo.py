@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import tempfile
@@ -14,10 +15,8 @@ from types import FrameType
 import typer
 from rich.text import Text
 
-import scavenger
 from scavenger.cli.demo_story import tell_first_job, tell_second_job
 from scavenger.cli.error_report import report_outcome, show_report
-from scavenger.cli.errors import UnusableDocument
 from scavenger.cli.exit_code import ExitCode, code_of_job
 from scavenger.cli.figures import words
 from scavenger.cli.option import HomeOption
@@ -28,12 +27,14 @@ from scavenger.cli.terminal import Form, Terminal, terminal_of
 from scavenger.cli.watch import show_all
 from scavenger.client.client import Client
 from scavenger.client.errors import ClientError
-from scavenger.errors import Problem
 from scavenger.job import JobSpec
+from scavenger.shipped import shipped
 from scavenger.view import CurveView, JobView
 
 FAREWELL = 15.0
 INTERVAL = 0.25
+LOOK = 0.5  # for how long the other programs are watched
+SLACK = 0.5  # of a core that others may use unnoticed
 
 PROLOGUE = (
     "Scavenger chooses how many workers (K) and which global batch (B) a training job should use. "
@@ -46,12 +47,14 @@ PROLOGUE = (
 def demo(context: typer.Context, home: HomeOption = None) -> None:
     """Show everything on this machine, in a private controller: a job searches, the next need not.
 
-    No account, no cloud. Takes less than two minutes and leaves nothing behind, unless --home
-    names a directory to keep.
+    No account, no cloud. Takes less than two minutes on a quiet computer and leaves nothing behind,
+    unless --home names a directory to keep.
     """
     terminal = terminal_of(context)
     spec = read_spec(find_example())
     with directory_for(home) as place, sigterm_as_exit():
+        if warning := crowded(busy_cores(), os.cpu_count() or 1, spec.space.workers[-1]):
+            terminal.say(words(warning, "yellow"))
         terminal.say(words(f"Starting a private controller in {place}"))
         with (
             run_controller(place, terminal.pause) as profile,
@@ -59,6 +62,29 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
         ):
             code = perform(terminal, client, spec)
     raise typer.Exit(code)
+
+
+def busy_cores() -> float:
+    """Return how many cores programs use now; nothing of the demo runs yet."""
+    import psutil
+
+    return psutil.cpu_percent(interval=LOOK) / 100 * (os.cpu_count() or 1)
+
+
+def crowded(busy: float, cores: int, workers: int) -> str | None:
+    """Say so when other programs leave too few cores for the workers; None if they do not.
+
+    Args:
+        busy: Cores that other programs use.
+        cores: Cores there are.
+        workers: The most workers of the job, each of which keeps a core busy.
+    """
+    if cores - busy >= workers - SLACK:
+        return None
+    return (
+        f"! Other programs use {busy:.1f} of {cores} cores, and this job has up to {workers} "
+        "workers: all of it takes longer than on a quiet computer, and its times vary."
+    )
 
 
 def perform(terminal: Terminal, client: Client, spec: JobSpec) -> ExitCode:
@@ -122,18 +148,8 @@ def leave(terminal: Terminal, client: Client, jobs: Sequence[str]) -> None:
 
 
 def find_example() -> Path:
-    """Return the document of the job to show: of the repository, or else of the package.
-
-    Raises:
-        UnusableDocument: This installation has none.
-    """
-    package = Path(scavenger.__file__).parent
-    places = (package.parent / "docs" / "examples" / "digits", package / "cli" / "examples")
-    found = next((place for place in places if (place / "job.yaml").is_file()), None)
-    if found is None:
-        listed = " or ".join(str(place) for place in places)
-        raise UnusableDocument("job.yaml", [Problem("", f"is neither in {listed}")])
-    return found / "job.yaml"
+    """Return the document of the job to show."""
+    return shipped("examples/digits") / "job.yaml"
 
 
 @contextmanager

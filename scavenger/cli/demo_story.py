@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from scavenger.cli.curve_plot import plot_curve
@@ -24,11 +21,14 @@ from scavenger.cli.figures import (
     time_to_target,
     words,
 )
+from scavenger.cli.fitted_table import FittedTable, figure, key_figure, name, word
 from scavenger.cli.job_table import phase_of, show_facts
 from scavenger.cli.probe_table import show_probes, show_resizes
 from scavenger.view import CurveView, JobView, Money, PointView
 
 Cells = tuple[str, ...]
+# On a quiet computer two measurements of a configuration differ by less.
+AGREEMENT = 0.2
 
 
 def tell_first_job(job: JobView, curve: CurveView, *, width: int) -> RenderableType:
@@ -121,9 +121,20 @@ def check_prediction(job: JobView, curve: CurveView) -> list[tuple[str, str]]:
     if predicted <= 0 or seen <= 0:
         return []
     off = f"{round(100 * (predicted / seen - 1)):+d} %"
-    return [
-        ("iteration", f"{milliseconds(predicted)} predicted, {milliseconds(seen)} seen ({off})")
-    ]
+    line = f"{milliseconds(predicted)} predicted, {milliseconds(seen)} seen ({off})"
+    return [("iteration", line), *check_probe(point.measured_step_time, seen)]
+
+
+def check_probe(probed: float | None, seen: float) -> list[tuple[str, str]]:
+    """Say so when one configuration took much more or less time than while it was probed."""
+    if not probed or abs(seen / probed - 1) <= AGREEMENT:
+        return []
+    how = "slower" if seen > probed else "faster"
+    said = (
+        f"{how} now than while it was probed ({milliseconds(probed)}): other programs on this "
+        "computer come and go, and every time above is of one moment or the other"
+    )
+    return [("careful", said)]
 
 
 def search_share(job: JobView) -> str:
@@ -137,7 +148,8 @@ def tell_saving(curve: CurveView) -> list[RenderableType]:
     start, chosen = point_at(curve, curve.start), point_at(curve, curve.chosen)
     if start is None or chosen is None:
         return []
-    basis, titles = curve.basis, ("WHOLE TRAINING ON", "CONFIG", "TIME", "COST")
+    basis = curve.basis
+    columns = (name("WHOLE TRAINING ON"), name("CONFIG"), figure("TIME", 1), figure("COST", 1))
     rows = [prediction_row("start", start, basis), prediction_row("chosen", chosen, basis)]
     rows.append(("", "", faster(start.time, chosen.time), cheaper(start.cost, chosen.cost)))
     if start == chosen:
@@ -146,25 +158,13 @@ def tell_saving(curve: CurveView) -> list[RenderableType]:
             prediction_row("start, and chosen", chosen, basis),
             prediction_row("dearest", dearest, basis),
         ]
-    return [Text(), show_comparison(titles, rows)]
+    return [Text(), FittedTable(columns, rows)]
 
 
 def prediction_row(name: str, point: PointView, basis: str) -> Cells:
     """Return the cells of one configuration."""
     time, cost = time_to_target(point.time, basis), cost_to_target(point.cost, basis)
     return (name, configuration(point), time, cost)
-
-
-def show_comparison(titles: Cells, rows: Sequence[Cells]) -> RenderableType:
-    """Show things to compare, one a row."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in titles[:2]:
-        table.add_column(title, overflow="fold")
-    for title in titles[2:]:
-        table.add_column(title, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*map(words, row))
-    return table
 
 
 def faster(before: float, after: float) -> str:
@@ -211,7 +211,14 @@ def tell_second_job(
     """Tell that the same job needs no search the second time, and what that saves."""
     probes = len(second_curve.probes)
     title = f"The same job again: {counted(probes, 'probe')}"
-    titles = ("JOB", "SEARCH", "CONFIG", "TIME", "COST", "SEARCHING")
+    columns = (
+        name("JOB"),
+        word("SEARCH", 2),
+        key_figure("CONFIG"),
+        figure("TIME", 1),
+        figure("COST", 1),
+        figure("SEARCHING", 3),
+    )
     rows = [
         job_row("first", first, first_curve),
         job_row("second", second, second_curve),
@@ -225,7 +232,7 @@ def tell_second_job(
         ),
     ]
     facts = [("search", second.search), ("outcome", f"{second.phase.value}: {second.reason}")]
-    return Group(heading(6, title), show_facts(facts), Text(), show_comparison(titles, rows))
+    return Group(heading(6, title), show_facts(facts), Text(), FittedTable(columns, rows))
 
 
 def job_row(name: str, job: JobView, curve: CurveView) -> Cells:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,6 +13,7 @@ from scavenger.cli.errors import (
     CommandError,
     ControllerDied,
     NeedsAnswer,
+    NoCurve,
     NoPlots,
     NoSuchJob,
     NoSuchTable,
@@ -32,6 +34,7 @@ from scavenger.client.errors import (
     Unauthenticated,
     Unreachable,
 )
+from scavenger.client.profile import profile_file
 from scavenger.errors import Problem
 from scavenger.view import ErrorDetail, JobView, Phase
 
@@ -92,6 +95,8 @@ def report_error(error: ClientError | CommandError) -> Report:
         case NoPlots():
             remedy = "pip install 'scavenger[plots]', or leave --plot out"
             return Report(str(error), (("You can", remedy),))
+        case NoCurve():
+            return report_no_curve(error)
         case NoSuchJob():
             headline = f"No job goes by {error.reference}"
             return Report(headline, (("You can", "look at what there is: scavenger list"),))
@@ -109,8 +114,10 @@ def report_error(error: ClientError | CommandError) -> Report:
 def report_refusal(error: Refused) -> Report:
     """Return what to tell about an answer that says no."""
     problem = error.problem
-    facts = [("What happened", problem.detail)] if problem.detail else []
-    facts += [("Where", _place(detail)) for detail in problem.errors]
+    # The detail of a problem that lists its errors repeats them in one line.
+    facts = [("Where", _place(detail)) for detail in problem.errors]
+    if problem.detail and not facts:
+        facts = [("What happened", problem.detail)]
     facts.append(("You can", remedy_of(error)))
     if problem.request_id:
         facts.append(("Ref", problem.request_id))
@@ -126,21 +133,60 @@ def _place(detail: ErrorDetail) -> str:
 def remedy_of(error: Refused) -> str:
     """Return what to do after an answer that says no."""
     match error:
+        case Unauthenticated() if error.problem.status == 401:
+            return f"name another token in SCAVENGER_TOKEN, or in {profile_file()}"
         case Unauthenticated():
-            return (
-                "use a token that may do this: the controller keeps one in connection.json, and "
-                "scavenger token create makes others"
-            )
+            return "use a token that may do this: scavenger token create makes them"
         case NotFound():
-            return "look at what there is: scavenger list"
+            return f"look at what there is: {list_of(error.path)}"
         case TooOften():
             return "wait a moment and try again"
         case Conflict():
-            return "look at the job first: scavenger show JOB"
+            return f"look at it first: {look_at(error.path)}"
         case Invalid():
             return "correct it and try again"
         case _:
             return "read what the controller logged, then try again"
+
+
+def list_of(path: str) -> str:
+    """Return the command that lists things of the kind that was asked for.
+
+    >>> list_of("/v1/tokens/0/actions/revoke"), list_of("/v1/jobs/job_0/curve")
+    ('scavenger token list', 'scavenger list')
+    """
+    match path.split("/"):
+        case ["", "v1", "tokens", *_]:
+            return "scavenger token list"
+        case ["", "v1", "sweeps", *_]:
+            return "scavenger admin sweep"
+        case ["", "v1", "models", *_]:
+            return "scavenger models"
+        case _:
+            return "scavenger list"
+
+
+def look_at(path: str) -> str:
+    """Return the command that shows the very thing that was asked for, or else all of its kind.
+
+    >>> look_at("/v1/jobs/job_0/actions/cancel"), look_at("/v1/sweeps")
+    ('scavenger show job_0', 'scavenger admin sweep')
+    """
+    match path.split("/"):
+        case ["", "v1", "jobs", job, *_]:
+            return f"scavenger show {unquote(job)}"
+        case _:
+            return list_of(path)
+
+
+def report_no_curve(error: NoCurve) -> Report:
+    """Return what to tell about a job that too little is measured of."""
+    job = error.job
+    remedy = f"wait for its first probe: scavenger watch {job.id}"
+    if job.phase.is_final:
+        remedy = f"read how it ended: scavenger events {job.id}"
+    facts = [("What happened", error.why)] if error.why else []
+    return Report(str(error), (*facts, ("You can", remedy)))
 
 
 def report_document(error: UnusableDocument) -> Report:

@@ -9,6 +9,7 @@
     ├── NoPlots              what draws pictures is not installed: install it
     ├── NoSuchJob            no job goes by this: list what there is
     ├── AmbiguousJob         several jobs go by this: write more of the id
+    ├── NoCurve              too little of a job is measured for a curve: wait for its first probe
     ├── NothingHeld          no machine waits for a confirmation: there is nothing to do
     ├── NeedsAnswer          a question, and nobody to answer it: pass the flag
     └── ControllerDied       the controller this command started ended: read its last lines
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scavenger.errors import Problem
+from scavenger.view import JobView
 
 
 class CommandError(Exception):
@@ -82,6 +84,20 @@ class AmbiguousJob(CommandError):
         self.reference = reference
         self.candidates = tuple(candidates)
         super().__init__(f"{len(self.candidates)} jobs go by {reference}")
+
+
+class NoCurve(CommandError):
+    """Too little of a job is measured for a curve; wait for its first probe, if it goes on.
+
+    Attributes:
+        job: The job.
+        why: What keeps it, as far as the controller says.
+    """
+
+    def __init__(self, job: JobView, why: str) -> None:
+        self.job = job
+        self.why = why
+        super().__init__(f"{job.name} ({job.id}) has no curve")
 
 
 class NothingHeld(CommandError):

@@ -8,10 +8,10 @@ from typing import Protocol, TypeVar
 
 from pydantic import TypeAdapter
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from scavenger.cli.figures import UNKNOWN, number, words
+from scavenger.cli.fitted_table import FittedTable, figure, key_figure, long_name, name
 from scavenger.evaluation.evaluation import Evaluation, Figure, GroupMean
 from scavenger.evaluation.regret import DEADLINE, WISHES, Regret
 from scavenger.models.epochs import Laws
@@ -54,22 +54,47 @@ def show_evaluation(evaluation: Evaluation) -> RenderableType:
     return Group(*(words(p, "bold") if isinstance(p, str) else p for p in parts))
 
 
-def start_table(*titles: str) -> Table:
-    """Return a table whose first column is text and the others figures."""
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-    for place, name in enumerate(titles):
-        if place:
-            table.add_column(name, justify="right", no_wrap=True)
-        else:
-            table.add_column(name, overflow="fold", min_width=len(name))
-    return table
+STEP_TIME_COLUMNS = (
+    long_name("TABLE"),
+    key_figure("POINTS"),
+    figure("REST", 4),
+    figure("WINDOWS", 5),
+    figure("ERROR", 1),
+    figure("IN BAND", 3),
+    figure("LINES", 2),
+)
+EPOCHS_COLUMNS = (
+    long_name("TABLE"),
+    key_figure("BATCHES"),
+    figure("REST", 4),
+    figure("ERROR", 1),
+    figure("IN BAND", 3),
+    figure("PAPER", 2),
+)
+NOISE_COLUMNS = (
+    long_name("TABLE"),
+    figure("φ", 2),
+    figure("(B + φ) / B", 1),
+    figure("n0 + n1/√B", 1),
+)
+REGRET_COLUMNS = (
+    long_name("TABLE"),
+    name("LAWS"),
+    key_figure("POINTS"),
+    figure("FAST", 2),
+    figure("CHEAP", 2),
+    figure("IN TIME", 3),
+    figure("LATE", 4),
+    figure("LIKELY", 5),
+    figure("LATE", 6),
+    figure("KNEE", 1),
+)
 
 
 def show_step_times(evaluation: Evaluation) -> RenderableType:
     """Show predictions of seconds, ours beside the paper's lines."""
-    table = start_table("TABLE", "POINTS", "REST", "WINDOWS", "ERROR", "IN BAND", "LINES")
-    for first, paper in pairs(evaluation.step_times):
-        table.add_row(
+    rows = [
+        (
             words(first.table),
             str(first.points),
             str(first.rest),
@@ -78,14 +103,15 @@ def show_step_times(evaluation: Evaluation) -> RenderableType:
             share(first.covered, 0),
             UNKNOWN if paper is None else share(paper.error),
         )
-    return table
+        for first, paper in pairs(evaluation.step_times)
+    ]
+    return FittedTable(STEP_TIME_COLUMNS, rows, gap=1)
 
 
 def show_epochs(evaluation: Evaluation) -> RenderableType:
     """Show predictions of epochs, ours beside the paper's law."""
-    table = start_table("TABLE", "BATCHES", "REST", "ERROR", "IN BAND", "PAPER")
-    for first, paper in pairs(evaluation.epochs):
-        table.add_row(
+    rows = [
+        (
             words(first.table),
             str(first.batches),
             str(first.rest),
@@ -93,37 +119,44 @@ def show_epochs(evaluation: Evaluation) -> RenderableType:
             UNKNOWN if first.covered is None else share(first.covered, 0),
             UNKNOWN if paper is None else share(paper.error),
         )
+        for first, paper in pairs(evaluation.epochs)
+    ]
     rule = (
         f"a metric's target lies {SHARE_OF_THE_WAY:.0%} of the way to the best one that every "
         "batch reaches"
     )
-    return Group(table, Text(f"· {rule}", "dim"))
+    return Group(FittedTable(EPOCHS_COLUMNS, rows, gap=1), Text(f"· {rule}", "dim"))
 
 
 def show_noise(evaluation: Evaluation) -> RenderableType:
     """Show predictions of noise by both laws."""
-    table = start_table("TABLE", "φ", "(B + φ) / B", "n0 + n1/√B")
-    for error in evaluation.noise:
-        table.add_row(
+    rows = [
+        (
             words(error.table),
             number(error.noise_scale),
             share(error.error),
             share(error.root_error),
         )
-    return table
+        for error in evaluation.noise
+    ]
+    return FittedTable(NOISE_COLUMNS, rows, gap=1)
 
 
 def show_regrets(evaluation: Evaluation) -> RenderableType:
     """Show regrets, one row for each table, number of points and laws."""
-    titles = ("FAST", "CHEAP", "IN TIME", "LATE", "LIKELY", "LATE", "KNEE")
-    table = start_table("TABLE", "LAWS", "POINTS", *titles)
-    rows: dict[tuple[str, Laws, int], dict[str, Regret]] = {}
+    found_by: dict[tuple[str, Laws, int], dict[str, Regret]] = {}
     for each in evaluation.regrets:
-        rows.setdefault((each.table, each.laws, each.points), {})[each.wish] = each
-    for (name, laws, points), found in rows.items():
-        cells = (cell for wish in WISHES for cell in regret_cells(found[wish]))
-        table.add_row(words(name), laws, str(points), *cells)
-    return table
+        found_by.setdefault((each.table, each.laws, each.points), {})[each.wish] = each
+    rows = [
+        (
+            words(table),
+            laws,
+            str(points),
+            *(cell for wish in WISHES for cell in regret_cells(found[wish])),
+        )
+        for (table, laws, points), found in found_by.items()
+    ]
+    return FittedTable(REGRET_COLUMNS, rows, gap=1)
 
 
 def regret_cells(regret: Regret) -> Iterable[str]:
@@ -137,8 +170,8 @@ def show_means(means: Sequence[GroupMean]) -> RenderableType:
     """Show means by what was predicted, then by group."""
     width = max((len(mean.group or ALL) for mean in means), default=0)
     parts: list[RenderableType] = []
-    for figure, meaning in FIGURES.items():
-        own = [mean for mean in means if mean.figure == figure]
+    for predicted, meaning in FIGURES.items():
+        own = [mean for mean in means if mean.figure == predicted]
         if own:
             parts += [Text(meaning, "dim"), show_series(own, width)]
     return Group(*parts)
@@ -147,9 +180,16 @@ def show_means(means: Sequence[GroupMean]) -> RenderableType:
 def show_series(means: Sequence[GroupMean], width: int) -> RenderableType:
     """Show the means of one figure, all groups as wide as the widest."""
     band = "IN TIME" if "in_time" in means[0].figure else "IN BAND"
-    table = start_table("GROUP".ljust(width), "LAWS", "POINTS", "TABLES", "ERROR", band)
-    for mean in sorted(means, key=lambda m: (m.group != "", m.group, m.points, m.laws)):
-        table.add_row(
+    columns = (
+        long_name("GROUP".ljust(width)),
+        name("LAWS"),
+        key_figure("POINTS"),
+        figure("TABLES", 3),
+        figure("ERROR", 1),
+        figure(band, 2),
+    )
+    rows = [
+        (
             words(mean.group or ALL),
             mean.laws,
             str(mean.points),
@@ -157,7 +197,9 @@ def show_series(means: Sequence[GroupMean], width: int) -> RenderableType:
             share(mean.error, 2),
             UNKNOWN if mean.covered is None else share(mean.covered, 0),
         )
-    return table
+        for mean in sorted(means, key=lambda m: (m.group != "", m.group, m.points, m.laws))
+    ]
+    return FittedTable(columns, rows, gap=1)
 
 
 class Compared(Protocol):

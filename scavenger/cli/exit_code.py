@@ -10,6 +10,7 @@ from scavenger.cli.errors import (
     CommandError,
     ControllerDied,
     NeedsAnswer,
+    NoCurve,
     NoSuchJob,
     NoSuchTable,
     NothingFits,
@@ -82,7 +83,7 @@ def code_of_error(error: ClientError | CommandError) -> ExitCode:
     match error:
         case NoToken() | Unauthenticated():
             return ExitCode.AUTHENTICATION
-        case NotFound() | NoSuchJob() | NoSuchTable():
+        case NotFound() | NoSuchJob() | NoSuchTable() | NoCurve():
             return ExitCode.NOT_FOUND
         case Conflict() | NothingHeld():
             return ExitCode.CONFLICT

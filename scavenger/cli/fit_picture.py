@@ -295,7 +295,7 @@ def labels_of(report: FitReport) -> tuple[Label, ...]:
     """Return the points that have names, each once with all of them."""
     named = {
         "chosen": report.chosen.place,
-        "knee": report.knee,
+        "knee" if report.knee_bends else "no knee": report.knee,
         "fastest": report.fastest,
         "cheapest": report.cheapest,
     }

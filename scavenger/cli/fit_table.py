@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from pydantic import TypeAdapter
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from scavenger.cli.figures import (
@@ -20,6 +19,7 @@ from scavenger.cli.figures import (
     span,
     words,
 )
+from scavenger.cli.fitted_table import Cell, FittedTable, figure, folded, key_figure, word
 from scavenger.cli.job_table import show_facts
 from scavenger.fit.epochs_law import EpochsLaw
 from scavenger.fit.measured_point import MeasuredPoint
@@ -30,6 +30,26 @@ from scavenger.fit.step_time_law import StepTimeLaw
 from scavenger.tradeoff import Basis
 
 VERSION = 1
+MEASURED_COLUMNS = (
+    key_figure("K"),
+    key_figure("B"),
+    figure("MEASURED τ", 1),
+    figure("PREDICTED τ", 1),
+    figure("ERROR", 2),
+    figure("LEFT OUT", 3),
+)
+POINT_COLUMNS = (
+    key_figure("K"),
+    key_figure("B"),
+    word("", 3),
+    figure("τ", 5),
+    figure("e(B)", 7),
+    figure("TIME", 1),
+    figure("10–90 %", 4),
+    figure("COST", 1),
+    figure("10–90 %", 6),
+    folded("NOTE", 2),
+)
 MOST_ROWS = 24
 MOST_MEASURED = 16
 
@@ -67,22 +87,13 @@ def show_measured(report: FitReport) -> RenderableType:
     if len(shown) > MOST_MEASURED:
         worst = sorted(shown, key=lambda point: -abs(point.error))[:MOST_MEASURED]
         shown = tuple(sorted(worst, key=lambda point: point.place))
-    table = start_table("K", "B", "MEASURED τ", "PREDICTED τ", "ERROR", "LEFT OUT")
-    for point in shown:
-        table.add_row(*measured_row(point, has_machines(report)))
+    is_shared = has_machines(report)
+    table = FittedTable(MEASURED_COLUMNS, [measured_row(point, is_shared) for point in shown])
     hidden = len(report.measured) - len(shown)
     if hidden:
         least = percent(min(abs(point.error) for point in shown))
         rest = f"{counted(hidden, 'more configuration')} within ±{least}; --json has all"
         return Group(table, Text(f"· {rest}", "dim"))
-    return table
-
-
-def start_table(*titles: str) -> Table:
-    """Return a table of figures without rows."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in titles:
-        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 
@@ -126,12 +137,9 @@ def show_points(report: FitReport) -> RenderableType:
     """Show points from fast to slow, of a long curve those that matter."""
     points = report.points
     shown = points if len(points) <= MOST_ROWS else worth_a_row(report)
-    table = start_table("K", "B", "", "τ", "e(B)", "TIME", "10–90 %", "COST", "10–90 %")
-    table.add_column("NOTE", min_width=10)
-    table.padding = (0, 1, 0, 0)
     is_shared = has_machines(report)
-    for point in shown:
-        table.add_row(*point_row(point, report, is_shared))
+    rows = [point_row(point, report, is_shared) for point in shown]
+    table = FittedTable(POINT_COLUMNS, rows, gap=1)
     hidden = len(points) - len(shown)
     if hidden:
         rest = f"{counted(hidden, 'point')} more, dominated or over limits; --json has all"
@@ -144,7 +152,7 @@ def worth_a_row(report: FitReport) -> Sequence[PredictedPoint]:
     return [p for p in report.points if p.is_on_front or marks(p.place, report)]
 
 
-def point_row(point: PredictedPoint, report: FitReport, is_shared: bool) -> tuple[str | Text, ...]:
+def point_row(point: PredictedPoint, report: FitReport, is_shared: bool) -> tuple[Cell, ...]:
     """Return the cells of a point."""
     is_measured = point.measured_step_time is not None
     return (
@@ -198,7 +206,7 @@ def marks(place: Place, report: FitReport) -> list[str]:
     """Return the names a configuration goes by."""
     named = {
         "✔ chosen": report.chosen.place,
-        "★ knee": report.knee,
+        "★ knee" if report.knee_bends else "no knee": report.knee,
         "fastest": report.fastest,
         "cheapest": report.cheapest,
         "start": report.start if report.basis == "relative" else None,

@@ -18,6 +18,7 @@ from scavenger.cli.figures import (
     span,
     words,
 )
+from scavenger.cli.fitted_table import Cell, FittedTable, figure, long_name, name, word
 from scavenger.view import IndicatorsView, JobView, Phase, ProgressView
 
 ICONS = {
@@ -32,27 +33,33 @@ ICONS = {
 }
 
 
+JOB_COLUMNS = (
+    name("ID"),
+    long_name("NAME"),
+    word("PHASE", 1),
+    word("CONFIG", 3),
+    figure("DONE", 4),
+    figure("SPENT", 2),
+    figure("TIME", 5),
+)
+
+
 def show_jobs(jobs: Sequence[JobView]) -> RenderableType:
     """Show jobs as a table, one row each."""
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("ID", no_wrap=True)
-    # The only column that may give way: all others lose their meaning when they are cut.
-    table.add_column("NAME", overflow="ellipsis", max_width=24)
-    table.add_column("PHASE", no_wrap=True)
-    table.add_column("CONFIG", no_wrap=True)
-    for title in ("DONE", "SPENT", "TIME"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for job in jobs:
-        table.add_row(
-            words(job.id),
-            words(job.name),
-            phase_of(job),
-            configuration(job.applied or job.target),
-            percent(share_done(job)),
-            money(job.cost.accrued),
-            span(job.elapsed),
-        )
-    return table
+    return FittedTable(JOB_COLUMNS, [job_row(job) for job in jobs], gap=1)
+
+
+def job_row(job: JobView) -> tuple[Cell, ...]:
+    """Return the cells of a job."""
+    return (
+        words(job.id),
+        words(job.name),
+        phase_of(job),
+        configuration(job.applied or job.target),
+        percent(share_done(job)),
+        money(job.cost.accrued),
+        span(job.elapsed),
+    )
 
 
 def phase_of(job: JobView) -> Text:
@@ -128,10 +135,10 @@ def metrics_line(progress: ProgressView) -> str:
 
 
 def indicator_facts(indicators: IndicatorsView | None) -> list[tuple[str, str]]:
-    """Say how noisy gradients are, and where the time of an iteration goes."""
+    """Say how noisy gradients are among their shards, and where the time of an iteration goes."""
     if indicators is None:
         return []
-    noise = f"γ {number(indicators.noise)} · φ {number(indicators.noise_scale)} samples"
+    noise = f"γ_n {number(indicators.noise)} · φ {number(indicators.noise_scale)} samples"
     return [("noise", noise), ("iteration", split_line(indicators))]
 
 

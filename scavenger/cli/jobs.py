@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from scavenger.cli.job_table import share_done, show_job, show_jobs
 from scavenger.cli.option import FormOption, JobArgument
 from scavenger.cli.reference import find_job
 from scavenger.cli.terminal import Form, terminal_of
-from scavenger.view import JobList, JobView
+from scavenger.view import JobView
 
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Show at most so many.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -23,13 +22,12 @@ def list_jobs(context: typer.Context, limit: Limit = 20, output: FormOption = Fo
     """List jobs, newest first."""
     terminal = terminal_of(context)
     with terminal.connect() as client:
-        found = list(islice(client.jobs(), limit + 1))
-    shown = JobList(jobs=found[:limit], next_cursor=None)
-    if found or output is Form.JSON:
-        terminal.show(shown, output, show_jobs(shown.jobs))
-    if not found:
+        found = client.newest_jobs(limit)
+    if found.jobs or output is Form.JSON:
+        terminal.show(found, output, show_jobs(found.jobs))
+    if not found.jobs:
         terminal.say(words("No jobs yet. Next: scavenger submit job.yaml"))
-    if len(found) > limit:
+    if found.next_cursor is not None:
         terminal.say(words(f"There are more: scavenger list --limit {10 * limit}"))
 
 

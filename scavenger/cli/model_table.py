@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from scavenger.cli.figures import number, words
+from scavenger.cli.fitted_table import Cell, FittedTable, figure, folded, long_name, word
 from scavenger.view import StoredModelList, StoredModelView
+
+COLUMNS = (
+    long_name("MODEL"),
+    figure("JOBS", 2),
+    figure("φ", 4),
+    figure("ERROR", 5),
+    folded("EPOCHS TO TARGET", 1),
+    word("UPDATED (UTC)", 3),
+)
 
 
 def show_models(models: StoredModelList) -> RenderableType:
     """Show stored models, one row each."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("MODEL", overflow="fold")
-    table.add_column("JOBS", justify="right")
-    table.add_column("φ", justify="right")
-    table.add_column("ERROR", justify="right")
-    table.add_column("EPOCHS TO TARGET", overflow="fold")
-    table.add_column("UPDATED (UTC)", no_wrap=True)
-    for model in models.models:
-        table.add_row(
-            words(model.model_key),
-            str(model.jobs),
-            number(model.laws.noise_scale),
-            f"±{number(100 * model.laws.mean_relative_error)} %",
-            words(targets_of(model)),
-            f"{model.updated_at:%Y-%m-%d %H:%M}",
-        )
-    return table
+    return FittedTable(COLUMNS, [model_row(model) for model in models.models])
+
+
+def model_row(model: StoredModelView) -> tuple[Cell, ...]:
+    """Return the cells of a model."""
+    return (
+        words(model.model_key),
+        str(model.jobs),
+        number(model.laws.noise_scale),
+        f"±{number(100 * model.laws.mean_relative_error)} %",
+        words(targets_of(model)),
+        f"{model.updated_at:%Y-%m-%d %H:%M}",
+    )
 
 
 def targets_of(model: StoredModelView) -> str:

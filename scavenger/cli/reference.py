@@ -6,32 +6,29 @@ from collections.abc import Iterable
 
 from scavenger.cli.errors import AmbiguousJob, NoSuchJob
 from scavenger.client.client import Client
-from scavenger.client.errors import NotFound
 from scavenger.view import JobView
 
 PREFIX = "job_"
+LATEST = "latest"
 
 
 def find_job(client: Client, reference: str) -> JobView:
-    """Return the job a reference means.
+    """Return the job a reference means; the controller is asked for those alone that fit.
 
     Raises:
         NoSuchJob: No job fits: list what there is.
         AmbiguousJob: Several ids fit: write more of it.
     """
-    if reference.startswith(PREFIX):
-        try:
-            return client.job(reference)
-        except NotFound:
-            pass  # it may be the beginning of an id
-    return pick(client.jobs(), reference)
+    if reference == LATEST:
+        return pick(client.newest_jobs(limit=1).jobs, reference)
+    return pick(client.jobs(reference) if reference else (), reference)
 
 
 def pick(jobs: Iterable[JobView], reference: str) -> JobView:
     """Pick from jobs, newest first: the latest, the newest by name, or the only one by id."""
     candidates = []
     for job in jobs:
-        if reference in ("latest", job.name, job.id):
+        if reference in (LATEST, job.name, job.id):
             return job
         if is_part(reference, job.id):
             candidates.append(job)

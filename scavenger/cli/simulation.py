@@ -9,10 +9,10 @@ from statistics import median
 from pydantic import TypeAdapter
 from rich.console import Console, Group, RenderableType
 from rich.progress import Progress
-from rich.table import Table
 from rich.text import Text
 
 from scavenger.cli.figures import UNKNOWN, counted, dollars, number, percent, span
+from scavenger.cli.fitted_table import FittedTable, figure, name
 from scavenger.cli.job_table import show_facts
 from scavenger.decision import StrategyName
 from scavenger.objective import Cheapest, Fastest, Knee, Objective
@@ -142,16 +142,19 @@ def write(result: Result) -> str:
 
 def show_comparison(result: Result) -> RenderableType:
     """Show one row for each strategy, and what it is compared with."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("STRATEGY", no_wrap=True)
-    for title in TITLES:
-        table.add_column(title, justify="right", no_wrap=True)
-    for strategy, summary in result.summaries.items():
-        table.add_row(strategy, *cells(summary))
-    return Group(table, Text(), show_facts(facts(result)))
+    rows = [(strategy, *cells(summary)) for strategy, summary in result.summaries.items()]
+    return Group(FittedTable(COLUMNS, rows), Text(), show_facts(facts(result)))
 
 
-TITLES = ("PROBES", "ERROR", "REGRET", "SEARCH", "VS ORACLE", "VS MEDIAN")
+COLUMNS = (
+    name("STRATEGY"),
+    figure("PROBES", 3),
+    figure("ERROR", 5),
+    figure("REGRET", 1),
+    figure("SEARCH", 2),
+    figure("VS ORACLE", 4),
+    figure("VS MEDIAN", 6),
+)
 
 
 def cells(summary: Summary) -> tuple[str, ...]:

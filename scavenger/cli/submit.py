@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,7 +20,16 @@ from scavenger.errors import InvalidDocument, Problem
 from scavenger.job import JobSpec
 from scavenger.submission import parse_job, validate_job
 
-File = Annotated[Path, typer.Argument(help="Job document, YAML or JSON (docs/job-spec.md).")]
+STANDARD_INPUT = Path("-")
+# Names of what a process has open; they last no longer than it, even where they lead to files.
+DESCRIPTORS = (Path("/dev/stdin"), Path("/dev/fd"), Path("/proc"))
+
+File = Annotated[
+    Path,
+    typer.Argument(
+        help="Job document, YAML or JSON (docs/job-spec.md); - reads standard input.",
+    ),
+]
 Watch = Annotated[
     bool, typer.Option("--watch", help="Show the job until it has ended; ends as the job does.")
 ]
@@ -37,7 +47,10 @@ def submit(
     name: Name = None,
     output: FormOption = Form.TABLE,
 ) -> None:
-    """Submit a job. Its command runs in the directory of the file, unless the file names one."""
+    """Submit a job. Its command runs in the directory of the file, unless the file names one.
+
+    A document from standard input or a pipe has no such directory: its command runs in yours.
+    """
     terminal = terminal_of(context)
     spec = read_spec(file, name)
     with terminal.connect() as client:
@@ -63,9 +76,9 @@ def read_spec(file: Path, name: str | None = None) -> JobSpec:
     """
     text = read_text(file)
     try:
-        spec = parse_job(text, media_of(file, text), directory=str(file.resolve().parent))
+        spec = parse_job(text, media_of(file, text), directory=str(directory_of(file)))
     except InvalidDocument as error:
-        raise UnusableDocument(str(file), error.problems) from None
+        raise UnusableDocument(source_of(file), error.problems) from None
     return spec if name is None else rename(spec, name)
 
 
@@ -78,14 +91,27 @@ def rename(spec: JobSpec, name: str) -> JobSpec:
 
 
 def read_text(file: Path) -> str:
-    """Read a file, or say why it cannot be read."""
+    """Read a file or standard input, or say why it cannot be read."""
     try:
-        return file.read_text("utf-8")
+        return (sys.stdin.buffer.read() if file == STANDARD_INPUT else file.read_bytes()).decode()
     except OSError as error:
-        raise UnusableDocument(str(file), [Problem("", error.strerror or str(error))]) from None
+        message = error.strerror or str(error)
     except UnicodeDecodeError as error:
         message = f"is no UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}"
-        raise UnusableDocument(str(file), [Problem("", message)]) from None
+    raise UnusableDocument(source_of(file), [Problem("", message)])
+
+
+def source_of(file: Path) -> str:
+    """Name a file in a message."""
+    return "standard input" if file == STANDARD_INPUT else str(file)
+
+
+def directory_of(file: Path) -> Path:
+    """Return where the command of a document runs: beside it, if it is a file that stays."""
+    is_descriptor = any(
+        place in DESCRIPTORS for place in (file.absolute(), *file.absolute().parents)
+    )
+    return file.resolve().parent if file.is_file() and not is_descriptor else Path.cwd()
 
 
 def media_of(file: Path, text: str) -> Literal["yaml", "json"]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from scavenger.cli.figures import UNKNOWN, counted, words
+from scavenger.cli.fitted_table import Cell, FittedTable, folded, long_name, word
 from scavenger.view import SuspectView, SweepList, SweepView
 
 FATES = {
@@ -16,6 +16,15 @@ FATES = {
     "keep": ("▶ kept", "blue"),
     "spare": ("○ spared", "dim"),
 }
+
+
+COLUMNS = (
+    long_name("MACHINE"),
+    folded("LAUNCH KEY", 3),
+    folded("JOB", 2),
+    word("FATE", 1),
+    folded("WHY", 1),
+)
 
 
 def show_newest(sweeps: SweepList) -> RenderableType:
@@ -37,16 +46,14 @@ def show_sweep(sweep: SweepView) -> RenderableType:
 
 def show_suspects(sweep: SweepView) -> RenderableType:
     """Show machines that stood out, one row each."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("MACHINE", "LAUNCH KEY", "JOB"):
-        table.add_column(title, overflow="fold")
-    table.add_column("FATE", no_wrap=True)
-    table.add_column("WHY", overflow="fold")
-    for suspect in sweep.suspects:
-        names = (suspect.machine, suspect.launch_key, suspect.job)
-        cells = [words(name or UNKNOWN) for name in names]
-        table.add_row(*cells, fate_of(suspect), words(suspect.reason))
-    return table
+    return FittedTable(COLUMNS, [suspect_row(suspect) for suspect in sweep.suspects])
+
+
+def suspect_row(suspect: SuspectView) -> tuple[Cell, ...]:
+    """Return the cells of a machine that stood out."""
+    names = (suspect.machine, suspect.launch_key, suspect.job)
+    cells = (words(known or UNKNOWN) for known in names)
+    return (*cells, fate_of(suspect), words(suspect.reason))
 
 
 def fate_of(suspect: SuspectView) -> Text:

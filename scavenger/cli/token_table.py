@@ -5,25 +5,33 @@ from __future__ import annotations
 from datetime import datetime
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from scavenger.cli.figures import UNKNOWN, words
-from scavenger.view import TokenList
+from scavenger.cli.fitted_table import Cell, FittedTable, folded, long_name, name, word
+from scavenger.view import TokenList, TokenView
+
+COLUMNS = (
+    name("ID"),
+    long_name("NAME"),
+    folded("PROJECT", 3),
+    word("ROLE", 1),
+    word("MADE BY", 5),
+    word("LAST USED (UTC)", 4),
+    word("EXPIRES (UTC)", 2),
+    word("REVOKED (UTC)", 1),
+)
 
 
 def show_tokens(tokens: TokenList) -> RenderableType:
     """Show tokens, one row each."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("ID", no_wrap=True)
-    for title in ("NAME", "PROJECT", "ROLE", "MADE BY"):
-        table.add_column(title, overflow="fold")
-    for title in ("LAST USED (UTC)", "EXPIRES (UTC)", "REVOKED (UTC)"):
-        table.add_column(title)
-    for token in tokens.tokens:
-        names = (token.id, token.name, token.project, token.role.value, token.created_by)
-        moments = (token.last_used_at, token.expires_at, token.revoked_at)
-        table.add_row(*map(words, names), *map(day, moments))
-    return table
+    return FittedTable(COLUMNS, [token_row(token) for token in tokens.tokens])
+
+
+def token_row(token: TokenView) -> tuple[Cell, ...]:
+    """Return the cells of a token."""
+    names = (token.id, token.name, token.project, token.role.value, token.created_by)
+    moments = (token.last_used_at, token.expires_at, token.revoked_at)
+    return (*map(words, names), *map(day, moments))
 
 
 def day(moment: datetime | None) -> str:

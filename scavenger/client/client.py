@@ -35,6 +35,7 @@ from scavenger.view import (
 
 TIMEOUT = httpx.Timeout(15.0, connect=5.0)
 TRIES = 3
+LARGEST_PAGE = 200
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)
 TRY_AGAIN = ("idempotency_in_progress", "database_unavailable")
 MEDIA = {"yaml": "application/yaml", "json": "application/json"}
@@ -111,10 +112,25 @@ class Client:
         """Return one job."""
         return self._ask(JobView, "GET", job_path(job))
 
-    def jobs(self) -> Iterator[JobView]:
-        """Yield every job, newest first, reading page after page."""
-        for page in self._pages(JobList, "/v1/jobs", {"limit": 100}):
+    def jobs(self, wanted: str) -> Iterator[JobView]:
+        """Yield jobs, newest first, whose id begins or ends with a text, or whose name begins so.
+
+        Most often one page holds them all; the next is read only when it is come to.
+        """
+        for page in self._pages(JobList, "/v1/jobs", {"q": wanted, "limit": LARGEST_PAGE}):
             yield from page.jobs
+
+    def newest_jobs(self, limit: int) -> JobList:
+        """Return the newest jobs, at most so many, and where the others begin."""
+        found: list[JobView] = []
+        parameters: dict[str, str | int] = {}
+        while True:
+            parameters["limit"] = min(limit - len(found), LARGEST_PAGE)
+            page = self._ask(JobList, "GET", "/v1/jobs", parameters=parameters)
+            found += page.jobs
+            if page.next_cursor is None or not page.jobs or len(found) >= limit:
+                return JobList(jobs=found, next_cursor=page.next_cursor)
+            parameters["cursor"] = page.next_cursor
 
     def cancel(self, job: str) -> JobView:
         """Ask for the end of a job; raises Conflict if it has ended already."""
@@ -127,12 +143,12 @@ class Client:
     def events(self, job: str, after: int = 0) -> Iterator[EventView]:
         """Yield every event of a job after a sequence number, oldest first."""
         path = f"{job_path(job)}/events"
-        for page in self._pages(EventList, path, {"after": after, "limit": 200}):
+        for page in self._pages(EventList, path, {"after": after, "limit": LARGEST_PAGE}):
             yield from page.events
 
     def models(self) -> StoredModelList:
         """Return every stored model, newest first."""
-        pages = self._pages(StoredModelList, "/v1/models", {"limit": 200})
+        pages = self._pages(StoredModelList, "/v1/models", {"limit": LARGEST_PAGE})
         return StoredModelList(models=[model for page in pages for model in page.models])
 
     def sweeps(self, limit: int = 50) -> SweepList:
@@ -216,7 +232,7 @@ class Client:
         except (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL) as error:
             raise Unreachable(self.url, str(error) or type(error).__name__) from error
         if not response.is_success:
-            raise refusal(read_problem(response))
+            raise refusal(read_problem(response), path)
         return read_view(view, response)
 
 
@@ -250,7 +266,8 @@ def read_view(view: type[AnyView], response: httpx.Response) -> AnyView:
         return view.model_validate_json(response.content)
     except ValidationError as error:
         detail = f"what came back is no {view.__name__} ({error.error_count()} differences)"
-        raise ServerFault(plain_problem(response, "The answer cannot be read", detail)) from None
+        problem = plain_problem(response, "The answer cannot be read", detail)
+        raise ServerFault(problem, response.request.url.path) from None
 
 
 def read_problem(response: httpx.Response) -> ProblemView:

@@ -44,10 +44,12 @@ class Refused(ClientError):
 
     Attributes:
         problem: What it said.
+        path: What was asked for, such as ``/v1/jobs``.
     """
 
-    def __init__(self, problem: ProblemView) -> None:
+    def __init__(self, problem: ProblemView, path: str = "") -> None:
         self.problem = problem
+        self.path = path
         super().__init__(f"{problem.title}: {problem.detail}" if problem.detail else problem.title)
 
 
@@ -75,18 +77,18 @@ class ServerFault(Refused):
     """The controller failed or answered something unreadable; read its log, then try again."""
 
 
-def refusal(problem: ProblemView) -> Refused:
-    """Return the error that fits the status of a problem."""
+def refusal(problem: ProblemView, path: str = "") -> Refused:
+    """Return the error that fits the status of a problem, for what was asked for."""
     match problem.status:
         case 401 | 403:
-            return Unauthenticated(problem)
+            return Unauthenticated(problem, path)
         case 404:
-            return NotFound(problem)
+            return NotFound(problem, path)
         case 409 | 412:
-            return Conflict(problem)
+            return Conflict(problem, path)
         case 429:
-            return TooOften(problem)
+            return TooOften(problem, path)
         case status if 400 <= status < 500:
-            return Invalid(problem)
+            return Invalid(problem, path)
         case _:
-            return ServerFault(problem)
+            return ServerFault(problem, path)

@@ -62,7 +62,7 @@ def find_profile(
         NoToken: A controller is known, but no token for it.
     """
     variables = os.environ if environment is None else environment
-    path = data_directory(variables) / CONNECTION_FILE
+    path = profile_file(variables)
     named = url or variables.get("SCAVENGER_URL")
     secret = token or variables.get("SCAVENGER_TOKEN")
     if named and secret:
@@ -73,6 +73,11 @@ def find_profile(
     if connection is None:
         raise Unreachable("", f"no controller has left its address in {path}")
     return Profile(connection.url, secret.strip()) if secret else connection
+
+
+def profile_file(environment: Mapping[str, str] | None = None) -> Path:
+    """Return the file in which a controller of this user leaves its address and a token."""
+    return data_directory(environment) / CONNECTION_FILE
 
 
 def data_directory(environment: Mapping[str, str] | None = None) -> Path:

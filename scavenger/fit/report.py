@@ -56,7 +56,8 @@ class FitReport:
         start: What a relative curve counts as 1: fewest workers, smallest batch.
         fastest: The fastest configuration, whatever the objective.
         cheapest: The cheapest.
-        knee: Where the front bends.
+        knee: Where the front bends, or else the end where time times cost is least.
+        knee_bends: Whether it bends there.
         chosen: What the objective chose.
         notes: What else to know, such as what is missing.
     """
@@ -75,6 +76,7 @@ class FitReport:
     fastest: Place
     cheapest: Place
     knee: Place
+    knee_bends: bool
     chosen: ChosenPoint
     notes: tuple[str, ...]
 
@@ -96,7 +98,7 @@ def report_fit(table: StepTable, request: FitRequest) -> FitReport:
     steps, epochs = fit_steps(table, request), learn_epochs(table, request)
     configs = list_candidates(table, request)
     curve = draw(configs, steps, epochs, request)
-    choice = request.objective.choose(curve)
+    choice, knee = request.objective.choose(curve), Knee().choose(curve)
     return FitReport(
         table=table.name,
         rows=table.rows,
@@ -111,7 +113,8 @@ def report_fit(table: StepTable, request: FitRequest) -> FitReport:
         start=place_of(configs[0]),
         fastest=place_of(Fastest().choose(curve).point.config),
         cheapest=place_of(Cheapest().choose(curve).point.config),
-        knee=place_of(Knee().choose(curve).point.config),
+        knee=place_of(knee.point.config),
+        knee_bends=knee.bends,
         chosen=describe_choice(choice, request.objective),
         notes=tuple(note(table, request, epochs.model)),
     )

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from scavenger.view import AuditList
 from service.api.cursors import Cursor, Limit, Pages
-from service.api.description import is_a_page, refuses
+from service.api.description import is_a_page
 from service.api.world import Asker, Here
 from service.db import audit
 
@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1/audit", tags=["access"])
 POSITION = TypeAdapter(tuple[int])
 
 
-@router.get("", responses=is_a_page("list_requests"), openapi_extra=refuses("validation"))
+@router.get("", responses=is_a_page("list_requests"))
 def list_requests(
     world: Here, asker: Asker, pages: Pages, limit: Limit = 50, cursor: Cursor = None
 ) -> AuditList:

@@ -16,10 +16,11 @@ from fastapi import Depends, Query, Request
 from pydantic import TypeAdapter
 
 from service.api.refusal import Refusal
+from service.api.spelling import Spelling
 
 PROOF = 16
 FOREIGN = (
-    "cursor: this is no cursor of this list; send the next_cursor of the page before as it is, "
+    "this is no cursor of this list; send the next_cursor of the page before as it is, "
     "or none to begin anew"
 )
 
@@ -32,8 +33,8 @@ Cursor = Annotated[
         description="The next_cursor of the page before",
         min_length=24,
         max_length=1000,
-        pattern="^[A-Za-z0-9_-]+$",
     ),
+    Spelling("^[A-Za-z0-9_-]+$", FOREIGN),
 ]
 
 

@@ -27,7 +27,7 @@ router = APIRouter(prefix="/v1/deliveries", tags=["agent"])
     response_model=Reply,
     openapi_extra={
         **takes(StepReport),
-        **refuses("validation", "not_found", "sequence_gap", "conflict_state"),
+        **refuses("not_found", "sequence_gap", "conflict_state"),
     },
 )
 def deliver(world: Here, asker: Asker, body: Body) -> Response:

@@ -31,16 +31,17 @@ EVERYWHERE = (
     "too_slow",
     "payload_too_large",
     "misdirected",
+    "validation",  # at least of a query parameter that the route does not have
     "too_many_requests",
     "internal",
     "database_unavailable",
 )
-KEYED = ("validation", "idempotency_in_progress", "idempotency_mismatch")
+KEYED = ("idempotency_in_progress", "idempotency_mismatch")
 SCHEMAS = "#/components/schemas/{model}"
 WORDS: Json = {"type": "string"}
 NULL: Json = {"type": "null"}
 TAG: Json = {"ETag": {"description": "The version of the job that is shown", "schema": WORDS}}
-PLACE: Json = {"Location": {"description": "Where the job is", "schema": WORDS}}
+PLACE: Json = {"Location": {"description": "Where what was made is shown", "schema": WORDS}}
 REPLAYED: Json = {
     "Idempotent-Replayed": {
         "description": "Says that this was answered to the same Idempotency-Key before",
@@ -113,7 +114,9 @@ def complete(document: Json) -> Json:
     for path, operation in operations(document):
         operation["responses"].pop("422", None)
         operation["parameters"] = without_null(operation.get("parameters", []))
-        if path not in OPEN:
+        if path in OPEN:
+            operation["responses"].update(problems(["validation"]))
+        else:
             operation["security"] = [{"machine" if path.startswith(AGENT) else "person": []}]
             operation[SAID] = words_of(operation)
             operation["responses"].update(problems(operation[SAID]))

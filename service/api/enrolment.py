@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from scavenger.protocol import Enrol, Enrolled
 from service.api.agent import clean, json, newest, own
-from service.api.description import refuses, takes
+from service.api.description import takes
 from service.api.refusal import Refusal
 from service.api.sieve import understand
 from service.api.world import Body, Fresh, Here, Keychain, World
@@ -29,9 +29,7 @@ ENROL, ENROLLED = TypeAdapter(Enrol), TypeAdapter(Enrolled)
 IN_TIME = timedelta(minutes=10)
 
 
-@router.post(
-    "/enrol", response_model=Enrolled, openapi_extra={**takes(Enrol), **refuses("validation")}
-)
+@router.post("/enrol", response_model=Enrolled, openapi_extra=takes(Enrol))
 def enrol(world: Here, body: Body, fresh: Fresh, keychain: Keychain) -> Response:
     """Give a machine its token, and the secrets of its job."""
     message = understand(ENROL, body)

@@ -16,6 +16,7 @@ from fastapi import Depends, Header, Request, Response
 from sqlalchemy import Connection
 
 from service.api.refusal import Refusal
+from service.api.spelling import Spelling
 from service.api.world import Body, World
 from service.caller import Caller, Person
 from service.db import requests
@@ -29,8 +30,8 @@ Word = Annotated[
         "the same answer and nothing is done twice",
         min_length=1,
         max_length=255,
-        pattern=r"^[!-~]+$",
     ),
+    Spelling(r"^[!-~]+$", "write visible characters of ASCII only, such as those of a UUID"),
 ]
 
 

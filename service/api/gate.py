@@ -36,10 +36,11 @@ from service.keys import LIFE, Keys
 
 log = logging.getLogger(__name__)
 
-STRANGE = (
+UNSHOWN = (
     "send the header Authorization: Bearer TOKEN; scavenger serve keeps one in connection.json, "
     "and scavenger token create makes others"
 )
+STRANGE = "this controller does not know this token"
 NO_SUCH_JOB = "there is no job of that id; GET /v1/jobs lists them"
 READING = ("GET", "HEAD", "OPTIONS")
 
@@ -123,7 +124,7 @@ class Visit:
             token, is_there = await run_sync(self._look_up, Credential.of(text), job_of(door))
         if token is None:
             self._count(STRANGER, self.request.client.host if self.request.client else "")
-            raise Refusal("unauthenticated", STRANGE)
+            raise Refusal("unauthenticated", STRANGE if text else UNSHOWN)
         self._count(PERSON, token.id)
         self.person = token.holder
         if objection := token.objection(self.gate.world.now()):
@@ -229,7 +230,7 @@ def check(caller: Caller, door: Door | NoDoor) -> None:
 def other_method(methods: Collection[str]) -> Refusal:
     """Say what can be asked at a path instead."""
     words = ", ".join(methods)
-    return Refusal("method_not_allowed", f"here are {words}", headers={"Allow": words})
+    return Refusal("method_not_allowed", f"this path takes {words}", headers={"Allow": words})
 
 
 def closed(caller: Caller, door: Door) -> str:

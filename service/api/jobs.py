@@ -55,6 +55,14 @@ EXAMPLE = {
 JOB_ID = re.compile(r"job_[0-9a-z]{1,40}")
 JOB_POSITION, EVENT_POSITION = TypeAdapter(tuple[datetime, str]), TypeAdapter(tuple[int])
 
+Wanted = Annotated[
+    str | None,
+    Query(
+        alias="q",
+        description="Only jobs whose id begins or ends with this, or whose name begins with it",
+        min_length=1,
+    ),
+]
 After = Annotated[int, Query(description="Only events after this number", ge=0, le=2**53)]
 
 
@@ -75,7 +83,7 @@ def submit(world: Here, asker: Asker, body: Body, request: Request, once: Once) 
 
     def store(connection: Connection) -> Answer:
         now = world.now()
-        job = f"job_{int(now.timestamp() * 1000):011x}{secrets.token_hex(4)}"
+        job = f"{jobs.PREFIX}{int(now.timestamp() * 1000):011x}{secrets.token_hex(4)}"
         jobs.create(connection, job, spec, now, asker.own_project)
         say(connection, job, now, "submitted", f"{spec.name}: {spec.target_in_words}")
         return answer(show(world, connection, job), 201, Location=f"/v1/jobs/{job}")
@@ -85,14 +93,19 @@ def submit(world: Here, asker: Asker, body: Body, request: Request, once: Once) 
     return answered
 
 
-@router.get("", responses=is_a_page("list_jobs"), openapi_extra=refuses("validation"))
+@router.get("", responses=is_a_page("list_jobs", q="$request.query.q"))
 def list_jobs(
-    world: Here, asker: Asker, pages: Pages, limit: Limit = 50, cursor: Cursor = None
+    world: Here,
+    asker: Asker,
+    pages: Pages,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    wanted: Wanted = None,
 ) -> JobList:
     """List the jobs of the asker's project, newest first."""
     before = None if cursor is None else pages.read("jobs", cursor, JOB_POSITION)
     with world.engine.connect() as connection:
-        found = jobs.newest(connection, before, limit + 1, asker.project)
+        found = jobs.newest(connection, before, limit + 1, asker.project, wanted)
         views = show_all(world, connection, found[:limit])
     following = None
     if len(found) > limit:
@@ -104,7 +117,7 @@ def list_jobs(
     "/{job}",
     response_model=JobView,
     responses={**shows_a_job(200), **NOT_MODIFIED},
-    openapi_extra=refuses("not_found", "validation"),
+    openapi_extra=refuses("not_found"),
 )
 def get_job(world: Here, job: str, seen: IfNoneMatch = None) -> Response:
     """Show one job."""
@@ -134,7 +147,7 @@ def cancel(world: Here, job: str, once: Once, seen: IfMatch = None) -> Response:
         if seen is not None and not tag_of(show(world, connection, job)).agrees_with(seen):
             raise Refusal("precondition_failed", f"look again: GET /v1/jobs/{job}")
         if found.phase.is_final:
-            raise Refusal("conflict_state", f"{job} is {found.phase} already")
+            raise Refusal("conflict_state", f"{job} has ended already: {found.phase}")
         if found.cancel_requested_at is None:
             now = world.now()
             jobs.request_cancel(connection, job, now)
@@ -159,7 +172,7 @@ def get_curve(world: Here, job: str) -> CurveView:
 @router.get(
     "/{job}/events",
     responses=is_a_page("get_events", job="$request.path.job"),
-    openapi_extra=refuses("not_found", "validation"),
+    openapi_extra=refuses("not_found"),
 )
 def get_events(
     world: Here,
@@ -185,7 +198,7 @@ def read_spec(content_type: str, body: bytes) -> JobSpec:
     """Read a job document; nothing is stored when anything in it is wrong."""
     media = MEDIA.get(content_type.partition(";")[0].strip().lower())
     if media is None:
-        raise Refusal("unsupported_media", f"send {' or '.join(list(MEDIA)[:2])}")
+        raise Refusal("unsupported_media", f"send the body as {' or '.join(list(MEDIA)[:2])}")
     try:
         return parse_job(body.decode(), media)
     except UnicodeDecodeError as error:

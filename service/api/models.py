@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from scavenger.view import StoredModelList
 from service.api.cursors import Cursor, Limit, Pages
-from service.api.description import is_a_page, refuses
+from service.api.description import is_a_page
 from service.api.show import show_stored
 from service.api.world import Asker, Here
 from service.db import models
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 POSITION = TypeAdapter(tuple[datetime, str, str])
 
 
-@router.get("", responses=is_a_page("list_models"), openapi_extra=refuses("validation"))
+@router.get("", responses=is_a_page("list_models"))
 def list_models(
     world: Here, asker: Asker, pages: Pages, limit: Limit = 50, cursor: Cursor = None
 ) -> StoredModelList:

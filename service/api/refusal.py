@@ -114,8 +114,11 @@ def refuse(code: str, detail: str, problems: Sequence[Problem] = ()) -> JSONResp
 
 
 def type_of(code: str) -> str:
-    """Return the address that names a word of the catalog, forever."""
-    return f"https://docs.scavenger.dev/problems/{code.replace('_', '-')}"
+    """Return the address that names a word of the catalog, forever; the controller answers there.
+
+    It is a reference relative to the controller that was asked: the pages belong to its version.
+    """
+    return f"/problems/{code.replace('_', '-')}"
 
 
 def headers_of(code: str) -> dict[str, str]:

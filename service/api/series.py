@@ -62,7 +62,7 @@ class Stand:
         yield "sync", None if known is None else known.sync_time
 
     def noise(self) -> float | None:
-        """Return γ, the noise of a gradient as a share of its signal."""
+        """Return γ_n, the measured noise among the shards of a gradient."""
         return None if self.view.indicators is None else self.view.indicators.noise
 
     def error(self) -> float | None:
@@ -98,7 +98,7 @@ SINGLE: Mapping[str, tuple[str, Callable[[Stand], float | None]]] = {
     "workers": ("Workers that run.", lambda stand: stand.view.workers_alive),
     "batch_size": ("Global batch, in samples.", Stand.batch),
     "eta_seconds": ("Seconds to the target as it goes now.", Stand.left),
-    "gradient_noise_ratio": ("Noise of a gradient to its signal.", Stand.noise),
+    "gradient_noise_ratio": ("Measured noise among the shards of a gradient.", Stand.noise),
     "prediction_error_ratio": (
         "Share by which an iteration takes longer than the fitted laws say.",
         Stand.error,

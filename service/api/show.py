@@ -185,6 +185,7 @@ def show_curve(snapshot: Snapshot, sketch: Sketch | None, resizes: Sequence[Resi
         runner_up=config_of(own.runner_up) if own and own.runner_up and is_chosen else None,
         probes=[show_probe(probe) for probe in snapshot.probes],
         resizes=show_resizes(resizes),
+        knee_bends="knee" in choices and choices["knee"].bends,
     )
 
 
@@ -287,7 +288,10 @@ def show_probe(probe: Probe) -> ProbeView:
 
 
 def show_resizes(resizes: Sequence[Resize]) -> list[ResizeView]:
-    """Show every change of generation with the configuration it came from."""
+    """Show every change of configuration with the one it came from.
+
+    A generation that regroups the same configuration, as after the last probe, resizes nothing.
+    """
     before = [None, *(config_view(resize.directive.config) for resize in resizes)]
     return [
         ResizeView(
@@ -300,6 +304,7 @@ def show_resizes(resizes: Sequence[Resize]) -> list[ResizeView]:
             at=resize.published_at,
         )
         for earlier, resize in zip(before, resizes, strict=False)
+        if earlier != config_view(resize.directive.config)
     ]
 
 

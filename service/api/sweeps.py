@@ -46,7 +46,7 @@ class Confirmation(BaseModel):
 CONFIRMATION = TypeAdapter(Confirmation)
 
 
-@router.get("", responses=is_a_page("list_sweeps"), openapi_extra=refuses("validation"))
+@router.get("", responses=is_a_page("list_sweeps"))
 def list_sweeps(world: Here, pages: Pages, limit: Limit = 50, cursor: Cursor = None) -> SweepList:
     """List sweeps, newest first."""
     before = None if cursor is None else pages.read("sweeps", cursor, POSITION)[0]

@@ -7,7 +7,18 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, insert, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    false,
+    insert,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from scavenger.cluster import ClusterConfig
 from scavenger.job import JobSpec
@@ -15,6 +26,8 @@ from scavenger.submission import validate_job
 from scavenger.view import Phase
 from service.caller import EVERY_PROJECT, FIRST_PROJECT
 from service.db.schema import jobs, leases, outcomes, vms
+
+PREFIX = "job_"  # of every id; it may be left out where a job is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +101,37 @@ def newest(
     before: tuple[datetime, str] | None,
     limit: int,
     project: str = EVERY_PROJECT,
+    wanted: str | None = None,
 ) -> list[Job]:
-    """Return jobs of a project newest first, from below a position."""
+    """Return jobs of a project newest first, from below a position.
+
+    Args:
+        connection: The database.
+        before: Position of the last job that is not wanted any more.
+        limit: The most jobs to return.
+        project: Their project, or every one.
+        wanted: What their id begins or ends with, or their name begins with; None for all.
+    """
     query = joined().order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit)
     if project != EVERY_PROJECT:
         query = query.where(jobs.c.project == project)
+    if wanted is not None:
+        query = query.where(goes_by(wanted))
     if before is not None:
         query = query.where(tuple_(jobs.c.created_at, jobs.c.id) < before)
     return [to_job(row) for row in connection.execute(query)]
+
+
+def goes_by(text: str) -> ColumnElement[bool]:
+    """Tell of a job whether its id begins or ends with a text, or its name begins with it."""
+    if not (text.isascii() and text.isprintable()):
+        return false()  # no id and no name holds such a character, and Postgres not every one
+    return or_(
+        jobs.c.id.startswith(text, autoescape=True),
+        jobs.c.id.startswith(f"{PREFIX}{text}", autoescape=True),
+        jobs.c.id.endswith(text, autoescape=True),
+        jobs.c.name.startswith(text, autoescape=True),
+    )
 
 
 def unfinished(connection: Connection, most: int) -> list[Job]:

@@ -191,7 +191,7 @@ def want(snapshot: Snapshot) -> Wanted | Choose | Keep:
     """Return the configuration the job should be in now."""
     job, only = snapshot.job, observe(snapshot)
     if job.chosen is not None:
-        wish = f", the {job.spec.objective_in_words}" if is_searched(job.spec) else ""
+        wish = f", objective {job.spec.objective_in_words}" if is_searched(job.spec) else ""
         why = f"training on {job.chosen}{wish}"
         return Wanted(job.chosen, why)
     decision = snapshot.knowledge.decide() if only is None else only

@@ -21,13 +21,16 @@ from sqlalchemy import Engine
 from scavenger.models.fitting import fit_performance
 from scavenger.prior import StoredModel
 from scavenger.protocol import Hello
+from scavenger.view import PersonRole
 from service.api.rates import Rates
 from service.api.vitals import PARTS
 from service.api.world import World
 from service.app import build_app
-from service.db import directives, jobs, models, observations, sweeps, vms, workers
+from service.credential import Credential
+from service.db import directives, jobs, models, observations, sweeps, tokens, vms, workers
 from service.db.events import say
 from service.db.sweeps import Suspect
+from service.db.tokens import Token
 from service.keys import Keys
 from service.pulse import Pulse
 from service.storage import Storage
@@ -36,6 +39,9 @@ from tests.builders import NOW, directive, observation, probe, spec
 KEYS = Keys(token="scv_token", secret="s" * 48)
 JOB = "job_0"
 WORKER = f"{JOB}-w1"
+PREY = Credential("0123456789ab", "0" * 64)
+# What stands in a path for each variable part of it, so that something is found there.
+THERE = {"{job}": JOB, "{token}": PREY.id, "{problem}": "not-found"}
 ENTRIES = 5
 
 
@@ -76,6 +82,11 @@ def host(engine: Engine) -> Iterator[Host]:
         listener.close()
 
 
+def filled(path: str) -> str:
+    """Return the path of a route with what is there in place of its variable parts."""
+    return "/".join(THERE.get(part, part) for part in path.split("/"))
+
+
 def unhurried() -> Rates:
     """Return rates for whom an hour lies between any two requests."""
     return Rates(count(0, 3600).__next__)
@@ -97,6 +108,8 @@ def fill(engine: Engine) -> None:
             sweep = sweeps.begin(connection, at, timedelta(0))
             assert sweep is not None
             sweeps.record(connection, sweep, shown=0, suspects=(held,), tripped="too many")
+        facts = {"project": "default", "created_at": NOW, "created_by": "test"}
+        tokens.store(connection, PREY, Token(PREY.id, "prey", role=PersonRole.VIEWER, **facts))
         terms, prepaid = vms.Terms(Decimal("0.36")), timedelta(minutes=1)
         vms.intend(connection, JOB, 1, terms, now, prepaid)
         workers.greet(connection, JOB, Hello(WORKER, "127.0.0.1:1"), now)

@@ -35,6 +35,7 @@ def test_the_page_about_the_api_runs_as_written(engine: Engine, tmp_path: Path) 
     _, *said = shell.stdout.split("# step ")
     assert '"id":"job_4"' in said[0]
     assert '"code":"not_found"' in said[1]
+    assert 'did you mean \\"limit\\"?' in said[1]
     assert "idempotent-replayed: true" in said[2].lower()
     assert said[3].splitlines()[1] == "304"
     assert '"code":"precondition_failed"' in said[3]

@@ -9,10 +9,12 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from scavenger.checkup import OLDEST_POSTGRES
 from tests.docs.test_docs import DOCS, ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -36,17 +38,39 @@ def test_dashboards_ask_for_metrics_that_are_documented(name: str) -> None:
     assert len(set(places)) == len(places)
 
 
+def rules() -> list[Any]:
+    groups = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
 def test_alerts_ask_for_metrics_that_are_documented() -> None:
-    rules = [
-        r
-        for g in yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"]
-        for r in g["rules"]
-    ]
     known = set(re.findall(r"`(scavenger_\w+)", (DOCS / "observability.md").read_text()))
-    asked = {metric for rule in rules for metric in asked_in(rule["expr"])}
-    assert len(rules) >= 10
+    asked = {metric for rule in rules() for metric in asked_in(rule["expr"])}
+    assert len(rules()) >= 10
     assert asked <= known
-    assert all(rule["annotations"]["summary"] for rule in rules)
+    assert all(rule["annotations"]["summary"] for rule in rules())
+
+
+def test_each_alert_leads_to_a_heading_of_its_own_that_says_what_to_do() -> None:
+    page = (DOCS / "operations.md").read_text()
+    for rule in rules():
+        name = rule["alert"]
+        assert rule["annotations"]["runbook_url"] == f"docs/operations.md#{name.lower()}"
+        (text,) = re.findall(rf"^### {name}\n(.*?)(?=^##)", page, re.MULTILINE | re.DOTALL)
+        _, _, remedy = text.partition("**What to do.** ")
+        assert len(remedy.split()) >= 5, name
+    headings = re.findall(r"^### (Scavenger\w+)$", page, re.MULTILINE)
+    assert headings == [rule["alert"] for rule in rules()]
+
+
+@pytest.mark.parametrize("file", sorted(DEPLOY.rglob("*.*")), ids=lambda file: file.name)
+def test_what_is_deployed_names_no_address_that_is_not_ours(file: Path) -> None:
+    assert re.findall(r"https?://(?!127\.0\.0\.1|localhost)[^\s\"']+", file.read_text()) == []
+
+
+def test_doctor_asks_for_the_database_that_the_page_asks_for() -> None:
+    (said,) = re.findall(r"Postgres\s+(\d+) or newer", (DOCS / "operations.md").read_text())
+    assert int(said) == OLDEST_POSTGRES
 
 
 def test_the_unit_starts_a_command_that_exists() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
+import os
 import re
 import subprocess
 import sys
@@ -11,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_docs import DOCS, PAGES, blocks, named
+from scavenger.job import MetricTarget
+from scavenger.submission import parse_job
+from tests.docs.test_docs import DOCS, PAGES, ROOT, blocks, named
 from worker_agent.session import Session
 
 PIECES = [(named(page), code) for page in PAGES for code in blocks(page, "python")]
@@ -26,6 +30,33 @@ def test_the_script_with_all_that_can_be_carried_runs_alone(tmp_path: Path) -> N
     whole = [code for code in blocks(DOCS / "agent.md", "python") if "GradScaler" in code]
     (tmp_path / "train.py").write_text(whole[0])
     subprocess.run([sys.executable, "-W", "error", "train.py"], cwd=tmp_path, check=True)
+
+
+def test_the_first_script_runs_as_it_stands_and_is_what_its_job_document_says(
+    tmp_path: Path,
+) -> None:
+    """The script of the README, alone as a reader runs it first."""
+    (script,) = blocks(ROOT / "README.md", "python")
+    (document,) = blocks(ROOT / "README.md", "yaml")
+    (tmp_path / "train.py").write_text(script)
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "train.py"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},  # as workers of this computer have
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    job = parse_job(document)
+    assert isinstance(job.target, MetricTarget)
+    assert job.target.at_batch is not None
+    reached = re.search(rf"^{job.target.metric} (0\.\d+) after (\d+) samples", ran.stdout, re.M)
+    assert reached is not None, ran.stdout
+    assert float(reached[1]) > 0.5, "it learns"
+    epochs = int(re.findall(r"epochs=(\d+)", script)[0])
+    iterations = math.ceil(epochs * job.model.dataset_size / job.target.at_batch)
+    assert int(reached[2]) == iterations * job.target.at_batch
+    assert f"job.log({job.target.metric}=" in script
 
 
 @pytest.mark.parametrize("method", ["prepare", "batches"])

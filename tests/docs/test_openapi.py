@@ -16,7 +16,7 @@ OPERATIONS = {
     for path, methods in DOCUMENT["paths"].items()
     for method, operation in methods.items()
 }
-SHOWN = [["application/json"], ["text/plain"]]
+SHOWN = [["application/json"], ["text/plain"], ["text/markdown"]]
 GUARDED = {name: each for name, each in OPERATIONS.items() if not name.endswith("z")}
 
 

@@ -7,10 +7,13 @@ import json
 import re
 from collections.abc import Iterator
 
+import httpx
 import pytest
+from sqlalchemy import Engine
 
 from scavenger.view import ProblemView
 from service.api.refusal import BY_STATUS, CATALOG, RETRY_AFTER, refuse, type_of
+from tests.contract.host import KEYS, host
 from tests.docs.test_docs import DOCS, ROOT
 
 PAGE = DOCS / "problems.md"
@@ -41,6 +44,56 @@ def test_a_section_says_what_it_means_what_to_do_and_shows_one(code: str) -> Non
     assert (shown.code, shown.status, shown.title) == (code, status, title)
     assert shown.type == type_of(code)
     assert json.loads(bytes(refuse(code, shown.detail).body))["type"] == shown.type
+
+
+def test_the_type_of_a_problem_is_the_address_of_its_page(engine: Engine) -> None:
+    with host(engine) as controller, httpx.Client(base_url=controller.url) as client:
+        mine = {"Authorization": f"Bearer {KEYS.token}"}
+        for code, (status, title) in CATALOG.items():
+            page = client.get(type_of(code), headers=mine)
+            assert page.headers["content-type"] == "text/markdown; charset=utf-8"
+            assert page.text.startswith(f"# {code}\n\n{status}: {title}.\n\n")
+            assert page.text.count("**What to do.** ") == 1
+        refused = client.get("/v1/nowhere", headers=mine)
+        there = client.get(refused.json()["type"], headers=mine)
+        assert there.text.startswith("# not_found\n")
+        assert client.get("/problems/none", headers=mine).status_code == 404
+
+
+def test_a_page_that_is_served_alone_leads_to_no_other() -> None:
+    assert [code for code, text in sections().items() if "](" in text] == []
+
+
+def sentences() -> Iterator[re.Pattern[str]]:
+    """Yield what the code says in so many words, anything where it fills something in."""
+    for package in ("service", "scavenger"):
+        for file in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if pattern := pattern_of(node):
+                    yield re.compile(pattern)
+
+
+def pattern_of(node: ast.AST) -> str | None:
+    """Return the pattern of a text in the code; None for what is none, or says too little."""
+    match node:
+        case ast.Constant(str(text)):
+            parts = [text]
+        case ast.JoinedStr(values):
+            parts = [v.value if isinstance(v, ast.Constant) else "" for v in values]
+        case _:
+            return None
+    if sum(map(len, parts)) < 12:
+        return None
+    return "".join(re.escape(part) if part else ".+" for part in parts)
+
+
+def test_the_detail_of_an_example_is_one_that_is_said() -> None:
+    said = list(sentences())
+    for code, text in sections().items():
+        (example,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+        shown = ProblemView.model_validate_json(example)
+        words = [error.message for error in shown.errors] or [shown.detail]
+        assert all(any(p.fullmatch(word) for p in said) for word in words), f"{code}: {words}"
 
 
 def said() -> Iterator[tuple[str, ast.Call]]:

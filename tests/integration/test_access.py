@@ -102,7 +102,8 @@ class House:
     def fill(self, template: str) -> str:
         """A path of the route, about what belongs to the project alpha."""
         prey = Credential.of(self.token("viewer", "alpha")).id
-        return template.replace("{job}", self.job).replace("{token}", prey)
+        named = {"{job}": self.job, "{token}": prey, "{problem}": "not-found"}
+        return "/".join(named.get(part, part) for part in template.split("/"))
 
     def written(self) -> list[Mapping[str, Any]]:
         with self.engine.connect() as connection:
@@ -244,7 +245,7 @@ def expected(access: Access, role: str, project: str, path: str) -> int | None:
         case People(needed, is_of_all):
             if not PersonRole(role).covers(needed) or (is_of_all and project != "*"):
                 return 403
-            is_strange = "{" in path and project == "beta"
+            is_strange = ("{job}" in path or "{token}" in path) and project == "beta"
             return 404 if is_strange else None
 
 

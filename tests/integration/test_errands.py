@@ -70,7 +70,7 @@ def test_the_same_request_is_answered_as_before(client: TestClient, engine: Engi
     assert (count(engine, "jobs"), count(engine, "events")) == (1, 1)
 
 
-@pytest.mark.parametrize("different", ["body", "path", "query", "media"])
+@pytest.mark.parametrize("different", ["body", "path", "media"])
 def test_a_key_belongs_to_one_request(client: TestClient, engine: Engine, different: str) -> None:
     job = submit(client, "k").json()["id"]
     headers = {"Idempotency-Key": "k"}
@@ -79,8 +79,6 @@ def test_a_key_belongs_to_one_request(client: TestClient, engine: Engine, differ
             answer = submit(client, "k", name="other")
         case "path":
             answer = client.post(f"/v1/jobs/{job}/actions/cancel", headers=headers)
-        case "query":
-            answer = client.post("/v1/jobs?x=1", json=document(), headers=headers)
         case _:
             headers["Content-Type"] = "application/yaml"
             text = json.dumps(document(), separators=(",", ":"))

@@ -23,7 +23,7 @@ from service.postgres import EmbeddedPostgres
 from tests import poison
 from tests.builders import document
 from tests.conftest import run
-from tests.contract.host import JOB, KEYS, WORKER, Host, host
+from tests.contract.host import KEYS, WORKER, Host, filled, host
 
 SOON = 1.0
 TRIES = 4
@@ -100,7 +100,7 @@ class Victim:
         content: bytes = b"",
     ) -> httpx.Response:
         """Send something, and demand an answer that is a refusal or none, and soon."""
-        raw = (path or target.path.replace("{job}", JOB)) + (f"?{query}" if query else "")
+        raw = (path or filled(target.path)) + (f"?{query}" if query else "")
         token = KEYS.issue(WORKER) if "/agent/" in target.path else KEYS.token
         sent = {"Authorization": f"Bearer {token}".encode(), "Content-Type": b"application/json"}
         url = httpx.URL(self.host.url).copy_with(raw_path=raw.encode())

@@ -17,6 +17,8 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
+from scavenger.checkup import OLDEST_POSTGRES
+from service.binaries import system_binaries
 from service.db.migrate import SCRIPTS, migrate
 from service.errors import PostgresUnavailable
 from service.postgres import EmbeddedPostgres, find_binaries
@@ -166,6 +168,13 @@ def test_a_database_that_does_not_run_has_no_url(root: Path) -> None:
     server.stop()
     with pytest.raises(ValueError, match="not running"):
         server.url()
+
+
+def test_the_newest_of_the_system_is_taken_and_none_that_is_too_old(tmp_path: Path) -> None:
+    for version in (OLDEST_POSTGRES - 1, OLDEST_POSTGRES, OLDEST_POSTGRES + 2):
+        (tmp_path / str(version) / "bin").mkdir(parents=True)
+    found = [int(path.parent.name) for path in system_binaries(tmp_path)]
+    assert found == [OLDEST_POSTGRES + 2, OLDEST_POSTGRES]
 
 
 def test_missing_binaries_are_named(tmp_path: Path) -> None:

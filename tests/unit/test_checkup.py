@@ -11,6 +11,7 @@ from rich.console import Console
 
 from scavenger.checkup import (
     LITTLE,
+    OLDEST_POSTGRES,
     TOO_LITTLE,
     check_clocks,
     check_disk,
@@ -59,8 +60,8 @@ def problem(status: int) -> ProblemView:
         (check_way("http", is_loopback=True), "ok"),
         (check_way("http", is_loopback=False), "failed"),
         (check_postgres(180004), "ok"),
-        (check_postgres(140000), "ok"),
-        (check_postgres(130022), "warning"),
+        (check_postgres(OLDEST_POSTGRES * 10000), "ok"),
+        (check_postgres(OLDEST_POSTGRES * 10000 - 1), "warning"),
         (check_durability(DURABLE), "ok"),
         (check_durability({**DURABLE, "synchronous_commit": "remote_apply"}), "ok"),
         (check_durability({**DURABLE, "synchronous_commit": "local"}), "failed"),

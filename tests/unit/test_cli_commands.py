@@ -1,7 +1,10 @@
 """The commands, each run against a fake controller that keeps the REST contract."""
 
 import json
+import os
+import subprocess
 import sys
+import threading
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -17,6 +20,7 @@ from scavenger.cli.errors import (
     CommandError,
     ControllerDied,
     NeedsAnswer,
+    NoCurve,
     NoSuchJob,
     UnusableDocument,
 )
@@ -102,10 +106,10 @@ def terminal(controller, pauses=None, **changes):
     return Terminal(console(), console(), connect, pause)
 
 
-def run(controller, *arguments):
+def run(controller, *arguments, given=None):
     """Run a command; returns exit code, data and chatter."""
     desk = terminal(controller)
-    result = CliRunner().invoke(app, list(arguments), obj=desk)
+    result = CliRunner().invoke(app, list(arguments), obj=desk, input=given)
     unexpected = result.exception
     if unexpected is not None and not isinstance(unexpected, SystemExit):
         raise unexpected
@@ -162,6 +166,7 @@ def test_a_job_that_goes_on_has_no_exit_code(phase):
         (refusal(problem(403)), 4),
         (refusal(problem(404)), 5),
         (NoSuchJob("x"), 5),
+        (NoCurve(job_view(), ""), 5),
         (refusal(problem(409)), 6),
         (Unreachable("", ""), 20),
         (refusal(problem(500)), 21),
@@ -248,6 +253,71 @@ def test_a_job_is_submitted_with_the_directory_of_its_file(document):
     (sent,) = controller.submitted
     assert sent["run"]["directory"] == str(document.parent)
     assert sent["name"] == "again"
+
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch):
+    """A directory that a shell is in, beside that of the document."""
+    place = tmp_path / "shell"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
+def sent_from(shell, controller, *arguments, **given):
+    code, _, chatter = run(controller, "submit", *arguments, **given)
+    assert code == 0, chatter
+    (sent,) = controller.submitted
+    assert sent["run"]["directory"] == str(shell)
+    return sent
+
+
+def test_a_document_on_standard_input_runs_where_the_shell_is(shell, document):
+    text = document.read_bytes()
+    assert sent_from(shell, one(), "-", given=text)["name"] == "digits"
+    assert sent_from(shell, one(), "-", "--name", "again", given=text)["name"] == "again"
+
+
+@pytest.mark.parametrize("name", ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
+@pytest.mark.parametrize("kind", ["pipe", "file"])
+def test_every_name_of_standard_input_is_standard_input(shell, document, name, kind):
+    """In a process of its own, whose standard input is what the name leads to."""
+    text = document.read_bytes()
+    program = (
+        "import json, sys; from pathlib import Path; from scavenger.cli.submit import read_spec; "
+        "print(read_spec(Path(sys.argv[1])).run.directory)"
+    )
+    with document.open("rb") as file:
+        ran = subprocess.run(
+            [sys.executable, "-c", program, name],
+            cwd=shell,
+            stdout=subprocess.PIPE,
+            check=True,
+            **({"stdin": file} if kind == "file" else {"input": text}),
+        )
+    assert ran.stdout.decode().strip() == str(shell)
+
+
+def test_what_a_pipe_brings_runs_where_the_shell_is(shell, document, tmp_path):
+    reader, writer = os.pipe()
+    os.write(writer, document.read_bytes())
+    os.close(writer)
+    sent_from(shell, one(), f"/dev/fd/{reader}")
+    os.close(reader)
+    fifo = tmp_path / "job.yaml.fifo"
+    os.mkfifo(fifo)
+    thread = threading.Thread(target=fifo.write_bytes, args=(document.read_bytes(),))
+    thread.start()
+    sent_from(shell, one(), str(fifo))
+    thread.join()
+
+
+def test_what_is_wrong_on_standard_input_is_named_so(shell):
+    code, _, chatter = run(one(), "submit", "-", given=b"limits: 3\n")
+    assert code == 2
+    assert "standard input:1:1: limits: " in "".join(chatter.split("\n"))
+    assert run(one(), "submit", "-", given=b"\xff\xfe")[0] == 2
+    assert run(one(), "submit", str(shell))[0] == 2, "a directory is no document"
 
 
 @pytest.mark.parametrize("flag", ["--watch", "--wait"])

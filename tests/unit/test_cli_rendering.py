@@ -5,20 +5,25 @@ from decimal import Decimal
 from io import StringIO
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from scavenger.cli.curve_plot import MARKS, plot_curve
 from scavenger.cli.curve_table import law_facts, show_curve
+from scavenger.cli.demo import crowded
 from scavenger.cli.demo_story import tell_first_job, tell_second_job
 from scavenger.cli.error_report import report_error, report_outcome, show_report
 from scavenger.cli.errors import (
     AmbiguousJob,
     ControllerDied,
     NeedsAnswer,
+    NoCurve,
     NoSuchJob,
     UnusableDocument,
 )
 from scavenger.cli.event_table import show_event, show_events
+from scavenger.cli.fitted_table import FittedTable
 from scavenger.cli.job_table import ICONS, show_job, show_jobs
 from scavenger.cli.live import landmark, show_change, show_live
 from scavenger.cli.model_table import show_models
@@ -357,6 +362,84 @@ def test_the_demo_tells_that_the_second_job_needs_no_search():
     assert text(tell_second_job(first, second, *curves)) == SECOND_STORY
 
 
+def tables_in(renderable):
+    """Yield every table of something that is shown."""
+    if isinstance(renderable, FittedTable):
+        yield renderable
+    for part in getattr(renderable, "renderables", ()):
+        yield from tables_in(part)
+
+
+def figures_in(renderable):
+    """Return what is shown of each configuration, by the titles it is shown under."""
+    shown = {}
+    for table in tables_in(renderable):
+        titles = [column.title for column in table.columns]
+        for row in table.rows if titles[:2] == ["K", "B"] else ():
+            for title, cell in zip(titles, row, strict=True):
+                shown.setdefault((row[0], row[1], title), set()).add(str(cell))
+    return shown
+
+
+@given(st.floats(1, 4), st.floats(1, 1e4), st.floats(1e-3, 10))
+def test_a_figure_that_is_shown_twice_is_the_same_twice(noise, scale, seconds):
+    probes = [
+        probe(*corner, noise=noise, noise_scale=scale, seconds=seconds, cost=seconds / 100)
+        for corner in CORNERS
+    ]
+    story = tell_first_job(job_view(Phase.SUCCEEDED), curve_view(probes=probes), width=100)
+    shown = figures_in(story)
+    assert {title for _, _, title in shown} >= {"γ", "γ_n", "φ", "τ", "TIME", "TOOK", "COMPUTE"}
+    assert {where: cells for where, cells in shown.items() if len(cells) > 1} == {}
+
+
+def test_the_noise_of_one_worker_is_1_wherever_it_is_of_workers():
+    shown = figures_in(tell_first_job(job_view(Phase.SUCCEEDED), curve_view(), width=100))
+    assert {
+        cell for (k, _, title), cells in shown.items() for cell in cells if (k, title) == ("1", "γ")
+    } == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("probed", "seen", "words"),
+    [
+        (0.0187, 0.0187, None),
+        (0.0187, 0.0215, None),
+        (0.0187, 0.0240, "slower now than while it was probed"),
+        (0.0327, 0.0226, "faster now than while it was probed"),
+        (None, 0.1, None),
+    ],
+)
+def test_the_demo_says_when_measurements_of_one_configuration_disagree(probed, seen, words):
+    points = [
+        p.model_copy(update={"measured_step_time": probed if p.global_batch == 256 else None})
+        for p in curve_view().points
+    ]
+    indicators = job_view().indicators.model_copy(update={"step_time": seen})
+    job = job_view(Phase.SUCCEEDED, indicators=indicators)
+    shown = " ".join(text(tell_first_job(job, curve_view(points=points), width=100)).split())
+    assert ("other programs" in shown) is (words is not None)
+    assert words is None or words in shown
+
+
+@pytest.mark.parametrize(
+    ("busy", "cores", "workers", "is_told"),
+    [(0.1, 2, 2, False), (0.6, 2, 2, True), (7.0, 16, 2, False), (15.0, 16, 2, True)],
+)
+def test_the_demo_says_beforehand_when_other_programs_take_its_cores(busy, cores, workers, is_told):
+    said = crowded(busy, cores, workers)
+    assert (said is not None) is is_told
+    assert said is None or f"use {busy:.1f} of {cores} cores" in said
+
+
+def test_no_knee_is_shown_where_nothing_bends():
+    for bends, said, shape in ((True, "★ knee · ✔ chosen", "★ knee"), (False, "no knee · ✔", "▣")):
+        shown = text(show_curve(curve_view(knee_bends=bends), width=100))
+        assert said in shown
+        assert shape in shown
+        assert ("★" in shown) is bends
+
+
 def test_a_start_that_is_chosen_is_compared_with_the_dearest():
     curve = curve_view(chosen=config(1, 32))
     shown = text(tell_first_job(job_view(Phase.SUCCEEDED), curve, width=100))
@@ -381,7 +464,7 @@ def test_every_phase_has_a_shape_of_its_own():
 def test_a_job_in_detail_names_its_money():
     shown = text(show_job(job_view()))
     assert "$0.00123 spent, $0.000410 of it searching · cap $0.0500 · ≈$0.00310 in the end" in shown
-    assert "γ 1.61 · φ 410 samples" in shown
+    assert "γ_n 1.61 · φ 410 samples" in shown
 
 
 def test_what_is_unknown_is_a_dash_and_never_not_a_number():
@@ -394,7 +477,6 @@ def test_what_is_unknown_is_a_dash_and_never_not_a_number():
             show_live(job, [], width=100, is_stale=True),
             show_change(job),
             show_curve(curve, width=100),
-            show_curve(curve.model_copy(update={"points": []}), width=100),
             tell_first_job(job, curve, width=100),
             tell_first_job(job, curve.model_copy(update={"points": [], "probes": []}), width=100),
             tell_second_job(job, job, curve, curve),
@@ -448,9 +530,9 @@ def test_a_line_is_written_for_a_change_only():
     assert "→ K=4 B=256" in text(show_change(moving))
 
 
-def test_models_name_their_targets():
-    model = StoredModelView(
-        model_key="digits/mlp",
+def stored_model(key):
+    return StoredModelView(
+        model_key=key,
         signature="x",
         laws=LAWS,
         reference_batch=32,
@@ -458,7 +540,10 @@ def test_models_name_their_targets():
         jobs=2,
         updated_at=NOON,
     )
-    shown = text(show_models(StoredModelList(models=[model])))
+
+
+def test_models_name_their_targets():
+    shown = text(show_models(StoredModelList(models=[stored_model("digits/mlp")])))
     assert "accuracy >= 0.97: 12.4 (at batch 32)" in shown
 
 
@@ -518,7 +603,14 @@ REPORTS = [
     ),
     (refusal(problem(401)), ["connection.json"]),
     (refusal(problem(404)), ["scavenger list"]),
-    (refusal(problem(409, detail="it has ended")), ["it has ended", "scavenger show JOB"]),
+    (refusal(problem(404), "/v1/tokens/zzz/actions/revoke"), ["scavenger token list"]),
+    (
+        refusal(problem(409, detail="it has ended"), f"/v1/jobs/{ID}/actions/cancel"),
+        ["it has ended", f"scavenger show {ID}"],
+    ),
+    (refusal(problem(403)), ["scavenger token create"]),
+    (NoCurve(job_view(), ""), [f"✗ digits ({ID}) has no curve", f"scavenger watch {ID}"]),
+    (NoCurve(job_view(Phase.FAILED), "it failed"), ["it failed", f"scavenger events {ID}"]),
     (refusal(problem(500)), ["read what the controller logged"]),
     (NoSuchJob("x"), ["✗ No job goes by x", "scavenger list"]),
     (AmbiguousJob("01", ["job_01A", "job_01B"]), ["2 jobs go by 01", "job_01A", "write more"]),
@@ -600,7 +692,7 @@ job_019aa0b4c8e5f3d2a71  digits  ▶ training  21.4s
   runs       K=2 B=256 · generation 5 · 2 alive
   progress   ████████████████████░░░░░░░░░░ 66 %  8.2 of ≈12.5 epochs (at most 120) · iteration 812
   metrics    accuracy 0.953 · loss 0.211
-  noise      γ 1.61 · φ 410 samples
+  noise      γ_n 1.61 · φ 410 samples
   iteration  █████████▒ τ 18.7 ms = compute 16.1 ms + sync 2.6 ms
   cost       $0.00123 spent, $0.000410 of it searching · cap $0.0500 · ≈$0.00310 in the end
 
@@ -609,7 +701,7 @@ job_019aa0b4c8e5f3d2a71  digits  ▶ training  21.4s
 FIRST_STORY = """\
 
 1  While it trained, 4 probes of 16 choices took 9.6s and $0.000893
-K    B     γ    φ  COMPUTE  SYNC  ITERATIONS  TIME        COST
+K    B   γ_n    φ  COMPUTE  SYNC  ITERATIONS  TOOK       SPENT
 1   32     1  410  5.52 ms  0 ms          40  2.4s  $0.0000893
 1  256     1  410  30.2 ms  0 ms          40  2.4s  $0.0000893
 4  256  2.85  410  9.04 ms  4 ms          40  2.4s   $0.000357

@@ -48,7 +48,8 @@ def test_jobs_are_read_page_after_page():
         jobs = [json.loads(job_view(name=name).model_dump_json()) for name in names]
         return httpx.Response(200, json={"jobs": jobs, "next_cursor": cursor})
 
-    assert [job.name for job in client(answer).jobs()] == ["a", "b", "c"]
+    assert [job.name for job in client(answer).jobs("a")] == ["a", "b", "c"]
+    assert [job.name for job in client(answer).newest_jobs(9).jobs] == ["a", "b", "c"]
 
 
 def test_events_are_read_page_after_page():

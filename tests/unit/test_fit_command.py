@@ -242,6 +242,7 @@ def test_the_json_keeps_its_shape(steps):
             }
         ],
         **dict.fromkeys(("start", "fastest", "cheapest", "knee"), place),
+        "knee_bends": None,
         "chosen": {
             "place": place,
             **dict.fromkeys(("objective", "why", "support", "runner_up")),

@@ -37,6 +37,8 @@ def test_the_knee_of_a_bent_front_is_found_by_kneedle():
     assert kneedle(BENT.frontier())[0] == choice.point
     assert choice.point.config == ClusterConfig(3, 64)
     assert choice.why == "knee of 5 points: 50% slower than the fastest, 60% cheaper"
+    assert choice.bends
+    assert Within(Knee(), max_cost=1e6, max_time=1e6).choose(BENT).bends
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,7 @@ def test_without_a_bend_the_knee_falls_back(front, workers, why):
     choice = Knee().choose(front)
     assert choice.point.config.workers == workers
     assert why in choice.why
+    assert not choice.bends
 
 
 def test_where_kneedle_finds_nothing_the_point_below_the_chord_is_taken():
@@ -62,6 +65,7 @@ def test_where_kneedle_finds_nothing_the_point_below_the_chord_is_taken():
     choice = Knee().choose(front)
     assert choice.point.config == ClusterConfig(2, 64)
     assert "farthest below their chord" in choice.why
+    assert choice.bends
 
 
 def test_fastest_and_cheapest_compare_with_each_other():

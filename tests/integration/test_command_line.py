@@ -1,0 +1,208 @@
+"""Commands against a real controller: what they ask, what they show, and what they advise."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import httpx
+import pytest
+import typer
+from rich.console import Console
+from sqlalchemy import Engine
+from typer.testing import CliRunner
+
+from scavenger.cli.error_report import remedy_of
+from scavenger.cli.exit_code import ExitCode
+from scavenger.cli.main import app
+from scavenger.cli.terminal import Terminal
+from scavenger.client.client import Client
+from scavenger.client.errors import refusal
+from scavenger.view import JobList, Phase, ProblemView
+from service.api.access import TABLE
+from service.api.refusal import CATALOG
+from service.db import jobs
+from tests.builders import NOW, spec
+from tests.contract.host import ENTRIES, JOB, KEYS, Host, filled, host
+
+ENDED = "job_3"
+
+
+@dataclass
+class Wire(httpx.HTTPTransport):
+    """A connection that remembers what was asked over it."""
+
+    asked: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request.url.raw_path.decode())
+        return super().handle_request(request)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What came of a command."""
+
+    code: int
+    data: str
+    chatter: str
+    asked: list[str]
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where commands are typed."""
+
+    controller: Host
+
+    def run(self, *words: str, token: str = KEYS.token) -> Said:
+        wire, data, chatter = Wire(), console(), console()
+        with Client(self.controller.url, token, transport=wire) as client:
+            terminal = Terminal(data, chatter, lambda: client)
+            result = CliRunner().invoke(app, [*words], obj=terminal)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        file = data.file, chatter.file
+        said = [f.getvalue() for f in file if isinstance(f, StringIO)]
+        return Said(result.exit_code, said[0] + result.stdout, said[1] + result.stderr, wire.asked)
+
+
+def console() -> Console:
+    return Console(file=StringIO(), width=200, markup=False, emoji=False, highlight=False)
+
+
+@pytest.fixture
+def desk(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    monkeypatch.setenv("COLUMNS", "200")  # errors go to a console of the process's own
+    with host(engine) as controller:
+        with engine.begin() as connection:
+            jobs.create(connection, "job_named", spec(name="other"), NOW)
+            for phase in (Phase.STARTING, Phase.CANCELLED):
+                jobs.change_outcome(connection, ENDED, phase=phase, finished_at=NOW)
+        yield Desk(controller)
+
+
+def test_a_remedy_is_of_the_command_that_was_refused(desk: Desk) -> None:
+    said = desk.run("token", "revoke", "zzz")
+    assert said.code == ExitCode.NOT_FOUND
+    assert "scavenger token list" in said.chatter
+    assert "scavenger list" not in said.chatter
+
+
+def test_who_cancels_what_has_ended_is_told_which_job_and_how_it_ended(desk: Desk) -> None:
+    said = desk.run("cancel", ENDED, "--yes")
+    assert said.code == ExitCode.CONFLICT
+    assert f"{ENDED} has ended already: cancelled" in said.chatter
+    assert f"scavenger show {ENDED}" in said.chatter
+    assert not re.search(r"\bJOB\b", said.chatter)
+
+
+def test_what_a_name_may_hold_is_said_in_words_and_once(desk: Desk) -> None:
+    for words in (["a/b"], ["ci", "--project", "Vision"]):
+        said = desk.run("token", "create", *words)
+        assert said.code == ExitCode.USAGE
+        assert "pattern" not in said.chatter
+        assert "[" not in said.chatter
+        assert said.chatter.count("letters") == 1, said.chatter
+
+
+def test_who_shows_a_wrong_token_is_told_where_the_command_line_takes_one_from(desk: Desk) -> None:
+    said = desk.run("list", token="scv_wrong")
+    assert said.code == ExitCode.AUTHENTICATION
+    assert "does not know this token" in said.chatter
+    assert "SCAVENGER_TOKEN" in said.chatter
+    assert "connection.json" in said.chatter
+    assert "header" not in said.chatter
+    assert "Authorization" not in said.chatter
+
+
+@pytest.mark.parametrize("job", ["job_1", ENDED])
+def test_a_job_without_a_curve_is_no_data(desk: Desk, job: str) -> None:
+    said = desk.run("curve", job)
+    assert (said.code, said.data) == (ExitCode.NOT_FOUND, "")
+    assert f"({job}) has no curve" in said.chatter
+    said = desk.run("curve", job, "-o", "json")
+    assert said.code == ExitCode.NOT_FOUND
+    assert json.loads(said.data)["points"] == []
+    assert desk.run("curve", JOB).code == 0
+
+
+def test_a_list_says_where_what_it_leaves_out_begins(desk: Desk) -> None:
+    every = [*list_of(desk, "500").jobs]
+    assert len(every) == ENTRIES + 1
+    assert list_of(desk, "500").next_cursor is None
+    assert list_of(desk, str(len(every))).next_cursor is None
+    for limit in range(1, len(every)):
+        shown = list_of(desk, str(limit))
+        rest = httpx.get(
+            f"{desk.controller.url}/v1/jobs",
+            params={"cursor": shown.next_cursor or ""},
+            headers={"Authorization": f"Bearer {KEYS.token}"},
+        )
+        listed = [*shown.jobs, *JobList.model_validate_json(rest.text).jobs]
+        assert [job.id for job in listed] == [job.id for job in every]
+
+
+def list_of(desk: Desk, limit: str) -> JobList:
+    return JobList.model_validate_json(desk.run("list", "-o", "json", "--limit", limit).data)
+
+
+REFERENCES = {
+    "latest": "job_crowd249",
+    "digits": "job_4",
+    "other": "job_named",
+    "job_named": "job_named",
+    "job_na": "job_named",
+    "nam": "job_named",
+    "med": "job_named",
+    "unknown": None,
+    "job_unknown": None,
+    "dig": None,
+    "ame": None,
+    "No Name%": None,
+    "\x00": None,
+    "_": None,
+}
+
+
+def test_a_job_is_found_among_many_with_one_request(engine: Engine, desk: Desk) -> None:
+    with engine.begin() as connection:
+        for number in range(250):
+            at = NOW + timedelta(minutes=number)
+            jobs.create(connection, f"job_crowd{number}", spec(name=f"crowd-{number}"), at)
+    for reference, found in REFERENCES.items():
+        said = desk.run("show", reference, "-o", "json")
+        assert len(said.asked) == 1, (reference, said.asked)
+        assert said.code == (ExitCode.SUCCESS if found else ExitCode.NOT_FOUND), reference
+        assert not found or json.loads(said.data)["id"] == found
+    assert "250 jobs go by crowd" in desk.run("show", "crowd").chatter
+    assert len(desk.run("show", "crowd-1").asked) == 1
+
+
+def commands(group: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command there is, as its words."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*above, name))
+        else:
+            yield (*above, name)
+
+
+def test_every_remedy_names_commands_that_exist_and_no_placeholder() -> None:
+    known = {" ".join(words) for words in commands(typer.main.get_command(app))}
+    for code, (status, title) in CATALOG.items():
+        for _, path in TABLE:
+            shown = ProblemView(type="", title=title, status=status, detail="", code=code)
+            remedy = remedy_of(refusal(shown, filled(path)))
+            for words in re.findall(r"scavenger ((?:[a-z]+ ?)+)", remedy):
+                parts = words.split()
+                assert known & {" ".join(parts[:1]), " ".join(parts[:2])}, remedy
+            assert not re.search(r"\b[A-Z]{3,}\b(?<!SCAVENGER)", remedy.replace("_TOKEN", ""))

@@ -1,0 +1,167 @@
+"""Requests that name what a route does not have, and answers that name what must be there."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine
+
+from scavenger.view import ProblemView
+from service.api.access import TABLE, Access, Machines, Newcomers
+from service.api.vitals import PARTS
+from service.api.world import World
+from service.app import build_app
+from service.db import vms
+from service.pulse import Pulse
+from service.storage import Storage
+from tests.builders import document
+from tests.contract.host import KEYS, WORKER, fill, filled, unhurried
+
+ROUTES = sorted(TABLE)
+
+
+@pytest.fixture
+def client(engine: Engine) -> Iterator[TestClient]:
+    fill(engine)
+    now = datetime.now(UTC)
+    with engine.begin() as connection:
+        vms.attempted(connection, WORKER, now, now + timedelta(minutes=1))
+    well = dict.fromkeys(PARTS, Pulse(math.inf))
+    world = World(engine, "local", Storage(Path("/srv")), lambda: None, well)
+    with TestClient(build_app(world, KEYS, unhurried())) as client:
+        yield client
+
+
+def token_for(access: Access) -> str:
+    """The token of a caller whom a route is open to."""
+    match access:
+        case Machines():
+            return KEYS.issue(WORKER)
+        case Newcomers():
+            return KEYS.bootstrap(WORKER)
+        case _:
+            return KEYS.token
+
+
+def ask(client: TestClient, method: str, path: str, **options: Any) -> Any:
+    headers = {"Authorization": f"Bearer {token_for(TABLE[method, path])}"}
+    url = filled(path) + options.pop("query", "")
+    return client.request(method, url, headers=headers, **options)
+
+
+def parameters(client: TestClient, method: str, path: str) -> list[str]:
+    """The query parameters that the description of the API names for a route."""
+    app: Any = client.app
+    operation = app.openapi()["paths"].get(path, {}).get(method.lower(), {})
+    return [each["name"] for each in operation.get("parameters", []) if each["in"] == "query"]
+
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
+
+
+@given(name=TEXT, value=TEXT)
+@settings(
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_a_parameter_that_a_route_does_not_have_is_refused_by_its_name(
+    client: TestClient, name: str, value: str
+) -> None:
+    for method, path in ROUTES:
+        if name in parameters(client, method, path):
+            continue
+        answer = ask(client, method, path, query=f"?{urlencode({name: value})}")
+        assert answer.status_code == 422, (method, path, answer.text)
+        problem = ProblemView.model_validate_json(answer.text)
+        assert problem.code == "validation"
+        assert f'no parameter "{name[:200]}" here' in problem.errors[0].message
+
+
+def test_who_misspells_a_parameter_is_told_which_there_are(client: TestClient) -> None:
+    for path, query, words in (
+        ("/v1/jobs", "?phase=failed", 'no parameter "phase" here; this route takes limit, cursor'),
+        ("/v1/jobs", "?limt=3", 'no parameter "limt" here; did you mean "limit"?'),
+        ("/v1/tokens", "?limit=3", 'no parameter "limit" here; this route takes none'),
+        ("/healthz", "?deep=1", 'no parameter "deep" here; this route takes none'),
+    ):
+        assert words in ask(client, "GET", path, query=query).json()["detail"]
+
+
+def test_all_that_is_wrong_is_named_and_what_is_known_is_not(client: TestClient) -> None:
+    answer = ask(client, "GET", "/v1/jobs", query="?a=1&limit=2&b=2&a=3")
+    assert [error["pointer"] for error in answer.json()["errors"]] == ["/a", "/b"]
+    assert ask(client, "GET", "/v1/jobs", query="?limit=2").status_code == 200
+
+
+def test_nothing_is_done_for_a_request_with_a_strange_parameter(client: TestClient) -> None:
+    before = ask(client, "GET", "/v1/jobs").json()
+    answer = ask(client, "POST", "/v1/jobs", query="?dry_run=1", json=document())
+    assert answer.status_code == 422
+    assert len(ask(client, "GET", "/v1/jobs").json()["jobs"]) == len(before["jobs"])
+
+
+def test_no_refusal_repeats_a_pattern_that_only_programs_read(client: TestClient) -> None:
+    app: Any = client.app
+    patterns = set(re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', json.dumps(app.openapi())))
+    assert len(patterns) >= 4
+    for answer in (
+        ask(client, "GET", "/v1/jobs", query=f"?cursor={'!' * 30}"),
+        ask(client, "GET", "/v1/jobs/{job}/events", query=f"?cursor={'!' * 30}"),
+        ask(client, "POST", "/v1/tokens", json={"name": "a/b", "role": "viewer"}),
+        ask(client, "POST", "/v1/tokens", json={"name": "a", "role": "viewer", "project": "A"}),
+        ask_with(client, {"Idempotency-Key": "a b"}),
+    ):
+        assert answer.status_code == 422
+        assert "pattern" not in answer.text
+        assert [each for each in patterns if json.loads(each) in answer.json()["detail"]] == []
+
+
+def ask_with(client: TestClient, headers: dict[str, str]) -> Any:
+    mine = {"Authorization": f"Bearer {KEYS.token}", **headers}
+    return client.post("/v1/jobs", json=document(), headers=mine)
+
+
+REPORT = {"generation": 1, "iteration": 0, "samples": 0, "epochs": 0.0, "metrics": {}}
+# What each route that changes something does as it is asked to.
+CHANGES: dict[str, Any] = {
+    "/v1/jobs": document(),
+    "/v1/jobs/{job}/actions/cancel": None,
+    "/v1/tokens": {"name": "ci", "role": "viewer"},
+    "/v1/tokens/{token}/actions/revoke": None,
+    "/v1/sweeps": {"confirm": True},
+    "/v1/deliveries": {"worker": WORKER, "progress": REPORT},
+    "/v1/agent/enrol": {"worker": WORKER, "nonce": "once"},
+    "/v1/agent/hello": {"worker": WORKER, "address": ""},
+    "/v1/agent/report": {"worker": WORKER, "progress": REPORT},
+    "/v1/agent/lease": None,
+    "/v1/agent/exit": {"worker": WORKER, "code": 0, "tail": ""},
+}
+
+
+def test_what_an_answer_names_as_its_location_is_there(client: TestClient) -> None:
+    assert set(CHANGES) == {path for method, path in TABLE if method != "GET"}
+    app: Any = client.app
+    described = app.openapi()["paths"]
+    told: dict[str, int] = {}
+    for path, body in CHANGES.items():
+        answer = ask(client, "POST", path, json=body)
+        assert answer.is_success, (path, answer.text)
+        headers = described[path]["post"]["responses"][str(answer.status_code)].get("headers", {})
+        assert ("location" in answer.headers) is ("Location" in headers), path
+        if place := answer.headers.get("location"):
+            at = client.get(place, headers={"Authorization": f"Bearer {KEYS.token}"})
+            told[path] = at.status_code
+            assert at.json()["id"] == answer.json()["id"]
+    assert told == {"/v1/jobs": 200, "/v1/tokens": 200}

@@ -1,0 +1,184 @@
+"""Tables where there is little room: the least important leaves, what names a row never does."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from io import StringIO
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+
+from scavenger.cli.curve_table import show_curve
+from scavenger.cli.demo_story import tell_first_job, tell_second_job
+from scavenger.cli.evaluation_table import show_evaluation
+from scavenger.cli.fit_table import show_fit
+from scavenger.cli.fitted_table import Column, FittedTable
+from scavenger.cli.job_table import show_jobs
+from scavenger.cli.model_table import show_models
+from scavenger.cli.probe_table import show_probes, show_resizes
+from scavenger.cli.simulation import Comparison, narrow, run_all, show_comparison
+from scavenger.cli.sweep_table import show_sweep
+from scavenger.cli.token_table import show_tokens
+from scavenger.evaluation.evaluation import Scope, list_checks, summarise
+from scavenger.evaluation.restriction import Restriction
+from scavenger.fit.report import report_fit
+from scavenger.simulator.paper import SETTINGS, Hazards
+from scavenger.tables.tables import Tables
+from scavenger.view import Phase, StoredModelList, TokenList, TokenView
+from tests.builders import NOW
+from tests.unit.test_admin_command import suspect, sweep
+from tests.unit.test_cli_rendering import (
+    ID,
+    curve_view,
+    job_view,
+    stored_model,
+    text,
+)
+from tests.unit.test_evaluate_command import table_of as evaluated
+from tests.unit.test_fit_command import TOTAL, TRUTH, table_of
+
+WIDTHS = (60, 80, 100, 200)
+# A row of a table begins with these words, one after the other.
+Rows = list[tuple[str, ...]]
+
+
+def configurations() -> Rows:
+    return [(str(point.workers), str(point.global_batch)) for point in curve_view().points]
+
+
+@cache
+def tables() -> dict[str, tuple[RenderableType, Rows]]:
+    """Every table there is, with what its rows are known by."""
+    jobs = [job_view(phase, id=f"{ID[:-2]}{n:02}") for n, phase in enumerate(Phase)]
+    curve, models = curve_view(), StoredModelList(models=[stored_model("resnet18/cifar10")])
+    probes = [(str(probe.workers), str(probe.global_batch)) for probe in curve.probes]
+    moves = [
+        (f"K={r.before.workers} B={r.before.global_batch}", f"→ K={r.after.workers}")
+        for r in curve.resizes
+        if r.before is not None
+    ]
+    found = [suspect(n, fate, "the database does not know it") for n, fate in enumerate(FATES)]
+    fit = report_fit(table_of(TRUTH), TOTAL)
+    measured = [(str(m.place.workers), str(m.place.global_batch)) for m in fit.measured]
+    return {
+        "list": (show_jobs(jobs), [(job.id, "digits") for job in jobs]),
+        "curve": (show_curve(curve, width=100), configurations()),
+        "models": (show_models(models), [(model.model_key,) for model in models.models]),
+        "tokens": (show_tokens(TokenList(tokens=[token("ci")])), [("0123456789ab", "ci")]),
+        "sweep": (show_sweep(sweep(*found)), [(f"i-{n}",) for n in range(len(FATES))]),
+        "probes": (show_probes(curve.probes), probes),
+        "resizes": (show_resizes(curve.resizes[1:]), moves),
+        "first": (tell_first_job(job_view(Phase.SUCCEEDED), curve, width=100), configurations()),
+        "second": (tell_second_job(jobs[0], jobs[1], curve, curve), [("first",), ("second",)]),
+        "fit": (show_fit(fit), measured),
+        "evaluate": (show_evaluation(evaluation()), [("job/x",), ("job", "measured")]),
+        "simulate": (show_comparison(simulated()), [("none",)]),
+    }
+
+
+FATES = ("end", "wait", "hold", "keep", "spare")
+
+
+def token(name: str) -> TokenView:
+    facts = {"id": "0123456789ab", "name": name, "project": "vision", "role": "submitter"}
+    moments = dict.fromkeys(("created_at", "expires_at", "revoked_at", "last_used_at"), NOW)
+    return TokenView.model_validate({**facts, **moments, "created_by": "ba9876543210"})
+
+
+def evaluation() -> Any:
+    steps = (evaluated(),)
+    scope = Scope((4,), ("measured", "paper"), Restriction(), "all_reduce")
+    checks = list_checks(Tables(steps=steps), scope)
+    return summarise(tuple(finding for check in checks for finding in check()))
+
+
+def simulated() -> Any:
+    setting = narrow(SETTINGS["resnet18"], (8, 20), (384, 1024))
+    comparison = Comparison("resnet18", "knee", ("none",), 1, Hazards(), (8, 20), (384, 1024))
+    return run_all(comparison, setting, Console(file=StringIO()))
+
+
+NAMES = (
+    "list", "curve", "models", "tokens", "sweep", "probes", "resizes", "first", "second", "fit",
+    "evaluate", "simulate",
+)  # fmt: skip
+
+
+def test_no_table_is_missing() -> None:
+    assert tuple(tables()) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_names_a_row_is_whole_on_every_terminal(name: str) -> None:
+    table, rows = tables()[name]
+    for width in WIDTHS:
+        shown = text(table, width=width)
+        assert max(map(len, shown.splitlines())) <= width
+        for row in rows:
+            # Figures stand on the right of their column.
+            pattern = "^ *" + " +".join(map(re.escape, row)) + "(?: |$)"
+            assert re.search(pattern, shown, re.MULTILINE), (width, row, shown)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_has_no_room_is_named_and_a_wide_terminal_shows_all(name: str) -> None:
+    table, _ = tables()[name]
+    assert MORE not in text(table, width=200)
+    narrow, wide = (set(re.split(r"[\s,]+", text(table, width=w))) for w in (60, 200))
+    titles = {word for word in wide if re.fullmatch(r"[A-Z]{2,}|τ|γ|φ|e\(B\)", word)}
+    assert titles - narrow == set()
+
+
+MORE = "a wider terminal shows more"
+CELLS = st.text(st.characters(categories=["L", "N"]), max_size=30)
+COLUMNS = st.builds(
+    Column,
+    st.text("ABC", min_size=1, max_size=8),
+    st.integers(0, 5),
+    st.sampled_from(["left", "right"]),
+    st.none() | st.integers(1, 20),
+)
+
+
+@st.composite
+def any_tables(draw: st.DrawFn) -> FittedTable:
+    columns = draw(st.lists(COLUMNS, min_size=1, max_size=8))
+    rows = draw(st.lists(st.tuples(*[CELLS] * len(columns)), max_size=4))
+    return FittedTable(columns, rows, draw(st.integers(1, 2)))
+
+
+@given(any_tables(), st.integers(10, 200))
+def test_the_least_important_column_leaves_first_and_none_before_it_must(
+    table: FittedTable, width: int
+) -> None:
+    widths = table.fit(width)
+    left = [c for place, c in enumerate(table.columns) if place not in widths]
+    stay = [c for place, c in enumerate(table.columns) if place in widths]
+    assert all(column.leaves for column in left), "what names a row never leaves"
+    latest = max((column.leaves for column in stay), default=0)
+    assert all(column.leaves >= latest for column in left)
+    total = sum(widths.values()) + table.gap * (len(widths) - 1)
+    assert total <= width or all(column.leaves == 0 for column in stay)
+    wider = table.fit(width + 1)
+    assert set(widths) <= set(wider)
+    assert all(widths[place] <= wider[place] for place in widths if set(widths) == set(wider))
+
+
+@given(any_tables(), st.integers(10, 200))
+def test_what_is_shown_is_whole(table: FittedTable, width: int) -> None:
+    widths = table.fit(width)
+    total = sum(widths.values()) + table.gap * (len(widths) - 1)
+    assume(total <= width)
+    console = Console(file=StringIO(), width=width, color_system=None)
+    console.print(table)
+    shown = str(getattr(console.file, "getvalue")()).split(f"· {MORE}")[0]  # noqa: B009
+    assert all(cell_len(line) <= width for line in shown.splitlines())
+    for place in widths:
+        for row in table.rows:
+            letters = iter(shown)
+            assert all(letter in letters for letter in row[place]), row[place]
