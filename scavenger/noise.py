@@ -108,22 +108,26 @@ class ShardNorms:
             raise ValueError(f"noise needs at least 2 shards, got {self.shards}")
 
     @property
+    def spread(self) -> float:
+        """Unbiased estimate of tr Σ / B, the variance of the aggregated gradient."""
+        return (self.local_norm_sq - self.mean_norm_sq) / (self.shards - 1)
+
+    @property
     def gradient_norm_sq(self) -> float:
         """Unbiased estimate of |G|²; below zero when noise hides the gradient."""
-        shrinkage = (self.local_norm_sq - self.mean_norm_sq) / (self.shards - 1)
-        return self.mean_norm_sq - shrinkage
+        return self.mean_norm_sq - self.spread
 
     def gradient_variance(self, global_batch: int) -> float:
         """Unbiased estimate of tr Σ, the variance of one sample's gradient."""
-        return (self.local_norm_sq - self.mean_norm_sq) / (self.shards - 1) * global_batch
+        return self.spread * global_batch
 
 
 def shard_norms(columns: StepColumns, start: int = 0) -> tuple[ShardNorms, ...]:
     """Return the rows from ``start`` on that carry noise: several shards and finite norms."""
-    rows = zip(columns.shards, columns.local_norm_sq, columns.mean_norm_sq, strict=True)
+    series = (columns.shards, columns.local_norm_sq, columns.mean_norm_sq)
     return tuple(
         ShardNorms(shards, local, mean)
-        for shards, local, mean in list(rows)[start:]
+        for shards, local, mean in zip(*(one[start:] for one in series), strict=True)
         if shards > 1 and local is not None and mean is not None
         if math.isfinite(local) and math.isfinite(mean)
     )
@@ -163,8 +167,8 @@ def pooled_noise(rows: Sequence[ShardNorms], global_batch: int) -> NoiseEstimate
         return None
     local = mean_of([row.local_norm_sq for row in rows])
     mean = mean_of([row.mean_norm_sq for row in rows])
-    norm_sq = mean_of([row.gradient_norm_sq for row in rows])
-    variance = mean_of([row.gradient_variance(global_batch) for row in rows])
+    spread = mean_of([row.spread for row in rows])
+    norm_sq, variance = mean - spread, spread * global_batch
     if mean <= 0 or not all(map(math.isfinite, (local / mean, norm_sq, variance))):
         return None
     return NoiseEstimate(local / mean, scale_of(variance, norm_sq), norm_sq, variance, len(rows))
@@ -217,8 +221,9 @@ class SmoothedNoise:
 
 
 def mean_of(values: Sequence[float]) -> float:
-    """Return the mean, divided before summing so that large norms do not overflow."""
-    return sum(value / len(values) for value in values)
+    """Return the mean; large norms that overflow in a sum are divided before it."""
+    total = sum(values)
+    return total / len(values) if math.isfinite(total) else sum(v / len(values) for v in values)
 
 
 def scale_of(variance: float, norm_sq: float) -> float | None:

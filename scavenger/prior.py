@@ -213,6 +213,7 @@ def teach_kappa(prior: Kappa, models: Sequence[StoredModel], rule: str) -> Kappa
     return kappa
 
 
+@lru_cache(maxsize=4096)
 def rule_of(signature: str) -> str:
     """Return the learning-rate rule a signature names; empty where it names none."""
     parts = signature.split("|")
@@ -240,6 +241,7 @@ def is_between(config: ClusterConfig, seen: list[ClusterConfig]) -> bool:
     ) <= config.local_batch <= max(batches)
 
 
+@lru_cache(maxsize=4096)
 def exchange_of(signature: str) -> str:
     """Return how gradients travelled, as a signature names it; empty for all-reduce.
 

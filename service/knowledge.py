@@ -116,11 +116,18 @@ class Knowledge:
 
     def situation(self) -> Situation:
         """Return what a decision rests on."""
+        rule = self.spec.learning_rate.rule
+        own = () if self.stored is None else (self.stored,)
+        return replace(
+            self._without_others(),
+            kappa=teach_kappa(Kappa(prior_kappa(rule)), (*own, *self.models), rule),
+            others=tuple(m for m in self.models if self.compares(m)),
+        )
+
+    def _without_others(self) -> Situation:
+        """Return what a decision rests on, but for what all other jobs taught: that takes long."""
         spec, stop = self.spec, self.spec.stop_rule
         known = stop.max_progress if isinstance(stop, StopAtProgress) else self.epochs_to_target
-        rule = spec.learning_rate.rule
-        prior = Kappa(prior_kappa(rule))
-        own = () if self.stored is None else (self.stored,)
         situation = Situation(
             space=spec.space,
             strategy_name=spec.search,
@@ -132,10 +139,8 @@ class Knowledge:
             epochs_at_reference=known,
             price=spec.price_model,
             target=spec.target_in_words,
-            kappa=teach_kappa(prior, (*own, *self.models), rule),
             topology="parameter_server" if spec.strategy.servers else "all_reduce",
             laws=spec.laws,
-            others=tuple(m for m in self.models if self.compares(m)),
             most_epochs=stop.max_progress,
             effort=self.effort,
             machines=self.machines,
@@ -206,7 +211,7 @@ class Knowledge:
 
     def expected_epochs(self) -> float | None:
         """Reference epochs the target will take, if anything tells."""
-        return known_epochs(self.situation())
+        return known_epochs(self._without_others())
 
 
 def hopefully(choose: Callable[[Situation], T], situation: Situation) -> T:
