@@ -29,6 +29,7 @@ from service.db.migrate import migrate
 from service.db.schema import chunks
 from service.postgres import EmbeddedPostgres
 from tests.bench.load import Caller, Client, best_rate, open_loop, percentile
+from tests.bench.machine import measure
 from tests.bench.tracker import SERIES, tracker, tracker_clients
 from tests.conftest import run
 from tests.telemetry.controller import KEYS
@@ -51,7 +52,7 @@ def main() -> int:
         directory.chmod(0o755)
         with EmbeddedPostgres(directory / "postgres") as postgres:
             theirs = bench_tracker(postgres, directory)
-            return bench_controller(postgres, theirs)
+            return bench_controller(postgres, directory, theirs)
 
 
 def bench_tracker(postgres: EmbeddedPostgres, directory: Path) -> float:
@@ -73,11 +74,13 @@ def bench_tracker(postgres: EmbeddedPostgres, directory: Path) -> float:
     return best
 
 
-def bench_controller(postgres: EmbeddedPostgres, theirs: float) -> int:
+def bench_controller(postgres: EmbeddedPostgres, directory: Path, theirs: float) -> int:
     """Print the figures of a controller; returns the exit code."""
     run(postgres, "CREATE DATABASE controller")
     engine = create_engine(postgres.url("controller"))
     migrate(engine)
+    before = measure(directory, engine)
+    print(before, flush=True)
     try:
         with controller(postgres.url("controller")) as port:
             cases = [
@@ -86,6 +89,7 @@ def bench_controller(postgres: EmbeddedPostgres, theirs: float) -> int:
             ]
             results = [case.play(theirs) for case in cases]
         print(f"on disk: {bytes_per_record(engine):.1f} bytes/record")
+        print(f"afterwards, {measure(directory, engine)}")
     finally:
         engine.dispose()
     return 0 if all(results) else 1

@@ -34,6 +34,7 @@ from service.storage import Storage
 from tests.bench.fleet import Fleet
 from tests.bench.ingest import controller
 from tests.bench.load import percentile
+from tests.bench.machine import measure
 from tests.conftest import run
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
@@ -69,6 +70,7 @@ def main() -> int:
             run(postgres, "CREATE DATABASE scale")
             with connected(postgres.url("scale")) as engine:
                 provider = FakeCloudProvider(server.url, "account")
+                print(measure(directory, engine), flush=True)
                 return bench(engine, provider, postgres.url("scale"), asked.jobs, asked.records)
 
 
