@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scavenger.cli.figures import UNKNOWN, number, words
+from scavenger.evaluation.design import DesignName
 from scavenger.evaluation.evaluation import Evaluation, Figure, GroupMean
 from scavenger.evaluation.regret import DEADLINE, WISHES, Regret
 from scavenger.models.epochs import Laws
@@ -67,11 +68,12 @@ def start_table(*titles: str) -> Table:
 
 def show_step_times(evaluation: Evaluation) -> RenderableType:
     """Show predictions of seconds, ours beside the paper's lines."""
-    table = start_table("TABLE", "POINTS", "REST", "WINDOWS", "ERROR", "IN BAND", "LINES")
+    table = start_table("TABLE", "POINTS", "DESIGN", "REST", "WINDOWS", "ERROR", "IN BAND", "LINES")
     for first, paper in pairs(evaluation.step_times):
         table.add_row(
             words(first.table),
             str(first.points),
+            first.design,
             str(first.rest),
             str(first.windows),
             share(first.error),
@@ -116,13 +118,14 @@ def show_noise(evaluation: Evaluation) -> RenderableType:
 def show_regrets(evaluation: Evaluation) -> RenderableType:
     """Show regrets, one row for each table, number of points and laws."""
     titles = ("FAST", "CHEAP", "IN TIME", "LATE", "LIKELY", "LATE", "KNEE")
-    table = start_table("TABLE", "LAWS", "POINTS", *titles)
-    rows: dict[tuple[str, Laws, int], dict[str, Regret]] = {}
+    table = start_table("TABLE", "LAWS", "POINTS", "DESIGN", *titles)
+    rows: dict[tuple[str, Laws, int, DesignName], dict[str, Regret]] = {}
     for each in evaluation.regrets:
-        rows.setdefault((each.table, each.laws, each.points), {})[each.wish] = each
-    for (name, laws, points), found in rows.items():
+        row = (each.table, each.laws, each.points, each.design)
+        rows.setdefault(row, {})[each.wish] = each
+    for (name, laws, points, design), found in rows.items():
         cells = (cell for wish in WISHES for cell in regret_cells(found[wish]))
-        table.add_row(words(name), laws, str(points), *cells)
+        table.add_row(words(name), laws, str(points), design, *cells)
     return table
 
 
@@ -147,17 +150,23 @@ def show_means(means: Sequence[GroupMean]) -> RenderableType:
 def show_series(means: Sequence[GroupMean], width: int) -> RenderableType:
     """Show the means of one figure, all groups as wide as the widest."""
     band = "IN TIME" if "in_time" in means[0].figure else "IN BAND"
-    table = start_table("GROUP".ljust(width), "LAWS", "POINTS", "TABLES", "ERROR", band)
-    for mean in sorted(means, key=lambda m: (m.group != "", m.group, m.points, m.laws)):
+    table = start_table("GROUP".ljust(width), "LAWS", "POINTS", "DESIGN", "TABLES", "ERROR", band)
+    for mean in sorted(means, key=mean_order):
         table.add_row(
             words(mean.group or ALL),
             mean.laws,
             str(mean.points),
+            mean.design,
             str(mean.tables),
             share(mean.error, 2),
             UNKNOWN if mean.covered is None else share(mean.covered, 0),
         )
     return table
+
+
+def mean_order(mean: GroupMean) -> tuple[bool, str, int, bool, str]:
+    """Key of the order in which means are shown: all tables first, searches before chance."""
+    return mean.group != "", mean.group, mean.points, mean.design == "random", mean.laws
 
 
 class Compared(Protocol):
