@@ -20,9 +20,10 @@ from scavenger.grid import grid_of
 from scavenger.indicators import Measurement, Observation
 from scavenger.models.epochs import EpochsSeen, Kappa, Laws, learn_kappa
 from scavenger.models.fitting import forms_of
+from scavenger.models.form import Topology
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import RootNoise, StatisticalModel
-from scavenger.models.step_time import Topology, fit_step_time, rescale
+from scavenger.models.step_time import fit_step_time, rescale
 
 # Two jobs measure alike when time and noise of one configuration are within this factor.
 ALIKE = 1.5

@@ -18,7 +18,7 @@ from scavenger.evaluation.regret import Regret, Wish, regrets
 from scavenger.evaluation.restriction import Restriction
 from scavenger.evaluation.step_error import StepError, step_error
 from scavenger.models.epochs import Laws
-from scavenger.models.step_time import Topology
+from scavenger.models.form import Topology
 from scavenger.tables.epochs_table import EpochsTable
 from scavenger.tables.kinship import nearest_ancestor
 from scavenger.tables.metric_target import target_of

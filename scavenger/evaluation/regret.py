@@ -21,8 +21,9 @@ from scavenger.machine import MemoryModel
 from scavenger.models.epochs import EpochsSeen, Laws, average_runs, fit_statistical
 from scavenger.models.epochs_level import epochs_at
 from scavenger.models.fitting import forms_of
+from scavenger.models.form import Topology
 from scavenger.models.performance import PerformanceModel
-from scavenger.models.step_time import Topology, fit_step_time
+from scavenger.models.step_time import fit_step_time
 from scavenger.objective import Cheapest, Fastest, Within, find_knee
 from scavenger.pricing import PerResource, PriceModel
 from scavenger.tables.step_table import StepTable

@@ -13,7 +13,8 @@ from scavenger.grid import Floats, grid_of
 from scavenger.indicators import Measurement
 from scavenger.models.epochs import Laws
 from scavenger.models.fitting import forms_of
-from scavenger.models.step_time import Topology, fit_step_time
+from scavenger.models.form import Topology
+from scavenger.models.step_time import fit_step_time
 from scavenger.models.uncertainty import TENTH
 from scavenger.tables.step_table import StepTable
 

@@ -9,7 +9,9 @@ import numpy as np
 
 from scavenger.fit.place import Place, place_of
 from scavenger.fit.step_time_fit import StepTimeFit
-from scavenger.models.step_time import ENOUGH_TO_COMPARE, Form, Table, errors_of, laws_without
+from scavenger.models.form import Form
+from scavenger.models.least_squares import Table
+from scavenger.models.step_time import ENOUGH_TO_COMPARE, errors_of, laws_without
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,15 @@ from scavenger.fit.request import FitRequest
 from scavenger.indicators import Measurement
 from scavenger.models.epochs import Laws
 from scavenger.models.fitting import forms_of
+from scavenger.models.form import Form, Topology
+from scavenger.models.least_squares import Table, tabulate
 from scavenger.models.parallel import ParallelModel
 from scavenger.models.step_time import (
     ENOUGH_TO_COMPARE,
-    Form,
-    Table,
-    Topology,
     fit_step_time,
     form_of,
     left_out_errors,
     rms,
-    tabulate,
 )
 from scavenger.tables.step_table import StepTable
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scavenger.fit.step_time_fit import StepTimeFit
+from scavenger.models.form import FORMS, USUAL
 from scavenger.models.parallel import Growth
-from scavenger.models.step_time import ENOUGH_TO_COMPARE, FORMS, USUAL
+from scavenger.models.step_time import ENOUGH_TO_COMPARE
 
 
 @dataclass(frozen=True, slots=True)

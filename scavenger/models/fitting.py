@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from scavenger.indicators import Measurement, Observation
 from scavenger.models.epochs import EpochsSeen, Kappa, Laws, fit_statistical
+from scavenger.models.form import FORMS, LINES, Form, Topology
 from scavenger.models.parallel import ParallelModel
 from scavenger.models.performance import PerformanceModel
-from scavenger.models.step_time import FORMS, LINES, Form, Topology, fit_step_time
+from scavenger.models.step_time import fit_step_time
 
 NEGLIGIBLE = 1e-12
 

@@ -1,79 +1,31 @@
-"""fit_step_time(): from measured iterations to a ParallelModel, its form chosen by the data.
-
-Least squares on relative error with coefficients that are never negative: plain least squares
-gives negative seconds and lets the slowest configuration decide alone (SCIENCE §3).
-"""
+"""fit_step_time(): from measured iterations to a ParallelModel, its form chosen by the data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from itertools import product
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NotEnoughData
-from scavenger.grid import Floats, Grid, grid_of
+from scavenger.grid import Floats
 from scavenger.indicators import Measurement
-from scavenger.machine import hardware
-from scavenger.models.parallel import (
-    COEFFICIENTS,
-    Growth,
-    ParallelModel,
-    Slowness,
-    sync_features,
-)
+from scavenger.models.form import FORMS, GROWTHS, USUAL, Form, Topology
+from scavenger.models.least_squares import NEGLIGIBLE, Table, fit_form, identifiable, tabulate
+from scavenger.models.parallel import COEFFICIENTS, ParallelModel, Slowness
 from scavenger.models.uncertainty import Uncertainty
 
-Topology = Literal["all_reduce", "parameter_server"]
-
-NEGLIGIBLE = 1e-12
-# No clock shows less; smaller numbers only overflow when something is divided by them.
-SHORTEST = 1e-100
 # Forms compete by leave-one-out error from here on; with fewer points each would win by chance.
 ENOUGH_TO_COMPARE = 5
 # A form must be this much better than the usual one: the best of many is partly luck.
 CLEARLY_BETTER = 0.8
-ROUNDS = 30
-# A fit without one point starts from the fit with it, and is only compared.
-ROUNDS_FROM_START = 8
-CONVERGED = 1e-9
 MOST_FOLDS = 10
 # Prior of the relative spread around the law, worth this many points (SCIENCE §3).
 USUAL_SPREAD: dict[Topology, float] = {"parameter_server": 0.025, "all_reduce": 0.05}
 USUAL_SPREAD_WORTH = 4.0
-# Share of synchronisation that is held to grow with K where only one count above 1 was measured.
-GROWING = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """The shape of a law, before its coefficients are fitted."""
-
-    growth: Growth = "linear"
-    overlap: float = 1.0
-    flatness: float = 1.0
-
-
-LINES = Form()
-# Parameter servers serve one worker after the other (Eq. 10); all-reduce hides part of it.
-USUAL: dict[Topology, Form] = {
-    "parameter_server": Form(growth="servers"),
-    "all_reduce": Form(overlap=2.0),
-}
-GROWTHS: dict[Topology, tuple[Growth, ...]] = {
-    "parameter_server": ("servers",),
-    "all_reduce": ("linear", "log"),
-}
-FORMS = tuple(
-    Form(growth, overlap, flatness)
-    for growth, overlap, flatness in product(get_args(Growth), (1.0, 2.0, 4.0), (1.0, 2.0))
-)
 
 
 def fit_step_time(
@@ -127,51 +79,6 @@ def fitted(
     others = sorted(set(kinds) - {reference})
     slowness = {kind: compare(model, table.of_kind(kind)) for kind in others}
     return replace(model, slowness=slowness)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """Measured configurations as columns.
-
-    Attributes:
-        grid: The configurations.
-        seconds: Seconds per iteration, all positive.
-        compute: Seconds of compute; nan where it was not measured apart, or as nothing.
-        topology: How gradients travel.
-    """
-
-    grid: Grid
-    seconds: Floats
-    compute: Floats
-    topology: Topology
-
-    def __len__(self) -> int:
-        return len(self.seconds)
-
-    @property
-    def kinds(self) -> list[str]:
-        """Hardware of each configuration."""
-        return [hardware(self.grid.machine_types[index]) for index in self.grid.type_of]
-
-    def of_kind(self, kind: str) -> Table:
-        """Return the rows of one kind of hardware."""
-        return self.rows(np.array([own == kind for own in self.kinds]))
-
-    def rows(self, kept: NDArray[np.bool_]) -> Table:
-        """Return some of the rows."""
-        return Table(self.grid.rows(kept), self.seconds[kept], self.compute[kept], self.topology)
-
-
-def tabulate(measurements: Sequence[Measurement], topology: Topology) -> Table | None:
-    """Put measurements into columns, without those that took no time; None if none is left."""
-    longest = max(m.step_time for m in measurements)
-    kept = [m for m in measurements if m.step_time > max(longest * NEGLIGIBLE, SHORTEST)]
-    if not kept:
-        return None
-    seconds = np.array([m.step_time for m in kept])
-    compute = np.array([np.nan if m.compute_time is None else m.compute_time for m in kept])
-    compute[~(compute > max(longest * NEGLIGIBLE, SHORTEST))] = np.nan
-    return Table(grid_of(m.config for m in kept), seconds, compute, topology)
 
 
 def choose_form(table: Table, forms: Sequence[Form]) -> Form:
@@ -242,71 +149,6 @@ def errors_of(model: ParallelModel, table: Table) -> Floats:
 def rms(errors: Floats) -> float:
     """Root of the mean square; 0 of nothing."""
     return float(np.sqrt(np.mean(np.square(errors)))) if len(errors) else 0.0
-
-
-def fit_form(table: Table, form: Form, start: ParallelModel | None = None) -> ParallelModel:
-    """Fit the coefficients of a form, which predict seconds and, where measured, compute.
-
-    Seconds are homogeneous of degree 1 in the coefficients, so that the law is its own
-    linearisation: slopes times coefficients. Non-negative least squares on it, repeated with the
-    slopes at the last answer, is Gauss-Newton.
-    """
-    free = identifiable(table)
-    size = reach(table, form.growth)
-    model = solve(table, ParallelModel(0.0, 0.0, 0.0, 0.0, growth=form.growth), free)
-    if form.overlap == 1 and form.flatness == 1:
-        return model
-    model = replace(model, overlap=form.overlap, flatness=form.flatness)
-    near = model if start is None else start
-    # A coefficient of zero has no slope where parts overlap and would stay zero for ever.
-    coefficients = np.array(near.coefficients) + free * table.seconds.min() * 0.01 / size
-    for _ in range(ROUNDS if start is None else ROUNDS_FROM_START):
-        answer = solve(table, model.with_coefficients(coefficients), free)
-        step = (np.array(answer.coefficients) - coefficients) / 2
-        coefficients += step
-        if (np.abs(step) * size).max() <= CONVERGED * table.seconds.min():
-            break
-    return model.with_coefficients(coefficients)
-
-
-def reach(table: Table, growth: Growth) -> Floats:
-    """Largest number each coefficient is multiplied with in the table."""
-    largest = sync_features(table.grid, growth)[:, 1].max()
-    return np.array([1.0, table.grid.local_batch.max(), 1.0, max(float(largest), 1.0), 1.0])
-
-
-def identifiable(table: Table) -> Floats:
-    """Which coefficients the measured configurations can tell apart, 1 or 0 each."""
-    grid = table.grid
-    several = grid.workers > 1
-    across = grid.machines > 1
-    counts = len(np.unique(grid.workers[several]))
-    return np.array(
-        [
-            len(np.unique(grid.local_batch)) > 1,
-            True,
-            counts > 1,
-            counts > 0,
-            counts > 2 and across.any() and (across != several).any(),
-        ],
-        dtype=float,
-    )
-
-
-def solve(table: Table, model: ParallelModel, free: Floats) -> ParallelModel:
-    """Solve for the coefficients with the slopes of a model, all relative to what was measured."""
-    is_split = np.isfinite(table.compute)
-    rows = model.slopes(table.grid) / table.seconds[:, None]
-    of_compute = model.compute_slopes(table.grid.rows(is_split)) / table.compute[is_split, None]
-    stacked = np.vstack([rows, of_compute]) * free
-    # Columns of any unit become about 1, so that the solver's tolerance fits.
-    scale = stacked.max(axis=0)
-    scale[scale <= 0] = 1.0
-    answer = nnls(stacked / scale, np.ones(len(stacked)))[0] / scale * free
-    if free[3] and not free[2] and model.growth != "servers":
-        answer[2] = answer[3] * (1 - GROWING) * reach(table, model.growth)[3]
-        answer[3] *= GROWING
-    return model.with_coefficients(answer)
 
 
 def with_uncertainty(model: ParallelModel, table: Table) -> ParallelModel:

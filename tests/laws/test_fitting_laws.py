@@ -11,8 +11,9 @@ from scavenger.grid import grid_of, lay_out
 from scavenger.indicators import Measurement, Observation, ScalingIndicators
 from scavenger.models.epochs import Kappa, fit_statistical
 from scavenger.models.fitting import fit_parallel, fit_performance, mean_relative_error
+from scavenger.models.form import FORMS, LINES, Form
 from scavenger.models.parallel import ParallelModel, Slowness
-from scavenger.models.step_time import FORMS, LINES, Form, fit_step_time
+from scavenger.models.step_time import fit_step_time
 
 SPACE = ConfigSpace((2, 4, 8, 16), (64, 128, 256, 512))
 GRID = lay_out(SPACE)

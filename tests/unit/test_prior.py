@@ -9,10 +9,10 @@ from scavenger.cluster import ClusterConfig, ConfigSpace
 from scavenger.grid import lay_out
 from scavenger.indicators import Observation, ScalingIndicators
 from scavenger.models.epochs import EpochsSeen, Kappa
+from scavenger.models.form import FORMS
 from scavenger.models.parallel import ParallelModel
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import RootNoise, StatisticalModel
-from scavenger.models.step_time import FORMS
 from scavenger.models.uncertainty import Uncertainty
 from scavenger.prior import (
     ALIKE,
