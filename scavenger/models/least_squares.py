@@ -26,6 +26,8 @@ ROUNDS = 30
 # A fit without one point starts from the fit with it, and is only compared.
 ROUNDS_FROM_START = 8
 CONVERGED = 1e-9
+# No part of an iteration takes longer than the whole of it; measurements are a little off.
+LONGEST_PART = 2.0
 # Share of synchronisation that is held to grow with K where only one count above 1 was measured.
 GROWING = 0.5
 
@@ -126,6 +128,7 @@ class Problem:
         is_split: Which rows these are.
         free: 1 for each coefficient that can be told from the others.
         reach: Largest number each coefficient is multiplied with.
+        most: Largest value each coefficient can have.
         form: The form.
     """
 
@@ -136,6 +139,7 @@ class Problem:
     is_split: NDArray[np.bool_]
     free: Floats
     reach: Floats
+    most: Floats
     form: Form
 
     def descend(self, near: Floats, rounds: int) -> Floats:
@@ -144,7 +148,10 @@ class Problem:
         # A coefficient of zero has no slope where parts overlap and would stay zero for ever.
         coefficients: Floats = near + self.free * smallest * 0.01 / self.reach
         for _ in range(rounds):
-            step = (self.solve(coefficients) - coefficients) / 2
+            # Where a part hides behind another it has hardly any slope, so that a step may go
+            # beyond anything that was measured, and from there nowhere.
+            answer = np.minimum(self.solve(coefficients), self.most)
+            step = (answer - coefficients) / 2
             coefficients = coefficients + step
             if (np.abs(step) * self.reach).max() <= CONVERGED * smallest:
                 break
@@ -189,6 +196,9 @@ def pose(table: Table, form: Form) -> Problem:
     sync = sync_features(table.grid, form.growth)
     batch = table.grid.local_batch
     is_split = np.isfinite(table.compute)
+    whole = np.column_stack([np.ones_like(batch), batch, sync]) / table.seconds[:, None]
+    largest = whole.max(axis=0)
+    most = np.divide(LONGEST_PART, largest, out=np.full(5, np.inf), where=largest > 0)
     return Problem(
         batch=batch,
         sync=sync,
@@ -197,5 +207,6 @@ def pose(table: Table, form: Form) -> Problem:
         is_split=is_split,
         free=identifiable(table),
         reach=np.array([1.0, batch.max(), 1.0, max(float(sync[:, 1].max()), 1.0), 1.0]),
+        most=most,
         form=form,
     )

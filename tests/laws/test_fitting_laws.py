@@ -12,6 +12,7 @@ from scavenger.indicators import Measurement, Observation, ScalingIndicators
 from scavenger.models.epochs import Kappa, fit_statistical
 from scavenger.models.fitting import fit_parallel, fit_performance, mean_relative_error
 from scavenger.models.form import FORMS, LINES, Form
+from scavenger.models.least_squares import fit_form, tabulate
 from scavenger.models.parallel import ParallelModel, Slowness
 from scavenger.models.step_time import fit_step_time
 
@@ -58,6 +59,8 @@ def balanced(fixed, per_sample, sync, growth, form):
     )
 
 
+WIDE = [ClusterConfig(k, b) for k in (1, 2, 4, 8, 16) for b in (32, 64, 128, 256, 512)]
+parts, slopes = st.floats(0.01, 0.5), st.floats(1e-4, 0.1)
 forms = st.sampled_from(FORMS)
 laws = st.builds(
     balanced,
@@ -146,6 +149,26 @@ def test_more_of_a_noiseless_truth_never_widens_the_interval(truth):
     few = fit_step_time(measure(truth, SPACE.corners()), forms=forms)
     many = fit_step_time(measure(truth, SPACE), forms=forms)
     assert all(many.deviations(GRID) <= few.deviations(GRID) * (1 + 1e-6))
+
+
+@st.composite
+def rough_tables(draw):
+    """A few configurations of lines, each off them in its own way."""
+    truth = ParallelModel(*(draw(seconds_of) for seconds_of in (parts, slopes, parts, slopes)))
+    seen = draw(st.lists(st.sampled_from(WIDE), min_size=3, max_size=8, unique=True))
+    off = st.floats(-0.2, 0.2).map(math.exp)
+    measured = [Measurement(config, truth.step_time(config) * draw(off)) for config in seen]
+    table = tabulate(measured, "all_reduce")
+    assert table is not None
+    return table
+
+
+@settings(max_examples=60, deadline=None)
+@given(rough_tables())
+def test_no_part_of_any_law_takes_many_times_as_long_as_the_whole_did(table):
+    for form in FORMS:
+        fitted = fit_form(table, form)
+        assert max(fitted.step_times(table.grid) / table.seconds) < 10
 
 
 @given(truths, configs)
