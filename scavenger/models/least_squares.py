@@ -28,6 +28,8 @@ ROUNDS_FROM_START = 8
 CONVERGED = 1e-9
 # No part of an iteration takes longer than the whole of it; measurements are a little off.
 LONGEST_PART = 2.0
+# Parts this short beside any iteration are none.
+INVISIBLE = 1e-7
 # Share of synchronisation that is held to grow with K where only one count above 1 was measured.
 GROWING = 0.5
 
@@ -155,6 +157,8 @@ class Problem:
             coefficients = coefficients + step
             if (np.abs(step) * self.reach).max() <= CONVERGED * smallest:
                 break
+        # What halving has left of a part that is none.
+        coefficients[coefficients * self.reach < INVISIBLE * smallest] = 0.0
         return coefficients
 
     def solve(self, near: Floats) -> Floats:

@@ -1,9 +1,9 @@
-"""fit_step_time(): from measured iterations to a ParallelModel, its form chosen by the data."""
+"""fit_step_time(): from measured iterations to the laws that explain them, averaged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -13,16 +13,25 @@ from scavenger.cluster import ClusterConfig
 from scavenger.errors import NotEnoughData
 from scavenger.grid import Floats
 from scavenger.indicators import Measurement
+from scavenger.models.averaged import StepTimeModel, average_laws
 from scavenger.models.form import FORMS, GROWTHS, USUAL, Form, Topology
 from scavenger.models.least_squares import NEGLIGIBLE, Table, fit_form, identifiable, tabulate
 from scavenger.models.parallel import COEFFICIENTS, ParallelModel, Slowness
 from scavenger.models.uncertainty import Uncertainty
 
-# Forms compete by leave-one-out error from here on; with fewer points each would win by chance.
+# Forms are weighed by leave-one-out errors from here on; fewer points would weigh chance.
 ENOUGH_TO_COMPARE = 5
-# A form must be this much better than the usual one: the best of many is partly luck.
+# A form must be this much better than the usual one to be taken alone.
 CLEARLY_BETTER = 0.8
 MOST_FOLDS = 10
+# Smaller errors do not make a form any likelier: repeats of one configuration differ as much.
+LEAST_ERROR = 0.03
+# Parameter servers serve one worker after the other: worth ten times another form's errors.
+USUAL_WEIGHT: dict[Topology, float] = {"parameter_server": 10.0, "all_reduce": 1.0}
+# Lighter laws than this, relative to the heaviest, change no prediction and are forgotten.
+LIGHTEST = 0.05
+# A form that leaves less of an iteration for computing is none, but fits what hides it all.
+LEAST_COMPUTE = 0.01
 # Prior of the relative spread around the law, worth this many points (SCIENCE §3).
 USUAL_SPREAD: dict[Topology, float] = {"parameter_server": 0.025, "all_reduce": 0.05}
 USUAL_SPREAD_WORTH = 4.0
@@ -33,10 +42,11 @@ def fit_step_time(
     topology: Topology = "all_reduce",
     *,
     forms: Sequence[Form] = FORMS,
-) -> ParallelModel:
+) -> StepTimeModel:
     """Fit iteration time, compute and synchronisation together (Eqs. 8-10).
 
-    The form is chosen by leave-one-out error from five configurations on; with fewer by the fit
+    From five configurations on all forms are averaged, each weighed by its errors at
+    configurations that it was not fitted to; with fewer the form is chosen by the fit
     where compute was measured apart, else the usual one of the topology is taken. Where
     measurements cannot tell the fixed part from the rest, one local batch makes compute
     proportional to b (Eq. 9), of one worker count above 1 a share of the synchronisation is held to
@@ -47,18 +57,23 @@ def fit_step_time(
     Args:
         measurements: Measured configurations, at least one.
         topology: How gradients travel.
-        forms: Forms to choose from; ``(LINES,)`` for the paper's laws.
+        forms: Forms to average; ``(LINES,)`` for the paper's laws.
 
     Raises:
         NotEnoughData: No measurements: probe one configuration.
     """
     if not measurements:
         raise NotEnoughData("no measurement to fit: probe at least one configuration")
-    return fitted(tuple(sorted(measurements, key=in_order)), topology, tuple(forms))
+    return fitted(in_order(measurements), topology, tuple(forms))
 
 
-def in_order(measured: Measurement) -> tuple[ClusterConfig, float, float]:
-    """Key of the order in which measurements are fitted, whatever order they came in."""
+def in_order(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+    """Return measurements in the order in which they are fitted, whatever order they came in."""
+    return tuple(sorted(measurements, key=place_of))
+
+
+def place_of(measured: Measurement) -> tuple[ClusterConfig, float, float]:
+    """Key of that order."""
     compute = measured.compute_time
     return measured.config, measured.step_time, -1.0 if compute is None else compute
 
@@ -66,78 +81,202 @@ def in_order(measured: Measurement) -> tuple[ClusterConfig, float, float]:
 @lru_cache(maxsize=256)
 def fitted(
     measurements: tuple[Measurement, ...], topology: Topology, forms: tuple[Form, ...]
-) -> ParallelModel:
+) -> StepTimeModel:
     """Fit in a canonical order, once for each set of measurements."""
     table = tabulate(measurements, topology)
     if table is None:
         return ParallelModel(0.0, 0.0, 0.0, 0.0)
+    own = table.of_kind(reference_kind(table))
+    candidates = explain(measurements, topology, forms)
+    others = {kind: table.of_kind(kind) for kind in sorted(set(table.kinds))}
+    del others[reference_kind(table)]
+    laws = tuple(with_uncertainty(each.law, own, each.errors) for each in candidates)
+    compared = tuple(
+        replace(law, slowness={kind: compare(law, rows) for kind, rows in others.items()})
+        for law in laws
+    )
+    return average_laws(compared, tuple(each.weight for each in candidates))
+
+
+@lru_cache(maxsize=256)
+def explain(
+    measurements: tuple[Measurement, ...], topology: Topology, forms: tuple[Form, ...]
+) -> tuple[Candidate, ...]:
+    """Return the forms that explain measurements in order, on the hardware most of them are of."""
+    table = tabulate(measurements, topology)
+    return () if table is None else compete(table.of_kind(reference_kind(table)), forms)
+
+
+def reference_kind(table: Table) -> str:
+    """Return the hardware that most rows are of; the coefficients are fitted on it."""
     kinds = table.kinds
-    reference = max(kinds, key=lambda kind: (kinds.count(kind), kind))
-    own = table.of_kind(reference)
-    form = choose_form(own, forms)
-    model = with_uncertainty(fit_form(own, form), own)
-    others = sorted(set(kinds) - {reference})
-    slowness = {kind: compare(model, table.of_kind(kind)) for kind in others}
-    return replace(model, slowness=slowness)
+    return max(kinds, key=lambda kind: (kinds.count(kind), kind))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A form, and what speaks for it.
+
+    Attributes:
+        form: The form.
+        law: The form fitted to all measurements.
+        errors: Relative error at each measurement of the form fitted without it; nan where a
+            coefficient could not be told apart without it, and below five measurements.
+        weight: Weight of the law, against those of others of any scale.
+    """
+
+    form: Form
+    law: ParallelModel
+    errors: Floats
+    weight: float = 1.0
+
+
+def compete(table: Table, forms: Sequence[Form]) -> tuple[Candidate, ...]:
+    """Return the forms that explain measurements of one kind of hardware, with their weights."""
+    own = [form for form in forms if form.growth in GROWTHS[table.topology]] or forms[:1]
+    if len(table) < ENOUGH_TO_COMPARE:
+        form = choose_form(table, own)
+        return (Candidate(form, fit_form(table, form), np.full(len(table), np.nan)),)
+    fold = np.arange(len(table)) % min(len(table), MOST_FOLDS)
+    parts = tuple(parts_of(table, fold))
+    laws = [(form, fit_form(table, form)) for form in own]
+    found = [
+        Candidate(form, law, left_out_errors(table, form, law, parts))
+        for form, law in laws
+        if has_compute(law, table)
+    ]
+    if not found:
+        form, law = laws[0]
+        found = [Candidate(form, law, left_out_errors(table, form, law, parts))]
+    return merged(weigh(found, table.topology))
+
+
+def has_compute(law: ParallelModel, table: Table) -> bool:
+    """Tell whether a law leaves time for computing: an iteration of one worker is nothing else."""
+    most = law.compute_fixed + law.compute_per_sample * float(table.grid.local_batch.max())
+    return most > LEAST_COMPUTE * float(table.seconds.min())
+
+
+def weigh(candidates: Sequence[Candidate], topology: Topology) -> tuple[Candidate, ...]:
+    """Return the candidates with their weights, without those that hardly have any.
+
+    A weight is the likelihood of the errors at left-out points, as far as all forms have one
+    there: (mean square + least²) to the power of minus half their number. With few points the
+    forms share, with many the best ones decide.
+    """
+    errors = np.array([each.errors for each in candidates])
+    told = errors[:, np.isfinite(errors).all(axis=0)]
+    count = told.shape[1]
+    squares = np.square(told).mean(axis=1) if count else np.zeros(len(candidates))
+    usual = np.array([each.form == USUAL[topology] for each in candidates])
+    prior = np.where(usual, np.log(USUAL_WEIGHT[topology]), 0.0)
+    logs = prior - count / 2 * np.log(squares + LEAST_ERROR**2)
+    weights = np.exp(logs - logs.max())
+    return tuple(
+        replace(each, weight=float(weight))
+        for each, weight in zip(candidates, weights, strict=True)
+        if weight >= LIGHTEST
+    )
+
+
+def merged(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Return one candidate for forms that came to the same law, with the weight of all of them."""
+    same: dict[tuple[object, ...], Candidate] = {}
+    for each in candidates:
+        law = simplified(each.law)
+        digits = tuple(f"{value:.5g}" for value in law.coefficients)
+        key = (law.growth, law.overlap, law.flatness, *digits)
+        first = same.get(key)
+        weight = each.weight + (0.0 if first is None else first.weight)
+        same[key] = replace(first or each, law=law, weight=weight)
+    return tuple(same.values())
+
+
+def simplified(law: ParallelModel) -> ParallelModel:
+    """Return a law in the plainest form that predicts the same: what is 0 has no shape."""
+    _, _, *sync = law.coefficients
+    is_line = 0.0 in (law.compute_fixed, law.compute_per_sample)
+    return replace(
+        law,
+        growth="linear" if law.growth == "log" and law.sync_per_worker == 0 else law.growth,
+        overlap=law.overlap if any(sync) else 1.0,
+        flatness=1.0 if is_line else law.flatness,
+    )
 
 
 def choose_form(table: Table, forms: Sequence[Form]) -> Form:
-    """Return the usual form, or one that is clearly better at points it was not fitted to."""
+    """Return the usual form of few measurements, or one that clearly fits them better."""
     usual = USUAL[table.topology] if USUAL[table.topology] in forms else forms[0]
-    forms = [form for form in forms if form.growth in GROWTHS[table.topology]]
-    if len(forms) < 2:
+    if len(forms) < 2 or not np.isfinite(table.compute).all():
         return usual
-    if len(table) >= ENOUGH_TO_COMPARE:
-        errors = {form: rms(left_out_errors(table, form)) for form in forms}
-    elif np.isfinite(table.compute).all():
-        errors = {
-            form: rms(errors_of(fit_form(table, form), table))
-            for form in forms
-            if form.flatness == usual.flatness and form.growth == usual.growth
-        }
-    else:
-        return usual
+    errors = {
+        form: rms(errors_of(fit_form(table, form), table))
+        for form in forms
+        if form.flatness == usual.flatness and form.growth == usual.growth
+    }
     best = min(errors, key=lambda form: (errors[form], form.overlap, form.flatness, form.growth))
     return best if errors[best] < CLEARLY_BETTER * errors[usual] else usual
 
 
-def form_of(model: ParallelModel) -> Form:
-    """Return the form a law was fitted in."""
-    return Form(model.growth, model.overlap, model.flatness)
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Some rows of a table, and the others.
 
-
-def left_out_errors(table: Table, form: Form) -> Floats:
-    """Relative errors at points, of a law fitted without them; of many points, without a tenth.
-
-    Points without which a coefficient could not be told apart are passed over.
+    Attributes:
+        is_out: Which rows are left out.
+        out: These.
+        rest: The others.
     """
-    fold = np.arange(len(table)) % min(len(table), MOST_FOLDS)
-    errors = [
-        errors_of(law, table.rows(fold == number))
-        for number, law in enumerate(laws_without(table, form, fold))
-        if law is not None
-    ]
-    return np.concatenate([*errors, np.empty(0)])
+
+    is_out: NDArray[np.bool_]
+    out: Table
+    rest: Table
 
 
-def laws_without(
-    table: Table, form: Form, fold: NDArray[np.int_]
-) -> Iterator[ParallelModel | None]:
-    """Yield a law fitted without each part of the table in turn.
+def parts_of(table: Table, fold: NDArray[np.int_]) -> Iterator[Part]:
+    """Yield the parts of a table to leave out of a fit in turn.
 
-    None where a coefficient could not be told apart without the part: such a law is a guess, and
-    says nothing about one fitted with it.
+    Not those without which a coefficient could not be told apart: a law without them is a guess,
+    and says nothing about one fitted with them.
 
     Args:
         table: The table.
-        form: The form of the law.
         fold: Number of the part that each row belongs to, from 0 on.
     """
-    whole = fit_form(table, form)
+    told = identifiable(table)
     for number in range(int(fold.max()) + 1):
-        rest = table.rows(fold != number)
-        is_told = np.array_equal(identifiable(rest), identifiable(table))
-        yield fit_form(rest, form, start=whole) if is_told else None
+        is_out = fold == number
+        rest = table.rows(~is_out)
+        if np.array_equal(identifiable(rest), told):
+            yield Part(is_out, table.rows(is_out), rest)
+
+
+def left_out_errors(table: Table, form: Form, law: ParallelModel, parts: Sequence[Part]) -> Floats:
+    """Relative error at each row of a form fitted without its part; nan of rows in none.
+
+    Args:
+        table: The table.
+        form: The form.
+        law: The form fitted to the whole table, from which each fit starts.
+        parts: What is left out in turn.
+    """
+    errors = np.full(len(table), np.nan)
+    for part in parts:
+        errors[part.is_out] = errors_of(fit_form(part.rest, form, start=law), part.out)
+    return errors
+
+
+def left_out_one_by_one(table: Table, candidates: Sequence[Candidate]) -> Floats:
+    """Relative error at each row of the average fitted without this row alone, nan if not told."""
+    parts = tuple(parts_of(table, np.arange(len(table))))
+    errors = [left_out_errors(table, each.form, each.law, parts) for each in candidates]
+    return mean_errors(candidates, errors)
+
+
+def mean_errors(candidates: Sequence[Candidate], errors: Sequence[Floats]) -> Floats:
+    """Return the errors of an average of candidates, from those of each."""
+    weights = np.array([each.weight for each in candidates])
+    return np.asarray(weights @ np.array(errors) / weights.sum())
 
 
 def errors_of(model: ParallelModel, table: Table) -> Floats:
@@ -151,14 +290,14 @@ def rms(errors: Floats) -> float:
     return float(np.sqrt(np.mean(np.square(errors)))) if len(errors) else 0.0
 
 
-def with_uncertainty(model: ParallelModel, table: Table) -> ParallelModel:
+def with_uncertainty(model: ParallelModel, table: Table, left_out: Floats) -> ParallelModel:
     """Add what the fit leaves open: the spread of what was measured, and of the coefficients.
 
     A few points cannot know their own spread, so it starts from what such laws usually leave.
     """
     count, free = len(table), int(np.count_nonzero(model.coefficients))
     if count >= ENOUGH_TO_COMPARE:
-        errors = left_out_errors(table, form_of(model))
+        errors = left_out[np.isfinite(left_out)]
         weight = float(len(errors))
     else:
         errors, weight = errors_of(model, table), float(max(count - free, 0))
@@ -177,14 +316,19 @@ def with_uncertainty(model: ParallelModel, table: Table) -> ParallelModel:
     )
 
 
-def rescale(model: ParallelModel, measurements: Sequence[Measurement]) -> ParallelModel:
-    """Give a law the speed of other measurements and keep its shape; unchanged without any."""
+def rescale(model: StepTimeModel, measurements: Sequence[Measurement]) -> StepTimeModel:
+    """Give laws the speed of other measurements and keep their shape; unchanged without any."""
     table = tabulate(measurements, "all_reduce") if measurements else None
     if table is None:
         return model
-    factors = compare(model, table)
+    return model.change(lambda law: rescale_law(law, table))
+
+
+def rescale_law(law: ParallelModel, table: Table) -> ParallelModel:
+    """Give a law the speed of a table, part by part."""
+    factors = compare(law, table)
     scales = np.array([factors.compute] * 2 + [factors.sync] * 3)
-    return model.with_coefficients(np.array(model.coefficients) * scales)
+    return law.with_coefficients(np.array(law.coefficients) * scales)
 
 
 def compare(model: ParallelModel, table: Table) -> Slowness:

@@ -127,7 +127,7 @@ def test_the_average_lies_between_two_jobs_and_knows_how_far_they_differ(factor)
     averaged = average([of_job(MODEL.parallel, MODEL.statistical), of_job(slow, law)], SPACE)
     middle = MODEL.parallel.step_times(GRID) * factor**0.5
     assert averaged.parallel.step_times(GRID) == pytest.approx(middle, rel=0.01)
-    assert averaged.parallel.uncertainty.spread >= np.log(factor) / 2
+    assert averaged.parallel.spread >= np.log(factor) / 2
     assert averaged.statistical.critical_batch == pytest.approx(100 * factor**0.5)
     assert averaged.statistical.noise_scale == pytest.approx(100 / factor**0.5)
     assert averaged.statistical.critical_deviation > Kappa().deviation
@@ -156,7 +156,7 @@ def test_a_borrowed_model_meets_the_own_measurement_and_is_less_sure(law, config
     own = borrow(model, [measure(config, compute, sync)])
     assert own.parallel.step_time(config) == pytest.approx(compute + sync, rel=1e-6)
     assert own.parallel.compute_time(config) == pytest.approx(compute, rel=1e-6)
-    assert own.parallel.uncertainty.spread > max(known.spread, BORROWED_SPREAD)
+    assert own.parallel.spread > max(known.spread, BORROWED_SPREAD)
     assert own.statistical == model.statistical
 
 
