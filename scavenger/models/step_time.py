@@ -21,8 +21,6 @@ from scavenger.models.uncertainty import Uncertainty
 
 # Forms are weighed by leave-one-out errors from here on; fewer points would weigh chance.
 ENOUGH_TO_COMPARE = 5
-# A form must be this much better than the usual one to be taken alone.
-CLEARLY_BETTER = 0.8
 MOST_FOLDS = 10
 # Smaller errors do not make a form any likelier: repeats of one configuration differ as much.
 LEAST_ERROR = 0.03
@@ -45,14 +43,14 @@ def fit_step_time(
 ) -> StepTimeModel:
     """Fit iteration time, compute and synchronisation together (Eqs. 8-10).
 
-    From five configurations on all forms are averaged, each weighed by its errors at
-    configurations that it was not fitted to; with fewer the form is chosen by the fit
-    where compute was measured apart, else the usual one of the topology is taken. Where
-    measurements cannot tell the fixed part from the rest, one local batch makes compute
-    proportional to b (Eq. 9), of one worker count above 1 a share of the synchronisation is held to
-    grow with K (Eq. 10), which the uncertainty says, and without any such count it counts as free.
-    A time measured as 0, or as nothing beside the longest, has no relative error to speak of and
-    is left out.
+    Forms are averaged: from five configurations on all of them, each weighed by its errors at
+    configurations that it was not fitted to; with fewer those without flatness, weighed by the fit
+    where compute was measured apart, else of the usual overlap; of parameter servers the usual one
+    alone. Where measurements cannot tell the fixed part from the rest, one local batch makes
+    compute proportional to b (Eq. 9), of one worker count above 1 a share of the synchronisation is
+    held to grow with K (Eq. 10), which the uncertainty says, and without any such count it counts
+    as free. A time measured as 0, or as nothing beside the longest, has no relative error to speak
+    of and is left out.
 
     Args:
         measurements: Measured configurations, at least one.
@@ -133,22 +131,65 @@ class Candidate:
 
 def compete(table: Table, forms: Sequence[Form]) -> tuple[Candidate, ...]:
     """Return the forms that explain measurements of one kind of hardware, with their weights."""
-    own = [form for form in forms if form.growth in GROWTHS[table.topology]] or forms[:1]
+    laws = [(form, fit_form(table, form)) for form in usable(table, forms)]
+    kept = [(form, law) for form, law in laws if has_compute(law, table)] or laws[:1]
     if len(table) < ENOUGH_TO_COMPARE:
-        form = choose_form(table, own)
-        return (Candidate(form, fit_form(table, form), np.full(len(table), np.nan)),)
+        untold = np.full(len(table), np.nan)
+        found = [Candidate(form, law, untold) for form, law in kept]
+        return merged(weigh(found, *misfits(found, table), table.topology))
     fold = np.arange(len(table)) % min(len(table), MOST_FOLDS)
     parts = tuple(parts_of(table, fold))
-    laws = [(form, fit_form(table, form)) for form in own]
-    found = [
-        Candidate(form, law, left_out_errors(table, form, law, parts))
-        for form, law in laws
-        if has_compute(law, table)
+    found = [Candidate(form, law, left_out_errors(table, form, law, parts)) for form, law in kept]
+    errors = np.array([each.errors for each in found])
+    told = errors[:, np.isfinite(errors).all(axis=0)]
+    return merged(weigh(found, told, told.shape[1], table.topology))
+
+
+def usable(table: Table, forms: Sequence[Form]) -> tuple[Form, ...]:
+    """Return the forms that so many measurements can speak for, at least one.
+
+    Fewer than five say nothing of flatness, and of overlap only where compute was measured apart.
+    Where workers share machines less of synchronisation hides, as far as public tables tell.
+    """
+    own = tuple(form for form in forms if form.growth in GROWTHS[table.topology])
+    if len(own) < 2 or len(table) >= ENOUGH_TO_COMPARE:
+        return own or tuple(forms[:1])
+    usual = USUAL[table.topology]
+    if table.topology == "parameter_server":
+        overlaps = {usual.overlap}
+    elif np.isfinite(table.compute).all():
+        overlaps = {form.overlap for form in own}
+    else:
+        overlaps = {usual.overlap, 1.0} if shares_machines(table) else {usual.overlap}
+    few = [f for f in own if f.flatness == usual.flatness and f.overlap in overlaps]
+    return tuple(few) or own[:1]
+
+
+def shares_machines(table: Table) -> bool:
+    """Tell whether workers share machines."""
+    return bool((table.grid.workers_per_machine > 1).any())
+
+
+def misfits(candidates: Sequence[Candidate], table: Table) -> tuple[Floats, int]:
+    """Return the errors of laws at what they were fitted to, and how many are no matter of course.
+
+    None where compute was not measured apart: seconds alone can be met by any form then.
+    """
+    is_split = np.isfinite(table.compute)
+    if not is_split.all():
+        return np.empty((len(candidates), 0)), 0
+    errors = [
+        np.concatenate([errors_of(each.law, table), compute_errors(each.law, table)])
+        for each in candidates
     ]
-    if not found:
-        form, law = laws[0]
-        found = [Candidate(form, law, left_out_errors(table, form, law, parts))]
-    return merged(weigh(found, table.topology))
+    free = int(identifiable(table).sum())
+    return np.array(errors), max(2 * len(table) - free, 0)
+
+
+def compute_errors(law: ParallelModel, table: Table) -> Floats:
+    """Relative error of predicted compute, where all of it was measured."""
+    predicted = np.maximum(law.compute_times(table.grid), table.compute * 1e-6)
+    return np.asarray(np.log(predicted / table.compute))
 
 
 def has_compute(law: ParallelModel, table: Table) -> bool:
@@ -157,17 +198,21 @@ def has_compute(law: ParallelModel, table: Table) -> bool:
     return most > LEAST_COMPUTE * float(table.seconds.min())
 
 
-def weigh(candidates: Sequence[Candidate], topology: Topology) -> tuple[Candidate, ...]:
+def weigh(
+    candidates: Sequence[Candidate], errors: Floats, count: int, topology: Topology
+) -> tuple[Candidate, ...]:
     """Return the candidates with their weights, without those that hardly have any.
 
-    A weight is the likelihood of the errors at left-out points, as far as all forms have one
-    there: (mean square + least²) to the power of minus half their number. With few points the
-    forms share, with many the best ones decide.
+    A weight is the likelihood of a law's errors: (mean square + least²) to the power of minus
+    half their number. With few points the forms share, with many the best ones decide.
+
+    Args:
+        candidates: Forms and their laws.
+        errors: What tells them apart, one row for each candidate.
+        count: How many of these errors could not be fitted away.
+        topology: How gradients travel, which says what is usual.
     """
-    errors = np.array([each.errors for each in candidates])
-    told = errors[:, np.isfinite(errors).all(axis=0)]
-    count = told.shape[1]
-    squares = np.square(told).mean(axis=1) if count else np.zeros(len(candidates))
+    squares = np.square(errors).mean(axis=1) if count else np.zeros(len(candidates))
     usual = np.array([each.form == USUAL[topology] for each in candidates])
     prior = np.where(usual, np.log(USUAL_WEIGHT[topology]), 0.0)
     logs = prior - count / 2 * np.log(squares + LEAST_ERROR**2)
@@ -202,20 +247,6 @@ def simplified(law: ParallelModel) -> ParallelModel:
         overlap=law.overlap if any(sync) else 1.0,
         flatness=1.0 if is_line else law.flatness,
     )
-
-
-def choose_form(table: Table, forms: Sequence[Form]) -> Form:
-    """Return the usual form of few measurements, or one that clearly fits them better."""
-    usual = USUAL[table.topology] if USUAL[table.topology] in forms else forms[0]
-    if len(forms) < 2 or not np.isfinite(table.compute).all():
-        return usual
-    errors = {
-        form: rms(errors_of(fit_form(table, form), table))
-        for form in forms
-        if form.flatness == usual.flatness and form.growth == usual.growth
-    }
-    best = min(errors, key=lambda form: (errors[form], form.overlap, form.flatness, form.growth))
-    return best if errors[best] < CLEARLY_BETTER * errors[usual] else usual
 
 
 @dataclass(frozen=True, slots=True, eq=False)
