@@ -16,7 +16,7 @@ from scipy.optimize import nnls
 from scavenger.grid import Floats, Grid, grid_of
 from scavenger.indicators import Measurement
 from scavenger.machine import hardware
-from scavenger.models.form import Form, Topology
+from scavenger.models.form import Begins, Form, Topology
 from scavenger.models.parallel import ParallelModel, share, smooth_maximum, sync_features
 
 NEGLIGIBLE = 1e-12
@@ -30,8 +30,6 @@ CONVERGED = 1e-9
 LONGEST_PART = 2.0
 # Parts this short beside any iteration are none.
 INVISIBLE = 1e-7
-# Share of synchronisation that is held to grow with K where only one count above 1 was measured.
-GROWING = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,22 +77,24 @@ def tabulate(measurements: Sequence[Measurement], topology: Topology) -> Table |
     return Table(grid_of(m.config for m in kept), seconds, compute, topology)
 
 
-def identifiable(table: Table) -> Floats:
-    """Which coefficients the measured configurations can tell apart, 1 or 0 each."""
+def identifiable(table: Table, begins: Begins = "workers") -> Floats:
+    """Which coefficients the measured configurations can tell apart, 1 or 0 each.
+
+    Args:
+        table: The table.
+        begins: What synchronisation that does not grow is held to begin with, as long as not both
+            of its parts can be told.
+    """
     grid = table.grid
-    several = grid.workers > 1
-    across = grid.machines > 1
+    several, across = grid.workers > 1, grid.machines > 1
     counts = len(set(grid.workers[several].tolist()))
-    return np.array(
-        [
-            len(set(grid.local_batch.tolist())) > 1,
-            True,
-            counts > 1,
-            counts > 0,
-            counts > 2 and across.any() and (across != several).any(),
-        ],
-        dtype=float,
-    )
+    apart = bool(across.any() and (across != several).any())
+    fixed, step = counts > 1, counts > 2 and apart
+    if begins == "machines" and not step:
+        far = len(set(grid.workers[across].tolist()))
+        fixed, step = False, counts > 1 and (apart or far > 1)
+    batches = len(set(grid.local_batch.tolist()))
+    return np.array([batches > 1, True, fixed, counts > 0, step], dtype=float)
 
 
 def fit_form(table: Table, form: Form, start: ParallelModel | None = None) -> ParallelModel:
@@ -171,9 +171,10 @@ class Problem:
         scale = stacked.max(axis=0)
         scale[scale <= 0] = 1.0
         answer = nnls(stacked / scale, np.ones(len(stacked)))[0] / scale * self.free
-        if self.free[3] and not self.free[2] and self.form.growth != "servers":
-            answer[2] = answer[3] * (1 - GROWING) * self.reach[3]
-            answer[3] *= GROWING
+        fixed = 4 if self.form.begins == "machines" else 2
+        if self.free[3] and not self.free[fixed] and self.form.growth != "servers":
+            answer[fixed] = answer[3] * (1 - self.form.growing) * self.reach[3]
+            answer[3] *= self.form.growing
         return np.asarray(answer)
 
     def slopes(self, coefficients: Floats) -> tuple[Floats, Floats]:
@@ -209,7 +210,7 @@ def pose(table: Table, form: Form) -> Problem:
         seconds=table.seconds,
         compute=table.compute[is_split],
         is_split=is_split,
-        free=identifiable(table),
+        free=identifiable(table, form.begins),
         reach=np.array([1.0, batch.max(), 1.0, max(float(sync[:, 1].max()), 1.0), 1.0]),
         most=most,
         form=form,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from scavenger.errors import NotEnoughData
 from scavenger.grid import Floats
 from scavenger.indicators import Measurement
 from scavenger.models.averaged import StepTimeModel, average_laws
-from scavenger.models.form import FORMS, GROWTHS, USUAL, Form, Topology
+from scavenger.models.form import FORMS, GROWTHS, USUAL, Begins, Form, Topology
 from scavenger.models.least_squares import NEGLIGIBLE, Table, fit_form, identifiable, tabulate
 from scavenger.models.parallel import COEFFICIENTS, ParallelModel, Slowness
 from scavenger.models.uncertainty import Uncertainty
@@ -47,10 +48,9 @@ def fit_step_time(
     configurations that it was not fitted to; with fewer those without flatness, weighed by the fit
     where compute was measured apart, else of the usual overlap; of parameter servers the usual one
     alone. Where measurements cannot tell the fixed part from the rest, one local batch makes
-    compute proportional to b (Eq. 9), of one worker count above 1 a share of the synchronisation is
-    held to grow with K (Eq. 10), which the uncertainty says, and without any such count it counts
-    as free. A time measured as 0, or as nothing beside the longest, has no relative error to speak
-    of and is left out.
+    compute proportional to b (Eq. 9), what of synchronisation grows (Eq. 10) is averaged too, and
+    without a worker count above 1 it counts as free. A time measured as 0, or as nothing beside the
+    longest, has no relative error to speak of and is left out.
 
     Args:
         measurements: Measured configurations, at least one.
@@ -152,8 +152,14 @@ def usable(table: Table, forms: Sequence[Form]) -> tuple[Form, ...]:
     Where workers share machines less of synchronisation hides, as far as public tables tell.
     """
     own = tuple(form for form in forms if form.growth in GROWTHS[table.topology])
-    if len(own) < 2 or len(table) >= ENOUGH_TO_COMPARE:
+    if len(own) < 2:
         return own or tuple(forms[:1])
+    shown = own if len(table) >= ENOUGH_TO_COMPARE else few(table, own)
+    return tuple(placed for form in shown for placed in places(form, table))
+
+
+def few(table: Table, own: Sequence[Form]) -> tuple[Form, ...]:
+    """Return those of several forms that fewer than five measurements can speak for."""
     usual = USUAL[table.topology]
     if table.topology == "parameter_server":
         overlaps = {usual.overlap}
@@ -161,8 +167,29 @@ def usable(table: Table, forms: Sequence[Form]) -> tuple[Form, ...]:
         overlaps = {form.overlap for form in own}
     else:
         overlaps = {usual.overlap, 1.0} if shares_machines(table) else {usual.overlap}
-    few = [f for f in own if f.flatness == usual.flatness and f.overlap in overlaps]
-    return tuple(few) or own[:1]
+    kept = [f for f in own if f.flatness == usual.flatness and f.overlap in overlaps]
+    return tuple(kept or own[:1])
+
+
+def places(form: Form, table: Table) -> tuple[Form, ...]:
+    """Return the forms that a table cannot tell from one, by where synchronisation begins.
+
+    Of one worker count above 1 nothing says how much of it grows: nothing, half and all of it are
+    held alike. Where workers share machines, what does not grow may begin with the second worker or
+    the second machine; all of it with the second worker is held of those alone that share none.
+    """
+    told = identifiable(table)
+    if form.growth == "servers" or not told[3]:
+        return (form,)
+    is_shared = shares_machines(table) and bool((table.grid.machines > 1).any())
+    across = replace(form, begins="machines")
+    if told[2]:
+        is_open = is_shared and not told[4] and identifiable(table, "machines")[4]
+        return (form, across) if is_open else (form,)
+    all_of_it = replace(form, growing=1.0)
+    if is_shared:
+        return (form, across, all_of_it, replace(across, growing=0.0))
+    return (form, all_of_it, replace(form, growing=0.0))
 
 
 def shares_machines(table: Table) -> bool:
@@ -264,7 +291,7 @@ class Part:
     rest: Table
 
 
-def parts_of(table: Table, fold: NDArray[np.int_]) -> Iterator[Part]:
+def parts_of(table: Table, fold: NDArray[np.int_], begins: Begins = "workers") -> Iterator[Part]:
     """Yield the parts of a table to leave out of a fit in turn.
 
     Not those without which a coefficient could not be told apart: a law without them is a guess,
@@ -273,12 +300,13 @@ def parts_of(table: Table, fold: NDArray[np.int_]) -> Iterator[Part]:
     Args:
         table: The table.
         fold: Number of the part that each row belongs to, from 0 on.
+        begins: What synchronisation that does not grow is held to begin with.
     """
-    told = identifiable(table)
+    told = identifiable(table, begins)
     for number in range(int(fold.max()) + 1):
         is_out = fold == number
         rest = table.rows(~is_out)
-        if np.array_equal(identifiable(rest), told):
+        if np.array_equal(identifiable(rest, begins), told):
             yield Part(is_out, table.rows(is_out), rest)
 
 
@@ -299,8 +327,11 @@ def left_out_errors(table: Table, form: Form, law: ParallelModel, parts: Sequenc
 
 def left_out_one_by_one(table: Table, candidates: Sequence[Candidate]) -> Floats:
     """Relative error at each row of the average fitted without this row alone, nan if not told."""
-    parts = tuple(parts_of(table, np.arange(len(table))))
-    errors = [left_out_errors(table, each.form, each.law, parts) for each in candidates]
+    rows = np.arange(len(table))
+    parts = {begins: tuple(parts_of(table, rows, begins)) for begins in get_args(Begins)}
+    errors = [
+        left_out_errors(table, each.form, each.law, parts[each.form.begins]) for each in candidates
+    ]
     return mean_errors(candidates, errors)
 
 
