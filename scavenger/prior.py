@@ -156,6 +156,7 @@ def average_statistical(models: Sequence[StoredModel]) -> StatisticalModel:
         root_noise=average_root_noise(models),
         critical_deviation=math.hypot(Kappa().deviation, differ) if critical else 0.0,
         spread=fmean(law.spread for law in laws),
+        bend=fmean(law.bend for law in laws),
     )
 
 

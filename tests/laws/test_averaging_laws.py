@@ -103,6 +103,15 @@ def test_the_knee_of_corners_on_shared_machines_is_hardly_dearer_than_the_true_o
     assert np.mean(found) < 0.1
 
 
+def test_a_few_points_of_parameter_servers_know_how_little_they_tell():
+    # A prior spread of 2.5 %: 74 % in the 80 % band.
+    cases = list(clusters("servers", 60, 0.025))
+    seen = [cluster.corners() for cluster in cases]
+    pairs = zip(seen, cases, strict=True)
+    _, covered = mean_of([prediction_errors(some, c, "parameter_server") for some, c in pairs])
+    assert 0.77 < covered < 0.87
+
+
 @st.composite
 def averages(draw):
     seconds = st.floats(1e-3, 10)
