@@ -25,8 +25,11 @@ ENOUGH_TO_COMPARE = 5
 MOST_FOLDS = 10
 # Smaller errors do not make a form any likelier: repeats of one configuration differ as much.
 LEAST_ERROR = 0.03
-# Parameter servers serve one worker after the other: worth ten times another form's errors.
-USUAL_WEIGHT: dict[Topology, float] = {"parameter_server": 10.0, "all_reduce": 1.0}
+# Weight of forms before anything is measured. Parameter servers serve one worker after the other,
+# and seldom anything else explains them. Compute that is flat up to some batch rises faster beyond
+# what was measured than it does as a rule.
+UNUSUAL_SERVERS = 0.1
+FLAT = 0.3
 # Lighter laws than this, relative to the heaviest, change no prediction and are forgotten.
 LIGHTEST = 0.05
 # A form that leaves less of an iteration for computing is none, but fits what hides it all.
@@ -240,15 +243,21 @@ def weigh(
         topology: How gradients travel, which says what is usual.
     """
     squares = np.square(errors).mean(axis=1) if count else np.zeros(len(candidates))
-    usual = np.array([each.form == USUAL[topology] for each in candidates])
-    prior = np.where(usual, np.log(USUAL_WEIGHT[topology]), 0.0)
-    logs = prior - count / 2 * np.log(squares + LEAST_ERROR**2)
+    prior = np.array([plausibility(each.form, topology) for each in candidates])
+    logs = np.log(prior) - count / 2 * np.log(squares + LEAST_ERROR**2)
     weights = np.exp(logs - logs.max())
     return tuple(
         replace(each, weight=float(weight))
         for each, weight in zip(candidates, weights, strict=True)
         if weight >= LIGHTEST
     )
+
+
+def plausibility(form: Form, topology: Topology) -> float:
+    """Weight of a form before anything is measured."""
+    if topology == "parameter_server":
+        return 1.0 if form == USUAL[topology] else UNUSUAL_SERVERS
+    return FLAT if form.flatness > 1 else 1.0
 
 
 def merged(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:

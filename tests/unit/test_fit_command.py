@@ -188,7 +188,7 @@ def test_the_command_shows_laws_curve_and_choice(steps):
     for word in (
         "mine: 9 configurations",
         "MEASURED τ",
-        "average of 4 forms: K q=1",
+        "forms: K q=1",
         "1 ms × b",
         "✔ chosen",
         "10–90 %",
