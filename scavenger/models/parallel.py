@@ -180,11 +180,26 @@ class ParallelModel:
         return np.asarray(self.uncertainty.spread * (of_law + strays))
 
     def elasticities(self, grid: Grid) -> Floats:
-        """Share of each coefficient in a configuration's seconds; every row adds up to 1."""
-        slopes = self.slopes(grid)
-        shares = slopes * np.array(self.coefficients)
-        total = shares.sum(axis=1, keepdims=True)
-        return np.asarray(np.divide(shares, total, out=np.zeros_like(shares), where=total > 0))
+        """Share of each coefficient in a configuration's seconds; every row adds up to 1.
+
+        Slopes times coefficients over seconds, without the slopes: of each smooth maximum a part
+        has the share (x / whole)^p.
+        """
+        fixed = np.full(len(grid), self.compute_fixed)
+        line = smooth_maximum(fixed, self.compute_per_sample * grid.local_batch, self.flatness)
+        compute = line * self._factors(grid, "compute")
+        parts = sync_features(grid, self.growth) * np.array(self.coefficients[2:])
+        whole = parts.sum(axis=1)
+        sync = whole * self._factors(grid, "sync")
+        total = smooth_maximum(compute, sync, self.overlap)
+        of_compute = quotient(compute, total) ** self.overlap
+        of_fixed = of_compute * quotient(fixed, line) ** self.flatness
+        of_sync = quotient(quotient(sync, total) ** self.overlap, whole)
+        shares = np.empty((len(grid), len(COEFFICIENTS)))
+        shares[:, 0] = of_fixed
+        shares[:, 1] = of_compute - of_fixed
+        shares[:, 2:] = parts * of_sync[:, None]
+        return shares
 
     def slopes(self, grid: Grid) -> Floats:
         """Derivative of each configuration's seconds by each coefficient.
@@ -250,5 +265,9 @@ def share(part: Floats, whole: Floats, power: float) -> Floats:
     """Derivative of the smooth maximum by one of its parts, (x / whole)^(p - 1)."""
     if power == 1:
         return np.ones_like(whole)
-    ratio = np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
-    return np.asarray(ratio ** (power - 1))
+    return np.asarray(quotient(part, whole) ** (power - 1))
+
+
+def quotient(part: Floats, whole: Floats) -> Floats:
+    """Return a part over its whole, 0 of nothing."""
+    return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
