@@ -34,7 +34,7 @@ class RandomDesign:
 
     Attributes:
         draws: Choices for each size.
-        seed: The same seed draws the same rows of the same table, whatever else is evaluated.
+        seed: The same seed draws the same rows of the same table, alone or among others.
     """
 
     draws: int
