@@ -19,8 +19,8 @@ from scavenger.grid import Floats, Grid, grid_of
 from scavenger.indicators import Observation
 from scavenger.models.epochs import EpochsSeen, Kappa, Laws, contradiction, fit_statistical
 from scavenger.models.fitting import fit_performance
+from scavenger.models.form import Topology
 from scavenger.models.performance import PerformanceModel
-from scavenger.models.step_time import Topology
 from scavenger.objective import Cheapest, Choice, Fastest, Knee, Objective, Weighted, Within
 from scavenger.pricing import PriceModel
 from scavenger.prior import ALIKE, StoredModel, average, borrow, nearest

@@ -15,11 +15,10 @@ import numpy as np
 from scavenger.errors import NothingFeasible
 from scavenger.forecast import Forecast
 from scavenger.grid import Floats, Indices
+from scavenger.knee import SHALLOWEST, depths, knee_row
 from scavenger.models.uncertainty import TENTH
 from scavenger.tradeoff import Basis, TradeoffCurve, TradeoffPoint, front_rows, frontier
 
-# Rounding puts points of a straight front this far from its chord.
-SHALLOWEST = 1e-9
 # A limit counts as met when it is met this surely: an error of 5 % flips what lies at the border.
 SURE = 0.9
 # A probability and its quantile differ in their last digits.
@@ -184,9 +183,9 @@ class Within:
         choice = self.objective.choose(replace(curve, points=kept))
         drawn = "drawn " if curve.left_out else ""
         share = f"{len(kept)} of {len(curve.points)} {drawn}configurations meet the limits"
-        missed = self.objective.choose(
-            replace(curve, points=tuple(p for p in curve.points if chances[p.config] >= 0.5))
-        ).point
+        likely = tuple(point for point in curve.points if chances[point.config] >= 0.5)
+        # How sure it is does not matter, so that other worlds need not be drawn.
+        missed = self.objective.choose(replace(curve, points=likely, redraws={})).point
         if missed in kept:
             return replace(choice, why=f"{choice.why}; {share}")
         near = f"{missed.config} would be better but meets them only with"
@@ -292,7 +291,7 @@ def find_knee(points: Sequence[TradeoffPoint]) -> Choice:
         return Choice(bends[0], why, other_knees=bends[1:], bends=True)
     point, how = below_chord(front)
     versus = against_cheapest(point, cheap) if point == fast else against_fastest(point, fast)
-    return Choice(point, f"{how}: {versus}", bends=is_below(point, front))
+    return Choice(point, f"{how}: {versus}", bends=point not in (fast, cheap))
 
 
 def resample(choice: Choice, curve: TradeoffCurve) -> Choice:
@@ -302,19 +301,9 @@ def resample(choice: Choice, curve: TradeoffCurve) -> Choice:
     # In the order in which objectives break ties, or one of two equal points counts for the other.
     points = sorted(curve.points, key=lambda point: point.config)
     factors = np.array([curve.redraws[point.config].factors for point in points])
-    times = np.array([point.time for point in points])
-    costs = np.array([point.cost for point in points])
-    found: Counter[int] = Counter()
-    for world in factors.T:
-        rows = front_rows(times * world, costs * world).tolist()
-        moved = {
-            row: replace(
-                point, time=point.time * float(world[row]), cost=point.cost * float(world[row])
-            )
-            for row, point in ((row, points[row]) for row in rows)
-        }
-        knee = find_knee([moved[row] for row in rows]).point
-        found[next(row for row in rows if moved[row] is knee)] += 1
+    times = np.array([point.time for point in points])[:, None] * factors
+    costs = np.array([point.cost for point in points])[:, None] * factors
+    found = Counter(knee_of_all(*world) for world in zip(times.T, costs.T, strict=True))
     own = points.index(choice.point)
     support = found[own] / factors.shape[1]
     others = [(row, count) for row, count in found.most_common() if row != own]
@@ -322,6 +311,14 @@ def resample(choice: Choice, curve: TradeoffCurve) -> Choice:
     second = f", {runner_up.config} in {others[0][1] / factors.shape[1]:.0%}" if runner_up else ""
     why = f"{choice.why}; so in {support:.0%} of what the measurements allow{second}"
     return replace(choice, why=why, support=support, runner_up=runner_up)
+
+
+def knee_of_all(times: Floats, costs: Floats) -> int:
+    """Return the row of the knee of the front of all rows."""
+    rows = front_rows(times, costs)
+    # A curve needs one cost for each time: the first of equal rows.
+    rows = rows[np.append(True, np.diff(times[rows]) > 0)]
+    return int(rows[knee_row(times[rows], costs[rows])])
 
 
 def ends(points: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, TradeoffPoint]:
@@ -341,44 +338,41 @@ def kneedle(front: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, ...]:
     # Importing kneed takes longer than everything else in the library together.
     from kneed import KneeLocator
 
-    times = [point.time for point in front]
-    costs = [point.cost for point in front]
+    times, costs = columns(front)
     with warnings.catch_warnings():
         # It warns where it finds nothing; that is an answer here.
         warnings.simplefilter("ignore")
         located = KneeLocator(times, costs, curve="convex", direction="decreasing")
     # On a front that bulges outwards it names an end or a point above the chord.
     bends = [
-        point
-        for point in front
-        if (point.time == located.knee or point.time in located.all_knees)
-        and is_below(point, front)
+        (point, depth)
+        for point, depth in zip(front, depths(times, costs).tolist(), strict=True)
+        if (point.time == located.knee or point.time in located.all_knees) and depth > SHALLOWEST
     ]
-    first = [point for point in bends if point.time == located.knee]
-    rest = [point for point in bends if point.time != located.knee]
-    return (*first, *sorted(rest, key=lambda point: -depth(point, front)))
+    first = [point for point, _ in bends if point.time == located.knee]
+    rest = sorted(
+        ((point, depth) for point, depth in bends if point.time != located.knee),
+        key=lambda bend: -bend[1],
+    )
+    return (*first, *(point for point, _ in rest))
 
 
 def below_chord(front: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, str]:
     """Return the point farthest below the chord of a front of two or more, and what it is."""
-    deepest = max(front, key=lambda point: depth(point, front))
-    if is_below(deepest, front):
-        return deepest, f"no sharp bend in {counted(front)}, so the one farthest below their chord"
+    times, costs = columns(front)
+    below = depths(times, costs)
+    deepest = int(np.argmax(below))
+    if below[deepest] > SHALLOWEST:
+        found = front[deepest]
+        return found, f"no sharp bend in {counted(front)}, so the one farthest below their chord"
     end = min((front[0], front[-1]), key=lambda point: point.time * point.cost)
     name = "fastest" if end is front[0] else "cheapest"
     return end, f"no bend in {counted(front)}, so the {name} end, where time times cost is least"
 
 
-def is_below(point: TradeoffPoint, front: Sequence[TradeoffPoint]) -> bool:
-    """Tell whether a point of a front lies below its chord, so that the front bends there."""
-    return depth(point, front) > SHALLOWEST
-
-
-def depth(point: TradeoffPoint, front: Sequence[TradeoffPoint]) -> float:
-    """Depth below the chord of the front, both axes scaled to 1; 0 at the ends."""
-    fast, cheap = front[0], front[-1]
-    along = (point.time - fast.time) / (cheap.time - fast.time)
-    return 1 - along - (point.cost - cheap.cost) / (fast.cost - cheap.cost)
+def columns(points: Sequence[TradeoffPoint]) -> tuple[Floats, Floats]:
+    """Return times and costs of points."""
+    return np.array([point.time for point in points]), np.array([point.cost for point in points])
 
 
 def against_fastest(point: TradeoffPoint, fast: TradeoffPoint) -> str:

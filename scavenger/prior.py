@@ -7,6 +7,7 @@ more widely, is the average over all of them, the paper's universal model.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -20,9 +21,10 @@ from scavenger.grid import grid_of
 from scavenger.indicators import Measurement, Observation
 from scavenger.models.epochs import EpochsSeen, Kappa, Laws, learn_kappa
 from scavenger.models.fitting import forms_of
+from scavenger.models.form import Topology
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import RootNoise, StatisticalModel
-from scavenger.models.step_time import Topology, fit_step_time, rescale
+from scavenger.models.step_time import fit_step_time, rescale
 
 # Two jobs measure alike when time and noise of one configuration are within this factor.
 ALIKE = 1.5
@@ -104,12 +106,8 @@ def nearest(
 def borrow(model: PerformanceModel, observations: Sequence[Observation]) -> PerformanceModel:
     """Make another job's model a prior for this one: rescaled to its measurements, and widened."""
     own = rescale(model.parallel, tuple(o.measurement for o in observations))
-    uncertainty = own.uncertainty
-    if uncertainty is None:
-        return replace(model, parallel=own)
     missing = BORROWED_SPREAD / math.sqrt(max(len(observations), 1))
-    wide = replace(uncertainty, spread=math.hypot(uncertainty.spread, missing))
-    return replace(model, parallel=replace(own, uncertainty=wide))
+    return replace(model, parallel=own.change(lambda law: law.widened(missing)))
 
 
 def average(
@@ -120,16 +118,16 @@ def average(
 ) -> PerformanceModel | None:
     """Average all stored models into one, the paper's universal model (III-B, V-C).
 
-    Geometric means, so that no slow job decides alone: of iteration time at every worker count and
-    extreme batch of a space, of the noise scale, and of B_crit / φ. Its uncertainty is how much
-    the models differ.
+    Geometric means, so that no slow job decides alone: of iteration time at every worker count with
+    its extreme batches and one between, of the noise scale, and of B_crit / φ. Its uncertainty is
+    how much the models differ.
 
     Returns:
         The average; None without models.
     """
     if not models:
         return None
-    configs = tuple(dict.fromkeys((*space.corners(), *middle(space))))
+    configs = outline(space)
     grid = grid_of(configs)
     steps = [stored.model.parallel.step_times(grid) for stored in models]
     compute = [stored.model.parallel.compute_times(grid) for stored in models]
@@ -145,11 +143,9 @@ def average(
     differ = fmean(
         pstdev([math.log(max(float(s[row]), 1e-300)) for s in steps]) for row in range(len(configs))
     )
-    if parallel.uncertainty is not None:
-        spread = math.hypot(parallel.uncertainty.spread, differ)
-        parallel = replace(parallel, uncertainty=replace(parallel.uncertainty, spread=spread))
+    wide = parallel.change(lambda law: law.widened(differ))
     newest = models[0].model
-    return replace(newest, parallel=parallel, statistical=average_statistical(models))
+    return replace(newest, parallel=wide, statistical=average_statistical(models))
 
 
 def average_statistical(models: Sequence[StoredModel]) -> StatisticalModel:
@@ -169,6 +165,7 @@ def average_statistical(models: Sequence[StoredModel]) -> StatisticalModel:
         root_noise=average_root_noise(models),
         critical_deviation=math.hypot(Kappa().deviation, differ) if critical else 0.0,
         spread=fmean(law.spread for law in laws),
+        bend=fmean(law.bend for law in laws),
     )
 
 
@@ -190,12 +187,13 @@ def positive_mean(values: Sequence[float]) -> float | None:
     return geometric([value for value in values if value > 0] or [0.0]) if values else None
 
 
-def middle(space: ConfigSpace) -> tuple[ClusterConfig, ...]:
-    """Return the start batch's configurations at every worker count, one for each."""
-    seen: dict[tuple[int, str], ClusterConfig] = {}
+def outline(space: ConfigSpace) -> tuple[ClusterConfig, ...]:
+    """Return smallest, middle and largest batch of every worker count and machine type."""
+    batches: dict[tuple[int, str], list[ClusterConfig]] = defaultdict(list)
     for config in space:
-        seen.setdefault((config.workers, config.machine_type), config)
-    return tuple(seen.values())
+        batches[config.workers, config.machine_type].append(config)
+    chosen = ((own[0], own[len(own) // 2], own[-1]) for own in batches.values())
+    return tuple(dict.fromkeys(config for three in chosen for config in three))
 
 
 def geometric(values: Sequence[float]) -> float:

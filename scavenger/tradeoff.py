@@ -189,14 +189,11 @@ def draw_curve(forecast: Forecast) -> TradeoffCurve:
 def redraw(forecast: Forecast) -> list[Redraw]:
     """Draw other worlds that the fit allows; the same ones each time, so that choices repeat."""
     model, grid = forecast.model, forecast.grid
-    uncertainty = model.parallel.uncertainty
-    if uncertainty is None:
+    if model.parallel.spread is None:
         return []
     normal = np.random.default_rng(REDRAW_SEED).standard_normal((REDRAWS, 6))
-    root = np.linalg.cholesky(np.array(uncertainty.covariance)) * uncertainty.spread
-    of_steps = model.parallel.elasticities(grid) @ (normal[:, :5] @ root.T).T
-    # No law is exact: each configuration lies off it in its own way.
-    of_steps += uncertainty.spread * np.array([stray(grid.config(row)) for row in range(len(grid))])
+    strays = np.array([stray(grid.config(row)) for row in range(len(grid))])
+    of_steps = model.parallel.worlds(grid, normal[:, :5], strays)
     of_steps[np.isfinite(forecast.measured)] = 0.0
     rising = model.statistical.rising_share(
         np.append(grid.global_batch, float(model.reference_batch))

@@ -260,23 +260,14 @@ class ResizeView(View):
     at: datetime
 
 
-class LawsView(View):
-    """The fitted laws, coefficients not negative (seconds and samples).
+class LawView(View):
+    """One law of an iteration's time, coefficients not negative (seconds and samples).
 
     With p for ``flatness`` and q for ``overlap``, both 1 for a plain sum:
     ``compute = (compute_fixed^p + (compute_per_sample * b)^p)^(1/p)``;
     ``sync = sync_fixed + sync_per_worker * K`` for K above 1, with ``growth`` log ``log2 K``
     instead of K, and ``sync_across_machines`` more on several machines;
-    ``step = (compute^q + sync^q)^(1/q)``;
-    ``e(B) = c * (1 + noisy_samples / (B + noise_scale) + B / critical_batch)``, without a term
-    whose coefficient is unknown or 0; by the paper's law ``e(B) = c * (noise_floor +
-    noise_per_root / sqrt(B))``.
-
-    Attributes:
-        spread: Relative standard deviation of an iteration's time where only predicted; None
-            where it is not known.
-        law: The law of epochs in use, in symbols.
-        mean_relative_error: Of the iteration time where it was measured.
+    ``step = (compute^q + sync^q)^(1/q)``.
     """
 
     compute_fixed: float
@@ -287,6 +278,36 @@ class LawsView(View):
     sync_across_machines: float
     growth: str
     overlap: float
+
+
+class LawShareView(LawView):
+    """One of the laws of an iteration's time that are averaged.
+
+    Attributes:
+        weight: Its share of the average, as an exponent; all add up to 1.
+    """
+
+    weight: float
+
+
+class LawsView(LawView):
+    """The fitted laws.
+
+    An iteration takes the geometric mean of the laws in ``averaged``, by weight; the coefficients
+    beside it are those of the heaviest. Epochs are
+    ``e(B) = c * (1 + noisy_samples / (B + noise_scale) + B / critical_batch)``, without a term
+    whose coefficient is unknown or 0; by the paper's law ``e(B) = c * (noise_floor +
+    noise_per_root / sqrt(B))``.
+
+    Attributes:
+        spread: Relative standard deviation of an iteration's time where only predicted; None
+            where it is not known.
+        law: The law of epochs in use, in symbols.
+        mean_relative_error: Of the iteration time where it was measured.
+        averaged: All laws of an iteration's time, heaviest first; one where a single law is in
+            use, none from a controller that knows of no others.
+    """
+
     spread: float | None
     noise_scale: float | None
     critical_batch: float | None
@@ -295,6 +316,7 @@ class LawsView(View):
     noise_per_root: float | None
     law: str
     mean_relative_error: float
+    averaged: list[LawShareView] = []
 
 
 class CurveView(View):

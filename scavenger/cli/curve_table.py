@@ -21,9 +21,11 @@ from scavenger.cli.figures import (
 )
 from scavenger.cli.fitted_table import Cell, FittedTable, figure, folded, key_figure, word
 from scavenger.cli.job_table import show_facts
+from scavenger.cli.law_words import name_average
 from scavenger.view import ConfigView, CurveView, LawsView, PointView
 
 MOST_ROWS = 24
+HEAVIEST = "; the lines above are the heaviest law"
 
 
 def show_curve(curve: CurveView, *, width: int, is_complete: bool = False) -> RenderableType:
@@ -159,6 +161,7 @@ def law_facts(laws: LawsView, points: Sequence[PointView]) -> list[tuple[str, st
         ("compute", f"{compute}, with b = B / K samples per worker"),
         ("sync", sync_law(laws)),
         ("iteration", f"τ = {combined('compute', 'sync', laws.overlap)}"),
+        *([("forms", f"{name_average(laws.averaged)}{HEAVIEST}")] if laws.averaged[1:] else []),
         ("epochs", epochs_law(laws, points)),
         *([("noise", noise_law(laws))] if laws.noise_scale is not None else []),
         ("error", error_of(laws)),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scavenger.tables.tables import Tables
 
 FEWEST_POINTS, MOST_POINTS = 2, 64
+MOST_DRAWS = 1000
 
 
 class LawsChoice(StrEnum):
@@ -66,6 +67,18 @@ FourCorners = Annotated[
     bool,
     typer.Option("--four-corners", help="Leave out what has fewer than four distinct corners."),
 ]
+Random = Annotated[
+    int,
+    typer.Option(
+        "--random",
+        min=0,
+        max=MOST_DRAWS,
+        help="Also fit to so many random choices of configurations, for each number of points.",
+    ),
+]
+Seed = Annotated[
+    int, typer.Option("--seed", min=0, help="The same seed makes the same random choices.")
+]
 TopologyOption = Annotated[
     TopologyName,
     typer.Option("--topology", help="How gradients travelled where a file does not say."),
@@ -82,18 +95,22 @@ def evaluate(
     min_workers: MinWorkers = 1,
     batch_ratio: BatchRatio = None,
     four_corners: FourCorners = False,
+    random: Random = 0,
+    seed: Seed = 0,
     topology: TopologyOption = TopologyName.ALL_REDUCE,
     json: JsonOption = False,
     output: FormOption = Form.TABLE,
 ) -> None:
     """Predict tables of measurements from a few of their rows, and compare with the others.
 
-    Seconds per iteration from a few configurations, epochs from two and three batches, noise from
-    two; and what choosing by such predictions loses against the best configuration measured.
+    The rows are those a search would probe, and on request random ones too. Seconds per iteration
+    from a few configurations, epochs from two and three batches, noise from two; and what choosing
+    by such predictions loses against the best configuration measured.
     """
     # What fits takes longer to import than every other command takes to run.
     from scavenger.cli.evaluation_table import show_evaluation, write_evaluation
     from scavenger.cli.table_file import read_files
+    from scavenger.evaluation.design import RandomDesign, SearchDesign
     from scavenger.evaluation.evaluation import Scope, list_checks, summarise
     from scavenger.evaluation.restriction import Restriction
 
@@ -105,6 +122,7 @@ def evaluate(
         laws=LAWS[laws],
         restriction=Restriction(fewest, most, batch_ratio, four_corners),
         topology=topology.value,
+        designs=(SearchDesign(), RandomDesign(random, seed)) if random else (SearchDesign(),),
     )
     tables = only(read_files(files), table)
     checks = list_checks(tables, scope)

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from scavenger.cli.figures import UNKNOWN, number, words
 from scavenger.cli.fitted_table import FittedTable, figure, key_figure, long_name, name
+from scavenger.evaluation.design import DesignName
 from scavenger.evaluation.evaluation import Evaluation, Figure, GroupMean
 from scavenger.evaluation.regret import DEADLINE, WISHES, Regret
 from scavenger.models.epochs import Laws
@@ -57,6 +58,7 @@ def show_evaluation(evaluation: Evaluation) -> RenderableType:
 STEP_TIME_COLUMNS = (
     long_name("TABLE"),
     key_figure("POINTS"),
+    name("DESIGN"),
     figure("REST", 4),
     figure("WINDOWS", 5),
     figure("ERROR", 1),
@@ -81,6 +83,7 @@ REGRET_COLUMNS = (
     long_name("TABLE"),
     name("LAWS"),
     key_figure("POINTS"),
+    name("DESIGN"),
     figure("FAST", 2),
     figure("CHEAP", 2),
     figure("IN TIME", 3),
@@ -97,6 +100,7 @@ def show_step_times(evaluation: Evaluation) -> RenderableType:
         (
             words(first.table),
             str(first.points),
+            first.design,
             str(first.rest),
             str(first.windows),
             share(first.error),
@@ -144,17 +148,19 @@ def show_noise(evaluation: Evaluation) -> RenderableType:
 
 def show_regrets(evaluation: Evaluation) -> RenderableType:
     """Show regrets, one row for each table, number of points and laws."""
-    found_by: dict[tuple[str, Laws, int], dict[str, Regret]] = {}
+    found_by: dict[tuple[str, Laws, int, DesignName], dict[str, Regret]] = {}
     for each in evaluation.regrets:
-        found_by.setdefault((each.table, each.laws, each.points), {})[each.wish] = each
+        row = (each.table, each.laws, each.points, each.design)
+        found_by.setdefault(row, {})[each.wish] = each
     rows = [
         (
             words(table),
             laws,
             str(points),
+            design,
             *(cell for wish in WISHES for cell in regret_cells(found[wish])),
         )
-        for (table, laws, points), found in found_by.items()
+        for (table, laws, points, design), found in found_by.items()
     ]
     return FittedTable(REGRET_COLUMNS, rows, gap=1)
 
@@ -184,6 +190,7 @@ def show_series(means: Sequence[GroupMean], width: int) -> RenderableType:
         long_name("GROUP".ljust(width)),
         name("LAWS"),
         key_figure("POINTS"),
+        name("DESIGN"),
         figure("TABLES", 3),
         figure("ERROR", 1),
         figure(band, 2),
@@ -193,13 +200,19 @@ def show_series(means: Sequence[GroupMean], width: int) -> RenderableType:
             words(mean.group or ALL),
             mean.laws,
             str(mean.points),
+            mean.design,
             str(mean.tables),
             share(mean.error, 2),
             UNKNOWN if mean.covered is None else share(mean.covered, 0),
         )
-        for mean in sorted(means, key=lambda m: (m.group != "", m.group, m.points, m.laws))
+        for mean in sorted(means, key=mean_order)
     ]
     return FittedTable(columns, rows, gap=1)
+
+
+def mean_order(mean: GroupMean) -> tuple[bool, str, int, bool, str]:
+    """Key of the order in which means are shown: all tables first, searches before chance."""
+    return mean.group != "", mean.group, mean.points, mean.design == "random", mean.laws
 
 
 class Compared(Protocol):

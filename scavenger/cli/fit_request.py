@@ -13,7 +13,7 @@ from scavenger.cli.option import read_counts
 from scavenger.cli.table_file import matching
 from scavenger.fit.request import FitRequest
 from scavenger.models.epochs import EpochsSeen, Laws
-from scavenger.models.step_time import Topology
+from scavenger.models.form import Topology
 from scavenger.objective import Cheapest, Fastest, Knee, Objective, Weighted, Within
 from scavenger.quantity import Bounds, read_duration, read_money, read_price
 from scavenger.section import nearest

@@ -21,6 +21,7 @@ from scavenger.cli.figures import (
 )
 from scavenger.cli.fitted_table import Cell, FittedTable, figure, folded, key_figure, word
 from scavenger.cli.job_table import show_facts
+from scavenger.cli.law_words import name_average
 from scavenger.fit.epochs_law import EpochsLaw
 from scavenger.fit.measured_point import MeasuredPoint
 from scavenger.fit.place import Place
@@ -230,7 +231,7 @@ def facts(report: FitReport) -> list[tuple[str, str]]:
 
 
 def step_time_facts(law: StepTimeLaw) -> list[tuple[str, str]]:
-    """Write the law of seconds per iteration."""
+    """Write the laws of seconds per iteration: the heaviest, then all that are averaged."""
     left_out = law.left_out_error
     beyond = "" if left_out is None else f", {percent(left_out)} at points left out of the fit"
     spread = f"±{percent(law.spread)} around the law"
@@ -238,7 +239,7 @@ def step_time_facts(law: StepTimeLaw) -> list[tuple[str, str]]:
         ("compute", compute_law(law)),
         ("sync", sync_law(law)),
         ("together", together(law)),
-        ("form", law.why),
+        ("form", f"{name_average(law.averaged)}, {law.why}" if law.averaged[1:] else law.why),
         ("error", f"{percent(law.error)} at measured points{beyond}; {spread}"),
     ]
 

@@ -46,13 +46,15 @@ def epochs_error(table: EpochsTable, batches: int, laws: Laws) -> EpochsError | 
     predicted = np.array([epochs_at(model, known, run.global_batch) for run in rest])
     measured = np.array([run.epochs for run in rest])
     apart = np.abs(np.log(predicted / measured))
+    batches_left = np.array([float(run.global_batch) for run in rest])
+    band = TENTH * model.deviations(batches_left, known[0].global_batch)
     return EpochsError(
         table=table.name,
         laws=laws,
         batches=batches,
         rest=len(rest),
         error=float(np.abs(predicted / measured - 1).mean()),
-        covered=float((apart <= TENTH * model.spread).mean()) if model.spread else None,
+        covered=float((apart <= band).mean()) if model.spread else None,
     )
 
 

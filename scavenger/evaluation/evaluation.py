@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Literal
 
 import numpy as np
 
+from scavenger.evaluation.design import Design, DesignName, SearchDesign
 from scavenger.evaluation.epochs_error import EpochsError, epochs_error
 from scavenger.evaluation.group import groups_of
 from scavenger.evaluation.noise_error import NoiseError, noise_error
@@ -16,7 +18,7 @@ from scavenger.evaluation.regret import Regret, Wish, regrets
 from scavenger.evaluation.restriction import Restriction
 from scavenger.evaluation.step_error import StepError, step_error
 from scavenger.models.epochs import Laws
-from scavenger.models.step_time import Topology
+from scavenger.models.form import Topology
 from scavenger.tables.epochs_table import EpochsTable
 from scavenger.tables.kinship import nearest_ancestor
 from scavenger.tables.metric_target import target_of
@@ -40,12 +42,14 @@ class Scope:
         laws: Laws to compare.
         restriction: Which part of each table of seconds counts.
         topology: How gradients travelled where a table does not say.
+        designs: How the configurations to fit to are chosen.
     """
 
     points: tuple[int, ...] = (4, 6, 8)
     laws: tuple[Laws, ...] = ("measured", "paper")
     restriction: Restriction = Restriction()  # noqa: RUF009
     topology: Topology = "all_reduce"
+    designs: tuple[Design, ...] = (SearchDesign(),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class GroupMean:
             the regret of an objective.
         laws: Laws it was predicted with.
         points: Configurations or batches the laws were fitted to.
+        design: How configurations were chosen; extreme batches are what a search knows first.
         tables: Tables the mean is over.
         error: Mean of the tables' errors, each table once.
         covered: Share of all predictions inside their 80 % band; for objectives with a deadline
@@ -68,6 +73,7 @@ class GroupMean:
     figure: Figure
     laws: Laws
     points: int
+    design: DesignName
     tables: int
     error: float
     covered: float | None
@@ -116,14 +122,16 @@ def steps_checks(tables: Iterable[StepTable], scope: Scope) -> Iterator[Check]:
     """Yield a check for each table of seconds, number of points and laws."""
     for table in tables:
         for points in scope.points:
-            for laws in scope.laws:
-                yield partial(check_steps, table, points, laws, scope)
+            for design, laws in product(scope.designs, scope.laws):
+                yield partial(check_steps, table, points, laws, scope, design)
 
 
-def check_steps(table: StepTable, points: int, laws: Laws, scope: Scope) -> tuple[Finding, ...]:
+def check_steps(
+    table: StepTable, points: int, laws: Laws, scope: Scope, design: Design
+) -> tuple[Finding, ...]:
     """Predict seconds; nothing where the table is too small."""
     topology = table.topology or scope.topology
-    found = step_error(table, points, laws, scope.restriction, topology)
+    found = step_error(table, points, laws, scope.restriction, topology, design)
     return () if found is None else (found,)
 
 
@@ -157,16 +165,21 @@ def regret_checks(
         if name is None:
             continue
         for points in scope.points:
-            for laws in scope.laws:
-                yield partial(check_choices, table, by_name[name], points, laws, scope)
+            for design, laws in product(scope.designs, scope.laws):
+                yield partial(check_choices, table, by_name[name], points, laws, scope, design)
 
 
 def check_choices(
-    table: StepTable, epochs: EpochsTable, points: int, laws: Laws, scope: Scope
+    table: StepTable,
+    epochs: EpochsTable,
+    points: int,
+    laws: Laws,
+    scope: Scope,
+    design: Design,
 ) -> tuple[Finding, ...]:
     """Choose by every objective; nothing where the tables are too small."""
     topology = table.topology or scope.topology
-    return regrets(table, epochs.runs, points, laws, scope.restriction, topology)
+    return regrets(table, epochs.runs, points, laws, scope.restriction, topology, design)
 
 
 def summarise(findings: Iterable[Finding]) -> Evaluation:
@@ -181,12 +194,15 @@ def summarise(findings: Iterable[Finding]) -> Evaluation:
     )
 
 
+Series = tuple[Figure, Laws, int, DesignName]
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One finding in the terms that means are made of."""
 
     table: str
-    series: tuple[Figure, Laws, int]
+    series: Series
     error: float
     covered: float | None
     weight: int
@@ -208,24 +224,24 @@ def means_of(findings: Iterable[Finding]) -> Iterator[GroupMean]:
 def entries_of(finding: Finding) -> Iterator[Entry]:
     """Yield what a finding contributes to means."""
     match finding:
-        case StepError(table=table, laws=laws, points=points):
-            series: tuple[Figure, Laws, int] = ("step_time", laws, points)
+        case StepError(table=table, laws=laws, points=points, design=design):
+            series: Series = ("step_time", laws, points, design)
             yield Entry(table, series, finding.error, finding.covered, finding.rest)
         case EpochsError(table=table, laws=laws, batches=batches):
-            yield Entry(
-                table, ("epochs", laws, batches), finding.error, finding.covered, finding.rest
-            )
+            series = ("epochs", laws, batches, "search")
+            yield Entry(table, series, finding.error, finding.covered, finding.rest)
         case NoiseError(table=table):
-            yield Entry(table, ("noise", "measured", 2), finding.error, None, 1)
-            yield Entry(table, ("noise", "paper", 2), finding.root_error, None, 1)
-        case Regret(table=table, laws=laws, points=points, wish=wish):
+            yield Entry(table, ("noise", "measured", 2, "search"), finding.error, None, 1)
+            yield Entry(table, ("noise", "paper", 2, "search"), finding.root_error, None, 1)
+        case Regret(table=table, laws=laws, points=points, design=design, wish=wish):
             met = 1 - finding.late if "in_time" in wish else None
-            yield Entry(table, (wish, laws, points), finding.regret, met, finding.windows)
+            series = (wish, laws, points, design)
+            yield Entry(table, series, finding.regret, met, finding.windows)
 
 
-def mean_of(group: str, series: tuple[Figure, Laws, int], entries: list[Entry]) -> GroupMean:
+def mean_of(group: str, series: Series, entries: list[Entry]) -> GroupMean:
     """Return the mean of a group: of errors over tables, of coverage over all predictions."""
-    figure, laws, points = series
+    figure, laws, points, design = series
     shares = [(entry.covered, entry.weight) for entry in entries if entry.covered is not None]
     covered = (
         float(np.average([share for share, _ in shares], weights=[weight for _, weight in shares]))
@@ -237,6 +253,7 @@ def mean_of(group: str, series: tuple[Figure, Laws, int], entries: list[Entry]) 
         figure=figure,
         laws=laws,
         points=points,
+        design=design,
         tables=len({entry.table for entry in entries}),
         error=float(np.mean([entry.error for entry in entries])),
         covered=covered,

@@ -11,9 +11,9 @@ import numpy as np
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
+from scavenger.evaluation.design import Design, DesignName, Profile
 from scavenger.evaluation.epochs_error import spread_batches
 from scavenger.evaluation.restriction import Restriction
-from scavenger.evaluation.step_error import profile
 from scavenger.forecast import foresee
 from scavenger.grid import Floats, grid_of
 from scavenger.indicators import Measurement
@@ -21,9 +21,10 @@ from scavenger.machine import MemoryModel
 from scavenger.models.epochs import EpochsSeen, Laws, average_runs, fit_statistical
 from scavenger.models.epochs_level import epochs_at
 from scavenger.models.fitting import forms_of
+from scavenger.models.form import Topology
 from scavenger.models.performance import PerformanceModel
-from scavenger.models.step_time import Topology, fit_step_time
-from scavenger.objective import Cheapest, Fastest, Knee, Within
+from scavenger.models.step_time import fit_step_time
+from scavenger.objective import Cheapest, Fastest, Within, find_knee
 from scavenger.pricing import PerResource, PriceModel
 from scavenger.tables.step_table import StepTable
 from scavenger.tradeoff import TradeoffCurve, TradeoffPoint, draw_curve, front_rows
@@ -52,17 +53,19 @@ class Regret:
         table: Name of the table of seconds; its epochs come from the table it begins with.
         laws: Laws the choice was predicted with.
         points: Configurations that were profiled.
+        design: How these were chosen.
         wish: The objective; ``cheapest_in_time`` is 90 % sure to meet a deadline of 1.5 times the
             least time, as a job is, ``cheapest_likely_in_time`` is only expected to.
         windows: Parts of the table in which was chosen.
         regret: Mean of the true figure of the choice over the best one, less 1: time, cost, cost,
             and for the knee the root of time times cost. At least 0.
-        late: Share of the windows in which the deadline is missed in truth.
+        late: Share of the choices with which the deadline is missed in truth.
     """
 
     table: str
     laws: Laws
     points: int
+    design: DesignName
     wish: Wish
     windows: int
     regret: float
@@ -100,6 +103,7 @@ def regrets(
     laws: Laws,
     restriction: Restriction,
     topology: Topology,
+    design: Design,
 ) -> tuple[Regret, ...]:
     """Choose by every objective from a few probes and three batches' epochs.
 
@@ -115,12 +119,17 @@ def regrets(
         if known[0].global_batch <= m.config.global_batch <= known[-1].global_batch
     )
     windows = [w for w in restriction.windows(within) if len(w) > points]
-    outcomes = [outcomes_in(window, known, points, laws, topology) for window in windows]
+    outcomes = [
+        outcomes_in(window, known, profiled, laws, topology)
+        for window in windows
+        for profiled in design.profiles(window, points)
+    ]
     return tuple(
         Regret(
             table=table.name,
             laws=laws,
             points=points,
+            design=design.name,
             wish=wish,
             windows=len(windows),
             regret=float(np.mean([outcome[wish][0] for outcome in outcomes])),
@@ -134,13 +143,13 @@ def regrets(
 def outcomes_in(
     window: Sequence[Measurement],
     runs: Sequence[EpochsSeen],
-    points: int,
+    profiled: Profile,
     laws: Laws,
     topology: Topology,
 ) -> dict[Wish, tuple[float, bool]]:
     """Return each objective's regret in one window, and whether its deadline is missed."""
     truth = true_figures(window, runs)
-    curve = predict_curve(window, runs, points, laws, topology)
+    curve = predict_curve(window, runs, profiled, laws, topology)
     return {wish: outcome_of(wish, truth, curve) for wish in WISHES}
 
 
@@ -161,12 +170,11 @@ def true_figures(window: Sequence[Measurement], runs: Sequence[EpochsSeen]) -> T
 def predict_curve(
     window: Sequence[Measurement],
     runs: Sequence[EpochsSeen],
-    points: int,
+    profiled: Profile,
     laws: Laws,
     topology: Topology,
 ) -> TradeoffCurve:
     """Predict a window from a few of its configurations and from three batches' epochs."""
-    profiled = profile(window, points)
     parallel = fit_step_time(profiled, topology, forms=forms_of(laws))
     known = spread_batches(runs, BATCHES)
     statistical = fit_statistical((), runs=known, laws=laws)
@@ -203,7 +211,8 @@ def choose(wish: Wish, truth: Truth, curve: TradeoffCurve) -> TradeoffPoint:
         case "cheapest":
             return Cheapest().choose(curve).point
         case "knee":
-            return Knee().choose(curve).point
+            # Only the point counts here, and not how sure it is.
+            return find_knee(curve.frontier()).point
         case "cheapest_in_time":
             return surely_in_time(truth.deadline, curve)
         case "cheapest_likely_in_time":
@@ -238,4 +247,4 @@ def true_knee(truth: Truth) -> int:
         )
         for row in rows
     )
-    return truth.row(Knee().choose(TradeoffCurve(front, "total")).point.config)
+    return truth.row(find_knee(front).point.config)

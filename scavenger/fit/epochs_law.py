@@ -22,7 +22,7 @@ class EpochsLaw:
         noisy_samples: w in samples; 0 without a falling arm.
         at_batch: Reference batch in samples.
         epochs: Epochs to target there; None while unknown.
-        spread: Relative standard deviation of epochs around the law.
+        spread: Relative standard deviation of epochs around the law, at batches that were run.
         why: Where it comes from.
     """
 
@@ -55,7 +55,8 @@ def why_epochs(law: StatisticalModel, request: FitRequest, table: StepTable) -> 
     """Say where the law of epochs comes from."""
     runs = average_runs(request.runs)
     if len(runs) > 1:
-        return f"fitted to runs at {len(runs)} batches"
+        bend = f", which say nothing of a bend: ±{law.bend:.0%} at others" if law.bend else ""
+        return f"fitted to runs at {len(runs)} batches{bend}"
     if request.laws == "paper" and law.root_noise is not None:
         return f"epochs follow the noise of {len(table.observations)} configurations"
     if law.noise_scale is None:

@@ -25,8 +25,8 @@ from scavenger.fit.step_time_law import StepTimeLaw, describe_steps
 from scavenger.forecast import foresee
 from scavenger.grid import grid_of
 from scavenger.models.epochs import Laws
+from scavenger.models.form import Topology
 from scavenger.models.performance import PerformanceModel
-from scavenger.models.step_time import Topology
 from scavenger.objective import Cheapest, Fastest, Knee
 from scavenger.pricing import on_demand
 from scavenger.tables.step_table import StepTable

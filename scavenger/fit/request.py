@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scavenger.models.epochs import EpochsSeen, Laws
-from scavenger.models.step_time import Topology
+from scavenger.models.form import Topology
 from scavenger.objective import Knee, Objective
 
 

@@ -25,6 +25,9 @@ FALLING_ARM_PRIOR = 0.5
 # Epochs to target differ from run to run (SCIENCE §2), worth this many batches of evidence.
 USUAL_SPREAD = 0.1
 USUAL_SPREAD_WORTH = 3.0
+# Two batches do not tell how epochs bend between them: with this, 80 % of the epochs in public
+# tables lie within the 80 % band of a law fitted to the two extremes.
+BEND = 0.25
 LEAST_CONSTANT = 1e-3
 NEGLIGIBLE = 1e-9
 
@@ -163,6 +166,8 @@ def fit_epochs(runs: Sequence[EpochsSeen], noise_scale: float | None) -> Statist
         noise_scale=noise_scale,
         noisy_samples=float(answer[1] * (smallest + offset) / constant),
         spread=spread_of(np.log(predicted / epochs), int(np.count_nonzero(answer))),
+        bend=BEND if len(runs) == 2 else 0.0,
+        run_batches=tuple(run.global_batch for run in runs),
     )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scavenger.indicators import Measurement, Observation
+from scavenger.models.averaged import StepTimeModel
 from scavenger.models.epochs import EpochsSeen, Kappa, Laws, fit_statistical
-from scavenger.models.parallel import ParallelModel
+from scavenger.models.form import FORMS, LINES, Form, Topology
 from scavenger.models.performance import PerformanceModel
-from scavenger.models.step_time import FORMS, LINES, Form, Topology, fit_step_time
+from scavenger.models.step_time import fit_step_time
 
 NEGLIGIBLE = 1e-12
 
@@ -57,7 +58,7 @@ def fit_parallel(
     observations: Sequence[Observation],
     topology: Topology = "all_reduce",
     laws: Laws = "measured",
-) -> ParallelModel:
+) -> StepTimeModel:
     """Fit iteration time to a job's probes (Eqs. 8-10), the newest of each configuration.
 
     Raises:
@@ -72,7 +73,7 @@ def forms_of(laws: Laws) -> tuple[Form, ...]:
     return (LINES,) if laws == "paper" else FORMS
 
 
-def mean_relative_error(model: ParallelModel, measurements: Sequence[Measurement]) -> float:
+def mean_relative_error(model: StepTimeModel, measurements: Sequence[Measurement]) -> float:
     """Mean of |predicted / measured - 1| of the iteration time; 0 when none was measured."""
     longest = max((m.step_time for m in measurements), default=0.0)
     errors = [

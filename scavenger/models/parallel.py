@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -127,18 +127,79 @@ class ParallelModel:
         sync = sync_features(grid, self.growth) @ np.array(self.coefficients[2:])
         return np.asarray(sync * self._factors(grid, "sync"))
 
+    @property
+    def laws(self) -> tuple[ParallelModel, ...]:
+        """This law alone; an ``AveragedModel`` has several."""
+        return (self,)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """All weight on this law."""
+        return (1.0,)
+
+    @property
+    def spread(self) -> float | None:
+        """Relative standard deviation of one configuration around the law; None if known."""
+        return None if self.uncertainty is None else self.uncertainty.spread
+
+    @property
+    def repeats(self) -> float:
+        """Relative standard deviation of a configuration that was measured itself."""
+        return 0.0 if self.uncertainty is None else self.uncertainty.repeats
+
+    def change(self, law_of: Callable[[ParallelModel], ParallelModel]) -> ParallelModel:
+        """Return this law changed, as ``AveragedModel`` does with each of its own."""
+        return law_of(self)
+
+    def widened(self, further: float) -> ParallelModel:
+        """Return this law with a further relative deviation; one that is known stays known."""
+        if self.uncertainty is None:
+            return self
+        wide = replace(self.uncertainty, spread=math.hypot(self.uncertainty.spread, further))
+        return replace(self, uncertainty=wide)
+
     def deviations(self, grid: Grid) -> Floats:
         """Relative standard deviation of each configuration's predicted seconds; 0 if known."""
         if self.uncertainty is None:
             return np.zeros(len(grid))
         return self.uncertainty.deviations(self.elasticities(grid))
 
+    def worlds(self, grid: Grid, normal: Floats, strays: Floats) -> Floats:
+        """Draw logarithms of factors on each configuration's seconds: what might be true instead.
+
+        Args:
+            grid: The configurations.
+            normal: Standard normal numbers, one row for each world, one column per coefficient.
+            strays: Standard normal numbers, one row per configuration, one column for each world:
+                no law is exact, each configuration lies off it in its own way.
+        """
+        if self.uncertainty is None:
+            return np.zeros_like(strays)
+        root = np.linalg.cholesky(np.array(self.uncertainty.covariance))
+        of_law = self.elasticities(grid) @ (normal @ root.T).T
+        return np.asarray(self.uncertainty.spread * (of_law + strays))
+
     def elasticities(self, grid: Grid) -> Floats:
-        """Share of each coefficient in a configuration's seconds; every row adds up to 1."""
-        slopes = self.slopes(grid)
-        shares = slopes * np.array(self.coefficients)
-        total = shares.sum(axis=1, keepdims=True)
-        return np.asarray(np.divide(shares, total, out=np.zeros_like(shares), where=total > 0))
+        """Share of each coefficient in a configuration's seconds; every row adds up to 1.
+
+        Slopes times coefficients over seconds, without the slopes: of each smooth maximum a part
+        has the share (x / whole)^p.
+        """
+        fixed = np.full(len(grid), self.compute_fixed)
+        line = smooth_maximum(fixed, self.compute_per_sample * grid.local_batch, self.flatness)
+        compute = line * self._factors(grid, "compute")
+        parts = sync_features(grid, self.growth) * np.array(self.coefficients[2:])
+        whole = parts.sum(axis=1)
+        sync = whole * self._factors(grid, "sync")
+        total = smooth_maximum(compute, sync, self.overlap)
+        of_compute = quotient(compute, total) ** self.overlap
+        of_fixed = of_compute * quotient(fixed, line) ** self.flatness
+        of_sync = quotient(quotient(sync, total) ** self.overlap, whole)
+        shares = np.empty((len(grid), len(COEFFICIENTS)))
+        shares[:, 0] = of_fixed
+        shares[:, 1] = of_compute - of_fixed
+        shares[:, 2:] = parts * of_sync[:, None]
+        return shares
 
     def slopes(self, grid: Grid) -> Floats:
         """Derivative of each configuration's seconds by each coefficient.
@@ -204,5 +265,9 @@ def share(part: Floats, whole: Floats, power: float) -> Floats:
     """Derivative of the smooth maximum by one of its parts, (x / whole)^(p - 1)."""
     if power == 1:
         return np.ones_like(whole)
-    ratio = np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
-    return np.asarray(ratio ** (power - 1))
+    return np.asarray(quotient(part, whole) ** (power - 1))
+
+
+def quotient(part: Floats, whole: Floats) -> Floats:
+    """Return a part over its whole, 0 of nothing."""
+    return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from scavenger.cluster import ClusterConfig
 from scavenger.grid import Floats, Grid
-from scavenger.models.parallel import ParallelModel
+from scavenger.models.averaged import StepTimeModel
 from scavenger.models.statistical import StatisticalModel
 
 
@@ -29,7 +29,7 @@ class PerformanceModel:
             what the user asked for; runs to a metric differ.
     """
 
-    parallel: ParallelModel
+    parallel: StepTimeModel
     statistical: StatisticalModel
     dataset_size: int
     reference_batch: int
@@ -74,8 +74,7 @@ class PerformanceModel:
     def deviations(self, grid: Grid, is_measured: NDArray[np.bool_]) -> Floats:
         """Relative standard deviation of time to target, less where an iteration was timed."""
         epochs = self.statistical.deviations(grid.global_batch, self.reference_batch)
-        repeats = 0.0 if self.parallel.uncertainty is None else self.parallel.uncertainty.repeats
-        steps = np.where(is_measured, repeats, self.parallel.deviations(grid))
+        steps = np.where(is_measured, self.parallel.repeats, self.parallel.deviations(grid))
         return np.asarray(np.sqrt(epochs**2 + self.epochs_deviation**2 + steps**2))
 
     def _relative_epochs(self, global_batch: int) -> float:

@@ -54,6 +54,9 @@ class StatisticalModel:
         root_noise: The paper's law of noise; None for the exact one.
         critical_deviation: Standard deviation of the logarithm of ``critical_batch``.
         spread: Relative standard deviation of epochs around the law where it was fitted to runs.
+        bend: Further relative standard deviation at batches that were not run: of a law fitted to
+            two batches nothing says how epochs bend between them and beyond.
+        run_batches: The batches of these runs, in samples.
     """
 
     critical_batch: float | None
@@ -62,6 +65,8 @@ class StatisticalModel:
     root_noise: RootNoise | None = None
     critical_deviation: float = 0.0
     spread: float = 0.0
+    bend: float = 0.0
+    run_batches: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in (
@@ -70,6 +75,7 @@ class StatisticalModel:
             "noisy_samples",
             "critical_deviation",
             "spread",
+            "bend",
         ):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
@@ -99,8 +105,16 @@ class StatisticalModel:
         batches = np.append(global_batch, float(reference_batch))
         rising = self.rising_share(batches)
         unknown = (rising[:-1] - rising[-1]) * self.critical_deviation
-        elsewhere = np.where(global_batch == reference_batch, 0.0, self.spread)
-        return np.asarray(np.hypot(unknown, elsewhere))
+        elsewhere = np.hypot(self.spread, self._bends(batches))
+        is_reference = global_batch == reference_batch
+        return np.asarray(np.hypot(unknown, np.where(is_reference, 0.0, elsewhere)))
+
+    def _bends(self, batches: Floats) -> Floats:
+        """Deviation that a bend may cause between each batch and the last."""
+        if not self.bend:
+            return np.zeros(len(batches) - 1)
+        bends = np.where(np.isin(batches, self.run_batches), 0.0, self.bend)
+        return np.asarray(np.hypot(bends[:-1], bends[-1]))
 
     def rising_share(self, global_batch: Floats) -> Floats:
         """Share of the rising arm in each batch's epochs; how they follow 1 / B_crit."""

@@ -1,79 +1,42 @@
-"""fit_step_time(): from measured iterations to a ParallelModel, its form chosen by the data.
-
-Least squares on relative error with coefficients that are never negative: plain least squares
-gives negative seconds and lets the slowest configuration decide alone (SCIENCE §3).
-"""
+"""fit_step_time(): from measured iterations to the laws that explain them, averaged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NotEnoughData
-from scavenger.grid import Floats, Grid, grid_of
+from scavenger.grid import Floats
 from scavenger.indicators import Measurement
-from scavenger.machine import hardware
-from scavenger.models.parallel import (
-    COEFFICIENTS,
-    Growth,
-    ParallelModel,
-    Slowness,
-    sync_features,
-)
+from scavenger.models.averaged import StepTimeModel, average_laws
+from scavenger.models.form import FORMS, GROWTHS, USUAL, Begins, Form, Topology
+from scavenger.models.least_squares import NEGLIGIBLE, Table, fit_form, identifiable, tabulate
+from scavenger.models.parallel import COEFFICIENTS, ParallelModel, Slowness
 from scavenger.models.uncertainty import Uncertainty
 
-Topology = Literal["all_reduce", "parameter_server"]
-
-NEGLIGIBLE = 1e-12
-# No clock shows less; smaller numbers only overflow when something is divided by them.
-SHORTEST = 1e-100
-# Forms compete by leave-one-out error from here on; with fewer points each would win by chance.
+# Forms are weighed by leave-one-out errors from here on; fewer points would weigh chance.
 ENOUGH_TO_COMPARE = 5
-# A form must be this much better than the usual one: the best of many is partly luck.
-CLEARLY_BETTER = 0.8
-ROUNDS = 30
-# A fit without one point starts from the fit with it, and is only compared.
-ROUNDS_FROM_START = 8
-CONVERGED = 1e-9
 MOST_FOLDS = 10
+# Smaller errors do not make a form any likelier: repeats of one configuration differ as much.
+LEAST_ERROR = 0.03
+# Weight of forms before anything is measured. Parameter servers serve one worker after the other,
+# and seldom anything else explains them. Compute that is flat up to some batch rises faster beyond
+# what was measured than it does as a rule.
+UNUSUAL_SERVERS = 0.1
+FLAT = 0.3
+# Lighter laws than this, relative to the heaviest, change no prediction and are forgotten.
+LIGHTEST = 0.05
+# A form that leaves less of an iteration for computing is none, but fits what hides it all.
+LEAST_COMPUTE = 0.01
 # Prior of the relative spread around the law, worth this many points (SCIENCE §3).
-USUAL_SPREAD: dict[Topology, float] = {"parameter_server": 0.025, "all_reduce": 0.05}
+USUAL_SPREAD: dict[Topology, float] = {"parameter_server": 0.035, "all_reduce": 0.05}
 USUAL_SPREAD_WORTH = 4.0
-# Share of synchronisation that is held to grow with K where only one count above 1 was measured.
-GROWING = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """The shape of a law, before its coefficients are fitted."""
-
-    growth: Growth = "linear"
-    overlap: float = 1.0
-    flatness: float = 1.0
-
-
-LINES = Form()
-# Parameter servers serve one worker after the other (Eq. 10); all-reduce hides part of it.
-USUAL: dict[Topology, Form] = {
-    "parameter_server": Form(growth="servers"),
-    "all_reduce": Form(overlap=2.0),
-}
-GROWTHS: dict[Topology, tuple[Growth, ...]] = {
-    "parameter_server": ("servers",),
-    "all_reduce": ("linear", "log"),
-}
-FORMS = tuple(
-    Form(growth, overlap, flatness)
-    for growth, overlap, flatness in product(get_args(Growth), (1.0, 2.0, 4.0), (1.0, 2.0))
-)
 
 
 def fit_step_time(
@@ -81,32 +44,37 @@ def fit_step_time(
     topology: Topology = "all_reduce",
     *,
     forms: Sequence[Form] = FORMS,
-) -> ParallelModel:
+) -> StepTimeModel:
     """Fit iteration time, compute and synchronisation together (Eqs. 8-10).
 
-    The form is chosen by leave-one-out error from five configurations on; with fewer by the fit
-    where compute was measured apart, else the usual one of the topology is taken. Where
-    measurements cannot tell the fixed part from the rest, one local batch makes compute
-    proportional to b (Eq. 9), of one worker count above 1 a share of the synchronisation is held to
-    grow with K (Eq. 10), which the uncertainty says, and without any such count it counts as free.
-    A time measured as 0, or as nothing beside the longest, has no relative error to speak of and
-    is left out.
+    Forms are averaged: from five configurations on all of them, each weighed by its errors at
+    configurations that it was not fitted to; with fewer those without flatness, weighed by the fit
+    where compute was measured apart, else of the usual overlap; of parameter servers the usual one
+    alone. Where measurements cannot tell the fixed part from the rest, one local batch makes
+    compute proportional to b (Eq. 9), what of synchronisation grows (Eq. 10) is averaged too, and
+    without a worker count above 1 it counts as free. A time measured as 0, or as nothing beside the
+    longest, has no relative error to speak of and is left out.
 
     Args:
         measurements: Measured configurations, at least one.
         topology: How gradients travel.
-        forms: Forms to choose from; ``(LINES,)`` for the paper's laws.
+        forms: Forms to average; ``(LINES,)`` for the paper's laws.
 
     Raises:
         NotEnoughData: No measurements: probe one configuration.
     """
     if not measurements:
         raise NotEnoughData("no measurement to fit: probe at least one configuration")
-    return fitted(tuple(sorted(measurements, key=in_order)), topology, tuple(forms))
+    return fitted(in_order(measurements), topology, tuple(forms))
 
 
-def in_order(measured: Measurement) -> tuple[ClusterConfig, float, float]:
-    """Key of the order in which measurements are fitted, whatever order they came in."""
+def in_order(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+    """Return measurements in the order in which they are fitted, whatever order they came in."""
+    return tuple(sorted(measurements, key=place_of))
+
+
+def place_of(measured: Measurement) -> tuple[ClusterConfig, float, float]:
+    """Key of that order."""
     compute = measured.compute_time
     return measured.config, measured.step_time, -1.0 if compute is None else compute
 
@@ -114,123 +82,272 @@ def in_order(measured: Measurement) -> tuple[ClusterConfig, float, float]:
 @lru_cache(maxsize=256)
 def fitted(
     measurements: tuple[Measurement, ...], topology: Topology, forms: tuple[Form, ...]
-) -> ParallelModel:
+) -> StepTimeModel:
     """Fit in a canonical order, once for each set of measurements."""
     table = tabulate(measurements, topology)
     if table is None:
         return ParallelModel(0.0, 0.0, 0.0, 0.0)
+    own = table.of_kind(reference_kind(table))
+    candidates = explain(measurements, topology, forms)
+    others = {kind: table.of_kind(kind) for kind in sorted(set(table.kinds))}
+    del others[reference_kind(table)]
+    laws = tuple(with_uncertainty(each.law, own, each.errors) for each in candidates)
+    compared = tuple(
+        replace(law, slowness={kind: compare(law, rows) for kind, rows in others.items()})
+        for law in laws
+    )
+    return average_laws(compared, tuple(each.weight for each in candidates))
+
+
+@lru_cache(maxsize=256)
+def explain(
+    measurements: tuple[Measurement, ...], topology: Topology, forms: tuple[Form, ...]
+) -> tuple[Candidate, ...]:
+    """Return the forms that explain measurements in order, on the hardware most of them are of."""
+    table = tabulate(measurements, topology)
+    return () if table is None else compete(table.of_kind(reference_kind(table)), forms)
+
+
+def reference_kind(table: Table) -> str:
+    """Return the hardware that most rows are of; the coefficients are fitted on it."""
     kinds = table.kinds
-    reference = max(kinds, key=lambda kind: (kinds.count(kind), kind))
-    own = table.of_kind(reference)
-    form = choose_form(own, forms)
-    model = with_uncertainty(fit_form(own, form), own)
-    others = sorted(set(kinds) - {reference})
-    slowness = {kind: compare(model, table.of_kind(kind)) for kind in others}
-    return replace(model, slowness=slowness)
+    return max(kinds, key=lambda kind: (kinds.count(kind), kind))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """Measured configurations as columns.
+class Candidate:
+    """A form, and what speaks for it.
 
     Attributes:
-        grid: The configurations.
-        seconds: Seconds per iteration, all positive.
-        compute: Seconds of compute; nan where it was not measured apart, or as nothing.
-        topology: How gradients travel.
+        form: The form.
+        law: The form fitted to all measurements.
+        errors: Relative error at each measurement of the form fitted without it; nan where a
+            coefficient could not be told apart without it, and below five measurements.
+        weight: Weight of the law, against those of others of any scale.
     """
 
-    grid: Grid
-    seconds: Floats
-    compute: Floats
-    topology: Topology
-
-    def __len__(self) -> int:
-        return len(self.seconds)
-
-    @property
-    def kinds(self) -> list[str]:
-        """Hardware of each configuration."""
-        return [hardware(self.grid.machine_types[index]) for index in self.grid.type_of]
-
-    def of_kind(self, kind: str) -> Table:
-        """Return the rows of one kind of hardware."""
-        return self.rows(np.array([own == kind for own in self.kinds]))
-
-    def rows(self, kept: NDArray[np.bool_]) -> Table:
-        """Return some of the rows."""
-        return Table(self.grid.rows(kept), self.seconds[kept], self.compute[kept], self.topology)
+    form: Form
+    law: ParallelModel
+    errors: Floats
+    weight: float = 1.0
 
 
-def tabulate(measurements: Sequence[Measurement], topology: Topology) -> Table | None:
-    """Put measurements into columns, without those that took no time; None if none is left."""
-    longest = max(m.step_time for m in measurements)
-    kept = [m for m in measurements if m.step_time > max(longest * NEGLIGIBLE, SHORTEST)]
-    if not kept:
-        return None
-    seconds = np.array([m.step_time for m in kept])
-    compute = np.array([np.nan if m.compute_time is None else m.compute_time for m in kept])
-    compute[~(compute > max(longest * NEGLIGIBLE, SHORTEST))] = np.nan
-    return Table(grid_of(m.config for m in kept), seconds, compute, topology)
-
-
-def choose_form(table: Table, forms: Sequence[Form]) -> Form:
-    """Return the usual form, or one that is clearly better at points it was not fitted to."""
-    usual = USUAL[table.topology] if USUAL[table.topology] in forms else forms[0]
-    forms = [form for form in forms if form.growth in GROWTHS[table.topology]]
-    if len(forms) < 2:
-        return usual
-    if len(table) >= ENOUGH_TO_COMPARE:
-        errors = {form: rms(left_out_errors(table, form)) for form in forms}
-    elif np.isfinite(table.compute).all():
-        errors = {
-            form: rms(errors_of(fit_form(table, form), table))
-            for form in forms
-            if form.flatness == usual.flatness and form.growth == usual.growth
-        }
-    else:
-        return usual
-    best = min(errors, key=lambda form: (errors[form], form.overlap, form.flatness, form.growth))
-    return best if errors[best] < CLEARLY_BETTER * errors[usual] else usual
-
-
-def form_of(model: ParallelModel) -> Form:
-    """Return the form a law was fitted in."""
-    return Form(model.growth, model.overlap, model.flatness)
-
-
-def left_out_errors(table: Table, form: Form) -> Floats:
-    """Relative errors at points, of a law fitted without them; of many points, without a tenth.
-
-    Points without which a coefficient could not be told apart are passed over.
-    """
+def compete(table: Table, forms: Sequence[Form]) -> tuple[Candidate, ...]:
+    """Return the forms that explain measurements of one kind of hardware, with their weights."""
+    laws = [(form, fit_form(table, form)) for form in usable(table, forms)]
+    kept = [(form, law) for form, law in laws if has_compute(law, table)] or laws[:1]
+    if len(table) < ENOUGH_TO_COMPARE:
+        untold = np.full(len(table), np.nan)
+        found = [Candidate(form, law, untold) for form, law in kept]
+        return merged(weigh(found, *misfits(found, table), table.topology))
     fold = np.arange(len(table)) % min(len(table), MOST_FOLDS)
+    parts = tuple(parts_of(table, fold))
+    found = [Candidate(form, law, left_out_errors(table, form, law, parts)) for form, law in kept]
+    errors = np.array([each.errors for each in found])
+    told = errors[:, np.isfinite(errors).all(axis=0)]
+    return merged(weigh(found, told, told.shape[1], table.topology))
+
+
+def usable(table: Table, forms: Sequence[Form]) -> tuple[Form, ...]:
+    """Return the forms that so many measurements can speak for, at least one.
+
+    Fewer than five say nothing of flatness, and of overlap only where compute was measured apart.
+    Where workers share machines less of synchronisation hides, as far as public tables tell.
+    """
+    own = tuple(form for form in forms if form.growth in GROWTHS[table.topology])
+    if len(own) < 2:
+        return own or tuple(forms[:1])
+    shown = own if len(table) >= ENOUGH_TO_COMPARE else few(table, own)
+    return tuple(placed for form in shown for placed in places(form, table))
+
+
+def few(table: Table, own: Sequence[Form]) -> tuple[Form, ...]:
+    """Return those of several forms that fewer than five measurements can speak for."""
+    usual = USUAL[table.topology]
+    if table.topology == "parameter_server":
+        overlaps = {usual.overlap}
+    elif np.isfinite(table.compute).all():
+        overlaps = {form.overlap for form in own}
+    else:
+        overlaps = {usual.overlap, 1.0} if shares_machines(table) else {usual.overlap}
+    kept = [f for f in own if f.flatness == usual.flatness and f.overlap in overlaps]
+    return tuple(kept or own[:1])
+
+
+def places(form: Form, table: Table) -> tuple[Form, ...]:
+    """Return the forms that a table cannot tell from one, by where synchronisation begins.
+
+    Of one worker count above 1 nothing says how much of it grows: nothing, half and all of it are
+    held alike. Where workers share machines, what does not grow may begin with the second worker or
+    the second machine; all of it with the second worker is held of those alone that share none.
+    """
+    told = identifiable(table)
+    if form.growth == "servers" or not told[3]:
+        return (form,)
+    is_shared = shares_machines(table) and bool((table.grid.machines > 1).any())
+    across = replace(form, begins="machines")
+    if told[2]:
+        is_open = is_shared and not told[4] and identifiable(table, "machines")[4]
+        return (form, across) if is_open else (form,)
+    all_of_it = replace(form, growing=1.0)
+    if is_shared:
+        return (form, across, all_of_it, replace(across, growing=0.0))
+    return (form, all_of_it, replace(form, growing=0.0))
+
+
+def shares_machines(table: Table) -> bool:
+    """Tell whether workers share machines."""
+    return bool((table.grid.workers_per_machine > 1).any())
+
+
+def misfits(candidates: Sequence[Candidate], table: Table) -> tuple[Floats, int]:
+    """Return the errors of laws at what they were fitted to, and how many are no matter of course.
+
+    None where compute was not measured apart: seconds alone can be met by any form then.
+    """
+    is_split = np.isfinite(table.compute)
+    if not is_split.all():
+        return np.empty((len(candidates), 0)), 0
     errors = [
-        errors_of(law, table.rows(fold == number))
-        for number, law in enumerate(laws_without(table, form, fold))
-        if law is not None
+        np.concatenate([errors_of(each.law, table), compute_errors(each.law, table)])
+        for each in candidates
     ]
-    return np.concatenate([*errors, np.empty(0)])
+    free = int(identifiable(table).sum())
+    return np.array(errors), max(2 * len(table) - free, 0)
 
 
-def laws_without(
-    table: Table, form: Form, fold: NDArray[np.int_]
-) -> Iterator[ParallelModel | None]:
-    """Yield a law fitted without each part of the table in turn.
+def compute_errors(law: ParallelModel, table: Table) -> Floats:
+    """Relative error of predicted compute, where all of it was measured."""
+    predicted = np.maximum(law.compute_times(table.grid), table.compute * 1e-6)
+    return np.asarray(np.log(predicted / table.compute))
 
-    None where a coefficient could not be told apart without the part: such a law is a guess, and
-    says nothing about one fitted with it.
+
+def has_compute(law: ParallelModel, table: Table) -> bool:
+    """Tell whether a law leaves time for computing: an iteration of one worker is nothing else."""
+    most = law.compute_fixed + law.compute_per_sample * float(table.grid.local_batch.max())
+    return most > LEAST_COMPUTE * float(table.seconds.min())
+
+
+def weigh(
+    candidates: Sequence[Candidate], errors: Floats, count: int, topology: Topology
+) -> tuple[Candidate, ...]:
+    """Return the candidates with their weights, without those that hardly have any.
+
+    A weight is the likelihood of a law's errors: (mean square + least²) to the power of minus
+    half their number. With few points the forms share, with many the best ones decide.
+
+    Args:
+        candidates: Forms and their laws.
+        errors: What tells them apart, one row for each candidate.
+        count: How many of these errors could not be fitted away.
+        topology: How gradients travel, which says what is usual.
+    """
+    squares = np.square(errors).mean(axis=1) if count else np.zeros(len(candidates))
+    prior = np.array([plausibility(each.form, topology) for each in candidates])
+    logs = np.log(prior) - count / 2 * np.log(squares + LEAST_ERROR**2)
+    weights = np.exp(logs - logs.max())
+    return tuple(
+        replace(each, weight=float(weight))
+        for each, weight in zip(candidates, weights, strict=True)
+        if weight >= LIGHTEST
+    )
+
+
+def plausibility(form: Form, topology: Topology) -> float:
+    """Weight of a form before anything is measured."""
+    if topology == "parameter_server":
+        return 1.0 if form == USUAL[topology] else UNUSUAL_SERVERS
+    return FLAT if form.flatness > 1 else 1.0
+
+
+def merged(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Return one candidate for forms that came to the same law, with the weight of all of them."""
+    same: dict[tuple[object, ...], Candidate] = {}
+    for each in candidates:
+        law = simplified(each.law)
+        digits = tuple(f"{value:.5g}" for value in law.coefficients)
+        key = (law.growth, law.overlap, law.flatness, *digits)
+        first = same.get(key)
+        weight = each.weight + (0.0 if first is None else first.weight)
+        same[key] = replace(first or each, law=law, weight=weight)
+    return tuple(same.values())
+
+
+def simplified(law: ParallelModel) -> ParallelModel:
+    """Return a law in the plainest form that predicts the same: what is 0 has no shape."""
+    _, _, *sync = law.coefficients
+    is_line = 0.0 in (law.compute_fixed, law.compute_per_sample)
+    return replace(
+        law,
+        growth="linear" if law.growth == "log" and law.sync_per_worker == 0 else law.growth,
+        overlap=law.overlap if any(sync) else 1.0,
+        flatness=1.0 if is_line else law.flatness,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Some rows of a table, and the others.
+
+    Attributes:
+        is_out: Which rows are left out.
+        out: These.
+        rest: The others.
+    """
+
+    is_out: NDArray[np.bool_]
+    out: Table
+    rest: Table
+
+
+def parts_of(table: Table, fold: NDArray[np.int_], begins: Begins = "workers") -> Iterator[Part]:
+    """Yield the parts of a table to leave out of a fit in turn.
+
+    Not those without which a coefficient could not be told apart: a law without them is a guess,
+    and says nothing about one fitted with them.
 
     Args:
         table: The table.
-        form: The form of the law.
         fold: Number of the part that each row belongs to, from 0 on.
+        begins: What synchronisation that does not grow is held to begin with.
     """
-    whole = fit_form(table, form)
+    told = identifiable(table, begins)
     for number in range(int(fold.max()) + 1):
-        rest = table.rows(fold != number)
-        is_told = np.array_equal(identifiable(rest), identifiable(table))
-        yield fit_form(rest, form, start=whole) if is_told else None
+        is_out = fold == number
+        rest = table.rows(~is_out)
+        if np.array_equal(identifiable(rest, begins), told):
+            yield Part(is_out, table.rows(is_out), rest)
+
+
+def left_out_errors(table: Table, form: Form, law: ParallelModel, parts: Sequence[Part]) -> Floats:
+    """Relative error at each row of a form fitted without its part; nan of rows in none.
+
+    Args:
+        table: The table.
+        form: The form.
+        law: The form fitted to the whole table, from which each fit starts.
+        parts: What is left out in turn.
+    """
+    errors = np.full(len(table), np.nan)
+    for part in parts:
+        errors[part.is_out] = errors_of(fit_form(part.rest, form, start=law), part.out)
+    return errors
+
+
+def left_out_one_by_one(table: Table, candidates: Sequence[Candidate]) -> Floats:
+    """Relative error at each row of the average fitted without this row alone, nan if not told."""
+    rows = np.arange(len(table))
+    parts = {begins: tuple(parts_of(table, rows, begins)) for begins in get_args(Begins)}
+    errors = [
+        left_out_errors(table, each.form, each.law, parts[each.form.begins]) for each in candidates
+    ]
+    return mean_errors(candidates, errors)
+
+
+def mean_errors(candidates: Sequence[Candidate], errors: Sequence[Floats]) -> Floats:
+    """Return the errors of an average of candidates, from those of each."""
+    weights = np.array([each.weight for each in candidates])
+    return np.asarray(weights @ np.array(errors) / weights.sum())
 
 
 def errors_of(model: ParallelModel, table: Table) -> Floats:
@@ -244,79 +361,14 @@ def rms(errors: Floats) -> float:
     return float(np.sqrt(np.mean(np.square(errors)))) if len(errors) else 0.0
 
 
-def fit_form(table: Table, form: Form, start: ParallelModel | None = None) -> ParallelModel:
-    """Fit the coefficients of a form, which predict seconds and, where measured, compute.
-
-    Seconds are homogeneous of degree 1 in the coefficients, so that the law is its own
-    linearisation: slopes times coefficients. Non-negative least squares on it, repeated with the
-    slopes at the last answer, is Gauss-Newton.
-    """
-    free = identifiable(table)
-    size = reach(table, form.growth)
-    model = solve(table, ParallelModel(0.0, 0.0, 0.0, 0.0, growth=form.growth), free)
-    if form.overlap == 1 and form.flatness == 1:
-        return model
-    model = replace(model, overlap=form.overlap, flatness=form.flatness)
-    near = model if start is None else start
-    # A coefficient of zero has no slope where parts overlap and would stay zero for ever.
-    coefficients = np.array(near.coefficients) + free * table.seconds.min() * 0.01 / size
-    for _ in range(ROUNDS if start is None else ROUNDS_FROM_START):
-        answer = solve(table, model.with_coefficients(coefficients), free)
-        step = (np.array(answer.coefficients) - coefficients) / 2
-        coefficients += step
-        if (np.abs(step) * size).max() <= CONVERGED * table.seconds.min():
-            break
-    return model.with_coefficients(coefficients)
-
-
-def reach(table: Table, growth: Growth) -> Floats:
-    """Largest number each coefficient is multiplied with in the table."""
-    largest = sync_features(table.grid, growth)[:, 1].max()
-    return np.array([1.0, table.grid.local_batch.max(), 1.0, max(float(largest), 1.0), 1.0])
-
-
-def identifiable(table: Table) -> Floats:
-    """Which coefficients the measured configurations can tell apart, 1 or 0 each."""
-    grid = table.grid
-    several = grid.workers > 1
-    across = grid.machines > 1
-    counts = len(np.unique(grid.workers[several]))
-    return np.array(
-        [
-            len(np.unique(grid.local_batch)) > 1,
-            True,
-            counts > 1,
-            counts > 0,
-            counts > 2 and across.any() and (across != several).any(),
-        ],
-        dtype=float,
-    )
-
-
-def solve(table: Table, model: ParallelModel, free: Floats) -> ParallelModel:
-    """Solve for the coefficients with the slopes of a model, all relative to what was measured."""
-    is_split = np.isfinite(table.compute)
-    rows = model.slopes(table.grid) / table.seconds[:, None]
-    of_compute = model.compute_slopes(table.grid.rows(is_split)) / table.compute[is_split, None]
-    stacked = np.vstack([rows, of_compute]) * free
-    # Columns of any unit become about 1, so that the solver's tolerance fits.
-    scale = stacked.max(axis=0)
-    scale[scale <= 0] = 1.0
-    answer = nnls(stacked / scale, np.ones(len(stacked)))[0] / scale * free
-    if free[3] and not free[2] and model.growth != "servers":
-        answer[2] = answer[3] * (1 - GROWING) * reach(table, model.growth)[3]
-        answer[3] *= GROWING
-    return model.with_coefficients(answer)
-
-
-def with_uncertainty(model: ParallelModel, table: Table) -> ParallelModel:
+def with_uncertainty(model: ParallelModel, table: Table, left_out: Floats) -> ParallelModel:
     """Add what the fit leaves open: the spread of what was measured, and of the coefficients.
 
     A few points cannot know their own spread, so it starts from what such laws usually leave.
     """
     count, free = len(table), int(np.count_nonzero(model.coefficients))
     if count >= ENOUGH_TO_COMPARE:
-        errors = left_out_errors(table, form_of(model))
+        errors = left_out[np.isfinite(left_out)]
         weight = float(len(errors))
     else:
         errors, weight = errors_of(model, table), float(max(count - free, 0))
@@ -335,14 +387,19 @@ def with_uncertainty(model: ParallelModel, table: Table) -> ParallelModel:
     )
 
 
-def rescale(model: ParallelModel, measurements: Sequence[Measurement]) -> ParallelModel:
-    """Give a law the speed of other measurements and keep its shape; unchanged without any."""
+def rescale(model: StepTimeModel, measurements: Sequence[Measurement]) -> StepTimeModel:
+    """Give laws the speed of other measurements and keep their shape; unchanged without any."""
     table = tabulate(measurements, "all_reduce") if measurements else None
     if table is None:
         return model
-    factors = compare(model, table)
+    return model.change(lambda law: rescale_law(law, table))
+
+
+def rescale_law(law: ParallelModel, table: Table) -> ParallelModel:
+    """Give a law the speed of a table, part by part."""
+    factors = compare(law, table)
     scales = np.array([factors.compute] * 2 + [factors.sync] * 3)
-    return model.with_coefficients(np.array(model.coefficients) * scales)
+    return law.with_coefficients(np.array(law.coefficients) * scales)
 
 
 def compare(model: ParallelModel, table: Table) -> Slowness:

@@ -40,5 +40,5 @@ class Uncertainty:
     def deviations(self, elasticities: Floats) -> Floats:
         """Relative standard deviations of predictions, from their elasticities, one per row."""
         matrix = np.array(self.covariance)
-        leverage = np.einsum("ij,jk,ik->i", elasticities, matrix, elasticities)
+        leverage = ((elasticities @ matrix) * elasticities).sum(axis=1)
         return np.asarray(self.spread * np.sqrt(1 + np.maximum(leverage, 0.0)))

@@ -10,7 +10,8 @@ import numpy as np
 
 from scavenger.cluster import ClusterConfig
 from scavenger.indicators import Measurement
-from scavenger.models.step_time import Topology, fit_step_time
+from scavenger.models.form import Topology
+from scavenger.models.step_time import fit_step_time
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from scavenger.cluster import ClusterConfig
 from scavenger.indicators import Measurement, Observation, ScalingIndicators
-from scavenger.models.step_time import Topology
+from scavenger.models.form import Topology
 from scavenger.tables.sheet import Row, UnfitCell
 
 REQUIRED = ("workers", "global_batch", "step_time")

@@ -13,6 +13,7 @@ from scavenger.errors import NothingFeasible
 from scavenger.indicators import Observation
 from scavenger.job import JobSpec
 from scavenger.models.fitting import mean_relative_error
+from scavenger.models.parallel import ParallelModel
 from scavenger.models.performance import PerformanceModel
 from scavenger.noise import estimate_noise
 from scavenger.objective import Cheapest, Choice, Fastest, Knee, Objective
@@ -28,7 +29,9 @@ from scavenger.view import (
     CurveView,
     IndicatorsView,
     JobView,
+    LawShareView,
     LawsView,
+    LawView,
     Money,
     PointView,
     ProbeView,
@@ -236,17 +239,10 @@ def show_points(snapshot: Snapshot, curve: TradeoffCurve) -> list[PointView]:
 def show_laws(model: PerformanceModel, observations: tuple[Observation, ...]) -> LawsView:
     """Show the coefficients of the fitted laws and how well they meet what was measured."""
     parallel, statistical = model.parallel, model.statistical
-    uncertainty, root = parallel.uncertainty, statistical.root_noise
+    heaviest, root = parallel.laws[0], statistical.root_noise
     return LawsView(
-        compute_fixed=parallel.compute_fixed,
-        compute_per_sample=parallel.compute_per_sample,
-        flatness=parallel.flatness,
-        sync_fixed=parallel.sync_fixed,
-        sync_per_worker=parallel.sync_per_worker,
-        sync_across_machines=parallel.sync_across_machines,
-        growth=parallel.growth,
-        overlap=parallel.overlap,
-        spread=None if uncertainty is None else uncertainty.spread,
+        **show_law(heaviest).model_dump(),
+        spread=parallel.spread,
         noise_scale=statistical.noise_scale,
         critical_batch=statistical.critical_batch,
         noisy_samples=statistical.noisy_samples,
@@ -254,6 +250,24 @@ def show_laws(model: PerformanceModel, observations: tuple[Observation, ...]) ->
         noise_per_root=None if root is None else root.per_root,
         law=statistical.law,
         mean_relative_error=mean_relative_error(parallel, [o.measurement for o in observations]),
+        averaged=[
+            LawShareView(weight=weight, **show_law(law).model_dump())
+            for weight, law in zip(parallel.weights, parallel.laws, strict=True)
+        ],
+    )
+
+
+def show_law(law: ParallelModel) -> LawView:
+    """Show the form and the coefficients of one law of iteration time."""
+    return LawView(
+        compute_fixed=law.compute_fixed,
+        compute_per_sample=law.compute_per_sample,
+        flatness=law.flatness,
+        sync_fixed=law.sync_fixed,
+        sync_per_worker=law.sync_per_worker,
+        sync_across_machines=law.sync_across_machines,
+        growth=law.growth,
+        overlap=law.overlap,
     )
 
 

@@ -54,7 +54,7 @@ def doubted(stored: StoredModel) -> StoredModel:
     Models stored before fits said so would count as known exactly: they are fitted anew.
     """
     model, observations = stored.model, stored.observations
-    if model.parallel.uncertainty is not None or not observations:
+    if model.parallel.spread is not None or not observations:
         return stored
     statistical = model.statistical
     if statistical.critical_batch is not None and not statistical.critical_deviation:

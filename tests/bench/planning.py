@@ -2,18 +2,22 @@
 
 Ten machine types in ten regions, 50 worker counts, 20 batches. Both find the knee within limits
 that must be met with 90 %; the loop predicts one configuration after the other with the same laws,
-the way a first version would. Run by ``make bench-plan``.
+the way a first version would. Then the same by an average of six laws, and a space with a front
+of a thousand points. Run by ``make bench-plan``.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
+from itertools import product
 from statistics import median
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
 from scavenger.grid import grid_of
 from scavenger.machine import MachineType
+from scavenger.models.averaged import StepTimeModel, average_laws
 from scavenger.models.parallel import ParallelModel, Slowness
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import StatisticalModel
@@ -35,14 +39,16 @@ def main() -> None:
     limits = Within(Knee(), max_cost=400.0, max_time=40 * 3600.0)
     count = KINDS * REGIONS * len(WORKERS) * len(BATCHES)
     plan(space, model, price, limits)  # imports kneed
-    columns = [clock(lambda: plan(space, model, price, limits)) for _ in range(ROUNDS)]
+    columns = clock_all(lambda: plan(space, model, price, limits))
     naive = clock(lambda: plan_naively(space, model, price)) * NAIVE_SHARE
     choice = plan(space, model, price, limits)
     print(f"{count} configurations with intervals: {choice.point.config}, {choice.why}")
-    spread = f"{min(columns):.3f} to {max(columns):.3f} in {ROUNDS} rounds"
-    print(f"columns      {median(columns):8.3f} s  ({spread})")
+    show("columns", columns)
     print(f"naive loop   {naive:8.1f} s  (measured on one in {NAIVE_SHARE}, without the knee)")
     print(f"ratio        {naive / median(columns):8.0f}")
+    averaged = replace(model, parallel=average(model.parallel))
+    show("six laws", clock_all(lambda: plan(space, averaged, price, limits)))
+    show("wide front", clock_all(lambda: plan(*wide_question(model), limits=Within(Knee()))))
 
 
 def question() -> tuple[ConfigSpace, PerformanceModel, PriceModel]:
@@ -73,6 +79,27 @@ def question() -> tuple[ConfigSpace, PerformanceModel, PriceModel]:
     return ConfigSpace(WORKERS, BATCHES, machines), model, PriceModel(PerMachine(0.1, prices))
 
 
+def average(law: StepTimeModel) -> StepTimeModel:
+    """Return six laws that disagree about synchronisation, averaged."""
+    own = law.laws[0]
+    laws = tuple(
+        replace(own, growth=growth, overlap=overlap)
+        for growth, overlap in product(("linear", "log"), (1.0, 2.0, 4.0))
+    )
+    return average_laws(laws, (6.0, 5.0, 4.0, 3.0, 2.0, 1.0))
+
+
+def wide_question(model: PerformanceModel) -> tuple[ConfigSpace, PerformanceModel, PriceModel]:
+    """Return a space in which every worker count is on the front, and laws that are sure of it."""
+    own = model.parallel.laws[0]
+    certain = Uncertainty(0.0005, tuple((0.0,) * n + (0.4,) + (0.0,) * (4 - n) for n in range(5)))
+    free = replace(own, sync_fixed=0.01, sync_per_worker=1e-6, uncertainty=certain)
+    far = StatisticalModel(80_000.0, 80_000.0, critical_deviation=0.5)
+    batches = tuple(64 * step for step in range(1, 103))
+    space = ConfigSpace(tuple(range(1, 1001)), batches)
+    return space, replace(model, parallel=free, statistical=far), PriceModel(PerMachine(0.1))
+
+
 def plan(space: ConfigSpace, model: PerformanceModel, price: PriceModel, limits: Within) -> Choice:
     """Plan with columns, as ``decide`` does for spaces too large to draw."""
     forecast = forecast_space(space, model, price, ())
@@ -93,6 +120,17 @@ def naive_cost(config: ClusterConfig, model: PerformanceModel, price: PriceModel
     seconds = model.training_time(config)
     deviation = float(model.deviations(grid, grid.workers < 0)[0])
     return float(price.costs(grid, grid.workers * 0 + seconds)[0]) * math.exp(1.28 * deviation)
+
+
+def show(name: str, seconds: list[float]) -> None:
+    """Print the median of a few rounds, and their span."""
+    spread = f"{min(seconds):.3f} to {max(seconds):.3f} in {len(seconds)} rounds"
+    print(f"{name:<12} {median(seconds):8.3f} s  ({spread})")
+
+
+def clock_all(action: object) -> list[float]:
+    """Return CPU seconds of an action in each of a few rounds."""
+    return [clock(action) for _ in range(ROUNDS)]
 
 
 def clock(action: object) -> float:

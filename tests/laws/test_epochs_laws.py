@@ -1,5 +1,6 @@
 import math
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NotEnoughData
+from scavenger.evaluation.epochs_error import epochs_error
 from scavenger.indicators import Observation, ScalingIndicators
 from scavenger.models.epochs import (
+    BEND,
     FALLING_ARM_PRIOR,
     USUAL_SPREAD,
     EpochsSeen,
@@ -21,6 +24,7 @@ from scavenger.models.epochs import (
 )
 from scavenger.models.epochs_level import epochs_at
 from scavenger.models.statistical import RootNoise, StatisticalModel
+from scavenger.tables.epochs_table import EpochsTable
 
 unhurried = settings(deadline=None, max_examples=50)
 
@@ -271,6 +275,46 @@ def test_the_level_of_epochs_lies_within_what_was_seen(finished, scale):
 def test_no_run_says_nothing_about_the_level():
     with pytest.raises(NotEnoughData, match="no finished run"):
         epochs_at(StatisticalModel(None, None), (), 64)
+
+
+def made_up_epochs(arms, noise, number):
+    """Epochs at ever doubled batches, by a law with one arm or both, each run a little off."""
+    rng = np.random.default_rng([sum(map(ord, arms)), number])
+    sizes = 32 * 2 ** np.arange(rng.integers(4, 10))
+    rising = 10 ** rng.uniform(-1, 1) / sizes[-1] * (arms != "falling")
+    scale = 32 * 10 ** rng.uniform(0, 1)
+    falling = 10 ** rng.uniform(-0.5, 1) * (32 + scale) * (arms != "rising")
+    level = 10 * (1 + falling / (sizes + scale) + rising * sizes)
+    off = np.exp(noise * rng.standard_normal(len(sizes)))
+    return tuple(
+        EpochsSeen(int(size), float(epochs))
+        for size, epochs in zip(sizes, level * off, strict=True)
+    )
+
+
+def test_two_batches_know_that_they_do_not_tell_of_a_bend():
+    # A spread of 10 % everywhere: 39 % of falling epochs in the 80 % band, 43 % of both arms.
+    covered = {arms: [] for arms in ("falling", "both", "rising")}
+    for arms, number in product(covered, range(120)):
+        found = epochs_error(
+            EpochsTable("made up", made_up_epochs(arms, 0.1, number)), 2, "measured"
+        )
+        covered[arms].append(found.covered)
+    assert 0.72 < np.mean(covered["falling"]) < 0.88
+    assert 0.75 < np.mean(covered["both"]) < 0.92
+    # Nothing tells the rising arm from both, so that of a rise alone the band holds more.
+    assert np.mean(covered["rising"]) > 0.8
+
+
+def test_a_batch_that_was_run_is_surer_than_one_that_was_not():
+    two = fit_epochs((EpochsSeen(64, 10.0), EpochsSeen(512, 14.0)), 100.0)
+    at_run, elsewhere = two.deviations(np.array([512.0, 128.0]), 64)
+    assert at_run == pytest.approx(two.spread)
+    assert elsewhere == pytest.approx(math.hypot(two.spread, BEND))
+    # Of a recipe at a batch that was not run, every other batch is as unsure as the recipe's.
+    assert (two.deviations(np.array([64.0, 512.0]), 128) > BEND).all()
+    three = (EpochsSeen(64, 10.0), EpochsSeen(128, 11.0), EpochsSeen(512, 14.0))
+    assert fit_epochs(three, 100.0).deviations(np.array([256.0]), 64)[0] < BEND
 
 
 def test_the_falling_arm_has_to_be_argued_for_from_three_runs_on():

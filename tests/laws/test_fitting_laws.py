@@ -11,8 +11,10 @@ from scavenger.grid import grid_of, lay_out
 from scavenger.indicators import Measurement, Observation, ScalingIndicators
 from scavenger.models.epochs import Kappa, fit_statistical
 from scavenger.models.fitting import fit_parallel, fit_performance, mean_relative_error
+from scavenger.models.form import FORMS, LINES, Form
+from scavenger.models.least_squares import fit_form, tabulate
 from scavenger.models.parallel import ParallelModel, Slowness
-from scavenger.models.step_time import FORMS, LINES, Form, fit_step_time
+from scavenger.models.step_time import fit_step_time
 
 SPACE = ConfigSpace((2, 4, 8, 16), (64, 128, 256, 512))
 GRID = lay_out(SPACE)
@@ -57,6 +59,8 @@ def balanced(fixed, per_sample, sync, growth, form):
     )
 
 
+WIDE = [ClusterConfig(k, b) for k in (1, 2, 4, 8, 16) for b in (32, 64, 128, 256, 512)]
+parts, slopes = st.floats(0.01, 0.5), st.floats(1e-4, 0.1)
 forms = st.sampled_from(FORMS)
 laws = st.builds(
     balanced,
@@ -87,7 +91,8 @@ def test_a_full_search_reproduces_any_law_of_the_family(truth):
 @settings(max_examples=30, deadline=None)
 def test_nothing_that_was_measured_makes_a_law_infinite_or_negative(measured, topology):
     fitted = fit_step_time(measured, topology)
-    assert all(math.isfinite(value) and value >= 0 for value in fitted.coefficients)
+    coefficients = [value for law in fitted.laws for value in law.coefficients]
+    assert all(math.isfinite(value) and value >= 0 for value in coefficients)
     assert all(math.isfinite(value) and value >= 0 for value in fitted.step_times(GRID))
     assert all(math.isfinite(value) and value >= 0 for value in fitted.deviations(GRID))
     assert math.isfinite(mean_relative_error(fitted, measured))
@@ -147,11 +152,31 @@ def test_more_of_a_noiseless_truth_never_widens_the_interval(truth):
     assert all(many.deviations(GRID) <= few.deviations(GRID) * (1 + 1e-6))
 
 
+@st.composite
+def rough_tables(draw):
+    """A few configurations of lines, each off them in its own way."""
+    truth = ParallelModel(*(draw(seconds_of) for seconds_of in (parts, slopes, parts, slopes)))
+    seen = draw(st.lists(st.sampled_from(WIDE), min_size=3, max_size=8, unique=True))
+    off = st.floats(-0.2, 0.2).map(math.exp)
+    measured = [Measurement(config, truth.step_time(config) * draw(off)) for config in seen]
+    table = tabulate(measured, "all_reduce")
+    assert table is not None
+    return table
+
+
+@settings(max_examples=60, deadline=None)
+@given(rough_tables())
+def test_no_part_of_any_law_takes_many_times_as_long_as_the_whole_did(table):
+    for form in FORMS:
+        fitted = fit_form(table, form)
+        assert max(fitted.step_times(table.grid) / table.seconds) < 10
+
+
 @given(truths, configs)
 def test_one_measurement_is_met_and_compute_is_proportional(truth, config):
     fitted = fit_step_time(measure(truth, [config]))
     assert fitted.step_time(config) == pytest.approx(truth.step_time(config), rel=1e-4)
-    assert fitted.compute_fixed == 0
+    assert all(law.compute_fixed == 0 for law in fitted.laws)
 
 
 def test_of_one_worker_count_part_of_the_synchronisation_grows_and_that_is_uncertain():
@@ -204,7 +229,9 @@ def test_the_step_to_several_machines_is_told_from_growth():
     truth = ParallelModel(0.1, 0.01, 0.02, 0.001, sync_across_machines=0.5)
     space = [ClusterConfig(k, k * b, 4) for k in (1, 2, 4, 8, 16) for b in (8, 32)]
     fitted = fit_step_time(measure(truth, space))
-    assert fitted.sync_across_machines == pytest.approx(0.5, rel=0.02)
+    assert [law.sync_across_machines for law in fitted.laws] == pytest.approx(
+        [0.5] * len(fitted.laws), rel=0.02
+    )
 
 
 def test_a_single_worker_waits_for_parameter_servers_too():

@@ -11,10 +11,11 @@ from scavenger.forecast import Forecast
 from scavenger.grid import lay_out
 from scavenger.indicators import Measurement, Observation, ScalingIndicators
 from scavenger.models.fitting import fit_performance
+from scavenger.models.form import LINES
 from scavenger.models.parallel import ParallelModel
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import StatisticalModel
-from scavenger.models.step_time import LINES, fit_step_time
+from scavenger.models.step_time import fit_step_time
 from scavenger.models.uncertainty import Uncertainty
 from scavenger.objective import SURE, Cheapest, Fastest, Knee, Weighted, Within, chance_below
 from scavenger.pricing import Interruptions, PerMachine, PriceModel, Servers, on_demand

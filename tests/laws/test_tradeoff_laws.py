@@ -1,17 +1,21 @@
 import math
+from dataclasses import replace
 
+import kneed
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
 from scavenger.indicators import Observation, ScalingIndicators
+from scavenger.knee import knee_row
 from scavenger.models.parallel import ParallelModel
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import StatisticalModel
-from scavenger.objective import Cheapest, Fastest, Knee, Weighted, Within
+from scavenger.objective import Cheapest, Fastest, Knee, Weighted, Within, find_knee
 from scavenger.pricing import on_demand
-from scavenger.tradeoff import Redraw, TradeoffCurve, TradeoffPoint, trace_curve
+from scavenger.tradeoff import Redraw, TradeoffCurve, TradeoffPoint, frontier, trace_curve
 
 OBJECTIVES = (
     Fastest(),
@@ -119,6 +123,59 @@ def test_the_order_of_points_changes_no_support(curve, shuffle):
     one, other = Knee().choose(curve), Knee().choose(shuffled)
     assert (other.point, other.support) == (one.point, one.support)
     assert other.support is None or 0 <= other.support <= 1
+
+
+@st.composite
+def fronts(draw):
+    """A front of many points: time grows and cost falls by steps of any size."""
+    step = st.integers(1, 9).map(float) | st.floats(1e-6, 1e6)
+    steps = draw(st.lists(st.tuples(step, step), min_size=1, max_size=40))
+    times = np.cumsum([time for time, _ in steps])
+    costs = np.cumsum([cost for _, cost in steps])[::-1]
+    assume((np.diff(times) > 0).all() and (np.diff(costs) < 0).all())
+    pairs = zip(times.tolist(), costs.tolist(), strict=True)
+    return tuple(point(index, *pair) for index, pair in enumerate(pairs, start=1))
+
+
+@settings(deadline=None, max_examples=500)
+@given(fronts())
+def test_a_knee_of_columns_is_the_knee_that_kneed_finds(front):
+    row = knee_row(np.array([p.time for p in front]), np.array([p.cost for p in front]))
+    assert front[row] == find_knee(front).point
+
+
+@settings(deadline=None, max_examples=40)
+@given(uncertain_curves())
+def test_the_support_of_a_knee_is_its_share_of_worlds_by_kneed(curve):
+    choice = Knee().choose(curve)
+    assume(choice.support is not None)
+    worlds = np.array([curve.redraws[p.config].factors for p in curve.points]).T.tolist()
+    knees = [find_knee(frontier(moved(curve.points, world))).point.config for world in worlds]
+    assert choice.support == knees.count(choice.point.config) / len(worlds)
+
+
+def moved(points, world):
+    return [
+        replace(p, time=p.time * factor, cost=p.cost * factor)
+        for p, factor in zip(points, world, strict=True)
+    ]
+
+
+def test_kneed_is_not_asked_for_every_other_world(monkeypatch):
+    asked = []
+
+    class Counted(kneed.KneeLocator):
+        def __init__(self, *arguments, **words):
+            asked.append(1)
+            super().__init__(*arguments, **words)
+
+    monkeypatch.setattr(kneed, "KneeLocator", Counted)
+    points = tuple(point(k, float(k), 1e4 / k) for k in range(1, 200))
+    ones = (1.0,) * 64
+    curve = TradeoffCurve(points, "total", {p.config: Redraw(ones, ones) for p in points})
+    assert Within(Knee(), max_cost=1e12).choose(curve).support == 1
+    # For the knee, and for the one that might have missed the limits.
+    assert len(asked) <= 2
 
 
 @settings(deadline=None, max_examples=40)

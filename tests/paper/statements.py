@@ -109,10 +109,9 @@ STEP_TIME = (
     "time does, so errors of 2 % are within one set of runs only."
 )
 OVERHEAD = (
-    "The search costs less, since settling is detected after 700 to 3 500 iterations instead of"
-    " waited for. The whole job differs more, by its choice: near the knee neighbours are "
-    "close, and what corners cannot show (3 % of roughness, the Transformer's drop) decides "
-    "between them."
+    "Less, for three reasons: most candidates are timed only, noise is settled where the job "
+    "stays, and settling is detected after 700 to 3 500 iterations instead of waited for. What the "
+    "whole job takes beyond its search is what the chosen configuration takes beyond the best."
 )
 SAVINGS = (
     "Costs agree. Time does not reach 2x: in the paper larger batches save epochs too, here "

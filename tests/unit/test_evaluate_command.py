@@ -3,17 +3,18 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
+from scavenger.evaluation.design import RandomDesign, SearchDesign
 from scavenger.evaluation.epochs_error import epochs_error, spread_batches
 from scavenger.evaluation.evaluation import Scope, list_checks, summarise
 from scavenger.evaluation.group import groups_of
 from scavenger.evaluation.noise_error import noise_error
 from scavenger.evaluation.regret import WISHES, regrets
 from scavenger.evaluation.restriction import Restriction
-from scavenger.evaluation.step_error import profile, step_error
+from scavenger.evaluation.step_error import step_error
 from scavenger.indicators import Measurement
 from scavenger.models.epochs import EpochsSeen
 from scavenger.models.parallel import ParallelModel
@@ -28,6 +29,8 @@ LINES = ParallelModel(0.020, 0.001, 0.010, 0.002)
 BATCHES = (32, 64, 128, 256, 512)
 RISING = tuple(EpochsSeen(batch, 10 * (1 + batch / 1000)) for batch in BATCHES)
 WHOLE = Restriction()
+SEARCH = SearchDesign()
+designs = st.sampled_from((SEARCH, RandomDesign(1), RandomDesign(4, seed=7)))
 
 
 def table_of(name="job/x", workers=(1, 2, 4, 8), batches=BATCHES, truth=LINES):
@@ -37,16 +40,20 @@ def table_of(name="job/x", workers=(1, 2, 4, 8), batches=BATCHES, truth=LINES):
 
 
 seconds = st.floats(1e-3, 1.0)
+# The first fit of a process takes long: it imports.
+unhurried = settings(deadline=None)
 
 
+@unhurried
 @given(st.builds(ParallelModel, seconds, seconds, seconds, seconds))
 def test_exact_lines_are_predicted_exactly_from_six_points(truth):
-    found = step_error(table_of(truth=truth), 6, "paper", WHOLE, "all_reduce")
+    found = step_error(table_of(truth=truth), 6, "paper", WHOLE, "all_reduce", SEARCH)
     assert found is not None
     assert found.error == pytest.approx(0, abs=1e-6)
     assert (found.windows, found.rest, found.covered) == (1, 14, 1.0)
 
 
+@unhurried
 @given(st.floats(1, 1e4), st.floats(0.1, 100), st.sampled_from([2, 3]))
 def test_an_exact_rising_arm_is_predicted_exactly(critical, level, batches):
     runs = tuple(EpochsSeen(batch, level * (1 + batch / critical)) for batch in BATCHES)
@@ -57,16 +64,28 @@ def test_an_exact_rising_arm_is_predicted_exactly(critical, level, batches):
     assert found.rest == len(BATCHES) - batches
 
 
-@given(st.sets(st.integers(2, 64), min_size=2, max_size=6), st.integers(2, 5))
-def test_what_was_profiled_is_left_out_of_the_rest(batches, points):
+@unhurried
+@given(st.sets(st.integers(2, 64), min_size=2, max_size=6), st.integers(2, 5), designs)
+def test_what_was_profiled_is_left_out_of_the_rest(batches, points, design):
     table = table_of(workers=(1, 2), batches=tuple(sorted(batches)))
-    found = step_error(table, points, "paper", WHOLE, "all_reduce")
-    profiled = profile(table.measurements, points)
-    rest = len(table.measurements) - len(profiled)
-    assert len(set(profiled)) == len(profiled) == min(points, len(table.measurements))
+    found = step_error(table, points, "paper", WHOLE, "all_reduce", design)
+    profiles = design.profiles(table.measurements, points)
+    for profiled in profiles:
+        assert len(set(profiled)) == len(profiled) == min(points, len(table.measurements))
+    rest = sum(len(table.measurements) - len(profiled) for profiled in profiles)
     assert (found.rest if found else 0) == rest
 
 
+@unhurried
+@given(st.permutations(table_of().measurements), st.integers(2, 8), st.integers(0, 99))
+def test_a_seed_draws_the_same_rows_in_whatever_order_they_came(shuffled, points, seed):
+    drawn = RandomDesign(3, seed).profiles(table_of().measurements, points)
+    assert RandomDesign(3, seed).profiles(shuffled, points) == drawn
+    assert RandomDesign(2, seed).profiles(shuffled, points) == drawn[:2]
+    assert RandomDesign(3, seed + 1).profiles(shuffled, points) != drawn
+
+
+@unhurried
 @given(st.floats(1, 1e5))
 def test_exact_noise_is_predicted_exactly_from_its_ends(scale):
     records = tuple(
@@ -80,9 +99,9 @@ def test_exact_noise_is_predicted_exactly_from_its_ends(scale):
 
 
 def test_nobody_regrets_what_was_chosen_with_exact_laws():
-    found = regrets(table_of(), RISING, 6, "paper", WHOLE, "all_reduce")
+    found = regrets(table_of(), RISING, 6, "paper", WHOLE, "all_reduce", SEARCH)
     assert [each.wish for each in found] == list(WISHES)
-    exact = regrets(table_of(), RISING, 6, "measured", WHOLE, "all_reduce")
+    exact = regrets(table_of(), RISING, 6, "measured", WHOLE, "all_reduce", SEARCH)
     for each in exact:
         if each.wish in ("fastest", "cheapest", "cheapest_likely_in_time"):
             assert each.regret == pytest.approx(0, abs=1e-3), each
@@ -181,17 +200,33 @@ def test_the_json_of_an_evaluation_keeps_its_shape(files):
     assert code == 0
     assert keys_of(document) == {
         "version": None,
-        "step_times": [dict.fromkeys((*both, "points", "windows"))],
+        "step_times": [dict.fromkeys((*both, "points", "design", "windows"))],
         "epochs": [dict.fromkeys((*both, "batches"))],
         "noise": None,
         "regrets": [
-            dict.fromkeys(("table", "laws", "points", "wish", "windows", "regret", "late"))
+            dict.fromkeys(
+                ("table", "laws", "points", "design", "wish", "windows", "regret", "late")
+            )
         ],
         "means": [
-            dict.fromkeys(("group", "figure", "laws", "points", "tables", "error", "covered"))
+            dict.fromkeys(
+                ("group", "figure", "laws", "points", "design", "tables", "error", "covered")
+            )
         ],
     }
     assert {each["laws"] for each in document["step_times"]} == {"measured", "paper"}
+
+
+def test_random_choices_stand_beside_those_of_a_search_and_repeat(files):
+    asked = ("evaluate", *files, "--points", "4", "--laws", "paper", "--random", "3", "--json")
+    first, again, other = (json.loads(run(*asked, "--seed", n)[1]) for n in (0, 0, 1))
+    assert again == first != other
+    of_search, of_chance = first["step_times"]
+    assert (of_search["design"], of_chance["design"]) == ("search", "random")
+    assert of_chance["rest"] == 3 * of_search["rest"]
+    assert {each["design"] for each in first["regrets"]} == {"search", "random"}
+    assert {m["design"] for m in first["means"] if m["figure"] == "epochs"} == {"search"}
+    assert "random" in run(*asked[:-1])[1]
 
 
 def test_only_the_named_tables_are_checked_and_their_epochs(files, tmp_path):

@@ -188,7 +188,7 @@ def test_the_command_shows_laws_curve_and_choice(steps):
     for word in (
         "mine: 9 configurations",
         "MEASURED τ",
-        "+0.0 %",
+        "forms: K q=1",
         "1 ms × b",
         "✔ chosen",
         "10–90 %",
@@ -219,7 +219,17 @@ def test_the_json_keeps_its_shape(steps):
                 "sync_across_machines", "growth", "overlap", "flatness", "spread", "error",
                 "left_out_error", "why",
             )
-        ),
+        )
+        | {
+            "averaged": [
+                dict.fromkeys(
+                    (
+                        "weight", "compute_fixed", "compute_per_sample", "sync_fixed",
+                        "sync_per_worker", "sync_across_machines", "growth", "overlap", "flatness",
+                    )
+                )
+            ]
+        },
         "epochs": dict.fromkeys(
             (
                 "law", "noise_scale", "critical_batch", "noisy_samples", "at_batch", "epochs",

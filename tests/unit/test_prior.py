@@ -9,10 +9,10 @@ from scavenger.cluster import ClusterConfig, ConfigSpace
 from scavenger.grid import lay_out
 from scavenger.indicators import Observation, ScalingIndicators
 from scavenger.models.epochs import EpochsSeen, Kappa
+from scavenger.models.form import FORMS
 from scavenger.models.parallel import ParallelModel
 from scavenger.models.performance import PerformanceModel
 from scavenger.models.statistical import RootNoise, StatisticalModel
-from scavenger.models.step_time import FORMS
 from scavenger.models.uncertainty import Uncertainty
 from scavenger.prior import (
     ALIKE,
@@ -127,7 +127,7 @@ def test_the_average_lies_between_two_jobs_and_knows_how_far_they_differ(factor)
     averaged = average([of_job(MODEL.parallel, MODEL.statistical), of_job(slow, law)], SPACE)
     middle = MODEL.parallel.step_times(GRID) * factor**0.5
     assert averaged.parallel.step_times(GRID) == pytest.approx(middle, rel=0.01)
-    assert averaged.parallel.uncertainty.spread >= np.log(factor) / 2
+    assert averaged.parallel.spread >= np.log(factor) / 2
     assert averaged.statistical.critical_batch == pytest.approx(100 * factor**0.5)
     assert averaged.statistical.noise_scale == pytest.approx(100 / factor**0.5)
     assert averaged.statistical.critical_deviation > Kappa().deviation
@@ -156,7 +156,7 @@ def test_a_borrowed_model_meets_the_own_measurement_and_is_less_sure(law, config
     own = borrow(model, [measure(config, compute, sync)])
     assert own.parallel.step_time(config) == pytest.approx(compute + sync, rel=1e-6)
     assert own.parallel.compute_time(config) == pytest.approx(compute, rel=1e-6)
-    assert own.parallel.uncertainty.spread > max(known.spread, BORROWED_SPREAD)
+    assert own.parallel.spread > max(known.spread, BORROWED_SPREAD)
     assert own.statistical == model.statistical
 
 

@@ -57,7 +57,7 @@ def test_json_holds_every_figure():
     assert result["comparison"]["workers"] == [8, 20]
     summary = result["summaries"]["partial"]
     assert summary["runs"] == 1
-    assert summary["probes"] == 4
+    assert 3 <= summary["probes"] <= 6
     assert summary["time"]["median"] > result["oracle_time"] > 0
     assert result["times"]["best"] <= result["times"]["median"] <= result["times"]["worst"]
 
