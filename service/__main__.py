@@ -188,7 +188,9 @@ def listen(settings: Settings) -> socket.socket:
 
     Any free port means first the one of last time: running workers still speak to it.
     """
-    listener = socket.socket()
+    # asyncio lets short answers leave at once (TCP_NODELAY) only where the protocol is named; else
+    # every answer after a connection's first waits 40 ms for the acknowledgement of its headers.
+    listener = socket.socket(proto=socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if settings.port == 0:
         with suppress(OSError):

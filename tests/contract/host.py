@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -66,20 +65,19 @@ def host(engine: Engine) -> Iterator[Host]:
     app = build_app(
         World(engine, "local", Storage(Path("/srv")), lambda: None, well), KEYS, unhurried()
     )
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen()
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1)
+    )
+    thread = threading.Thread(target=server.run)
     thread.start()
     while thread.is_alive() and not server.started:
         time.sleep(0.01)
     try:
+        listener = server.servers[0].sockets[0]
         yield Host(f"http://127.0.0.1:{listener.getsockname()[1]}", app)
     finally:
         server.should_exit = True
         thread.join()
-        listener.close()
 
 
 def filled(path: str) -> str:

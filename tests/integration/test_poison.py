@@ -6,6 +6,7 @@ that is added tomorrow is poisoned, too.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import time
@@ -134,8 +135,13 @@ def victim(postgres: EmbeddedPostgres) -> Iterator[Victim]:
     """One controller for everything that is tried on it: what poisons it poisons what follows."""
     run(postgres, "CREATE DATABASE poisoned TEMPLATE template")
     engine = create_engine(postgres.url("poisoned"))
+    # A heavy document makes the garbage collector look at all objects, and those of other tests
+    # are no burden of the controller.
+    gc.collect()
+    gc.freeze()
     with host(engine) as asked, httpx.Client(timeout=30) as http:
         yield Victim(asked, http)
+    gc.unfreeze()
     engine.dispose()
 
 
