@@ -293,7 +293,8 @@ models = Table(
     moment("updated_at", nullable=False),
 )
 
-# One sentence per thing that happened: written by whoever did it, in the same transaction.
+# One sentence per thing that happened: written in the transaction of what it tells. Triggers number
+# it at the commit, and refuse to change it from then on.
 events = Table(
     "events",
     metadata,
