@@ -270,6 +270,17 @@ drifts = Table(
     finite("noise_scale"),
 )
 
+# The curve each choice was made from, for ever (a trigger): written by the reconciler.
+curves = Table(
+    "curves",
+    metadata,
+    job_column(primary_key=True),
+    Column("number", Integer, primary_key=True),
+    moment("at", nullable=False),
+    Column("curve", JSONB, nullable=False),
+    Column("points", JSONB, nullable=False),
+)
+
 # What the target's metric was at which progress, thinned: written by the agent endpoint.
 readings = Table(
     "readings",
