@@ -519,6 +519,18 @@ def test_a_command_that_starts_again_is_told_and_has_lost_its_state(
     assert told == f"{agent.worker} starts its command again: killed by SIGKILL: out of memory"
 
 
+def test_a_generation_that_was_entered_is_told_once(client: TestClient, agent: Agent) -> None:
+    agent.hello()
+    for _ in range(2):  # an answer was lost
+        report = StepReport(
+            agent.worker, Progress(1, 0, 0, 0.0, {}), regrouped=Regrouped(1, 0.25, 3)
+        )
+        assert agent.say("report", REPORT.dump_json(report)).status_code == 200
+    events = EventList.model_validate_json(client.get(f"/v1/jobs/{agent.job}/events").text)
+    told = [event.message for event in events.events if event.kind == "regrouped"]
+    assert told == ["generation 1 entered in 0.250 s, 3 iterations lost"]
+
+
 def test_news_of_a_death_that_comes_after_the_new_process_is_old(
     agent: Agent, engine: Engine
 ) -> None:
