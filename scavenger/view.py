@@ -112,7 +112,9 @@ class ProgressView(View):
         epochs: Reference epochs of progress.
         expected_epochs: Reference epochs the target is expected to need; None while unknown.
         max_epochs: Reference epochs after which training stops anyway.
-        metrics: Last value of everything the script logged.
+        metrics: Last finite value of everything the script logged.
+        diverged: Which of the loss and the target's metric is NaN or infinite by now, and since
+            when, in words; None while none is.
     """
 
     iteration: int
@@ -120,6 +122,7 @@ class ProgressView(View):
     expected_epochs: float | None
     max_epochs: float
     metrics: dict[str, float]
+    diverged: str | None = None
 
 
 class AdviceView(View):
@@ -144,6 +147,8 @@ class JobView(View):
         phase: Where it stands.
         reason: One sentence about the phase: what happened and what to do.
         worker_exit_code: Exit code of the user's command when that failed the job.
+        diverged: Whether the job failed or reached a limit while its loss or its target's metric
+            was NaN or infinite.
         target: Configuration wanted now.
         applied: Configuration all workers confirmed.
         generation: Counts resizes.
@@ -176,6 +181,7 @@ class JobView(View):
     servers_alive: int = 0
     advice: AdviceView | None = None
     checkpoints: str | None = None
+    diverged: bool = False
     spec: dict[str, Any]
 
 

@@ -30,6 +30,7 @@ from service.curves import config_view, show_config, show_laws
 from service.db.directives import Resize
 from service.db.jobs import Job
 from service.db.observations import Probe
+from service.reconciler.divergence import divergence
 from service.reconciler.level import Question, ask
 from service.reconciler.snapshot import Snapshot
 from service.storage import Storage
@@ -50,6 +51,7 @@ def show_job(snapshot: Snapshot, recent: StepColumns, storage: Storage) -> JobVi
         phase=job.phase,
         reason=job.waiting or job.reason,
         worker_exit_code=job.worker_exit_code,
+        diverged=job.diverged,
         target=show_config(target),
         applied=show_config(applied),
         generation=0 if directive is None else directive.generation,
@@ -84,6 +86,7 @@ def show_progress(snapshot: Snapshot, expected: float | None) -> ProgressView:
         expected_epochs=expected,
         max_epochs=snapshot.job.spec.stop_rule.max_progress,
         metrics={} if best is None else best.metrics,
+        diverged=divergence(snapshot),
     )
 
 

@@ -96,6 +96,7 @@ outcomes = Table(
     Column("advice", Text),
     Column("worker_exit_code", Integer),
     Column("epochs_to_target", Double),
+    Column("diverged", Boolean, nullable=False),
     moment("finished_at"),
     Column("waiting", Text),
     moment("due_from"),
@@ -172,6 +173,7 @@ workers = Table(
     Column("samples", BigInteger, nullable=False),
     Column("epochs", Double, nullable=False),
     Column("metrics", JSONB, nullable=False),
+    Column("not_finite", JSONB, nullable=False),
     Column("broken", BigInteger),
     Column("refused", BigInteger),
     Column("finished", Text),
@@ -268,6 +270,18 @@ drifts = Table(
     moment("at", primary_key=True),
     Column("noise_scale", Double, nullable=False),
     finite("noise_scale"),
+)
+
+# Where the loss or the target's metric was first NaN or infinite: written by the agent endpoint.
+divergences = Table(
+    "divergences",
+    metadata,
+    job_column(primary_key=True),
+    Column("series", Text, primary_key=True),
+    Column("worker", Text, nullable=False),
+    Column("value", Text, nullable=False),
+    Column("iteration", BigInteger, nullable=False),
+    moment("at", nullable=False),
 )
 
 # The curve each choice was made from, for ever (a trigger): written by the reconciler.

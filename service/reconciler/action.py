@@ -103,12 +103,16 @@ class Finish:
     Attributes:
         exit_code: Exit code of the user's command when that failed the job.
         epochs: Reference epochs the target took, when it was reached.
+        remedy: What to do next, to be added to the reason unless something says more.
+        has_diverged: Whether the loss or the target's metric was not finite in the end.
     """
 
     phase: Phase
     why: str
     exit_code: int | None = None
     epochs: float | None = None
+    remedy: str = ""
+    has_diverged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,7 @@ def finish(connection: Connection, machine: str, snapshot: Snapshot, action: Fin
         reason=action.why,
         worker_exit_code=action.exit_code,
         epochs_to_target=action.epochs,
+        diverged=action.has_diverged,
         finished_at=now,
         waiting=None,
     )
