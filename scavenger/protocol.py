@@ -7,6 +7,7 @@ read and write them as JSON with ``pydantic.TypeAdapter``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from signal import Signals
@@ -58,7 +59,9 @@ class StopAtMetric:
     kind: Literal["metric"] = "metric"
 
     def reached(self, value: float) -> bool:
-        """Tell whether a logged value meets the goal."""
+        """Tell whether a logged value meets the goal; one that is infinite meets none."""
+        if not math.isfinite(value):
+            return False
         return value >= self.goal if self.direction == "at_least" else value <= self.goal
 
 
@@ -269,6 +272,21 @@ class Regrouped:
 
 
 @dataclass(frozen=True, slots=True)
+class NotFinite:
+    """What the script logged under one name was NaN or infinite.
+
+    Attributes:
+        value: What it was first.
+        first: Iteration in which it was that.
+        since: Iteration since which no finite value was logged; None after one was.
+    """
+
+    value: Literal["NaN", "Infinity", "-Infinity"]
+    first: Count
+    since: Count | None
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """Where training stands on the reporting worker.
 
@@ -278,6 +296,8 @@ class Progress:
         samples: Samples consumed so far, the position in the data order.
         epochs: Progress in reference epochs.
         metrics: Last finite value of everything the script logged.
+        not_finite: What of it was not finite, as far as this process has seen; left out by old
+            agents.
     """
 
     __pydantic_config__ = FINITE
@@ -287,6 +307,7 @@ class Progress:
     samples: Count
     epochs: float
     metrics: dict[Text, float]
+    not_finite: dict[Text, NotFinite] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,9 @@ class ProgressView(View):
         epochs: Reference epochs of progress.
         expected_epochs: Reference epochs the target is expected to need; None while unknown.
         max_epochs: Reference epochs after which training stops anyway.
-        metrics: Last value of everything the script logged.
+        metrics: Last finite value of everything the script logged.
+        diverged: Which of the loss and the target's metric is NaN or infinite by now, and since
+            when, in words; None while none is.
     """
 
     iteration: int
@@ -120,6 +122,7 @@ class ProgressView(View):
     expected_epochs: float | None
     max_epochs: float
     metrics: dict[str, float]
+    diverged: str | None = None
 
 
 class AdviceView(View):
@@ -144,6 +147,8 @@ class JobView(View):
         phase: Where it stands.
         reason: One sentence about the phase: what happened and what to do.
         worker_exit_code: Exit code of the user's command when that failed the job.
+        diverged: Whether the job failed or reached a limit while its loss or its target's metric
+            was NaN or infinite.
         target: Configuration wanted now.
         applied: Configuration all workers confirmed.
         generation: Counts resizes.
@@ -176,6 +181,7 @@ class JobView(View):
     servers_alive: int = 0
     advice: AdviceView | None = None
     checkpoints: str | None = None
+    diverged: bool = False
     spec: dict[str, Any]
 
 
@@ -192,10 +198,10 @@ class PointView(View):
     Attributes:
         noise: γ among its workers, as φ predicts; 1 for one worker.
         epochs: Reference-independent epochs this batch needs, e(B); relative when the curve is.
-        time: Seconds to target over the whole job, the median of what is possible.
+        time: Seconds to target, the median of what is possible.
         time_low: Seconds that 10 % of the possible outcomes stay below.
         time_high: Seconds that 90 % of the possible outcomes stay below.
-        cost: Dollars to target over the whole job, the median of what is possible.
+        cost: Dollars to target, the median of what is possible.
         cost_low: Dollars that 10 % of the possible outcomes stay below.
         cost_high: Dollars that 90 % of the possible outcomes stay below.
         measured: Whether iteration time was measured here; otherwise it is predicted.
@@ -319,23 +325,38 @@ class LawsView(LawView):
     averaged: list[LawShareView] = []
 
 
+class LimitsView(View):
+    """Limits that configurations are chosen under, dollars and seconds; None without limit."""
+
+    max_cost: float | None
+    max_time: float | None
+
+
 class CurveView(View):
-    """The cost/time curve of a job.
+    """The cost/time curve of a job: that of its last choice, or as it can be drawn before any.
 
     Attributes:
-        basis: ``total`` in seconds and dollars, or ``relative`` to the start configuration while
-            the epochs to target are unknown.
+        basis: ``total`` in seconds and dollars of the whole job, ``remaining`` of what was left of
+            it when it was chosen anew, or ``relative`` to the start configuration while the epochs
+            to target are unknown.
         objective: What the job asks for, in words.
         why: One sentence: which configuration was chosen, and why.
+        decision: Number of the choice it belongs to; None where it was drawn for this answer.
+        decided_at: When that was.
+        limits: What the points are judged by; of what was left, where the basis is that.
         support: Share of the worlds the measurements allow in which the chosen configuration is
             chosen too; None where nothing is uncertain or the objective is no matter of shape.
         runner_up: The configuration chosen in most of the other worlds.
         source: Where the models come from: this job's probes or a stored model.
+        current: The configuration the job runs on; None before its first and after its end.
         knee_bends: Whether the front bends at ``knee``; where it bends nowhere, that is the end
             of the front where time times cost is least.
     """
 
     basis: str
+    decision: int | None = None
+    decided_at: datetime | None = None
+    limits: LimitsView | None = None
     objective: str
     why: str
     source: str

@@ -1,7 +1,7 @@
 """Knowledge: what probes and earlier jobs tell about a job, and the laws that follow.
 
-Both the reconciler and the API ask the same questions of it, so that a page never shows another
-curve than the one the decision was made from.
+Both the reconciler and the API ask the same questions of it, so that a page foresees what a
+decision would rest on. The curve of one that was made is stored with it (``service.curves``).
 """
 
 from __future__ import annotations
@@ -171,7 +171,9 @@ class Knowledge:
         """Return the laws as they are known now; None while nothing tells, as for Downpour."""
         if isinstance(self.spec.strategy, DownpourSpec):
             return None
-        situation = self.situation()
+        return self._belief_in(self.situation())
+
+    def _belief_in(self, situation: Situation) -> Belief | None:
         found = believe(situation)
         if found is None:
             return None
@@ -199,6 +201,20 @@ class Knowledge:
         spec, model, observations = self.spec, belief.model, belief.observations
         curve = trace_curve(spec.space, model, spec.price_model, observations)
         return Sketch(curve, model, observations, belief.source)
+
+    def sketch_of(self, run: Run) -> Sketch:
+        """Return the curve that a choice was made from, and where its laws come from.
+
+        That may be less than all that is known: an estimate that would leave no configuration, or
+        the model of a job that measures alike when a search has to end before its time.
+        """
+        situation = self.situation()
+        less = [replace(situation, extrapolated=None), replace(situation, others=())]
+        tried = (situation, *less, replace(less[0], others=()))
+        beliefs = (belief for each in tried if (belief := self._belief_in(each)) is not None)
+        own = Belief(run.model, self.observations, counted_probes(self.observations))
+        belief = next((belief for belief in beliefs if belief.model == run.model), own)
+        return Sketch(run.curve, run.model, belief.observations, belief.source)
 
     def progress_per_iteration(self, config: ClusterConfig) -> float:
         """Reference epochs one iteration is worth, by the best law known so far (SCIENCE §2).
@@ -239,7 +255,7 @@ def believe(situation: Situation) -> Belief | None:
         return Belief(recalled(situation, stored), measured, counted([stored]))
     if not own:
         return None
-    source = f"{len(own)} probe{'' if len(own) == 1 else 's'} of this job"
+    source = counted_probes(own)
     alike = lender(situation) if strategy == "auto" else None
     if alike is not None:
         model = borrow(adapt(alike.model, situation), own)
@@ -265,6 +281,12 @@ def foresee(history: tuple[tuple[float, float], ...], stop: StopAtMetric) -> Ext
     seen = progress[-1]
     is_near = seen < found.high and found.progress <= min(FARTHEST_AHEAD * seen, stop.max_progress)
     return replace(found, progress=max(found.progress, seen)) if is_near else None
+
+
+def counted_probes(observations: tuple[Observation, ...]) -> str:
+    """Say how many configurations a job probed itself; one may have been measured twice."""
+    count = len({observation.config for observation in observations})
+    return f"{count} probe{'' if count == 1 else 's'} of this job"
 
 
 def counted(models: tuple[StoredModel, ...] | list[StoredModel]) -> str:

@@ -26,6 +26,10 @@ from scavenger.view import ConfigView, CurveView, LawsView, PointView
 
 MOST_ROWS = 24
 HEAVIEST = "; the lines above are the heaviest law"
+FIGURES = {
+    "relative": "multiples of the start's: the epochs to target are not known yet",
+    "remaining": "of what was left of the job when this was chosen",
+}
 
 
 def show_curve(curve: CurveView, *, width: int, is_complete: bool = False) -> RenderableType:
@@ -141,11 +145,10 @@ def point_at(curve: CurveView, config: ConfigView | None) -> PointView | None:
 
 def curve_facts(curve: CurveView) -> list[tuple[str, str]]:
     """Say the laws, where they come from, and what was chosen."""
-    is_relative = curve.basis == "relative"
-    basis = "multiples of the start's: the epochs to target are not known yet"
+    basis = FIGURES.get(curve.basis)
     return [
         *([] if curve.laws is None else law_facts(curve.laws, curve.points)),
-        *([("figures", basis)] if is_relative else []),
+        *([] if basis is None else [("figures", basis)]),
         ("source", curve.source),
         ("objective", curve.objective),
         ("chosen", configuration(curve.chosen)),

@@ -244,6 +244,8 @@ UNSAID = "the controller gives no reason"
 
 def outcome_of(job: JobView) -> str:
     """Say how a job ended."""
+    if job.diverged:
+        return "diverged"
     if is_infeasible(job):
         return "cannot meet its limits"
     return "reached a limit" if job.phase is Phase.CAPPED else job.phase.value

@@ -33,7 +33,7 @@ _LIMIT = re.compile(r"\blimits?\b")
 
 
 class ExitCode(IntEnum):
-    """How a command ended."""
+    """How a command ended; docs/exit-codes.md says when."""
 
     SUCCESS = 0
     OTHER = 1
@@ -45,6 +45,7 @@ class ExitCode(IntEnum):
     CAPPED = 8
     FAILED = 10
     CANCELLED = 11
+    DIVERGED = 13
     UNREACHABLE = 20
     SERVER = 21
     INTERRUPTED = 130
@@ -59,6 +60,8 @@ def code_of_job(job: JobView) -> ExitCode:
     match job.phase:
         case Phase.SUCCEEDED:
             return ExitCode.SUCCESS
+        case Phase.FAILED | Phase.CAPPED if job.diverged:
+            return ExitCode.DIVERGED
         case Phase.FAILED:
             return ExitCode.INFEASIBLE if is_infeasible(job) else ExitCode.FAILED
         case Phase.CANCELLED:

@@ -101,6 +101,7 @@ def job_facts(job: JobView) -> list[tuple[str, str]]:
         ("runs", running(job)),
         ("progress", progress_line(job, width=20)),
         ("metrics", metrics_line(job.progress)),
+        ("diverged", job.progress.diverged or ""),
         *indicator_facts(job.indicators),
         ("cost", cost_line(job)),
         ("time", f"{span(job.elapsed)} since {job.created_at:%Y-%m-%d %H:%M:%S} UTC"),

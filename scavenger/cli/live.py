@@ -43,6 +43,7 @@ def show_live(
         ("runs", running(job)),
         ("progress", progress_line(job, width=max(10, min(30, width - 70)))),
         ("metrics", metrics_line(job.progress)),
+        ("diverged", job.progress.diverged or ""),
         *indicator_facts(job.indicators),
         ("cost", cost_line(job)),
     ]

@@ -13,8 +13,9 @@ from service.api.intake import take_in
 from service.api.refusal import Refusal
 from service.api.sieve import Sieved, sift, understand
 from service.api.world import Body, Here, Speaker, World
-from service.db import directives, jobs, readings, regroups, vms, workers
+from service.db import directives, divergences, jobs, readings, regroups, vms, workers
 from service.db.events import say
+from service.reconciler.divergence import in_words, watched
 from service.redactor import Redactor
 
 router = APIRouter(prefix="/v1/agent", tags=["agent"])
@@ -67,6 +68,7 @@ def hear(connection: Connection, world: World, sieved: Sieved) -> Reply:
     if not intake.stored.exists:
         raise no_machine(message.worker)
     tell(connection, job, message, world)
+    warn(connection, job, directive, message, world)
     note_reading(connection, job, directive, message)
     return intake.reply
 
@@ -152,6 +154,27 @@ def tell(connection: Connection, job: str, message: StepReport, world: World) ->
         f"{regrouped.iterations_lost} iterations lost",
         {"generation": regrouped.generation, "pause": regrouped.pause},
     )
+
+
+def warn(
+    connection: Connection,
+    job: str,
+    directive: Directive | None,
+    message: StepReport,
+    world: World,
+) -> None:
+    """Tell the first time that the loss or the target's metric is NaN or infinite."""
+    worker, odd = message.worker, message.progress.not_finite
+    if directive is None or not odd:
+        return
+    for series in watched(directive.stop):
+        found = odd.get(series)
+        if found is None:
+            continue
+        if divergences.note(connection, job, worker, series, found, world.now()):
+            why = f"{in_words(series, worker, found)}; training goes on, as it may recover"
+            facts = {"series": series, "value": found.value, "iteration": found.first}
+            say(connection, job, world.now(), "not_finite", why, {**facts, "worker": worker})
 
 
 def note_reading(

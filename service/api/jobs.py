@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -32,7 +33,8 @@ from service.api.refusal import Refusal
 from service.api.show import show_curve, show_job
 from service.api.tag import IfMatch, IfNoneMatch, tag_of
 from service.api.world import Asker, Body, Here, World
-from service.db import directives, events, jobs
+from service.curves import Drawing, show_drawing
+from service.db import curves, directives, events, jobs, observations
 from service.db.events import say
 from service.db.requests import Answer
 from service.reconciler.reading import read_all
@@ -161,12 +163,30 @@ def cancel(world: Here, job: str, once: Once, seen: IfMatch = None) -> Response:
 
 @router.get("/{job}/curve", openapi_extra=refuses("not_found"))
 def get_curve(world: Here, job: str) -> CurveView:
-    """Show the cost/time curve of a job, with its probes and resizes."""
+    """Show the cost/time curve of a job's last choice, with its probes and resizes.
+
+    Before there is one, it is drawn from what is known by now.
+    """
     with world.engine.connect() as connection:
         found = find(connection, job)
-        (snapshot,) = read_all(connection, world.machine, [found], world.now())
+        drawn = curves.newest(connection, job) or draw(world, connection, found)
+        probes = observations.of_job(connection, job)
         resizes = directives.history(connection, job)
-    return show_curve(snapshot, snapshot.knowledge.sketch(), resizes)
+    return show_curve(drawn, found, probes, resizes)
+
+
+def draw(world: World, connection: Connection, job: jobs.Job) -> CurveView:
+    """Draw the curve of a job for which none is stored.
+
+    One that ended before it chose is drawn from what it measured itself, whatever others have
+    taught since; one that chose before curves were stored, from all that is known.
+    """
+    (snapshot,) = read_all(connection, world.machine, [job], world.now())
+    known, why = snapshot.knowledge, job.choice or job.reason
+    if job.phase.is_final and job.chosen is None:
+        known = replace(known, stored=None, models=())
+    drawing = Drawing.of(job.spec, known.sketch())
+    return show_drawing(drawing, job.spec, job.chosen, why)
 
 
 @router.get(

@@ -3,46 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 
 from scavenger.cluster import ClusterConfig
-from scavenger.errors import NothingFeasible
-from scavenger.indicators import Observation
-from scavenger.job import JobSpec
-from scavenger.models.fitting import mean_relative_error
-from scavenger.models.parallel import ParallelModel
-from scavenger.models.performance import PerformanceModel
 from scavenger.noise import estimate_noise
-from scavenger.objective import Cheapest, Choice, Fastest, Knee, Objective
 from scavenger.prior import StoredModel
 from scavenger.profiling import measure_time
 from scavenger.protocol import StepColumns
 from scavenger.strategy import DownpourSpec
-from scavenger.tradeoff import TradeoffCurve, TradeoffPoint
+from scavenger.tradeoff import TradeoffPoint
 from scavenger.view import (
     AdviceView,
-    ConfigView,
     CostView,
     CurveView,
     IndicatorsView,
     JobView,
-    LawShareView,
-    LawsView,
-    LawView,
     Money,
-    PointView,
     ProbeView,
     ProgressView,
     ResizeView,
     StoredModelView,
 )
+from service.curves import config_view, show_config, show_laws
 from service.db.directives import Resize
 from service.db.jobs import Job
 from service.db.observations import Probe
-from service.knowledge import Sketch, objective_of
+from service.reconciler.divergence import divergence
 from service.reconciler.level import Question, ask
 from service.reconciler.snapshot import Snapshot
 from service.storage import Storage
@@ -63,6 +51,7 @@ def show_job(snapshot: Snapshot, recent: StepColumns, storage: Storage) -> JobVi
         phase=job.phase,
         reason=job.waiting or job.reason,
         worker_exit_code=job.worker_exit_code,
+        diverged=job.diverged,
         target=show_config(target),
         applied=show_config(applied),
         generation=0 if directive is None else directive.generation,
@@ -97,6 +86,7 @@ def show_progress(snapshot: Snapshot, expected: float | None) -> ProgressView:
         expected_epochs=expected,
         max_epochs=snapshot.job.spec.stop_rule.max_progress,
         metrics={} if best is None else best.metrics,
+        diverged=divergence(snapshot),
     )
 
 
@@ -162,113 +152,17 @@ def carry_on(snapshot: Snapshot, expected: float) -> Decimal | None:
     return snapshot.accrued * Decimal(max(expected / done, 1.0)) if done > 0 else None
 
 
-def show_curve(snapshot: Snapshot, sketch: Sketch | None, resizes: Sequence[Resize]) -> CurveView:
-    """Show the cost/time curve, and how its points came to be."""
-    job, directive = snapshot.job, snapshot.directive
-    choices = {} if sketch is None else special_choices(job.spec, sketch.curve)
-    special = {name: config_of(choice.point) for name, choice in choices.items()}
-    own = choices.get(objective_of(job.spec).name)
-    # What supports another point than the chosen one says nothing about that.
-    is_chosen = own is not None and job.chosen in (None, own.point.config)
-    return CurveView(
-        basis="relative" if sketch is None else sketch.curve.basis,
-        objective=job.spec.objective_in_words,
-        why=job.choice or job.reason,
-        source="nothing is measured yet" if sketch is None else sketch.source,
-        laws=None if sketch is None else show_laws(sketch.model, sketch.observations),
-        points=[] if sketch is None else show_points(snapshot, sketch.curve),
-        front=[] if sketch is None else [config_of(p) for p in sketch.curve.frontier()],
-        knee=special.get("knee"),
-        fastest=special.get("fastest"),
-        cheapest=special.get("cheapest"),
-        start=config_view(job.spec.space.start),
-        current=show_config(directive.config if directive else None),
-        chosen=show_config(job.chosen),
-        support=own.support if own is not None and is_chosen else None,
-        runner_up=config_of(own.runner_up) if own and own.runner_up and is_chosen else None,
-        probes=[show_probe(probe) for probe in snapshot.probes],
-        resizes=show_resizes(resizes),
-        knee_bends="knee" in choices and choices["knee"].bends,
-    )
-
-
-def special_choices(spec: JobSpec, curve: TradeoffCurve) -> dict[str, Choice]:
-    """Return knee, fastest and cheapest within the limits; empty when nothing meets them.
-
-    What the job asks for is among them by its name, whatever that is.
-    """
-    limits = objective_of(spec)
-    wishes: tuple[Objective, ...] = (Knee(), Fastest(), Cheapest(), limits.objective)
-    try:
-        return {
-            wish.name: replace(limits, objective=wish).choose(curve)
-            for wish in {wish.name: wish for wish in wishes}.values()
-        }
-    except NothingFeasible:
-        return {}
-
-
-def show_points(snapshot: Snapshot, curve: TradeoffCurve) -> list[PointView]:
-    """Show every configuration of the space."""
-    limits = objective_of(snapshot.job.spec)
-    front = {point.config for point in curve.frontier()}
-    return [
-        PointView(
-            workers=point.config.workers,
-            global_batch=point.config.global_batch,
-            noise=point.noise,
-            epochs=point.epochs,
-            compute_time=point.compute_time,
-            sync_time=point.sync_time,
-            step_time=point.step_time,
-            measured_step_time=point.measured_step_time,
-            time=point.time,
-            time_low=point.time_range[0],
-            time_high=point.time_range[1],
-            cost=point.cost,
-            cost_low=point.cost_range[0],
-            cost_high=point.cost_range[1],
-            measured=point.measured_step_time is not None,
-            on_front=point.config in front,
-            violations=list(limits.violations(point, curve.basis)),
-        )
-        for point in curve.points
-    ]
-
-
-def show_laws(model: PerformanceModel, observations: tuple[Observation, ...]) -> LawsView:
-    """Show the coefficients of the fitted laws and how well they meet what was measured."""
-    parallel, statistical = model.parallel, model.statistical
-    heaviest, root = parallel.laws[0], statistical.root_noise
-    return LawsView(
-        **show_law(heaviest).model_dump(),
-        spread=parallel.spread,
-        noise_scale=statistical.noise_scale,
-        critical_batch=statistical.critical_batch,
-        noisy_samples=statistical.noisy_samples,
-        noise_floor=None if root is None else root.floor,
-        noise_per_root=None if root is None else root.per_root,
-        law=statistical.law,
-        mean_relative_error=mean_relative_error(parallel, [o.measurement for o in observations]),
-        averaged=[
-            LawShareView(weight=weight, **show_law(law).model_dump())
-            for weight, law in zip(parallel.weights, parallel.laws, strict=True)
-        ],
-    )
-
-
-def show_law(law: ParallelModel) -> LawView:
-    """Show the form and the coefficients of one law of iteration time."""
-    return LawView(
-        compute_fixed=law.compute_fixed,
-        compute_per_sample=law.compute_per_sample,
-        flatness=law.flatness,
-        sync_fixed=law.sync_fixed,
-        sync_per_worker=law.sync_per_worker,
-        sync_across_machines=law.sync_across_machines,
-        growth=law.growth,
-        overlap=law.overlap,
-    )
+def show_curve(
+    drawn: CurveView, job: Job, probes: Sequence[Probe], resizes: Sequence[Resize]
+) -> CurveView:
+    """Show a curve with where its job is, and how its points came to be."""
+    told = None if job.phase.is_final or not resizes else resizes[-1].directive
+    shown = {
+        "current": None if told is None else config_view(told.config),
+        "probes": [show_probe(probe) for probe in probes],
+        "resizes": show_resizes(resizes),
+    }
+    return drawn.model_copy(update=shown)
 
 
 def show_stored(model_key: str, stored: StoredModel, updated_at: datetime) -> StoredModelView:
@@ -320,21 +214,6 @@ def show_resizes(resizes: Sequence[Resize]) -> list[ResizeView]:
         for earlier, resize in zip(before, resizes, strict=False)
         if earlier != config_view(resize.directive.config)
     ]
-
-
-def config_of(point: TradeoffPoint) -> ConfigView:
-    """Show a point's configuration."""
-    return config_view(point.config)
-
-
-def config_view(config: ClusterConfig) -> ConfigView:
-    """Show a configuration."""
-    return ConfigView(workers=config.workers, global_batch=config.global_batch)
-
-
-def show_config(config: ClusterConfig | None) -> ConfigView | None:
-    """Show a configuration, if there is one."""
-    return None if config is None else config_view(config)
 
 
 def money(amount: Decimal) -> Money:

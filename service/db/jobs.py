@@ -42,6 +42,7 @@ class Job:
         advice: Why.
         epochs_to_target: Reference epochs the target took, once reached.
         waiting: What keeps it from going on, and until when; None while nothing does.
+        diverged: Whether its loss or its target's metric was not finite in the end.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Job:
     finished_at: datetime | None
     project: str = FIRST_PROJECT
     waiting: str | None = None
+    diverged: bool = False
 
 
 def create(
@@ -81,8 +83,8 @@ def create(
             created_at=now,
         )
     )
-    outcome = {"job": job, "phase": Phase.PENDING, "reason": "waiting to start", "search": ""}
-    connection.execute(insert(outcomes).values(outcome))
+    begun = {"phase": Phase.PENDING, "reason": "waiting to start", "search": "", "diverged": False}
+    connection.execute(insert(outcomes).values(job=job, **begun))
 
 
 def find(connection: Connection, job: str) -> Job | None:
@@ -200,4 +202,5 @@ def to_job(row: Row[Any]) -> Job:
         finished_at=row.finished_at,
         project=row.project,
         waiting=row.waiting,
+        diverged=row.diverged,
     )

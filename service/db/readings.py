@@ -26,8 +26,9 @@ def note(connection: Connection, job: str, stop: StopAtMetric, progress: Progres
         stop: Which metric, and how long a run may get.
         progress: Where the leader stands.
     """
-    value = progress.metrics.get(stop.metric)
-    if value is None or progress.epochs <= 0:
+    value, odd = progress.metrics.get(stop.metric), progress.not_finite.get(stop.metric)
+    is_past = odd is not None and odd.since is not None  # a later one was NaN
+    if value is None or is_past or progress.epochs <= 0:
         return
     query = select(readings.c.epochs, readings.c.value).where(readings.c.job == job)
     last = connection.execute(query.order_by(readings.c.epochs.desc()).limit(1)).first()

@@ -26,5 +26,5 @@ def note(connection: Connection, job: str, regrouped: Regrouped, now: datetime) 
         "iterations_lost": regrouped.iterations_lost,
         "at": now,
     }
-    query = insert(regroups).values(row).on_conflict_do_nothing()
-    return connection.execute(query).rowcount == 1
+    query = insert(regroups).values(row).on_conflict_do_nothing().returning(regroups.c.job)
+    return connection.execute(query).first() is not None

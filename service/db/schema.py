@@ -96,6 +96,7 @@ outcomes = Table(
     Column("advice", Text),
     Column("worker_exit_code", Integer),
     Column("epochs_to_target", Double),
+    Column("diverged", Boolean, nullable=False),
     moment("finished_at"),
     Column("waiting", Text),
     moment("due_from"),
@@ -172,6 +173,7 @@ workers = Table(
     Column("samples", BigInteger, nullable=False),
     Column("epochs", Double, nullable=False),
     Column("metrics", JSONB, nullable=False),
+    Column("not_finite", JSONB, nullable=False),
     Column("broken", BigInteger),
     Column("refused", BigInteger),
     Column("finished", Text),
@@ -270,6 +272,29 @@ drifts = Table(
     finite("noise_scale"),
 )
 
+# Where the loss or the target's metric was first NaN or infinite: written by the agent endpoint.
+divergences = Table(
+    "divergences",
+    metadata,
+    job_column(primary_key=True),
+    Column("series", Text, primary_key=True),
+    Column("worker", Text, nullable=False),
+    Column("value", Text, nullable=False),
+    Column("iteration", BigInteger, nullable=False),
+    moment("at", nullable=False),
+)
+
+# The curve each choice was made from, for ever (a trigger): written by the reconciler.
+curves = Table(
+    "curves",
+    metadata,
+    job_column(primary_key=True),
+    Column("number", Integer, primary_key=True),
+    moment("at", nullable=False),
+    Column("curve", JSONB, nullable=False),
+    Column("points", JSONB, nullable=False),
+)
+
 # What the target's metric was at which progress, thinned: written by the agent endpoint.
 readings = Table(
     "readings",
@@ -293,7 +318,8 @@ models = Table(
     moment("updated_at", nullable=False),
 )
 
-# One sentence per thing that happened: written by whoever did it, in the same transaction.
+# One sentence per thing that happened: written in the transaction of what it tells. Triggers number
+# it at the commit, and refuse to change it from then on.
 events = Table(
     "events",
     metadata,

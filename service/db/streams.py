@@ -18,6 +18,7 @@ from service.db.directives import DIRECTIVE
 from service.db.packing import pack
 from service.db.schema import workers
 from service.db.statistics import summarise
+from service.db.workers import NOT_FINITE
 
 # Its parameters from ``series`` on are what ``summarise`` returns. Postgres refuses a product that
 # is too small for its type, so what is next to nothing counts as nothing there.
@@ -32,6 +33,7 @@ WITH moved AS (
         samples = :samples,
         epochs = :epochs,
         metrics = :metrics,
+        not_finite = :not_finite,
         broken = :broken,
         refused = :refused,
         finished = coalesce(:finished, finished),
@@ -67,7 +69,7 @@ SELECT moved.job, moved.rejected, vms.state <> 'gone' AS exists, told.directive
 FROM moved JOIN vms ON vms.id = moved.worker LEFT JOIN LATERAL (
     SELECT directive FROM directives WHERE directives.job = moved.job
     ORDER BY generation DESC LIMIT 1) AS told ON true
-""").bindparams(bindparam("metrics", type_=JSONB))
+""").bindparams(bindparam("metrics", type_=JSONB), bindparam("not_finite", type_=JSONB))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,7 @@ def store(connection: Connection, expected: int, piece: Piece, now: datetime) ->
             "samples": progress.samples,
             "epochs": progress.epochs,
             "metrics": progress.metrics,
+            "not_finite": NOT_FINITE.dump_python(progress.not_finite, mode="json"),
             "broken": condition.broken,
             "refused": condition.refused,
             "finished": condition.finished,
@@ -188,6 +191,7 @@ def hold(connection: Connection, worker: str) -> Stream | None:
     row = connection.execute(query).one_or_none()
     if row is None:
         return None
-    progress = Progress(row.generation, row.iteration, row.samples, row.epochs, row.metrics)
+    odd = NOT_FINITE.validate_python(row.not_finite)
+    progress = Progress(row.generation, row.iteration, row.samples, row.epochs, row.metrics, odd)
     condition = Condition(progress, row.broken, row.refused, row.finished)
     return Stream(row.job, row.next_sequence, row.dropped, condition)

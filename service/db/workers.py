@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, case, select, update
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, Row, case, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from scavenger.protocol import Hello
+from scavenger.protocol import Hello, NotFinite
 from service.db.grouping import by_job
 from service.db.schema import workers
 
+NOT_FINITE = TypeAdapter(dict[str, NotFinite])
 STATELESS = {"generation": 0, "broken": None, "refused": None, "finished": None}
 
 
@@ -25,6 +27,7 @@ class Worker:
         broken: Generation whose collective failed for it; None while all is well.
         refused: Generation it could not prepare as leader.
         finished: Why its training ended; None while it runs.
+        not_finite: What it logged that was NaN or infinite.
     """
 
     worker: str
@@ -43,6 +46,7 @@ class Worker:
     seen_at: datetime
     dropped: int = 0
     rejected: int = 0
+    not_finite: Mapping[str, NotFinite] = field(default_factory=dict)
 
     @property
     def is_up(self) -> bool:
@@ -59,7 +63,13 @@ def of_jobs(connection: Connection, wanted: Collection[str]) -> Mapping[str, tup
     """Return the workers of these jobs, by job, in the order they said hello."""
     query = select(workers).where(workers.c.job.in_(wanted))
     ordered = query.order_by(workers.c.hello_at, workers.c.worker)
-    return by_job(wanted, (Worker(**row) for row in connection.execute(ordered).mappings()))
+    return by_job(wanted, map(worker_of, connection.execute(ordered)))
+
+
+def worker_of(row: Row[Any]) -> Worker:
+    """Turn a row into a Worker."""
+    facts = dict(row._mapping)
+    return Worker(**{**facts, "not_finite": NOT_FINITE.validate_python(row.not_finite)})
 
 
 def address_of(connection: Connection, worker: str) -> str | None:
@@ -73,7 +83,7 @@ def greet(connection: Connection, job: str, hello: Hello, now: datetime) -> int:
 
     One that comes with another address is a new process, which has nothing of the state before.
     """
-    nothing = {"generation": 0, "iteration": 0, "samples": 0, "epochs": 0.0, "metrics": {}}
+    nothing = {"generation": 0, "iteration": 0, "samples": 0, "epochs": 0.0}
     row: dict[str, Any] = {
         "worker": hello.worker,
         "job": job,
@@ -83,6 +93,8 @@ def greet(connection: Connection, job: str, hello: Hello, now: datetime) -> int:
         "rejected": 0,
         "hello_at": now,
         "seen_at": now,
+        "metrics": {},
+        "not_finite": {},
         **nothing,
     }
     is_same = workers.c.address == hello.address

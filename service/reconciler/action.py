@@ -9,6 +9,7 @@ from scavenger.decision import Run
 from scavenger.profiling import Settled
 from scavenger.protocol import Directive
 from scavenger.view import Phase
+from service.curves import Drawing
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +72,12 @@ class Advise:
 
     Attributes:
         config: It; None when none meets the limits.
+        drawing: The curve it is read from.
     """
 
     config: ClusterConfig | None
     why: str
+    drawing: Drawing
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +87,13 @@ class Replan:
     Attributes:
         config: The configuration to train on from now on; None to stay.
         noise_scale: φ in samples the plan is made with.
+        drawing: The curve of what is left, from which that was chosen; None to stay.
     """
 
     config: ClusterConfig | None
     noise_scale: float
     why: str
+    drawing: Drawing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +103,16 @@ class Finish:
     Attributes:
         exit_code: Exit code of the user's command when that failed the job.
         epochs: Reference epochs the target took, when it was reached.
+        remedy: What to do next, to be added to the reason unless something says more.
+        has_diverged: Whether the loss or the target's metric was not finite in the end.
     """
 
     phase: Phase
     why: str
     exit_code: int | None = None
     epochs: float | None = None
+    remedy: str = ""
+    has_diverged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

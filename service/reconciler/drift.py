@@ -18,8 +18,9 @@ from scavenger.objective import Within
 from scavenger.search.value_of_information import weigh
 from scavenger.stability import judge_drift
 from scavenger.tradeoff import TradeoffPoint, trace_curve
+from service.curves import Drawing
 from service.db.drifts import Drifted
-from service.knowledge import Knowledge, wish_of
+from service.knowledge import Knowledge, Sketch, wish_of
 from service.reconciler.action import Replan
 from service.reconciler.snapshot import Snapshot
 
@@ -50,6 +51,18 @@ class Remainder:
         return any(left is not None and left <= 0 for left in figures)
 
 
+@dataclass(frozen=True, slots=True)
+class Better:
+    """A configuration that is worth a resize.
+
+    Attributes:
+        drawing: The curve of what is left, from which it was chosen.
+    """
+
+    config: ClusterConfig
+    drawing: Drawing
+
+
 def is_due(now: datetime, published_at: datetime | None, drifted: Drifted | None) -> bool:
     """Tell whether a plan has stood for long enough to be looked at again."""
     since = published_at if drifted is None else max(published_at or drifted.at, drifted.at)
@@ -70,11 +83,13 @@ def replan(snapshot: Snapshot) -> Replan | None:
     drift = judge_drift(snapshot.steps, chosen.global_batch, planned)
     if not drift.has_drifted or drift.noise_scale is None:
         return None
-    config, why = choose_again(snapshot, chosen, drift.noise_scale)
+    better, why = choose_again(snapshot, chosen, drift.noise_scale)
     said = f"{drift.why} since the choice: {why}"
-    if level == "control":
-        return Replan(config, drift.noise_scale, said)
-    return Replan(None, drift.noise_scale, f"{said}; the job is only advised")
+    if level != "control":
+        return Replan(None, drift.noise_scale, f"{said}; the job is only advised")
+    if better is None:
+        return Replan(None, drift.noise_scale, said)
+    return Replan(better.config, drift.noise_scale, said, better.drawing)
 
 
 def what_is_left(snapshot: Snapshot) -> Remainder:
@@ -92,7 +107,7 @@ def what_is_left(snapshot: Snapshot) -> Remainder:
 
 def choose_again(
     snapshot: Snapshot, chosen: ClusterConfig, noise_scale: float
-) -> tuple[ClusterConfig | None, str]:
+) -> tuple[Better | None, str]:
     """Return the configuration that is worth a resize, None for none, and a sentence why."""
     knowledge = replace(snapshot.knowledge, noise_scale=noise_scale)
     spec, rest, belief = knowledge.spec, what_is_left(snapshot), knowledge.belief()
@@ -113,7 +128,9 @@ def choose_again(
     needed = least_saving(knowledge, model, rest, now)
     is_urgent = wish.violations(now, curve.basis) and not wish.violations(best, curve.basis)
     if saving >= needed or is_urgent:
-        return best.config, f"{best.config} saves {saving:.0%} of the rest, {choice.why}"
+        sketch = Sketch(curve, model, belief.observations, belief.source)
+        better = Better(best.config, Drawing(sketch, wish, choice, "rest"))
+        return better, f"{best.config} saves {saving:.0%} of the rest, {choice.why}"
     much = f"{max(saving, 0.0):.1%} of the rest, but a resize has to save {needed:.1%}"
     return None, f"{chosen} stays: {best.config} would save {much}"
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from scavenger.protocol import StopAtMetric
+from scavenger.protocol import StopAtMetric, StopRule
 from scavenger.view import Phase
 from service import ledger
 from service.db.vms import Vm
 from service.db.workers import Worker
 from service.reconciler.action import Action, Finish, Rest, Terminate
 from service.reconciler.deadline import COMMAND
+from service.reconciler.divergence import since
 from service.reconciler.snapshot import Snapshot
 
 TAIL_LINES = 5
@@ -39,14 +40,15 @@ def end_by_limit(snapshot: Snapshot) -> Action | None:
     limits = snapshot.job.spec.limits
     if limits.max_time is not None and snapshot.elapsed >= limits.max_time:
         took = f"max_time reached after {snapshot.elapsed:.0f} s"
-        return Finish(Phase.CAPPED, f"{took}; raise limits.max_time and submit again")
+        return Finish(Phase.CAPPED, took, remedy="raise limits.max_time and submit again")
     cap = limits.max_cost
     if cap is None or not is_spent(snapshot, cap):
         return None
     return Finish(
         Phase.CAPPED,
         f"max_cost reached: ${snapshot.accrued:.4f} of ${cap:.4f} spent, and the rest pays for no "
-        "further second; raise limits.max_cost and submit again",
+        "further second",
+        remedy="raise limits.max_cost and submit again",
     )
 
 
@@ -79,17 +81,21 @@ def verdict(snapshot: Snapshot, leader: Worker) -> Finish:
     value = leader.metrics.get(stop.metric) if isinstance(stop, StopAtMetric) else None
     achieved = "" if value is None else f"; the last value was {value:.4g}"
     done = f"{leader.epochs:.2f} reference epochs and {leader.iteration} iterations{achieved}"
-    is_good = isinstance(stop, StopAtMetric) and value is not None and stop.reached(value)
-    if leader.finished == "target" or is_good:
+    if leader.finished == "target" or is_reached(leader, stop):
         return Finish(Phase.SUCCEEDED, f"target {words} reached after {done}", 0, leader.epochs)
     advice = "raise target.max_epochs or lower the goal"
-    if isinstance(stop, StopAtMetric) and value is None:
+    if isinstance(stop, StopAtMetric) and value is None and stop.metric not in leader.not_finite:
         advice = f"no {stop.metric} was ever seen: call job.log({stop.metric}=...) in the session"
-    return Finish(
-        Phase.FAILED,
-        f"the command ended without reaching {words} after {done}; {advice}",
-        0,
-    )
+    why = f"the command ended without reaching {words} after {done}"
+    return Finish(Phase.FAILED, why, 0, remedy=advice)
+
+
+def is_reached(leader: Worker, stop: StopRule) -> bool:
+    """Whether what was logged last reaches the goal; what is no number by now does not."""
+    if not isinstance(stop, StopAtMetric) or since(leader, stop.metric) is not None:
+        return False
+    value = leader.metrics.get(stop.metric)
+    return value is not None and stop.reached(value)
 
 
 def end_by_failure(snapshot: Snapshot) -> Action | None:

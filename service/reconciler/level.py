@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from scavenger.cluster import ClusterConfig
 from scavenger.decision import Probe
 from scavenger.errors import NothingFeasible
 from scavenger.indicators import Observation
 from scavenger.job import JobSpec
 from scavenger.strategy import DownpourSpec
+from service.curves import Drawing
 from service.knowledge import Knowledge, objective_of
 from service.reconciler.action import Advise, Keep
 from service.reconciler.snapshot import Snapshot
@@ -44,7 +46,8 @@ def advise(snapshot: Snapshot) -> Advise | None:
     advice = answer(ask(snapshot.knowledge))
     if advice is None or (job.advice is not None and job.advised == advice.config):
         return None
-    return advice
+    drawing = Drawing.of(job.spec, advice.knowledge.sketch())
+    return Advise(advice.config, advice.why, drawing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +81,29 @@ def ask(knowledge: Knowledge) -> Question:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What a job would choose; None when nothing meets the limits.
+
+    Attributes:
+        knowledge: What that follows from.
+    """
+
+    config: ClusterConfig | None
+    why: str
+    knowledge: Knowledge
+
+
 @lru_cache(maxsize=1024)  # all jobs ask at every tick, and drawing a curve takes a while
-def answer(question: Question) -> Advise | None:
+def answer(question: Question) -> Advice | None:
     """Choose from the curve as it can be drawn now; None while nothing tells."""
-    sketch = question.knowledge.sketch()
+    knowledge = question.knowledge
+    sketch = knowledge.sketch()
     if sketch is None:
         return None
     try:
-        choice = objective_of(question.knowledge.spec).choose(sketch.curve)
+        choice = objective_of(knowledge.spec).choose(sketch.curve)
     except NothingFeasible as error:
-        return Advise(None, f"no advice, since {error}")
-    return Advise(choice.point.config, f"advice: {choice.point.config}, {choice.why}")
+        return Advice(None, f"no advice, since {error}", knowledge)
+    config = choice.point.config
+    return Advice(config, f"advice: {config}, {choice.why}", knowledge)

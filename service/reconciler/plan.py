@@ -40,6 +40,7 @@ from service.reconciler.action import (
     Wait,
 )
 from service.reconciler.deadline import BOOT, FAREWELL, FROZEN, PROBE, UNANSWERED, is_late, told_at
+from service.reconciler.divergence import complete
 from service.reconciler.drift import replan
 from service.reconciler.ending import (
     clean_up,
@@ -90,8 +91,10 @@ def plan(snapshot: Snapshot) -> Action:
     match action:
         case Wait(why) if why == said:
             return Rest(why)
-        case Wait() | Finish():
+        case Wait():
             return action
+        case Finish():
+            return complete(snapshot, action)
         case _ if said is not None and not snapshot.job.phase.is_final:
             return Resume(f"going on, after: {said}")
         case _:
@@ -289,7 +292,7 @@ def do_without(snapshot: Snapshot, wanted: Wanted, missing: int) -> Action:
     """The cap does not pay for more machines: end, choose from what is known, or go on."""
     why = f"max_cost leaves no room for {count(missing, 'more machine')}"
     if not snapshot.alive or missing_servers(snapshot):
-        return Finish(Phase.CAPPED, f"{why}; raise limits.max_cost and submit again")
+        return Finish(Phase.CAPPED, why, remedy="raise limits.max_cost and submit again")
     if wanted.probe is not None and snapshot.probes:
         run = snapshot.knowledge.choose_now()
         return Choose(run, f"{why}, so the search ends {run.why}")

@@ -10,10 +10,12 @@ from scavenger.cluster import ClusterConfig
 from scavenger.indicators import Observation
 from scavenger.view import Phase
 from service import ledger, meters
-from service.db import directives, drifts, jobs, observations
+from service.curves import Drawing, show_drawing
+from service.db import curves, directives, drifts, jobs, observations
 from service.db.drifts import Drifted
 from service.db.events import say
 from service.db.observations import Probe
+from service.knowledge import objective_of
 from service.reconciler.action import (
     Action,
     Advise,
@@ -54,15 +56,12 @@ def record(
             choose(connection, machine, snapshot, action)
         case Keep():
             keep(connection, machine, snapshot, action)
-        case Advise(config, why):
+        case Advise(config, why, drawing):
             jobs.change_outcome(connection, job, advised=config, advice=why)
+            draw(connection, snapshot, drawing, snapshot.job.chosen, why)
             say(connection, job, now, "advice", why, config_of(action))
-        case Replan(config, noise_scale, why):
-            drifts.record(connection, job, Drifted(now, noise_scale))
-            if config is not None:
-                reason = f"training on {config}"
-                jobs.change_outcome(connection, job, reason=reason, chosen=config, choice=why)
-            say(connection, job, now, "drift", why, config_of(action))
+        case Replan():
+            choose_again(connection, snapshot, action)
         case Wait(why):
             jobs.change_outcome(connection, job, waiting=why)
             say(connection, job, now, "waiting", why)
@@ -73,6 +72,30 @@ def record(
             finish(connection, machine, snapshot, action)
         case _:
             assert_never(action)
+
+
+def draw(
+    connection: Connection,
+    snapshot: Snapshot,
+    drawing: Drawing,
+    chosen: ClusterConfig | None,
+    why: str,
+) -> None:
+    """Keep the curve that something was chosen from."""
+    job = snapshot.job
+    curves.store(connection, job.id, show_drawing(drawing, job.spec, chosen, why), snapshot.now)
+
+
+def choose_again(connection: Connection, snapshot: Snapshot, action: Replan) -> None:
+    """Write down that the noise scale has drifted, and what was chosen instead, if anything was."""
+    job, now, why, config = snapshot.job.id, snapshot.now, action.why, action.config
+    drifts.record(connection, job, Drifted(now, action.noise_scale))
+    if config is not None:
+        reason = f"training on {config}"
+        jobs.change_outcome(connection, job, reason=reason, chosen=config, choice=why)
+    if action.drawing is not None:
+        draw(connection, snapshot, action.drawing, config, why)
+    say(connection, job, now, "drift", why, config_of(action))
 
 
 def choose(connection: Connection, machine: str, snapshot: Snapshot, action: Choose) -> None:
@@ -90,6 +113,8 @@ def choose(connection: Connection, machine: str, snapshot: Snapshot, action: Cho
         chosen=run.config,
         choice=why,
     )
+    sketch, wish = snapshot.knowledge.sketch_of(run), objective_of(snapshot.job.spec)
+    draw(connection, snapshot, Drawing(sketch, wish, run.choice), run.config, why)
     if run.searched:
         remember(connection, machine, snapshot)
     say(connection, job, snapshot.now, "choice", why, config_of(action))
@@ -97,16 +122,18 @@ def choose(connection: Connection, machine: str, snapshot: Snapshot, action: Cho
 
 def keep(connection: Connection, machine: str, snapshot: Snapshot, action: Keep) -> None:
     """Fix a configuration that nobody chose; what was measured of it teaches as any probe does."""
-    job, why = snapshot.job.id, action.why
+    job, why, config = snapshot.job.id, action.why, action.config
     jobs.change_outcome(
         connection,
         job,
         phase=Phase.TRAINING,
-        reason=f"training on {action.config}",
+        reason=f"training on {config}",
         search=why,
-        chosen=action.config,
+        chosen=config,
         choice=why,
     )
+    drawing = Drawing.of(snapshot.job.spec, snapshot.knowledge.sketch())
+    draw(connection, snapshot, drawing, config, why)
     remember(connection, machine, snapshot)
     say(connection, job, snapshot.now, "choice", why, config_of(action))
 
@@ -121,6 +148,7 @@ def finish(connection: Connection, machine: str, snapshot: Snapshot, action: Fin
         reason=action.why,
         worker_exit_code=action.exit_code,
         epochs_to_target=action.epochs,
+        diverged=action.has_diverged,
         finished_at=now,
         waiting=None,
     )
@@ -152,9 +180,9 @@ def config_of(action: Action) -> dict[str, object]:
             return shape_of(run.config)
         case Keep(config, _):
             return shape_of(config)
-        case Advise(config, _):
+        case Advise(config, _, _):
             return {} if config is None else shape_of(config)
-        case Replan(config, noise_scale, _):
+        case Replan(config, noise_scale, _, _):
             moved = {} if config is None else shape_of(config)
             return {"noise_scale": noise_scale, **moved}
         case Learn(settled, _):

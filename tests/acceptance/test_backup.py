@@ -34,7 +34,7 @@ def test_a_backup_is_taken_while_jobs_run_and_restored_elsewhere(place: Path) ->
         kept = old.submit(digits(run=FAILS))
         old.finished(kept)
         old.wait(lambda: "vm_gone" in old.ask("GET", f"/v1/jobs/{kept}/events").text)
-        view = old.job(kept)  # its cost is final, too
+        view, told = old.job(kept), old.events(kept)  # its cost is final, too
         saved = admin("backup", file, "--home", old.home)
         assert saved.returncode == 0, saved.stderr
         assert f"to {file}" in saved.stdout
@@ -55,7 +55,10 @@ def test_a_backup_is_taken_while_jobs_run_and_restored_elsewhere(place: Path) ->
             exclude={"checkpoints"}
         )
         assert new.ask("GET", f"/v1/jobs/{later}").status_code == 404
-        assert new.finished(new.submit(digits(run=FAILS))).phase is Phase.FAILED
+        assert new.events(kept) == told
+        another = new.submit(digits(run=FAILS))
+        assert new.finished(another).phase is Phase.FAILED
+        assert new.events(another)[0].sequence > told[-1].sequence
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_the_digits_job_is_searched_resized_and_reaches_its_target(
     assert all(p.noise and p.compute_time > 0 for p in curve.probes)
     sync = {(p.workers, p.global_batch): p.sync_time for p in curve.probes}
     assert sync[1, 128] < sync[2, 128] / 2
-    assert curve.basis == "total"
+    assert curve.decision == 1
     assert curve.chosen in curve.front
     assert curve.chosen == curve.knee
     assert len(curve.points) == 10
@@ -87,6 +87,7 @@ def test_the_same_job_again_needs_no_search_and_says_so(
     assert second.search.startswith("no search: model of 1 earlier job")
     curve = controller.curve(second.id)
     assert curve.probes == []
+    assert (curve.basis, curve.source) == ("total", "1 earlier job")
     assert curve.chosen == controller.curve(first.id).chosen
     models = controller.ask("GET", "/v1/models").json()["models"]
     assert [model["jobs"] for model in models] == [2]

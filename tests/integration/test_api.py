@@ -16,7 +16,14 @@ from pydantic import TypeAdapter
 from sqlalchemy import Engine, func, select
 
 from scavenger.cluster import ClusterConfig
-from scavenger.protocol import Member, Progress, Regrouped, StepColumns, StepReport
+from scavenger.protocol import (
+    Member,
+    NotFinite,
+    Progress,
+    Regrouped,
+    StepColumns,
+    StepReport,
+)
 from scavenger.view import AdviceView, CurveView, EventList, JobList, JobView, Phase, ProblemView
 from service.api.world import World
 from service.app import build_app
@@ -339,6 +346,54 @@ def test_the_leaders_readings_of_the_metric_make_a_thin_learning_curve(
     assert curve == ((1.0, 0.5), (1.2, 0.6), (20.0, 0.8), (20.7, 0.82))
 
 
+def test_what_is_not_finite_is_told_once_for_a_job_and_series(
+    client: TestClient, agent: Agent, engine: Engine
+) -> None:
+    second = Agent.__new__(Agent)
+    second.client, second.job, second.worker = client, agent.job, f"{agent.job}-w2"
+    second.headers = {**agent.headers, "Authorization": f"Bearer {KEYS.issue(second.worker)}"}
+    members = tuple(Member(each.worker, "127.0.0.1:1") for each in (agent, second))
+    with engine.begin() as connection:
+        now, prepaid = datetime.now(UTC), timedelta(seconds=60)
+        vms.intend(connection, agent.job, 2, vms.Terms(Decimal("0.36")), now, prepaid)
+        told = replace(directive(2, 32), members=members)
+        directives.publish(connection, agent.job, told, NOW)
+
+    def say(speaker: Agent, **odd: NotFinite) -> None:
+        progress = Progress(1, 50, 0, 1.0, {"accuracy": 0.5}, odd)
+        body = REPORT.dump_json(StepReport(speaker.worker, progress))
+        assert speaker.say("report", body).status_code == 200
+
+    agent.hello()
+    second.hello()
+    say(second, rare=NotFinite("NaN", 3, 3))
+    say(second, loss=NotFinite("-Infinity", 40, 40))
+    say(agent, loss=NotFinite("NaN", 41, 41))
+    say(agent, loss=NotFinite("NaN", 41, None), accuracy=NotFinite("NaN", 45, 45))
+    say(agent, loss=NotFinite("NaN", 41, 60), accuracy=NotFinite("NaN", 45, 45))
+    events = EventList.model_validate_json(client.get(f"/v1/jobs/{agent.job}/events").text)
+    said = [event for event in events.events if event.kind == "not_finite"]
+    assert [event.message.partition(";")[0] for event in said] == [
+        f"loss became -Infinity at iteration 40 on {second.worker}",
+        f"accuracy became NaN at iteration 45 on {agent.worker}",
+    ]
+    assert said[0].data == {
+        "series": "loss",
+        "value": "-Infinity",
+        "iteration": 40,
+        "worker": second.worker,
+    }
+    shown = JobView.model_validate_json(client.get(f"/v1/jobs/{agent.job}").text)
+    assert shown.progress.metrics == {"accuracy": 0.5}
+    assert shown.progress.diverged == (
+        f"loss became -Infinity at iteration 40 on {second.worker} and has not been finite since; "
+        f"accuracy became NaN at iteration 45 on {agent.worker} and has not been finite since"
+    )
+    assert not shown.diverged
+    with engine.connect() as connection:
+        assert readings.of_job(connection, agent.job) == ((1.0, 0.5),)
+
+
 POISON = {
     "nan": '"loss": [NaN]',
     "infinity": '"loss": [1e999]',
@@ -517,6 +572,18 @@ def test_a_command_that_starts_again_is_told_and_has_lost_its_state(
     events = EventList.model_validate_json(client.get(f"/v1/jobs/{agent.job}/events").text)
     (told,) = [event.message for event in events.events if event.kind == "restart"]
     assert told == f"{agent.worker} starts its command again: killed by SIGKILL: out of memory"
+
+
+def test_a_generation_that_was_entered_is_told_once(client: TestClient, agent: Agent) -> None:
+    agent.hello()
+    for _ in range(2):  # an answer was lost
+        report = StepReport(
+            agent.worker, Progress(1, 0, 0, 0.0, {}), regrouped=Regrouped(1, 0.25, 3)
+        )
+        assert agent.say("report", REPORT.dump_json(report)).status_code == 200
+    events = EventList.model_validate_json(client.get(f"/v1/jobs/{agent.job}/events").text)
+    told = [event.message for event in events.events if event.kind == "regrouped"]
+    assert told == ["generation 1 entered in 0.250 s, 3 iterations lost"]
 
 
 def test_news_of_a_death_that_comes_after_the_new_process_is_old(

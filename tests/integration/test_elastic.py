@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from scavenger.protocol import NotFinite
 from tests.conductor import Conductor
 from tests.integration import trainee
 from tests.integration.forked import fork
@@ -308,3 +309,16 @@ def test_a_worker_that_is_asked_to_end_leaves_at_a_boundary(tmp_path: Path, leav
     order, losses = trajectory(conductor)
     assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
     assert endings == {leaver: "released"}
+
+
+def test_the_worker_whose_loss_was_nan_says_so_and_that_it_has_recovered(tmp_path: Path) -> None:
+    with conduct(tmp_path, NAN_AT="w1 9") as conductor:
+        for number in range(2):
+            conductor.start(f"w{number}")
+        generation = conductor.order(["w0", "w1"], 24)
+        conductor.wait_applied(generation, iterations=30)
+        told = {"loss": NotFinite("NaN", 9, None)}
+        conductor.wait(lambda: any(r.progress.not_finite == told for r in conductor.reports))
+        odd = [report for report in conductor.reports if report.progress.not_finite]
+    assert {report.worker for report in odd} == {"w1"}
+    assert all(math.isfinite(report.progress.metrics["loss"]) for report in odd)

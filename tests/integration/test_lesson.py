@@ -4,32 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
-from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, insert
+from sqlalchemy import Engine, insert
 
 from scavenger.cluster import ClusterConfig
 from scavenger.models.epochs import EpochsSeen
 from scavenger.models.parallel import ParallelModel
 from scavenger.prior import StoredModel
-from scavenger.protocol import Hello, Progress, StepColumns, StepReport
-from scavenger.view import Phase
-from service.api.intake import take_in
-from service.api.sieve import judge
-from service.db import directives, drifts, jobs, models, observations, vms, workers
+from service.db import drifts, models
 from service.db.schema import models as table
-from service.reconciler.action import Choose, Finish, Replan
+from service.reconciler.action import Choose, Replan
 from service.reconciler.plan import plan
-from service.reconciler.reading import read
 from service.reconciler.record import record
-from service.reconciler.snapshot import Snapshot
-from tests.builders import NOW, directive, probe, spec, steps
+from tests.builders import NOW, probe, steps
+from tests.integration.life import CORNERS, Life, numbered
 
-CORNERS = ((1, 32), (1, 128), (2, 128), (2, 32))
 WORDS = "accuracy >= 0.97"
-EARLIER = NOW - timedelta(minutes=6)
 
 # As version 0.1.0 stored it.
 OLD = {
@@ -62,63 +53,6 @@ OLD = {
     "epochs_by_target": {WORDS: 20.0},
     "jobs": 3,
 }
-
-
-class Life:
-    """A job of two workers whose life is written into the database as it would have been."""
-
-    def __init__(self, connection: Connection, **document: Any) -> None:
-        self.connection, self.job, self.rows = connection, "job_1", 0
-        jobs.create(connection, self.job, spec(**document), NOW)
-        for number in (1, 2):
-            terms = vms.Terms(Decimal("0.36"))
-            vms.intend(connection, self.job, number, terms, EARLIER, timedelta(minutes=20))
-            vms.launched(connection, self.worker(number), f"provider-{number}")
-            hello = Hello(self.worker(number), f"127.0.0.1:{9000 + number}")
-            workers.greet(connection, self.job, hello, EARLIER)
-
-    def worker(self, number: int) -> str:
-        return f"{self.job}-w{number}"
-
-    def probe(self) -> None:
-        for corner in CORNERS:
-            observations.record(self.connection, self.job, probe(*corner))
-
-    def train(self, generation: int, config: ClusterConfig, columns: StepColumns) -> None:
-        """Run a generation for as many iterations as there are rows, and report them."""
-        told = directive(config.workers, config.global_batch, generation=generation)
-        members = tuple(replace(m, worker=f"{self.job}-{m.worker}") for m in told.members)
-        told = replace(told, members=members)
-        directives.publish(self.connection, self.job, told, EARLIER)
-        for number in range(1, config.workers + 1):
-            worker, end = self.worker(number), columns.iteration[-1] + 1
-            progress = Progress(generation, end, 0, 10.0, {"accuracy": 0.98})
-            report = StepReport(worker, progress, self.rows, columns)
-            if number > 1:  # the leader measures
-                report = StepReport(worker, progress)
-            take_in(self.connection, judge(report, {}), NOW)
-        self.rows += len(columns)
-
-    def choose(self, config: ClusterConfig) -> None:
-        chosen = {"phase": Phase.TRAINING, "chosen": config, "choice": "the knee"}
-        jobs.change_outcome(self.connection, self.job, **chosen)
-
-    def look(self, after: timedelta = timedelta(0)) -> Snapshot:
-        return read(self.connection, "local", self.job, NOW + after, pause=0.0)
-
-    def finish(self) -> None:
-        reached = Finish(Phase.SUCCEEDED, "target reached", epochs=10.0)
-        record(self.connection, "local", self.look(), reached)
-
-    def stored(self) -> StoredModel:
-        found = models.find(self.connection, "default", "digits|1437|none|local")
-        assert found is not None
-        return found
-
-
-def numbered(first: int, rows: int, config: ClusterConfig) -> StepColumns:
-    columns = steps(rows, 200.0, config)
-    return replace(columns, iteration=tuple(range(first, first + rows)))
 
 
 def test_a_run_to_a_metric_teaches_its_epochs_at_the_batch_it_mostly_trained_at(

@@ -28,7 +28,14 @@ from tests.contract.host import KEYS, WORKER, Host, filled, host
 
 SOON = 1.0  # seconds of processor, which do not depend on what else the computer does
 ONE_IN = int(os.environ.get("POISON_ONE_IN", "12"))
-PROGRESS = {"generation": 1, "iteration": 1, "samples": 1, "epochs": 0.1, "metrics": {"a": 1.0}}
+PROGRESS = {
+    "generation": 1,
+    "iteration": 1,
+    "samples": 1,
+    "epochs": 0.1,
+    "metrics": {"a": 1.0},
+    "not_finite": {"loss": {"value": "NaN", "first": 1, "since": 1}},
+}
 COLUMNS = {
     name: [1.0]
     for name in ("local_norm_sq", "mean_norm_sq", "compute_time", "sync_time", "step_time", "loss")

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
 from scavenger.view import Phase
-from service.db import jobs, partitions, vms
+from service.db import events, jobs, partitions, vms
 from service.db.schema import metadata
 from service.db.transitions import OF_MACHINES, OF_PHASES
 from service.db.vms import Terms
@@ -92,6 +92,18 @@ def test_nothing_of_a_job_changes_after_its_end(engine: Engine, final: Phase) ->
             engine.begin() as connection,
         ):
             jobs.change_outcome(connection, "job_1", **change)
+
+
+def test_an_event_that_was_told_never_changes(engine: Engine) -> None:
+    with engine.begin() as connection:
+        jobs.create(connection, "job_1", spec(), NOW)
+        events.say(connection, "job_1", NOW, "test", "it happened")
+        assert events.page(connection, "job_1", 0, 10) == []  # not yet
+    for change in ("message = 'it did not'", "sequence = DEFAULT"):
+        with pytest.raises(DBAPIError, match="cannot change"), engine.begin() as connection:
+            connection.execute(text(f"UPDATE events SET {change}"))
+    with engine.connect() as connection:
+        assert [each.message for each in events.page(connection, "job_1", 0, 10)] == ["it happened"]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

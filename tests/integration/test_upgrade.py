@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from scavenger.protocol import StepColumns
-from service.db import chunks, statistics
+from service.db import chunks, events, statistics
 from service.db.migrate import SCRIPTS, migrate
 from service.postgres import EmbeddedPostgres
 from tests.conftest import run
@@ -22,6 +22,10 @@ from tests.telemetry.stage import differences, truth
 
 COLUMNS = TypeAdapter(StepColumns)
 NUMBERS = count(1)
+JOB = """
+INSERT INTO jobs (id, project, name, model_key, spec, created_at)
+VALUES ('j', 'default', 'j', 'm', '{}', now())
+"""
 BEFORE = """
 INSERT INTO jobs (id, name, model_key, spec, created_at) VALUES ('j', 'j', 'm', '{}', now());
 INSERT INTO vms (id, job, role, launch_key, state, price_per_hour, quantum, prepaid, intended_at,
@@ -58,6 +62,25 @@ def store(connection: Connection, sequence: int, columns: StepColumns, *without:
     insert = text("INSERT INTO steps VALUES ('w', :sequence, 'j', 1, CAST(:columns AS jsonb))")
     body = TypeAdapter(dict).dump_json(told).decode()
     connection.execute(insert, {"sequence": sequence, "columns": body})
+
+
+def test_events_go_on_from_the_numbers_they_had(empty: Engine) -> None:
+    said = text(
+        "INSERT INTO events (job, at, kind, message, data) VALUES ('j', now(), 'k', :said, '{}')"
+    )
+    with empty.begin() as connection:
+        bring_to(connection, "0013")
+        connection.execute(text(JOB))
+        connection.execute(said, [{"said": "first"}, {"said": "second"}])
+    migrate(empty)
+    with empty.begin() as connection:
+        connection.execute(said, {"said": "third"})
+    with empty.connect() as connection:
+        found = events.page(connection, "j", 0, 10)
+        assert [each.message for each in found] == ["first", "second", "third"]
+        assert [each.sequence for each in found][:2] == [1, 2]
+        after = events.page(connection, "j", 2, 10)
+    assert [each.message for each in after] == ["third"]
 
 
 def test_what_running_jobs_measured_survives_the_upgrade(empty: Engine) -> None:

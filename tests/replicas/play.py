@@ -28,6 +28,7 @@ from tests.builders import document
 from tests.fakecloud.clock import RealClock
 from tests.fakecloud.server import CloudServer
 from tests.fakecloud.settings import Settings
+from tests.replicas.follower import Follower
 from tests.replicas.front import Front
 from tests.replicas.judge import judge
 from tests.replicas.machines import Cloud, Machines
@@ -118,6 +119,7 @@ class Stage:
         while not self._is_up():
             self._tend()
             time.sleep(0.05)
+        self.follower.start()
         began = time.monotonic()
         for at, what in sorted(self._program(), key=lambda pair: pair[0]):
             while time.monotonic() - began < at:
@@ -130,8 +132,10 @@ class Stage:
             time.sleep(0.05)
         seconds = time.monotonic() - began
         self.machines.stop()
+        self.follower.stop()
         with self.engine.connect() as connection:
             self.wrong += judge(connection, self.cloud, self.wanted, self.machines.rows)
+        self.wrong += self.follower.judge()
         self.wrong += self.machines.wrong
         self.wrong += [f"never happened: {k}" for k in self.script.kinds if not self.faults[k]]
         made = len(self.cloud.machines())
@@ -161,6 +165,9 @@ class Stage:
         ]
         for replica in self.replicas:
             stack.callback(replica.kill)
+        chance = random.Random(self.chance.random())
+        self.follower = Follower(self.wanted, self._ask, self.engine, chance)
+        stack.callback(self.follower.stop)
 
     def _replica(self, number: int, port: int, url: str, cloud: CloudServer) -> Replica:
         home = self.directory / f"home-{number}"
@@ -255,10 +262,16 @@ class Stage:
 
         return submit
 
+    def _ask(self, path: str) -> httpx.Response:
+        return httpx.get(f"{self.front_url}{path}", headers=self._headers(), timeout=5)
+
+    def _headers(self) -> dict[str, str]:
+        token = (self.directory / "home-0" / "token").read_text()
+        return {"Authorization": f"Bearer {token}"}
+
     def _post(self, body: dict[str, Any], key: str) -> dict[str, Any]:
         """Submit a job as one does who gets no answer: again, with the same key."""
-        token = (self.directory / "home-0" / "token").read_text()
-        headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": key}
+        headers = {**self._headers(), "Idempotency-Key": key}
         url = f"{self.front_url}/v1/jobs"
         while True:
             with suppress(httpx.TransportError):

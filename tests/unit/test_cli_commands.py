@@ -139,6 +139,8 @@ def document(tmp_path):
         (Phase.FAILED, {"reason": "24 machines were needed where 16 are allowed"}, 10),
         (Phase.CAPPED, {"reason": "max_cost reached; raise limits.max_cost"}, 8),
         (Phase.CANCELLED, {}, 11),
+        (Phase.FAILED, {"diverged": True, "worker_exit_code": 1}, 13),
+        (Phase.CAPPED, {"diverged": True, "reason": "max_time reached; loss became NaN"}, 13),
     ],
 )
 def test_a_job_ends_with_its_exit_code(phase, changes, code):

@@ -337,6 +337,15 @@ def test_a_law_is_shown_in_the_form_it_has(changes, name, shown):
     assert facts[name] == shown
 
 
+def test_a_loss_that_is_not_finite_shows_while_it_lasts():
+    said = "loss became NaN at iteration 40 on w1 and has not been finite since"
+    job = job_view()
+    lost = job.model_copy(update={"progress": job.progress.model_copy(update={"diverged": said})})
+    for show in (show_job, lambda job: show_live(job, [], width=100)):
+        assert said in text(show(lost))
+        assert "diverged" not in text(show(job))
+
+
 def test_the_live_view_shows_everything_that_matters():
     shown = text(show_live(job_view(), [event(19), event(20)], width=100))
     assert shown == LIVE

@@ -73,6 +73,26 @@ def test_a_page_draws_the_curve_that_the_choice_was_made_from(known: Knowledge) 
     assert sketch is not None
     assert sketch.model == run.model
     assert sketch.curve.points == run.curve.points
+    assert known.sketch_of(run) == sketch
+
+
+def test_the_source_of_a_choice_names_no_more_than_it_was_made_from() -> None:
+    lent = knowledge(observations=CORNERS[:2], models=(OTHER,))
+    assert "measured alike" in source(lent)
+    assert lent.sketch_of(lent.choose_now()).source == "2 probes of this job"
+    # By the estimate nothing meets the limits, and an estimate ends no job.
+    strict = spec(limits={"max_cost": "0.0001 USD", "workers": "1..2", "batch": [32, 128]})
+    hopeful = replace(knowledge(history=curve(8.0)), spec=strict)
+    assert "extrapolated" in source(hopeful)
+    run = hopeful.choose_now()
+    assert run.curve.basis == "relative"
+    assert hopeful.sketch_of(run).source == "4 probes of this job"
+
+
+def source(known: Knowledge) -> str:
+    belief = known.belief()
+    assert belief is not None
+    return belief.source
 
 
 def test_nothing_is_believed_before_anything_is_known() -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.show import config_view, show_curve, show_resizes
+from service.api.show import show_curve, show_resizes
+from service.curves import Drawing, config_view, show_drawing
 from service.db.directives import Resize
 from service.knowledge import objective_of
 from tests.builders import NOW, directive, job, probe, snapshot, spec
@@ -43,7 +44,8 @@ def test_a_knee_is_shown_where_the_choice_finds_that_the_front_bends(
     sketch = seen.knowledge.sketch()
     assert sketch is not None
     choice = objective_of(wished).choose(sketch.curve)
-    shown = show_curve(seen, sketch, ())
+    drawn = show_drawing(Drawing.of(wished, sketch), wished, None, "")
+    shown = show_curve(drawn, seen.job, seen.probes, ())
     assert shown.knee == config_view(choice.point.config)
     assert shown.knee_bends is choice.bends is bends
     probed = {(p.workers, p.global_batch): p.compute_time + p.sync_time for p in shown.probes}

@@ -244,10 +244,16 @@ class Elastic(Participant):
     # Telemetry.
 
     def _record(self, tally: Tally | None) -> None:
-        """Note the iteration; as leader, report the row that became complete."""
+        """Note the iteration; as leader, report the row that became complete.
+
+        A follower tells where it stands only when what it logged became NaN: it may be the first.
+        """
         step_time = self._next_step_time()
         self.logbook.read_tensors()
+        has_turned, self.logbook.has_turned = self.logbook.has_turned, False
         if self._rank != 0:
+            if has_turned:
+                self.reporter.tell(self._progress())
             return
         generation, iteration = self._now.generation, self.clock.iteration
         row = self.logbook.record(generation, iteration, step_time, tally)

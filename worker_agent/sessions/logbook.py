@@ -11,8 +11,9 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
+from scavenger.protocol import NotFinite
 from worker_agent.strategies.strategy import Tally
 from worker_agent.telemetry.row import Row
 
@@ -22,19 +23,26 @@ NO_NUMBER = (TypeError, ValueError, RuntimeError, ArithmeticError, LookupError, 
 
 log = logging.getLogger(__name__)
 
+Logged = tuple[Any, int]  # a tensor, and the iteration it was logged in
+
 
 class Logbook:
     """Collects metrics and completes rows.
 
     Attributes:
         metrics: Last value of everything logged; tensors appear one iteration late.
+        not_finite: What of it was NaN or infinite.
+        has_turned: Whether something became NaN or infinite, or finite again, since this was unset.
         rows: Rows completed in this generation.
     """
 
     def __init__(self) -> None:
         self.metrics: dict[str, float] = {}
-        self.tensors: dict[str, Any] = {}
-        self.old_tensors: dict[str, Any] = {}
+        self.not_finite: dict[str, NotFinite] = {}
+        self.has_turned = False
+        self.last_finite: dict[str, float] = {}  # of what is not finite now
+        self.tensors: dict[str, Logged] = {}
+        self.old_tensors: dict[str, Logged] = {}
         self.left_out: set[str] = set()
         self.turn()
 
@@ -44,33 +52,63 @@ class Logbook:
         self.unsynced: Row | None = None
         self.rows = 0
 
-    def log(self, metrics: Mapping[str, Any]) -> None:
-        """Note named values; what is no number is left out, which is said once per name."""
+    def log(self, metrics: Mapping[str, Any], iteration: int) -> None:
+        """Note named values; what is no number is left out, which is said once per name.
+
+        Args:
+            metrics: The values.
+            iteration: Number of the iteration they are logged in.
+        """
         for name, value in metrics.items():
             if isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "detach"):
-                self.tensors[name] = value.detach()
+                self.tensors[name] = value.detach(), iteration
             else:
-                self._note(name, value)
+                self._note(name, value, iteration)
 
     def read_tensors(self) -> None:
         """Read the tensors logged one iteration ago; this iteration's are kept for the next."""
-        for name, value in self.old_tensors.items():
-            self._note(name, value)
+        for name, (value, iteration) in self.old_tensors.items():
+            self._note(name, value, iteration)
         self.old_tensors, self.tensors = self.tensors, {}
 
-    def _note(self, name: str, value: Any) -> None:
+    def _note(self, name: str, value: Any, iteration: int) -> None:
         try:
             if not (len(name) <= LONGEST_NAME and name.isprintable()):
                 raise ValueError(f"a name is at most {LONGEST_NAME} printable characters")
-            self.metrics[name] = float(value)
+            number = float(value)
         except NO_NUMBER as error:
             if name not in self.left_out:
                 self.left_out.add(name)
                 log.warning("job.log: %.80r is left out: %s", name, error)
+            return
+        self._watch(name, number, iteration)
+        self.metrics[name] = number
+
+    def _watch(self, name: str, number: float, iteration: int) -> None:
+        """Note when a value becomes NaN or infinite, and when it is finite again."""
+        before, known = self.metrics.get(name), self.not_finite.get(name)
+        if math.isfinite(number):
+            if known is not None and known.since is not None:
+                self._turn_to(name, replace(known, since=None))
+            return
+        if before is not None and math.isfinite(before):
+            self.last_finite[name] = before
+        if known is None:
+            self._turn_to(name, NotFinite(in_words(number), iteration, iteration))
+        elif known.since is None:
+            self._turn_to(name, replace(known, since=iteration))
+
+    def _turn_to(self, name: str, now: NotFinite) -> None:
+        self.not_finite[name] = now
+        self.has_turned = True
 
     def finite_metrics(self) -> dict[str, float]:
-        """Return the metrics that can be written in JSON."""
-        return {name: value for name, value in self.metrics.items() if math.isfinite(value)}
+        """Return the last finite value of each metric that ever had one."""
+        known = {
+            name: value if math.isfinite(value) else self.last_finite.get(name)
+            for name, value in self.metrics.items()
+        }
+        return {name: value for name, value in known.items() if value is not None}
 
     def record(
         self, generation: int, iteration: int, step_time: float, tally: Tally | None
@@ -111,3 +149,14 @@ class Logbook:
             fastest_compute_time=tally.fastest_compute_time,
         )
         return complete
+
+
+def in_words(value: float) -> Literal["NaN", "Infinity", "-Infinity"]:
+    """Write a value that is not finite.
+
+    >>> [in_words(float(each)) for each in ("nan", "inf", "-inf")]
+    ['NaN', 'Infinity', '-Infinity']
+    """
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"

@@ -72,8 +72,9 @@ class Participant:
 
     def log(self, **metrics: Loggable) -> None:
         """Note named values; a tensor is read one iteration later, when it is surely there."""
+        present = self.clock.iteration + 1
         try:
-            self.logbook.log(metrics)
+            self.logbook.log(metrics, present)
         except (TypeError, ValueError, RuntimeError) as error:
             log.warning("job.log: %s is no number and is left out: %s", ", ".join(metrics), error)
 
@@ -107,8 +108,9 @@ class Participant:
 
     def _progress(self) -> Progress:
         generation = 0 if self.directive is None else self.directive.generation
-        clock, metrics = self.clock, self.logbook.finite_metrics()
-        return Progress(generation, clock.iteration, clock.samples, clock.epochs, metrics)
+        clock, logbook = self.clock, self.logbook
+        metrics, odd = logbook.finite_metrics(), dict(logbook.not_finite)
+        return Progress(generation, clock.iteration, clock.samples, clock.epochs, metrics, odd)
 
     def _next_step_time(self) -> float:
         """Return the seconds since the boundary before; this is a boundary."""

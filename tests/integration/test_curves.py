@@ -1,0 +1,225 @@
+"""A job's curve is the one its last choice was made from, and stays so whatever is learnt later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Connection, Engine, delete, func, select, update
+from sqlalchemy.exc import DBAPIError
+
+from scavenger.cluster import ClusterConfig
+from scavenger.view import Phase
+from service.api.world import World
+from service.app import build_app
+from service.db import curves, observations, schema
+from service.keys import Keys
+from service.reconciler.action import Advise, Choose, Finish, Keep, Replan
+from service.reconciler.plan import plan
+from service.reconciler.reading import read
+from service.reconciler.record import record
+from service.reconciler.snapshot import Snapshot
+from service.storage import Storage
+from tests.builders import NOW, observation, probe, steps
+from tests.integration.life import CORNERS, Life, numbered
+
+LIMITS = {"max_cost": "1 USD", "workers": "1..2", "batch": [32, 128]}
+KEYS = Keys(token="scv_token", secret="s" * 48)
+
+
+@pytest.fixture
+def client(engine: Engine) -> Iterator[TestClient]:
+    app = build_app(World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None), KEYS)
+    headers = {"Authorization": f"Bearer {KEYS.token}"}
+    with TestClient(app, headers=headers) as client:
+        yield client
+
+
+def answer(client: TestClient, job: str = "job_1") -> dict[str, Any]:
+    shown = client.get(f"/v1/jobs/{job}/curve")
+    assert shown.status_code == 200, shown.text
+    return dict(shown.json())
+
+
+def begin(connection: Connection, job: str, **document: Any) -> Life:
+    """Let a job choose by what it measured or by what is stored, and train on that."""
+    life = Life(connection, job, **document)
+    choice = plan(life.look())
+    if not isinstance(choice, Choose):
+        life.probe()
+        choice = plan(life.look())
+    assert isinstance(choice, Choose), choice
+    record(connection, "local", life.look(), choice)
+    life.train(1, choice.run.config, numbered(0, 200, choice.run.config))
+    return life
+
+
+def teach(engine: Engine, number: int) -> None:
+    """Let another job of the same model run, on slower machines and to its target at a batch."""
+    config = ClusterConfig(2, 128 if number % 2 else 32)
+    with engine.begin() as connection:
+        life = Life(connection, f"job_{number}", search="partial")
+        for corner in CORNERS:
+            seen = observation(*corner, compute_time=0.01 * number + 0.001 * corner[1] / corner[0])
+            observations.record(connection, life.job, replace(probe(*corner), observation=seen))
+        choice = plan(life.look())
+        assert isinstance(choice, Choose)
+        record(connection, "local", life.look(), choice)
+        life.train(1, config, numbered(0, 100 * number, config))
+        life.finish(epochs=10.0 + number)
+
+
+@pytest.mark.parametrize(
+    ("search", "is_reused"), [("partial", False), ("auto", True), ("universal", True)]
+)
+def test_the_curve_of_a_finished_job_never_changes(
+    client: TestClient, engine: Engine, search: str, *, is_reused: bool
+) -> None:
+    if is_reused:
+        teach(engine, 2)
+    with engine.begin() as connection:
+        life = begin(connection, "job_1", search=search)
+    trains = answer(client)
+    with engine.begin() as connection:
+        life.connection = connection
+        life.finish()
+    ended = answer(client)
+    for number in range(3, 6):
+        teach(engine, number)
+        assert answer(client) == ended
+    assert ended["current"] is None
+    assert {**ended, "current": trains["current"]} == trains
+
+
+def test_the_reason_and_the_curve_name_the_same_source(client: TestClient, engine: Engine) -> None:
+    teach(engine, 2)
+    with engine.begin() as connection:
+        begin(connection, "job_1").finish()
+    curve = answer(client)
+    assert curve["why"].startswith("no search: model of 1 earlier job: ")
+    assert curve["source"] == "1 earlier job"
+
+
+def test_limits_that_could_not_be_judged_are_not_judged_afterwards(
+    client: TestClient, engine: Engine
+) -> None:
+    with engine.begin() as connection:
+        begin(connection, "job_1", search="partial").finish()
+    curve = answer(client)
+    assert "the limits cannot be judged" in curve["why"]
+    assert curve["basis"] == "relative"
+
+
+def test_a_job_that_ended_before_it_chose_shows_what_it_measured(
+    client: TestClient, engine: Engine
+) -> None:
+    with engine.begin() as connection:
+        life = Life(connection, "job_1", search="partial")
+        life.probe()
+    searching = answer(client)
+    assert searching["decision"] is None
+    with engine.begin() as connection:
+        record(connection, "local", life_in(connection), Finish(Phase.CANCELLED, "cancelled"))
+    ended = answer(client)
+    assert ended["why"] == "cancelled"
+    assert {**ended, "why": searching["why"]} == {**searching, "current": None}
+    for number in range(2, 4):
+        teach(engine, number)
+        assert answer(client) == ended
+
+
+def life_in(connection: Connection) -> Snapshot:
+    return read(connection, "local", "job_1", NOW)
+
+
+def test_a_choice_made_before_curves_were_stored_is_drawn_from_what_is_known(
+    client: TestClient, engine: Engine
+) -> None:
+    teach(engine, 2)
+    with engine.begin() as connection:
+        begin(connection, "job_1", search="partial").finish()
+        connection.execute(delete(schema.curves))
+    before = answer(client)
+    assert (before["decision"], before["current"]) == (None, None)
+    assert before["why"].startswith("after 4 probes")
+    teach(engine, 5)
+    assert answer(client)["points"] != before["points"]
+
+
+def test_a_job_that_is_advised_shows_the_curve_of_its_advice(
+    client: TestClient, engine: Engine
+) -> None:
+    teach(engine, 2)
+    with engine.begin() as connection:
+        life = Life(connection, "job_1", level="advise")
+        observations.record(connection, life.job, probe(1, 32))
+        for kind in (Keep, Advise):
+            action = plan(life.look())
+            assert isinstance(action, kind)
+            record(connection, "local", life.look(), action)
+    shown = answer(client)
+    assert shown["why"].startswith(f"advice: K={shown['knee']['workers']} ")
+    assert (shown["decision"], shown["chosen"]) == (2, {"workers": 1, "global_batch": 32})
+    teach(engine, 3)
+    assert answer(client) == shown
+
+
+def test_what_is_chosen_anew_shows_what_was_left(client: TestClient, engine: Engine) -> None:
+    small = ClusterConfig(2, 32)
+    with engine.begin() as connection:
+        target = {"epochs": 600, "at_batch": 32}
+        life = Life(connection, "job_1", target=target, limits={**LIMITS, "max_cost": "9 USD"})
+        life.probe()
+        life.train(1, small, steps(200, 640.0, small))
+        life.choose(small)
+        again = plan(life.look())
+        assert isinstance(again, Replan)
+        record(connection, "local", life.look(), again)
+        left = life.look()
+    shown = answer(client)
+    assert (shown["basis"], shown["why"]) == ("remaining", again.why)
+    assert shown["chosen"] == {"workers": 2, "global_batch": 128}
+    assert shown["source"] == "4 probes of this job, and a noise that drifted"
+    assert shown["limits"]["max_cost"] == pytest.approx(9 - float(left.accrued))
+    assert shown["points"][0]["epochs"] == pytest.approx(600 - left.epochs, rel=1e-6)
+
+
+def test_of_many_choices_the_first_and_the_newest_stay_as_they_are(engine: Engine) -> None:
+    with engine.begin() as connection:
+        life = begin(connection, "job_1", search="partial")
+        drawn = curves.newest(connection, life.job)
+        assert drawn is not None
+        for number in range(2, 41):
+            again = drawn.model_copy(update={"why": f"choice {number}"})
+            curves.store(connection, life.job, again, NOW)
+        found = connection.execute(select(schema.curves.c.number).order_by("number")).scalars()
+        assert list(found) == [1, *range(10, 41)]
+        newest = curves.newest(connection, life.job)
+        assert newest is not None
+        assert (newest.decision, newest.why) == (40, "choice 40")
+        step = connection.begin_nested()
+        with pytest.raises(DBAPIError, match="cannot change"):
+            connection.execute(update(schema.curves).values(points={}))
+        step.rollback()
+
+
+def test_the_largest_curve_is_small(client: TestClient, engine: Engine) -> None:
+    batches = [64, 128, 256, 384, 512, 768, 1024, 2048]
+    limits = {"max_cost": "0.02 USD", "workers": "1..50", "batch": batches}
+    document = {"limits": limits, "search": "partial", "target": {"epochs": 9, "at_batch": 64}}
+    with engine.begin() as connection:
+        life = Life(connection, "job_1", **document)
+        for corner in ((1, 64), (1, 2048), (50, 2048), (50, 64)):
+            observations.record(connection, life.job, probe(*corner))
+        choice = plan(life.look())
+        assert isinstance(choice, Choose)
+        record(connection, "local", life.look(), choice)
+        size = func.pg_column_size(schema.curves.c.points)
+        assert connection.execute(select(size)).scalar_one() < 40_000
+    shown = answer(client)["points"]
+    assert len(shown) == 400
+    assert sum(bool(point["violations"]) for point in shown) > 100
