@@ -27,10 +27,13 @@ class Vitals:
     Args:
         engine: The database; it may be away.
         pulses: Of the parts of this controller that go round, by name.
+        patience: Seconds to wait for the database before it counts as away.
     """
 
-    def __init__(self, engine: Engine, pulses: Mapping[str, Pulse]) -> None:
-        self.engine, self.pulses = engine, pulses
+    def __init__(
+        self, engine: Engine, pulses: Mapping[str, Pulse], patience: float = PATIENCE
+    ) -> None:
+        self.engine, self.pulses, self.patience = engine, pulses, patience
         self._revision = Enquiry(self._read_revision, kept=1.0)
         self._enquiry = Enquiry(self._survey, kept=5.0)
 
@@ -47,13 +50,13 @@ class Vitals:
     def survey(self) -> Survey | None:
         """Return how things stand, as of a few seconds ago; None without a database."""
         try:
-            return self._enquiry.answer(PATIENCE)
+            return self._enquiry.answer(self.patience)
         except (TimeoutError, SQLAlchemyError):
             return None
 
     def _failures_of_database(self) -> Iterator[str]:
         try:
-            revision = self._revision.answer(PATIENCE)
+            revision = self._revision.answer(self.patience)
         except (TimeoutError, SQLAlchemyError):
             yield "database"
             return
