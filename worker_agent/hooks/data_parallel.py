@@ -21,6 +21,7 @@ from worker_agent.hooks.buckets import Buckets
 from worker_agent.hooks.gradients import Gradients
 from worker_agent.hooks.patch import Function, patch
 from worker_agent.hooks.watch import Watch, harmless
+from worker_agent.strategies.module_hook import ModuleHook
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class DataParallel:
             if module.gradient_as_bucket_view
             else Gradients(self.watch, module)
         )
-        module.register_forward_pre_hook(self._forward_starts, with_kwargs=True)
+        module.register_forward_pre_hook(ModuleHook(self._forward_starts), with_kwargs=True)
 
     def _forward_starts(self, module: Any, arguments: Any, options: Any) -> None:
         if module.training and torch.is_grad_enabled():

@@ -24,6 +24,7 @@ from worker_agent.errors import Broken
 from worker_agent.sampler import Indices
 from worker_agent.strategies.board_meeting import BoardMeeting, any_dead, turn_of
 from worker_agent.strategies.board_store import BoardStore
+from worker_agent.strategies.module_hook import ModuleHook
 from worker_agent.strategies.patience import PatientGroup, await_made
 from worker_agent.strategies.randomness import reseed, seed_iteration
 from worker_agent.strategies.reducer import COLUMNS, Pass, Reducer
@@ -88,7 +89,7 @@ class AllReduce:
         self.last: tuple[Pass, Tensor] | None = None
         self.agreed: Tally | None = None
         void_calls(carried or {}, self._counts_nothing)
-        model.register_forward_pre_hook(self._forward_starts)
+        model.register_forward_pre_hook(ModuleHook(self._forward_starts))
         optimizer.register_step_pre_hook(self._guard_step)
 
     def join(self, directive: Directive, place: Place, clock: Clock, *, is_new: bool) -> Clock:

@@ -25,6 +25,7 @@ from worker_agent.parameter_server.shard import ranges
 from worker_agent.sampler import Indices, Share
 from worker_agent.strategies import luggage
 from worker_agent.strategies.flat_model import FlatModel
+from worker_agent.strategies.module_hook import ModuleHook
 from worker_agent.strategies.randomness import reseed
 from worker_agent.strategies.reducer import WHOLE, Reducer
 from worker_agent.strategies.strategy import Clock
@@ -94,7 +95,7 @@ class Downpour:
         self.failure: str | None = None
         self.streamed: Streamed | None = None
         self.sync_time = 0.0
-        model.register_forward_pre_hook(self._forward_starts)
+        model.register_forward_pre_hook(ModuleHook(self._forward_starts))
         optimizer.register_step_pre_hook(self._step)
 
     def connect(self, directive: Directive, clock: Clock, *, is_new: bool) -> Clock:

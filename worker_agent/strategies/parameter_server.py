@@ -27,6 +27,7 @@ from worker_agent.parameter_server.shard import ranges
 from worker_agent.sampler import Indices
 from worker_agent.strategies import luggage
 from worker_agent.strategies.flat_model import FlatModel
+from worker_agent.strategies.module_hook import ModuleHook
 from worker_agent.strategies.randomness import reseed, seed_iteration
 from worker_agent.strategies.reducer import COLUMNS, SILENT, Reducer
 from worker_agent.strategies.scaled_steps import ScaledSteps
@@ -95,7 +96,7 @@ class ParameterServer:
         self.last: Tally | None = None
         self.agreed: Tally | None = None
         void_calls(self.carried, self._counts_nothing)
-        model.register_forward_pre_hook(self._forward_starts)
+        model.register_forward_pre_hook(ModuleHook(self._forward_starts))
         optimizer.register_step_pre_hook(self._step)
 
     def join(self, directive: Directive, place: Place, clock: Clock, *, is_new: bool) -> Clock:
