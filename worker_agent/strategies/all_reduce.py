@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import timedelta
 from traceback import clear_frames
 from typing import Any
@@ -227,13 +228,14 @@ class AllReduce:
             return None
         prefix = f"group/{turn_of(directive)}/{name}"
         board = BoardStore(members[0].address, MEET.total_seconds())
-        store = PrefixStore(prefix, board)
         others = [member for member in members if member.worker != self.meeting.worker]
-        group = await_made(
-            lambda: connected(store, rank, len(members), self.meeting.host),
-            lambda: self.is_abandoned() or any_dead(others),
-            self.left_behind,
-        )
+
+        def make() -> ProcessGroup:
+            with closing(board):  # afterwards the group never speaks to it again
+                store = PrefixStore(prefix, board)
+                return connected(store, rank, len(members), self.meeting.host)
+
+        group = await_made(make, lambda: self.is_abandoned() or any_dead(others), self.left_behind)
         self.forming.append(group)
         return group
 
