@@ -11,20 +11,25 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
+from hashlib import blake2b
 from traceback import clear_frames
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 from torch import Tensor, nn
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ProcessGroup, ProcessGroupGloo
 from torch.optim import Optimizer
 
 from scavenger.protocol import Directive, Member
-from worker_agent.errors import Broken
+from worker_agent.errors import Broken, StateRefused
 from worker_agent.sampler import Indices
 from worker_agent.strategies.board_meeting import BoardMeeting, any_dead, turn_of
 from worker_agent.strategies.board_store import BoardStore
+from worker_agent.strategies.broadcasting import broadcast_bytes
+from worker_agent.strategies.layout import Strides, order_of
 from worker_agent.strategies.module_hook import ModuleHook
 from worker_agent.strategies.patience import PatientGroup, await_made
 from worker_agent.strategies.randomness import reseed, seed_iteration
@@ -39,6 +44,7 @@ MEET = timedelta(seconds=5)  # all members are there; one may still die in this 
 NEVER = timedelta(days=1)  # collectives are waited for in slices, and given up by decision
 LOOK_EVERY = 1.0  # seconds between two looks at who is dead, while waiting
 ENDING = 1.0
+ORDERS: TypeAdapter[dict[str, Strides]] = TypeAdapter(dict[str, Strides])
 
 
 def from_the_beginning(_: TrainingState, clock: Clock) -> Clock:
@@ -115,6 +121,8 @@ class AllReduce:
                 clock = self.restart(self.state, clock)
             if group is not None and place.donor is None:
                 clock = self._adopt(group, place.rank, directive.generation, clock, is_new=is_new)
+            if group is not None:
+                self._compare_layouts(group, place.rank)
         except (RuntimeError, OSError) as error:
             clear_frames(error.__traceback__)  # what they hold would be dropped here, not beside
             del group
@@ -267,6 +275,29 @@ class AllReduce:
         if rank != source and is_new:
             reseed(0, rank, generation)  # lest all workers drop the same neurons
         return self.state.broadcast(patient, rank, source, clock)
+
+    def _compare_layouts(self, group: ProcessGroup, rank: int) -> None:
+        """See that the gradients of all members lie alike: added up otherwise, they would mix.
+
+        Raises:
+            StateRefused: Here they lie in another order than at the first member.
+        """
+        mine = {name: order_of(p) for name, p in self.state.model.named_parameters()}
+        said = to_json(mine)
+        digest = torch.tensor([int.from_bytes(blake2b(said, digest_size=7).digest())])
+        everyone = [torch.zeros_like(digest) for _ in range(group.size())]
+        patient: Any = PatientGroup(group, self._is_hopeless)
+        patient.allgather([everyone], [digest]).wait()
+        if len({int(theirs) for theirs in everyone}) == 1:
+            return
+        first = ORDERS.validate_json(broadcast_bytes(patient, said, 0))
+        for name, order in mine.items():
+            if first.get(name) != order:
+                raise StateRefused(
+                    f"parameters/{name} lies in memory in strides {order} here and"
+                    f" {first.get(name)} at the first worker: give the model the same memory format"
+                    " on all workers before the first batch"
+                )
 
     def _read(self) -> Tally | None:
         if self.last is None:

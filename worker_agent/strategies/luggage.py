@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from worker_agent.errors import StateRefused
 from worker_agent.strategies.host_copies import name_of
+from worker_agent.strategies.layout import assign
 from worker_agent.strategies.snapshot import Stateful
 from worker_agent.strategies.strategy import Clock
 from worker_agent.strategies.tree import decode, encode
@@ -90,7 +91,7 @@ def unpack(text: str, model: nn.Module, carried: Mapping[str, Stateful]) -> Cloc
         for name, buffer in state["buffers"].items():
             if name not in mine or mine[name].shape != buffer.shape:
                 raise StateRefused(f"buffer {name} of the others does not fit this model")
-            mine[name].copy_(buffer)
+            assign(mine[name], buffer)
     for name, stateful in carried.items():
         if name in state["carried"]:
             stateful.load_state_dict(state["carried"][name])

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.autograd import Variable
 from torch.distributed import ProcessGroup
 
+from worker_agent.strategies.layout import laid_end_to_end, seen_as, strides_of
 from worker_agent.strategies.patience import await_work
 from worker_agent.strategies.strategy import Slice, Words
 
@@ -29,11 +30,16 @@ WHOLE = Slice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
 
 
 class Bucket:
-    """Parameters whose gradients travel together, as views of one flat tensor."""
+    """Parameters whose gradients travel together, as views of one flat tensor.
+
+    Each view lies as its parameter does, also after a script has turned its model to another memory
+    format. So all workers of a group must have the same formats (``AllReduce.join`` looks).
+    """
 
     def __init__(self, parameters: list[Tensor], dtype: torch.dtype, device: torch.device) -> None:
         self.parameters, self.dtype, self.device = parameters, dtype, device
-        self.size = sum(parameter.numel() for parameter in parameters)
+        self.sizes = [parameter.numel() for parameter in parameters]
+        self.size = sum(self.sizes)
         self.missing = len(parameters)
         self.used = [False] * len(parameters)
         self.allocate(tail=0)
@@ -42,25 +48,49 @@ class Bucket:
         """Make the flat tensor anew, with this many values after the gradients."""
         self.flat = torch.zeros(self.size + tail, dtype=self.dtype, device=self.device)
         self.gradient, self.tail = self.flat[: self.size], self.flat[self.size :]
-        sizes = [parameter.numel() for parameter in self.parameters]
-        pieces = torch.split(self.gradient, sizes)
-        self.views = [
-            piece.view_as(parameter)
-            for piece, parameter in zip(pieces, self.parameters, strict=True)
-        ]
+        self.pieces = torch.split(self.gradient, self.sizes)
+        self.strides = [parameter.stride() for parameter in self.parameters]
+        self.views = [self._view(place) for place in range(len(self.parameters))]
+        self.addresses = [view.data_ptr() for view in self.views]
         self.carried: Tensor | None = None
 
     def take(self, place: int) -> None:
         """Move a parameter's fresh gradient into the flat tensor and let it be a view of it."""
-        parameter, view = self.parameters[place], self.views[place]
-        gradient = parameter.grad
+        parameter = self.parameters[place]
+        if parameter.stride() != self.strides[place]:
+            self._turn(place)
+        view, gradient = self.views[place], parameter.grad
+        if view.data_ptr() != self.addresses[place]:  # the script has given it other data
+            self.views[place] = view = self._view(place)
         self.used[place] = self.used[place] or gradient is not None
         if gradient is None:
             view.zero_()
-        elif gradient.data_ptr() != view.data_ptr():
+        elif gradient.data_ptr() != self.addresses[place]:
             view.copy_(gradient)
         parameter.grad = view
         self.missing -= 1
+
+    def row_by_row(self) -> Tensor:
+        """Return the gradients end to end, whatever order they lie in; perhaps not copied."""
+        if all(view.is_contiguous() for view in self.views):
+            return self.gradient
+        return laid_end_to_end(self.views)
+
+    def _view(self, place: int) -> Tensor:
+        parameter = self.parameters[place]
+        return seen_as(self.pieces[place], parameter.shape, strides_of(parameter))
+
+    def _turn(self, place: int) -> None:
+        """Let a parameter's part lie as the parameter does now."""
+        before = self.views[place].stride()
+        self.strides[place] = self.parameters[place].stride()
+        self.views[place] = view = self._view(place)
+        rows = [self.pieces[place]]
+        if self.carried is not None:
+            rows.append(torch.split(self.carried, self.sizes)[place])
+        for row in rows:
+            values = seen_as(row, view.shape, before).clone()
+            seen_as(row, view.shape, view.stride()).copy_(values)
 
     def norm_sq(self) -> Tensor:
         """Return ||gradient||² as a tensor on the device, in at least float32."""
