@@ -24,19 +24,12 @@ from worker_agent.strategies.layout import assign, in_memory_order, is_dense, se
 from worker_agent.strategies.state import TrainingState
 from worker_agent.strategies.strategy import Clock, Slice, Words
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Make = Callable[[Any], optim.Optimizer]
 WORDS = Words(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)
 WHOLE = (Slice(1.0, 1.0, is_last=True),)
 HALVES = (Slice(0.5, 1.0, is_last=False), Slice(0.5, 1.0, is_last=True))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Others spin while they wait, longest on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 # Tensors of every kind.

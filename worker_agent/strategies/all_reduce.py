@@ -29,6 +29,7 @@ from worker_agent.sampler import Indices
 from worker_agent.strategies.board_meeting import BoardMeeting, any_dead, turn_of
 from worker_agent.strategies.board_store import BoardStore
 from worker_agent.strategies.broadcasting import broadcast_bytes
+from worker_agent.strategies.first_momentum import FirstMomentum
 from worker_agent.strategies.layout import Strides, order_of
 from worker_agent.strategies.module_hook import ModuleHook
 from worker_agent.strategies.patience import PatientGroup, await_made
@@ -98,6 +99,7 @@ class AllReduce:
         void_calls(carried or {}, self._counts_nothing)
         model.register_forward_pre_hook(ModuleHook(self._forward_starts))
         optimizer.register_step_pre_hook(self._guard_step)
+        self.momentum = FirstMomentum(optimizer)
 
     def join(self, directive: Directive, place: Place, clock: Clock, *, is_new: bool) -> Clock:
         """Form the generation, agree on the most advanced member, and take its state.
