@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn, optim
 
-from tests.crew import SAMPLES, STREAM, flat
+from tests.crew import SAMPLES, STREAM, assert_as_alone, crew, flat
+from worker_agent.session import Session
 from worker_agent.strategies.all_reduce import AllReduce
 from worker_agent.strategies.board_meeting import BoardMeeting
 from worker_agent.strategies.strategy import Slice, Words
@@ -113,3 +115,59 @@ def test_fused_momentum_is_that_of_a_loop_that_branches_whichever_steps_are_skip
             assert alone.scaler.state_dict() == watched.scaler.state_dict()
     finally:
         strategy.close()
+
+
+POISON = set(range(0, SAMPLES, 50))  # about every second batch holds one
+
+
+@pytest.mark.parametrize("is_fused", [True, False], ids=["fused", "unfused"])
+@pytest.mark.parametrize("strategy", ["all_reduce", "parameter_server"])
+def test_scaled_steps_are_those_of_one_process_over_resizes(
+    tmp_path: Path, strategy: str, *, is_fused: bool
+) -> None:
+    chosen = {"momentum": 0.9, "dampening": 0.2}
+
+    def script(job: Session, note: Callable[..., None]) -> None:
+        training = Training(chosen, is_fused=is_fused)
+        job.prepare(training.model, training.optimizer, scaler=training.scaler)
+        for indices in job.batches(SAMPLES, 24, epochs=1, seed=9):
+            note(indices=indices, weights=training.weights())
+            is_bad = bool(POISON & set(indices.tolist()))
+            training.train(indices, is_bad=is_bad, is_unscaled=False)
+
+    with crew(tmp_path, script, strategy=strategy, split_every=3) as workers:
+        for count in (1, 3, 2):
+            workers.order(count, 24, iterations=6)
+        workers.end()
+    alone = Training(chosen, is_fused=False)
+    skipped: set[bool] = set()
+
+    def train(indices: Tensor, _: int) -> None:
+        is_bad = bool(POISON & set(indices.tolist()))
+        skipped.add(is_bad)
+        alone.train(indices, is_bad=is_bad, is_unscaled=False)
+
+    assert assert_as_alone(workers, alone.weights, train) > 15
+    assert skipped == {True, False}
+
+
+@pytest.mark.parametrize("is_fused", [True, False], ids=["fused", "unfused"])
+def test_scaled_steps_of_one_worker_at_its_own_pace_are_plain_ones(
+    tmp_path: Path, *, is_fused: bool
+) -> None:
+    differences: list[float] = []
+
+    def script(job: Session, note: Callable[..., None]) -> None:
+        watched, alone = Training({}, is_fused=is_fused), Training({}, is_fused=False)
+        job.prepare(watched.model, watched.optimizer, scaler=watched.scaler)
+        for indices in job.batches(SAMPLES, 24, epochs=1, seed=9):
+            differences.append(float((watched.weights() - alone.weights()).abs().max()))
+            is_bad = bool(POISON & set(indices.tolist()))
+            for training in (watched, alone):
+                training.train(indices, is_bad=is_bad, is_unscaled=False)
+
+    with crew(tmp_path, script, strategy="downpour") as workers:
+        workers.order(1, 24, iterations=12)
+        workers.end()
+    assert len(differences) > 12
+    assert max(differences) < 1e-12

@@ -49,7 +49,7 @@ class Streamed:
     Attributes:
         before: Updates applied before it, by anybody; -1 when nothing was pushed.
         now: Updates contained in the weights that came back, if any did.
-        done: Samples used so far, by anybody; -1 when nothing was pushed.
+        done: Samples used so far, by anybody; -1 when none were told of.
     """
 
     before: int
@@ -170,7 +170,8 @@ class Client:
     ) -> Streamed:
         """Push an update, or fetch the weights, or both; waits for no other worker.
 
-        The first server comes last: it counts the samples, which are used when all have heard.
+        Samples whose steps were skipped are told of without a gradient. The first server comes
+        last: it counts the samples, which are used when all have heard.
         """
         parts = self._cut(weights)
         pieces = spread(gradient, self._ranges(weights)) if gradient else [[] for _ in parts]

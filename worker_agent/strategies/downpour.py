@@ -25,6 +25,7 @@ from worker_agent.parameter_server.shard import ranges
 from worker_agent.sampler import Indices, Share
 from worker_agent.strategies import luggage
 from worker_agent.strategies.flat_model import FlatModel
+from worker_agent.strategies.loss_scale import is_to_be_skipped, unscaled
 from worker_agent.strategies.module_hook import ModuleHook
 from worker_agent.strategies.randomness import reseed
 from worker_agent.strategies.reducer import WHOLE, Reducer
@@ -206,7 +207,7 @@ class Downpour:
         if not self.reducer.is_active:
             return
         self.reducer.complete()
-        if not self.is_stepped and self.failure is None:
+        if not self.is_stepped and self.failure is None and not is_to_be_skipped(optimizer):
             self.is_stepped = True
             self._accrue()
             self.unpushed, self.unfetched = self.unpushed + 1, self.unfetched + 1
@@ -223,7 +224,7 @@ class Downpour:
 
     def _accrue(self) -> None:
         """Add this iteration's gradient to what is pushed next."""
-        fresh = self.flat.gradient()
+        fresh = unscaled(self.optimizer, self.flat.gradient())
         if self.weight != 1.0:
             fresh = [piece * self.weight for piece in fresh]
         if self.n_push == 1:
@@ -240,7 +241,8 @@ class Downpour:
             for group in self.optimizer.param_groups:
                 for parameter in group["params"]:
                     if parameter.grad is not None:
-                        parameter.sub_(parameter.grad, alpha=float(group["lr"]) * self.weight)
+                        (slope,) = unscaled(self.optimizer, [parameter.grad])
+                        parameter.sub_(slope, alpha=float(group["lr"]) * self.weight)
 
     def _exchange(self, *, is_pushing: bool, is_fetching: bool) -> None:
         """Push, or fetch, or both in one round trip."""
@@ -251,7 +253,9 @@ class Downpour:
             self.flat.rates, shares, gradient, self.flat.weights, is_fetching=is_fetching
         )
         if is_pushing:
-            self.done, self.staleness = self.streamed.done, self.streamed.before - self.version
+            self.done = self.streamed.done
+            if self.streamed.before >= 0:
+                self.staleness = self.streamed.before - self.version
             self.accrued, self.used, self.unpushed = [], [], 0
         if is_fetching:
             self.version, self.unfetched = self.streamed.now, 0

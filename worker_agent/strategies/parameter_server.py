@@ -27,6 +27,7 @@ from worker_agent.parameter_server.shard import ranges
 from worker_agent.sampler import Indices
 from worker_agent.strategies import luggage
 from worker_agent.strategies.flat_model import FlatModel
+from worker_agent.strategies.loss_scale import is_to_be_skipped, unscaled
 from worker_agent.strategies.module_hook import ModuleHook
 from worker_agent.strategies.randomness import reseed, seed_iteration
 from worker_agent.strategies.reducer import COLUMNS, SILENT, Reducer
@@ -248,7 +249,7 @@ class ParameterServer:
             return
         self.reducer.complete()
         if self.part.is_last and not self.is_pushed and self.failure is None:
-            self._push(is_skipped=False)
+            self._push(is_skipped=is_to_be_skipped(optimizer))
         optimizer.zero_grad(set_to_none=True)
 
     def _counts_nothing(self) -> bool:
@@ -267,9 +268,8 @@ class ParameterServer:
         )
         began = time.perf_counter()
         try:
-            outcome = self._servers.push(
-                self.clock.iteration, said, self.flat.gradient(), self.flat.weights
-            )
+            gradient = unscaled(self.optimizer, self.flat.gradient())
+            outcome = self._servers.push(self.clock.iteration, said, gradient, self.flat.weights)
         except Broken as error:
             self.failure = str(error)
             return
