@@ -8,6 +8,7 @@
     ├── Broken                   a generation's collective failed: wait for a newer Directive
     ├── Aborted                  a change was called off: go on in the generation before
     ├── StateRefused             a state cannot be carried or does not fit: its message says where
+    ├── OptimizerRefused         an optimizer steps in a way that cannot be followed
     └── SpoolUnusable            in use, or another's: do without, or name another directory
 """
 
@@ -48,6 +49,13 @@ class StateRefused(AgentError):
     """A state holds what cannot be carried, or does not fit this model; nothing was changed.
 
     Start anew without it, and show the person the message: it names the place.
+    """
+
+
+class OptimizerRefused(AgentError):
+    """The script's optimizer steps in a way that the agent cannot follow.
+
+    No wrong weight was trained. Show the person the message: it says what to do instead.
     """
 
 

@@ -38,6 +38,7 @@ from worker_agent.strategies.reducer import COLUMNS, Pass, Reducer
 from worker_agent.strategies.scaled_steps import ScaledSteps
 from worker_agent.strategies.snapshot import Snapshot
 from worker_agent.strategies.state import TrainingState
+from worker_agent.strategies.step_hook import StepHook, refuse_searches
 from worker_agent.strategies.strategy import Clock, Place, Slice, Tally, Words
 from worker_agent.strategies.void_calls import void_calls
 
@@ -82,6 +83,7 @@ class AllReduce:
         self.leaving: list[threading.Thread] = []
         self.left_behind: list[threading.Thread] = []
         self.optimizer = optimizer
+        refuse_searches(optimizer)
         self.steps = ScaledSteps(optimizer)
         self.state = TrainingState(model, optimizer, carried or {})
         self.reducer = Reducer(
@@ -98,8 +100,8 @@ class AllReduce:
         self.agreed: Tally | None = None
         void_calls(carried or {}, self._counts_nothing)
         model.register_forward_pre_hook(ModuleHook(self._forward_starts))
-        optimizer.register_step_pre_hook(self._guard_step)
-        self.momentum = FirstMomentum(optimizer)
+        StepHook(optimizer, self._guard_step)
+        FirstMomentum(optimizer)
 
     def join(self, directive: Directive, place: Place, clock: Clock, *, is_new: bool) -> Clock:
         """Form the generation, agree on the most advanced member, and take its state.
@@ -207,7 +209,7 @@ class AllReduce:
         if torch.is_grad_enabled():
             self.reducer.forward_starts()
 
-    def _guard_step(self, optimizer: Optimizer, *_: Any) -> None:
+    def _guard_step(self, optimizer: Optimizer) -> None:
         """Make the step of an incomplete or failed iteration do nothing: no gradient, no step."""
         self.reducer.complete()
         if self._counts_nothing():

@@ -29,6 +29,7 @@ from worker_agent.strategies.loss_scale import is_to_be_skipped, unscaled
 from worker_agent.strategies.module_hook import ModuleHook
 from worker_agent.strategies.randomness import reseed
 from worker_agent.strategies.reducer import WHOLE, Reducer
+from worker_agent.strategies.step_hook import StepHook
 from worker_agent.strategies.strategy import Clock
 
 
@@ -97,7 +98,7 @@ class Downpour:
         self.streamed: Streamed | None = None
         self.sync_time = 0.0
         model.register_forward_pre_hook(ModuleHook(self._forward_starts))
-        optimizer.register_step_pre_hook(self._step)
+        StepHook(optimizer, self._step)
 
     def connect(self, directive: Directive, clock: Clock, *, is_new: bool) -> Clock:
         """Speak to the servers of a Directive; empty ones are filled by the leader.
@@ -202,7 +203,7 @@ class Downpour:
         if torch.is_grad_enabled():
             self.reducer.forward_starts()
 
-    def _step(self, optimizer: Optimizer, *_: Any) -> None:
+    def _step(self, optimizer: Optimizer) -> None:
         """Push and fetch instead of stepping, or step alone until it is time for that."""
         if not self.reducer.is_active:
             return

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
+from worker_agent.strategies.step_hook import StepHook
+
 
 class FirstMomentum:
     """Sees to the buffers before the steps that a loss scaler may skip.
@@ -28,10 +30,10 @@ class FirstMomentum:
     def __init__(self, optimizer: Optimizer) -> None:
         self.put_aside: list[tuple[Tensor, Tensor]] = []
         if type(optimizer).step is SGD.step:
-            optimizer.register_step_pre_hook(self._before)
+            StepHook(optimizer, self._before)
             optimizer.register_step_post_hook(self._restore)
 
-    def _before(self, optimizer: Optimizer, *_: Any) -> None:
+    def _before(self, optimizer: Optimizer) -> None:
         self._restore()  # a step that raised has left its own behind
         found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
         if found_inf is None:

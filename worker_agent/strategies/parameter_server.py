@@ -34,6 +34,7 @@ from worker_agent.strategies.reducer import COLUMNS, SILENT, Reducer
 from worker_agent.strategies.scaled_steps import ScaledSteps
 from worker_agent.strategies.snapshot import Snapshot
 from worker_agent.strategies.state import TrainingState
+from worker_agent.strategies.step_hook import StepHook
 from worker_agent.strategies.strategy import Clock, Meeting, Place, Slice, Tally, Words
 from worker_agent.strategies.void_calls import void_calls
 
@@ -98,7 +99,7 @@ class ParameterServer:
         self.agreed: Tally | None = None
         void_calls(self.carried, self._counts_nothing)
         model.register_forward_pre_hook(ModuleHook(self._forward_starts))
-        optimizer.register_step_pre_hook(self._step)
+        StepHook(optimizer, self._step)
 
     def join(self, directive: Directive, place: Place, clock: Clock, *, is_new: bool) -> Clock:
         """Enter the generation at all servers, and take their weights where they are ahead.
@@ -243,7 +244,7 @@ class ParameterServer:
         if torch.is_grad_enabled():
             self.reducer.forward_starts()
 
-    def _step(self, optimizer: Optimizer, *_: Any) -> None:
+    def _step(self, optimizer: Optimizer) -> None:
         """Push instead of stepping: without gradients the script's own step does nothing."""
         if not self.reducer.is_active:
             return
