@@ -206,7 +206,7 @@ class ParameterServer:
         self, client: Client, directive: Directive, place: Place, clock: Clock, *, is_new: bool
     ) -> list[int]:
         """Say who comes; returns what each server has applied. The leader fills empty ones."""
-        text = "" if is_new else luggage.pack(clock, self.model, self.carried)
+        text = "" if is_new else luggage.pack(clock, self.model, self.optimizer, self.carried)
         members = tuple(member.worker for member in directive.members)
         joining = Joining(self.worker, members, is_new, text)
         turn = directive.generation, directive.revision
@@ -220,7 +220,7 @@ class ParameterServer:
 
     def _fill(self, client: Client, server: int, iteration: int, clock: Clock) -> int:
         """Hand an empty server its shard; returns the iteration it stands at then."""
-        text = luggage.pack(clock, self.model, self.carried)
+        text = luggage.pack(clock, self.model, self.optimizer, self.carried)
         low, high = ranges(self.flat.weights.numel(), len(client.addresses))[server]
         holding, tensors = self.flat.holding(low, high, text, clock.samples)
         client.put(server, iteration, holding, tensors)
@@ -230,7 +230,9 @@ class ParameterServer:
         """Take weights, and what else others have left for newcomers."""
         text = client.fetch(iteration, self.flat.weights)
         self.flat.load()
-        return luggage.unpack(text, self.model, self.carried) if text else clock
+        if not text:
+            return clock
+        return luggage.unpack(text, self.model, self.optimizer, self.carried)
 
     def _leave(self) -> None:
         """Close the connections; this worker may come back by others."""
