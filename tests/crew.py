@@ -70,6 +70,15 @@ class Crew:
         generation = self.conductor.order(names, batch, **facts, **changes)
         self.conductor.wait(lambda: self.errors or self._has_applied(generation, iterations))
 
+    def play(self, workers: int, batch: int, iterations: int) -> None:
+        """Let so many workers train so many iterations and end by themselves."""
+        names = [f"w{number}" for number in range(workers)]
+        for name in names:
+            self.start(name)
+        self.conductor.stop = StopAtProgress(iterations * batch / SAMPLES)
+        self.conductor.order(names, batch, strategy=self.strategy, servers=self.servers)
+        self._join()
+
     def end(self) -> None:
         """End training, and raise what a script has raised."""
         if not self.errors:
@@ -79,9 +88,12 @@ class Crew:
             batch = self.conductor.directive.config.global_batch
             facts = {"strategy": self.strategy, "servers": self.servers}
             self.conductor.order(members, batch, **facts)
-            for name, thread in self.threads.items():
-                thread.join(60)
-                assert not thread.is_alive(), f"{name} does not end"
+        self._join()
+
+    def _join(self) -> None:
+        for name, thread in self.threads.items():
+            thread.join(0 if self.errors else 60)
+            assert self.errors or not thread.is_alive(), f"{name} does not end"
         for error in self.errors.values():
             raise error
 

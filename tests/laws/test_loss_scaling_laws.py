@@ -50,7 +50,8 @@ class Training:
             {"params": [self.model[0].bias, self.model[2].weight], "lr": 0.03},
         ]
         self.optimizer = optim.SGD(groups, lr=0.1, **options, **how)
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+        # With one batch in ten that is skipped the scale stays where it is, however long it takes.
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=9)
 
     def weights(self) -> Tensor:
         return flat(self.model.parameters())
@@ -117,7 +118,7 @@ def test_fused_momentum_is_that_of_a_loop_that_branches_whichever_steps_are_skip
         strategy.close()
 
 
-POISON = set(range(0, SAMPLES, 50))  # about every second batch holds one
+POISON = {17}
 
 
 @pytest.mark.parametrize("is_fused", [True, False], ids=["fused", "unfused"])
@@ -167,7 +168,6 @@ def test_scaled_steps_of_one_worker_at_its_own_pace_are_plain_ones(
                 training.train(indices, is_bad=is_bad, is_unscaled=False)
 
     with crew(tmp_path, script, strategy="downpour") as workers:
-        workers.order(1, 24, iterations=12)
-        workers.end()
-    assert len(differences) > 12
+        workers.play(1, 24, iterations=30)
+    assert len(differences) == 30
     assert max(differences) < 1e-12

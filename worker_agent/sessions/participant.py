@@ -11,6 +11,7 @@ from scavenger.protocol import Directive, Finished, Progress
 from worker_agent.client import ControllerClient
 from worker_agent.heartbeat import Heartbeat, Phase
 from worker_agent.session import Loggable
+from worker_agent.sessions.alternation import Alternation
 from worker_agent.sessions.drain import Drain
 from worker_agent.sessions.logbook import Logbook
 from worker_agent.settings import AgentSettings
@@ -53,6 +54,7 @@ class Participant:
         )
         self.heartbeat = Heartbeat(settings.heartbeat)
         self.logbook = Logbook()
+        self.alternation = Alternation()
         self.clock = Clock()
         self.finished: Finished | None = None
         self.is_over = False

@@ -34,7 +34,7 @@ from worker_agent.strategies.layout import Strides, order_of
 from worker_agent.strategies.module_hook import ModuleHook
 from worker_agent.strategies.patience import PatientGroup, await_made
 from worker_agent.strategies.randomness import reseed, seed_iteration
-from worker_agent.strategies.reducer import COLUMNS, Pass, Reducer
+from worker_agent.strategies.reducer import COLUMNS, OnWork, Pass, Reducer, unheard
 from worker_agent.strategies.scaled_steps import ScaledSteps
 from worker_agent.strategies.snapshot import Snapshot
 from worker_agent.strategies.state import TrainingState
@@ -64,6 +64,7 @@ class AllReduce:
         micro_batches: Backward passes the script makes per batch.
         carried: What travels with the weights besides the optimizer, by name.
         is_abandoned: Asked while waiting for others; True gives the iteration up.
+        on_work: Called when the script begins to work on a batch.
         restart: Restores what a generation of newcomers alone goes on from, and returns where that
             is.
     """
@@ -77,6 +78,7 @@ class AllReduce:
         micro_batches: int = 1,
         carried: Mapping[str, Any] | None = None,
         is_abandoned: Callable[[], bool],
+        on_work: OnWork = unheard,
         restart: Callable[[TrainingState, Clock], Clock] = from_the_beginning,
     ) -> None:
         self.meeting, self.restart = meeting, restart
@@ -87,7 +89,10 @@ class AllReduce:
         self.steps = ScaledSteps(optimizer)
         self.state = TrainingState(model, optimizer, carried or {})
         self.reducer = Reducer(
-            model.parameters(), micro_batches=micro_batches, is_abandoned=self._is_hopeless
+            model.parameters(),
+            micro_batches=micro_batches,
+            is_abandoned=self._is_hopeless,
+            on_work=on_work,
         )
         self.is_abandoned = is_abandoned
         self.others: Sequence[Member] = ()
@@ -147,6 +152,8 @@ class AllReduce:
 
     def end(self) -> bool:
         """Close the iteration and keep what it said until the next one has ended."""
+        if self.reducer.is_owed:
+            self.reducer.skip()
         measured = self.reducer.end()
         if measured.failure is not None:
             self._leave()  # closes the connections, so that the others fail at once too
@@ -206,8 +213,7 @@ class AllReduce:
             thread.join(MEET.total_seconds())
 
     def _forward_starts(self, *_: Any) -> None:
-        if torch.is_grad_enabled():
-            self.reducer.forward_starts()
+        self.reducer.forward_starts(is_training=torch.is_grad_enabled())
 
     def _guard_step(self, optimizer: Optimizer) -> None:
         """Make the step of an incomplete or failed iteration do nothing: no gradient, no step."""
@@ -216,8 +222,12 @@ class AllReduce:
             optimizer.zero_grad(set_to_none=True)
 
     def _counts_nothing(self) -> bool:
-        """Whether this pass of the loop body is half an iteration, or one that will be redone."""
-        return self.is_void or self.reducer.measured.failure is not None
+        """Whether this pass of the loop body is half an iteration, or one that will be redone.
+
+        Or one whose samples a worker has skipped, as all do then: replicas stay equal.
+        """
+        is_redone = self.reducer.measured.failure is not None
+        return self.is_void or is_redone or self.reducer.is_skipped()
 
     def _is_hopeless(self) -> bool:
         """Whether the collective that is waited for will never end.
@@ -309,17 +319,16 @@ class AllReduce:
         measured, message = self.last
         rows = [dict(zip(COLUMNS, row, strict=True)) for row in message.tolist()]
         leader, mean = rows[0], measured.mean_norm_sq
+        shards = 1 if any(row["is_skipped"] for row in rows) else measured.shards
         compute_times = [row["compute_time"] for row in rows]
         return Tally(
             announced=int(leader["announced"]),
             is_over=bool(leader["is_over"]),
             leaving=tuple(rank for rank, row in enumerate(rows) if row["is_leaving"]),
             learning_rate_factor=leader["learning_rate_factor"],
-            shards=measured.shards,
-            local_norm_sq=sum(row["local_norm_sq"] for row in rows)
-            if measured.shards > 1
-            else None,
-            mean_norm_sq=None if mean is None else mean.item(),
+            shards=shards,
+            local_norm_sq=sum(row["local_norm_sq"] for row in rows) if shards > 1 else None,
+            mean_norm_sq=None if mean is None or shards == 1 else mean.item(),
             compute_time=max(compute_times),
             previous_sync_time=min(row["previous_sync_time"] for row in rows),
             mean_compute_time=sum(compute_times) / len(rows),

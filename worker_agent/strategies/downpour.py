@@ -28,7 +28,7 @@ from worker_agent.strategies.flat_model import FlatModel
 from worker_agent.strategies.loss_scale import is_to_be_skipped, unscaled
 from worker_agent.strategies.module_hook import ModuleHook
 from worker_agent.strategies.randomness import reseed
-from worker_agent.strategies.reducer import WHOLE, Reducer
+from worker_agent.strategies.reducer import WHOLE, OnWork, Reducer, unheard
 from worker_agent.strategies.step_hook import StepHook
 from worker_agent.strategies.strategy import Clock
 
@@ -62,6 +62,7 @@ class Downpour:
         secret: What all processes of the job know.
         micro_batches: Backward passes the script makes per batch.
         is_abandoned: Asked while waiting for a server; True gives up.
+        on_work: Called when the script begins to work on a batch.
 
     Raises:
         NotServable: The optimizer diverges, or cannot run, at servers that wait for nobody.
@@ -76,6 +77,7 @@ class Downpour:
         secret: str,
         micro_batches: int = 1,
         is_abandoned: Callable[[], bool],
+        on_work: OnWork = unheard,
     ) -> None:
         refuse_momentum(optimizer)
         self.model, self.optimizer = model, optimizer
@@ -84,6 +86,7 @@ class Downpour:
             [p for group in optimizer.param_groups for p in group["params"]],
             micro_batches=micro_batches,
             is_abandoned=is_abandoned,
+            on_work=on_work,
         )
         self.flat = FlatModel(optimizer, self.reducer.buckets)
         self.client: Client | None = None
@@ -200,8 +203,7 @@ class Downpour:
         self.unpushed = self.unfetched = 0
 
     def _forward_starts(self, *_: Any) -> None:
-        if torch.is_grad_enabled():
-            self.reducer.forward_starts()
+        self.reducer.forward_starts(is_training=torch.is_grad_enabled())
 
     def _step(self, optimizer: Optimizer) -> None:
         """Push and fetch instead of stepping, or step alone until it is time for that."""

@@ -30,7 +30,7 @@ from worker_agent.strategies.flat_model import FlatModel
 from worker_agent.strategies.loss_scale import is_to_be_skipped, unscaled
 from worker_agent.strategies.module_hook import ModuleHook
 from worker_agent.strategies.randomness import reseed, seed_iteration
-from worker_agent.strategies.reducer import COLUMNS, SILENT, Reducer
+from worker_agent.strategies.reducer import COLUMNS, SILENT, OnWork, Reducer, unheard
 from worker_agent.strategies.scaled_steps import ScaledSteps
 from worker_agent.strategies.snapshot import Snapshot
 from worker_agent.strategies.state import TrainingState
@@ -56,6 +56,7 @@ class ParameterServer:
         micro_batches: Backward passes the script makes per batch.
         carried: What travels with the weights besides the optimizer, by name.
         is_abandoned: Asked while waiting for others; True gives the iteration up.
+        on_work: Called when the script begins to work on a batch.
         restart: Goes on from a checkpoint when neither a worker nor a server has a state.
 
     Raises:
@@ -73,6 +74,7 @@ class ParameterServer:
         micro_batches: int = 1,
         carried: Mapping[str, Any] | None = None,
         is_abandoned: Callable[[], bool],
+        on_work: OnWork = unheard,
         restart: Callable[[TrainingState, Clock], Clock] = from_the_start,
     ) -> None:
         self.meeting, self.model, self.optimizer = meeting, model, optimizer
@@ -85,6 +87,7 @@ class ParameterServer:
             [p for group in optimizer.param_groups for p in group["params"]],
             micro_batches=micro_batches,
             is_abandoned=is_abandoned,
+            on_work=on_work,
         )
         self.flat = FlatModel(optimizer, self.reducer.buckets)
         self.client: Client | None = None
@@ -92,7 +95,7 @@ class ParameterServer:
         self.clock = Clock()
         self.words = SILENT
         self.part = Slice(1.0, 1.0, is_last=True)
-        self.is_pushed = False
+        self.is_pushed = self.is_given_up = False
         self.failure: str | None = None
         self.sync_time = 0.0
         self.last: Tally | None = None
@@ -127,14 +130,15 @@ class ParameterServer:
     def begin(self, part: Slice, words: Words) -> None:
         """Prepare for one forward and backward pass."""
         self.part, self.words = part, words
-        self.is_pushed = False
+        self.is_pushed = self.is_given_up = False
         # The servers weigh with this worker's share; here its own slices are compared.
         self.reducer.begin(replace(part, share_of_batch=1.0))
 
     def end(self) -> bool:
         """Close the iteration; one whose script did not step moves nobody's weights."""
         if not self.is_pushed and self.failure is None:
-            self.reducer.complete()
+            if self.reducer.is_owed:
+                self.reducer.skip()
             self._push(is_skipped=True)
         self.reducer.end()
         if self.failure is not None:
@@ -243,8 +247,7 @@ class ParameterServer:
     # Inside an iteration.
 
     def _forward_starts(self, *_: Any) -> None:
-        if torch.is_grad_enabled():
-            self.reducer.forward_starts()
+        self.reducer.forward_starts(is_training=torch.is_grad_enabled())
 
     def _step(self, optimizer: Optimizer) -> None:
         """Push instead of stepping: without gradients the script's own step does nothing."""
@@ -252,12 +255,15 @@ class ParameterServer:
             return
         self.reducer.complete()
         if self.part.is_last and not self.is_pushed and self.failure is None:
-            self._push(is_skipped=is_to_be_skipped(optimizer))
+            self._push(is_skipped=self.reducer.is_skipped() or is_to_be_skipped(optimizer))
         optimizer.zero_grad(set_to_none=True)
 
     def _counts_nothing(self) -> bool:
-        """Whether this pass of the loop body is half an iteration, or one that will be redone."""
-        return not self.part.is_last or self.failure is not None
+        """Whether this pass of the loop body is half an iteration, or one that will be redone.
+
+        Or one whose samples a worker has skipped, as all do then: schedules stay equal.
+        """
+        return not self.part.is_last or self.failure is not None or self.is_given_up
 
     def _push(self, *, is_skipped: bool) -> None:
         """Exchange the gradients for new weights; a failure is kept until the iteration ends."""
@@ -286,7 +292,8 @@ class ParameterServer:
         measured = self.reducer.measured
         compute_time = measured.ready_at - (measured.forward_at or measured.ready_at)
         words = [float(word) for word in astuple(self.words)]
-        return [*words, self._own_noise(), compute_time, self.sync_time]
+        is_skipped = float(self.reducer.is_skipped())
+        return [*words, self._own_noise(), compute_time, self.sync_time, is_skipped]
 
     def _own_noise(self) -> float:
         """Return mean ||g_j||² / ||mean g_j||² over this worker's own slices; 1 with one.
@@ -301,6 +308,7 @@ class ParameterServer:
     def _tally(self, outcome: Outcome) -> Tally:
         """Join what the workers told with what the servers measured."""
         rows = [dict(zip(COLUMNS, row, strict=True)) for row in outcome.rows.tolist()]
+        self.is_given_up = any(row["is_skipped"] for row in rows)
         leader = rows[0]
         compute_times = [row["compute_time"] for row in rows]
         own = np.array([row["local_norm_sq"] for row in rows])
