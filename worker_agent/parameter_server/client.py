@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from worker_agent.descriptors import withhold
 from worker_agent.errors import Broken
 from worker_agent.parameter_server.channel import Channel, bytes_of
 from worker_agent.parameter_server.errors import Garbled
@@ -257,7 +258,9 @@ class Heard:
 def connected(address: str) -> socket.socket:
     """Connect to a server; raises OSError."""
     host, port = address.rsplit(":", 1)
-    return socket.create_connection((host, int(port)), CONNECT)
+    connection = socket.create_connection((host, int(port)), CONNECT)
+    withhold(connection.fileno())  # a server knows by its end that this worker is dead
+    return connection
 
 
 def spread(pieces: Sequence[Tensor], edges: Sequence[tuple[int, int]]) -> list[list[Tensor]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from types import TracebackType
 from typing import Protocol, Self
@@ -45,7 +46,7 @@ class Participant:
     strategy: Closable | None
 
     def __init__(self, settings: AgentSettings) -> None:
-        self.settings = settings
+        self.settings, self.process = settings, os.getpid()
         self.reporter = Reporter(
             ControllerClient(settings),
             settings.worker,
@@ -91,7 +92,12 @@ class Participant:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Tell the controller how training ended; a failing script is told by its exit code."""
+        """Tell the controller how training ended; a failing script is told by its exit code.
+
+        A process that the script has forked leaves without a word: the session is its parent's.
+        """
+        if os.getpid() != self.process:
+            return
         if self.drain is not None:
             self.drain.disarm()
         if self.strategy is not None:

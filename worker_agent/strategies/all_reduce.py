@@ -24,6 +24,7 @@ from torch.distributed import ProcessGroup, ProcessGroupGloo
 from torch.optim import Optimizer
 
 from scavenger.protocol import Directive, Member
+from worker_agent.descriptors import Descriptor, Ends, connections, open_sockets, withhold
 from worker_agent.errors import Broken, StateRefused
 from worker_agent.sampler import Indices
 from worker_agent.strategies.board_meeting import BoardMeeting, any_dead, turn_of
@@ -46,6 +47,7 @@ MEET = timedelta(seconds=5)  # all members are there; one may still die in this 
 NEVER = timedelta(days=1)  # collectives are waited for in slices, and given up by decision
 LOOK_EVERY = 1.0  # seconds between two looks at who is dead, while waiting
 ENDING = 1.0
+SPARE = 16  # connections that other threads may make while a group is formed
 ORDERS: TypeAdapter[dict[str, Strides]] = TypeAdapter(dict[str, Strides])
 
 
@@ -257,9 +259,30 @@ class AllReduce:
                 store = PrefixStore(prefix, board)
                 return connected(store, rank, len(members), self.meeting.host)
 
+        before = open_sockets()
         group = await_made(make, lambda: self.is_abandoned() or any_dead(others), self.left_behind)
         self.forming.append(group)
+        self._withhold(group, connections(open_sockets() - before))
         return group
+
+    def _withhold(self, group: ProcessGroup, made: dict[Ends, Descriptor]) -> None:
+        """Let no fork of this process keep a group's connections: others see by them that it died.
+
+        Gloo does not tell which they are. Of the connections made meanwhile they are those whose
+        other end another member has.
+        """
+        room = group.size() + SPARE
+        mine = torch.zeros(room, 2, dtype=torch.int64)
+        for place, ends in enumerate(list(made)[:room]):
+            mine[place] = torch.tensor(ends)
+        everyone = [torch.zeros_like(mine) for _ in range(group.size())]
+        patient: Any = PatientGroup(group, self._is_hopeless)
+        patient.allgather([everyone], [mine]).wait()
+        others = [each for rank, each in enumerate(everyone) if rank != group.rank()]
+        theirs = {(own, other) for each in others for own, other in each.tolist()}
+        for (own, other), (descriptor, _) in made.items():
+            if (other, own) in theirs:
+                withhold(descriptor)
 
     def _take_over(
         self, directive: Directive, place: Place, clock: Clock, *, is_new: bool
