@@ -308,8 +308,13 @@ def test_batches_are_skipped_as_without_the_agent(
     assert assert_as_alone(workers, alone.weights, train) == 6
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("strategy", ["all_reduce", "parameter_server"])
+@pytest.mark.parametrize(
+    ("strategy", "way"),
+    [
+        *(("all_reduce", way) for way in (before_the_model, in_the_middle, after_a_loss)),
+        *(("parameter_server", way) for way in (in_the_middle, after_evaluating)),
+    ],
+)
 def test_what_one_worker_skips_all_do_over_resizes(
     tmp_path: Path, strategy: str, way: Callable[..., None]
 ) -> None:

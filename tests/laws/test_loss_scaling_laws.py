@@ -121,8 +121,11 @@ def test_fused_momentum_is_that_of_a_loop_that_branches_whichever_steps_are_skip
 POISON = {17}
 
 
-@pytest.mark.parametrize("is_fused", [True, False], ids=["fused", "unfused"])
-@pytest.mark.parametrize("strategy", ["all_reduce", "parameter_server"])
+@pytest.mark.parametrize(
+    ("strategy", "is_fused"),
+    [("all_reduce", True), ("parameter_server", True), ("parameter_server", False)],
+    ids=["all_reduce-fused", "parameter_server-fused", "parameter_server-unfused"],
+)
 def test_scaled_steps_are_those_of_one_process_over_resizes(
     tmp_path: Path, strategy: str, *, is_fused: bool
 ) -> None:
