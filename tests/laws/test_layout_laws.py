@@ -1,4 +1,4 @@
-"""Whatever order a parameter's values lie in, training with the agent is training without it."""
+"""In every order of a parameter's values, training with the agent is training without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A function that the agent has replaced is to its callers what it was, whoever calls it and how.
+"""A function that the agent has replaced is to its callers what it was, in all ways of calling it.
 
 The functions are those that the product names; one that is added to it is held to the same laws.
 """

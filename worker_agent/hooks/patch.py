@@ -1,7 +1,7 @@
-"""Patch: a function of somebody else's that tells us of its calls, and stays as it was.
+"""Patch: a function of another package that tells us of its calls, and stays as it was.
 
-There is one wrapper for all functions, which names no argument of its own: whatever way of calling
-the original is legal, and whatever a script's own class calls its arguments, reaches it unchanged.
+There is one wrapper for all functions, which names no argument of its own: every legal call reaches
+the original unchanged, by whichever names a script's own class calls its arguments.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Patch:
             after(*values)
             return result
 
-        if signature is not None:  # not everybody who asks for it looks behind a wrapper
+        if signature is not None:  # some that ask for it do not look behind a wrapper
             call.__signature__ = signature  # type: ignore[attr-defined]
         return call
 

@@ -1,7 +1,7 @@
 """Layout: in what order the values of a tensor lie in memory.
 
 A fused optimizer walks the memory of parameter, gradient and state side by side and never looks at
-strides. So whatever stands beside a parameter lies as PyTorch's own would: a gradient as
+strides. So all that stands beside a parameter lies as PyTorch's own would: a gradient as
 ``AccumulateGrad`` makes it, a slot as ``torch.preserve_format`` does.
 """
 
@@ -75,5 +75,5 @@ def assign(target: Tensor, values: Tensor) -> None:
 
 
 def laid_end_to_end(tensors: Iterable[Tensor]) -> Tensor:
-    """Return the values of all tensors in one row, each row by row whatever order it lies in."""
+    """Return the values of all tensors in one row, each row by row, in all orders it may lie in."""
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])

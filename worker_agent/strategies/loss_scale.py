@@ -1,7 +1,7 @@
 """What a ``GradScaler`` leaves to a fused step: whether to skip, and the scale of the gradients.
 
 It tells an optimizer with ``_step_supports_amp_scaling`` through two attributes, for the length of
-the step. Where servers step instead, whoever sends them the gradient does both.
+the step. Where servers step instead, the worker that sends them the gradient does both.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ModuleHook: what listens to a module of the script, and to no copy of it.
 
 A script may copy or save the module with everything on it, for an average of its weights for
-example. Ours could be neither copied nor saved, and whoever loads the file may not have this
-package: so a copy has something of Python's own in our place, which does nothing.
+example. Ours could be neither copied nor saved, and a program that loads the file may not have
+this package: so a copy has something of Python's own in our place, which does nothing.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def load_options(group: dict[str, Any], options: dict[str, Any]) -> None:
 def placed(value: Any, parameter: Tensor, group: dict[str, Any]) -> Any:
     """Return a slot where and as optimizers keep it: scalars on the host unless the step is fused.
 
-    What is as large as the parameter lies as it does, whatever order it came in.
+    What is as large as the parameter lies as it does, not in the order it came in.
     """
     if not isinstance(value, Tensor):
         return value

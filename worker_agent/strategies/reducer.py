@@ -83,7 +83,7 @@ class Bucket:
         self.missing -= 1
 
     def row_by_row(self) -> Tensor:
-        """Return the gradients end to end, whatever order they lie in; perhaps not copied."""
+        """Return the gradients end to end, row by row; perhaps not copied."""
         if all(view.is_contiguous() for view in self.views):
             return self.gradient
         return laid_end_to_end(self.views)
@@ -123,7 +123,7 @@ class Pass:
     shards: int = 0
     is_short: bool = False  # fewer backward passes than said: its shards are not equal parts
     is_skipped: bool = False  # the script has neither stepped nor made all of its passes
-    is_skipped_by_one: bool | None = None  # of all workers; None before anybody has asked
+    is_skipped_by_one: bool | None = None  # of all workers; None before a step has asked
     failure: str | None = None
     works: list[Any] = field(default_factory=list)
 
@@ -195,7 +195,7 @@ class Reducer:
         return self.is_active and not is_over
 
     def is_skipped(self) -> bool:
-        """Whether a worker has skipped its samples, so that nobody may step; ask after backward."""
+        """Whether a worker has skipped its samples, so that none may step; ask after backward."""
         measured, last = self.measured, self.buckets[-1]
         if measured.is_skipped or self.group is None or not measured.done_at:
             return measured.is_skipped
