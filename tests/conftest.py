@@ -23,6 +23,17 @@ settings.register_profile("unhurried", deadline=None, suppress_health_check=[Hea
 settings.load_profile("unhurried")
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Let PyTorch compute on one thread: others spin while they wait, longest where it is busy."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def open_directory() -> Iterator[Path]:
     """A directory that the database's user may enter; pytest's own is closed to it."""

@@ -8,6 +8,8 @@
     ├── Broken                   a generation's collective failed: wait for a newer Directive
     ├── Aborted                  a change was called off: go on in the generation before
     ├── StateRefused             a state cannot be carried or does not fit: its message says where
+    ├── OptimizerRefused         an optimizer steps in a way that cannot be followed
+    ├── ReadAhead                a script asks for batches before it trains on those it has
     └── SpoolUnusable            in use, or another's: do without, or name another directory
 """
 
@@ -48,6 +50,20 @@ class StateRefused(AgentError):
     """A state holds what cannot be carried, or does not fit this model; nothing was changed.
 
     Start anew without it, and show the person the message: it names the place.
+    """
+
+
+class OptimizerRefused(AgentError):
+    """The script's optimizer steps in a way that the agent cannot follow.
+
+    No wrong weight was trained. Show the person the message: it says what to do instead.
+    """
+
+
+class ReadAhead(AgentError):
+    """The script asked for a batch before it had trained on the one before.
+
+    No wrong weight was trained. Show the person the message: it says what to do instead.
     """
 
 

@@ -92,17 +92,24 @@ class Snapshot:
     def ready(self) -> tuple[Worker, ...]:
         """Workers that can take part: alive, greeted, not done, and not about to stand by.
 
-        One that is told to stand by says hello again, at another address, once it does.
+        One that is told to stand by says hello again, at another address, once it does. It never
+        does if the Directive that tells it so has lost all its members before they entered it.
         """
         ids = {vm.id for vm in self.available}
-        told = () if self.directive is None else self.directive.standby
+        is_followed = len(self.gone) < len(self.members)
+        aside = self.directive.standby if self.directive is not None and is_followed else ()
         return tuple(
             worker
             for worker in self.workers
             if worker.worker in ids
             and worker.is_up
-            and not (worker.worker in told and worker.generation > 0)
+            and not (worker.worker in aside and worker.generation > 0)
         )
+
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """Members of the newest Directive that will not enter it, or have left it."""
+        return (*self.lost, *self.released, *self.restarted)
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -119,8 +126,7 @@ class Snapshot:
         """Whether every member that still lives has confirmed the newest Directive."""
         if self.directive is None:
             return True
-        gone = (*self.lost, *self.released, *self.restarted)
-        confirmed = [self.worker(member) for member in self.members if member not in gone]
+        confirmed = [self.worker(member) for member in self.members if member not in self.gone]
         return all(w is not None and w.generation >= self.directive.generation for w in confirmed)
 
     @property

@@ -62,8 +62,7 @@ def correction(snapshot: Snapshot) -> float:
 def handover(snapshot: Snapshot) -> Member | None:
     """Return the leader whose state the next generation takes over, if it still lives."""
     directive = snapshot.directive
-    gone = (*snapshot.lost, *snapshot.released, *snapshot.restarted)
-    if directive is None or directive.members[0].worker in gone:
+    if directive is None or directive.members[0].worker in snapshot.gone:
         return None
     return directive.members[0]
 
@@ -80,8 +79,7 @@ def survivors_of(snapshot: Snapshot, directive: Directive) -> tuple[Member, ...]
     Those whose process was started again come last, at their new addresses, once they are up.
     """
     again = snapshot.restarted
-    gone = (*snapshot.lost, *snapshot.released, *again)
-    stayed = tuple(member for member in directive.members if member.worker not in gone)
+    stayed = tuple(member for member in directive.members if member.worker not in snapshot.gone)
     back = (worker for worker in snapshot.ready if worker.worker in again)
     return (*stayed, *(Member(worker.worker, worker.address) for worker in back))
 

@@ -253,8 +253,9 @@ class Controller:
         return True
 
     def _is_ready(self, worker: str) -> bool:
-        """Whether a worker said hello, again if it was told to stand by."""
-        told = () if self.directive is None else self.directive.standby
+        """Whether a worker said hello, again if it was told to stand by and will be."""
+        is_followed = any(member.worker in self.alive for member in self.members)
+        told = self.directive.standby if self.directive is not None and is_followed else ()
         is_about_to = worker in told and not self._is_newcomer(worker)
         return worker in self.conductor.hellos and not is_about_to
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 from collections.abc import Callable
 
 import pytest
@@ -162,4 +164,25 @@ def test_measuring_never_reads_a_value_of_the_device() -> None:
     with Reads() as reads:
         assert loss.item() > 0
     assert reads.seen == ["aten._local_scalar_dense.default"]
+    strategy.close()
+
+
+def test_a_prepared_model_is_copied_and_saved_as_any_other() -> None:
+    model = Network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    strategy = attach(model, optimizer)
+    saved = io.BytesIO()
+    torch.save(model, saved)
+    assert b"worker_agent" not in saved.getvalue()
+    saved.seek(0)
+    loaded = torch.load(saved, weights_only=False)
+    inputs, _ = data(1)[0]
+    for copy_ in (copy.deepcopy(model), loaded, torch.optim.swa_utils.AveragedModel(model)):
+        strategy.begin(WHOLE, WORDS)
+        assert torch.equal(copy_(inputs), model(inputs))
+        assert strategy.reducer.measured.forward_at is not None  # the model's own
+        strategy.begin(WHOLE, WORDS)
+        copy_(inputs).sum().backward()
+        assert strategy.reducer.measured.forward_at is None
+        assert all(parameter.grad is None for parameter in model.parameters())
     strategy.close()

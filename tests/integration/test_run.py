@@ -50,6 +50,7 @@ def rows_in(path: Path) -> list[Measured]:
     [
         (["plain.py"], [PYTHON], 1, 57),
         (["iterable.py"], [PYTHON], 1, 39),
+        (["keywords.py"], [PYTHON], 1, 5),
         (["ddp.py"], TORCHRUN, 2, 56),
         (["ddp_amp_accumulate.py"], TORCHRUN, 2, 30),
         (["torchrun_checkpoint.py", "2", "snapshot.pt"], TORCHRUN, 2, 58),

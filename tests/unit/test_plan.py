@@ -710,6 +710,24 @@ def test_a_worker_that_a_probe_leaves_out_stands_by() -> None:
 
 
 @pytest.mark.parametrize(
+    "end",
+    [
+        {"vms": (vm(2),)},
+        {"workers": (worker(1, finished="released"), worker(2))},
+        {"workers": (worker(1, address="127.0.0.1:9100"), worker(2))},
+    ],
+    ids=["lost", "released", "restarted"],
+)
+def test_a_worker_is_not_awaited_to_stand_by_when_no_member_is_left_to_let_it(
+    end: dict[str, object],
+) -> None:
+    facts: dict[str, object] = {"vms": (vm(1), vm(2)), "workers": (worker(1), worker(2)), **end}
+    left = probing(0, **facts)
+    assert "w2" in [ready.worker for ready in left.ready]
+    assert "w2" not in [ready.worker for ready in probing(0, workers=(worker(1), worker(2))).ready]
+
+
+@pytest.mark.parametrize(
     ("now", "wanted", "ended"),
     [
         (probing(49), SEARCHED, None),

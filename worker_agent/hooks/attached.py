@@ -22,7 +22,7 @@ from torch.optim.optimizer import (
 from worker_agent.hooks.data_parallel import DataParallel
 from worker_agent.hooks.ending import LOST_THE_OTHERS, TRAINS_ALONE, is_loss_of_others
 from worker_agent.hooks.exchange import Exchange
-from worker_agent.hooks.patch import Function, patch
+from worker_agent.hooks.patch import Patch
 from worker_agent.hooks.rows import Measured
 from worker_agent.hooks.sharded import Sharded
 from worker_agent.hooks.trained import trained_by
@@ -65,15 +65,23 @@ class Attached:
         self.steps_of: Optimizer | None = None
         self.process = os.getpid()
 
-    def patches(self) -> tuple[Callable[[], None], ...]:
-        """Return what is to be called once torch is there; each may fail by itself."""
+    def patches(self) -> tuple[Patch, ...]:
+        """Return what is to be replaced once torch is there; each may fail by itself."""
+        made = () if self.restart is None else self.restart.inventory.patches()
         return (
-            self.parallel.patch,
-            self._patch_optimizers,
-            self._patch_loss_scaling,
-            self._patch_farewell,
-            self._patch_last_words,
+            *made,
+            *self.parallel.patches(),
+            Patch(GradScaler, "scale", after=self._loss_is_scaled),
+            # The store must not outlive the script's own group, nor end before the last rows.
+            Patch(dist, "destroy_process_group", before=self._others_leave),
+            # Lets the launcher tell a script that failed from one that others left alone.
+            Patch(sys, "excepthook", before=self._script_fails),
         )
+
+    def listen_to_steps(self) -> None:
+        """Hear of every step of every optimizer."""
+        register_optimizer_step_pre_hook(self._before_step)
+        register_optimizer_step_post_hook(self.after_step)
 
     def close(self) -> None:
         """Write down what is still on its way, for a moment at most."""
@@ -83,46 +91,16 @@ class Attached:
 
     # What is patched.
 
-    def _patch_optimizers(self) -> None:
-        register_optimizer_step_pre_hook(self._before_step)
-        register_optimizer_step_post_hook(self.after_step)
+    def _loss_is_scaled(self, scaler: Any, _: Any) -> None:
+        self.watch.now.loss_scale = getattr(scaler, "_scale", None)
 
-    def _patch_loss_scaling(self) -> None:
-        def around(scale: Function) -> Function:
-            def scaled(scaler: Any, outputs: Any) -> Any:
-                result = scale(scaler, outputs)
-                self.watch.now.loss_scale = getattr(scaler, "_scale", None)
-                return result
+    def _others_leave(self, group: Any) -> None:
+        if group is None or group is dist.group.WORLD:
+            self.close()
 
-            return scaled
-
-        patch(GradScaler, "scale", around)
-
-    def _patch_farewell(self) -> None:
-        """The store must not outlive the script's own group, nor end before the last rows."""
-
-        def around(destroy: Function) -> Function:
-            def destroy_process_group(group: Any = None) -> None:
-                if group is None or group is dist.group.WORLD:
-                    self.close()
-                destroy(group)
-
-            return destroy_process_group
-
-        patch(dist, "destroy_process_group", around)
-
-    def _patch_last_words(self) -> None:
-        """Let the launcher tell a script that failed from one that others left alone."""
-
-        def around(say: Function) -> Function:
-            def excepthook(kind: Any, error: BaseException, trace: Any) -> None:
-                if self.restart is not None and is_loss_of_others(error):
-                    self.restart.say_how_it_ended(LOST_THE_OTHERS)
-                say(kind, error, trace)
-
-            return excepthook
-
-        patch(sys, "excepthook", around)
+    def _script_fails(self, kind: Any, error: BaseException, trace: Any) -> None:
+        if self.restart is not None and is_loss_of_others(error):
+            self.restart.say_how_it_ended(LOST_THE_OTHERS)
 
     # What happens in training.
 

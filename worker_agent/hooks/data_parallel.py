@@ -19,8 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from worker_agent.hooks.buckets import Buckets
 from worker_agent.hooks.gradients import Gradients
-from worker_agent.hooks.patch import Function, patch
+from worker_agent.hooks.patch import Function, Patch
 from worker_agent.hooks.watch import Watch, harmless
+from worker_agent.strategies.module_hook import ModuleHook
 
 log = logging.getLogger(__name__)
 
@@ -41,37 +42,31 @@ class DataParallel:
             WeakKeyDictionary()
         )
 
-    def patch(self) -> None:
-        """Listen to every DDP module that is made from now on."""
-        patch(DistributedDataParallel, "__init__", self._around_init)
-        patch(DistributedDataParallel, "register_comm_hook", self._around_register)
-        patch(DistributedDataParallel, "_register_builtin_comm_hook", self._around_builtin)
+    def patches(self) -> tuple[Patch, ...]:
+        """Return what is to be replaced to listen to every DDP module that is made from now on."""
+        ddp = DistributedDataParallel
+        return (
+            Patch(ddp, "__init__", after=self._is_made),
+            Patch(ddp, "register_comm_hook", before=self._gets_hook),
+            Patch(ddp, "_register_builtin_comm_hook", before=self._gets_builtin_hook),
+        )
 
-    def _around_init(self, make: Function) -> Function:
-        def init(module: DistributedDataParallel, *arguments: Any, **options: Any) -> None:
-            make(module, *arguments, **options)
-            harmless(self.watch)(self.listen)(module)
+    def _is_made(self, module: DistributedDataParallel, *_: Any) -> None:
+        harmless(self.watch)(self.listen)(module)
 
-        return init
+    def _gets_hook(
+        self, module: DistributedDataParallel, state: object, hook: Any
+    ) -> tuple[Any, ...] | None:
+        """Put ours around a communication hook, if DDP would take it."""
+        listener = self.listeners.get(module)
+        if not isinstance(listener, Buckets) or not callable(hook):
+            return None
+        return module, state, listener.around(hook)
 
-    def _around_register(self, register: Function) -> Function:
-        def register_comm_hook(module: Any, state: object, hook: Any) -> None:
-            listener = self.listeners.get(module)
-            if isinstance(listener, Buckets):
-                module._check_comm_hook(hook)  # ours around it looks well whatever it is
-                hook = listener.around(hook)
-            register(module, state, hook)
-
-        return register_comm_hook
-
-    def _around_builtin(self, register: Function) -> Function:
-        def register_builtin(module: Any, *arguments: Any, **options: Any) -> None:
-            if isinstance(self.listeners.get(module), Buckets):
-                del self.listeners[module]
-                log.warning("scavenger: unmeasured: a built-in hook of DDP over bucket views")
-            register(module, *arguments, **options)
-
-        return register_builtin
+    def _gets_builtin_hook(self, module: DistributedDataParallel, *_: Any) -> None:
+        if isinstance(self.listeners.get(module), Buckets):
+            del self.listeners[module]
+            log.warning("scavenger: unmeasured: a built-in hook of DDP over bucket views")
 
     def listen(self, module: DistributedDataParallel) -> None:
         """Listen to one module."""
@@ -85,7 +80,7 @@ class DataParallel:
             if module.gradient_as_bucket_view
             else Gradients(self.watch, module)
         )
-        module.register_forward_pre_hook(self._forward_starts, with_kwargs=True)
+        module.register_forward_pre_hook(ModuleHook(self._forward_starts), with_kwargs=True)
 
     def _forward_starts(self, module: Any, arguments: Any, options: Any) -> None:
         if module.training and torch.is_grad_enabled():

@@ -10,7 +10,7 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from worker_agent.hooks.patch import Function, patch
+from worker_agent.hooks.patch import Function, Patch
 from worker_agent.strategies.snapshot import Stateful
 
 
@@ -26,19 +26,17 @@ class Inventory:
         self._optimizers: list[ref[Any]] = []
         self._carried: list[ref[Any]] = []
 
-    def patch(self) -> None:
-        """Note every such object that is made from now on."""
-        note_made(Optimizer, self._optimizers)
-        for kind in (LRScheduler, ReduceLROnPlateau, GradScaler):
-            note_made(kind, self._carried)
-        patch(Optimizer, "load_state_dict", self._around_load)
+    def patches(self) -> tuple[Patch, ...]:
+        """Return what is to be replaced to note every such object that is made from now on."""
+        carried = (LRScheduler, ReduceLROnPlateau, GradScaler)
+        return (
+            Patch(Optimizer, "__init__", after=noting(self._optimizers)),
+            *(Patch(kind, "__init__", after=noting(self._carried)) for kind in carried),
+            Patch(Optimizer, "load_state_dict", before=self._resumes),
+        )
 
-    def _around_load(self, load: Function) -> Function:
-        def load_state_dict(optimizer: Optimizer, *arguments: Any, **options: Any) -> None:
-            self.has_resumed = True
-            load(optimizer, *arguments, **options)
-
-        return load_state_dict
+    def _resumes(self, *_: Any) -> None:
+        self.has_resumed = True
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -52,18 +50,14 @@ class Inventory:
         return {f"{place} {type(each).__name__}": each for place, each in enumerate(objects)}
 
 
-def note_made(kind: type, seen: list[ref[Any]]) -> None:
-    """Note every object of a class that is made from now on."""
+def noting(seen: list[ref[Any]]) -> Function:
+    """Return what notes an object that was just made, once."""
 
-    def around(make: Function) -> Function:
-        def init(made: Any, *arguments: Any, **options: Any) -> None:
-            make(made, *arguments, **options)
-            if all(each() is not made for each in seen):
-                seen.append(ref(made))
+    def note(made: Any, *_: Any) -> None:
+        if all(each() is not made for each in seen):
+            seen.append(ref(made))
 
-        return init
-
-    patch(kind, "__init__", around)
+    return note
 
 
 def living(seen: list[ref[Any]]) -> list[Any]:

@@ -37,14 +37,16 @@ def install() -> None:
     attached = attach(settings, on_row)
     ATTACHED.append(attached)
     for patch in attached.patches():
-        attempt(patch)
+        attempt(patch.apply)
+    attempt(attached.listen_to_steps)
     atexit.register(attached.close)
 
 
 def install_sharded() -> None:
     """Patch FSDP2, which was just imported."""
     for attached in ATTACHED:
-        attempt(attached.sharded.patch)
+        for patch in attached.sharded.patches():
+            attempt(patch.apply)
 
 
 def attach(settings: HookSettings, on_row: Callable[[Measured], None]) -> Attached:
@@ -54,9 +56,8 @@ def attach(settings: HookSettings, on_row: Callable[[Measured], None]) -> Attach
     from worker_agent.hooks.inventory import Inventory
     from worker_agent.hooks.warm_restart import WarmRestart
 
-    inventory = Inventory()
-    attempt(inventory.patch)
-    return Attached(settings.rank, on_row, Path(settings.wish), WarmRestart(settings, inventory))
+    restart = WarmRestart(settings, Inventory())
+    return Attached(settings.rank, on_row, Path(settings.wish), restart)
 
 
 def attempt(patch: Callable[[], None]) -> None:

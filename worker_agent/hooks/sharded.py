@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd import Variable
 
 from worker_agent.hooks.data_parallel import samples_in
-from worker_agent.hooks.patch import Function, patch
+from worker_agent.hooks.patch import Patch
 from worker_agent.hooks.watch import Watch, harmless, norm_of
 
 log = logging.getLogger(__name__)
@@ -34,38 +34,21 @@ class Sharded:
         self.watch = watch
         self.is_in_backward = False
         self.is_plain = self.has_complained = False
-        self.blocked = 0.0
+        self.blocked = self.began_at = 0.0
         self.see = harmless(watch)(self._see)
         self.follow = harmless(watch)(self._follow)
         self.end = harmless(watch)(self._end)
         self.begin = harmless(watch)(self._begin)
 
-    def patch(self) -> None:
-        """Listen to everything that is sharded from now on."""
+    def patches(self) -> tuple[Patch, ...]:
+        """Return what is to be replaced to listen to everything that is sharded from now on."""
         from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
         from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 
-        patch(DefaultReduceScatter, "__call__", self._around_reduce)
-        patch(FSDPState, "_root_pre_forward", self._around_forward)
-
-    def _around_reduce(self, reduce: Function) -> Function:
-        def call(
-            scatter: Any, output_tensor: Tensor, input_tensor: Tensor, *rest: Any, **options: Any
-        ) -> Any:
-            self.see(input_tensor, *rest, **options)
-            began_at = time.perf_counter()
-            work = reduce(scatter, output_tensor, input_tensor, *rest, **options)
-            self.follow(output_tensor, time.perf_counter() - began_at)
-            return work
-
-        return call
-
-    def _around_forward(self, forward: Function) -> Function:
-        def root_pre_forward(state: Any, module: Any, arguments: Any, options: Any) -> Any:
-            self.begin(state, module, arguments, options)
-            return forward(state, module, arguments, options)
-
-        return root_pre_forward
+        return (
+            Patch(DefaultReduceScatter, "__call__", before=self.see, after=self.follow),
+            Patch(FSDPState, "_root_pre_forward", before=self.begin),
+        )
 
     def _begin(self, state: Any, module: Any, arguments: Any, options: Any) -> None:
         is_outermost = state._state_ctx.iter_forward_root is None
@@ -73,7 +56,13 @@ class Sharded:
             self.watch.forward_starts(samples_in(arguments, options))
 
     def _see(
-        self, gradient: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False
+        self,
+        scatter: Any,
+        shard: Tensor,
+        gradient: Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool,
     ) -> None:
         self.is_plain = op == dist.ReduceOp.AVG and group.size() == dist.get_world_size()
         if not self.is_plain:
@@ -88,11 +77,12 @@ class Sharded:
         self.watch.now.blocked += self.blocked
         self.blocked = 0.0
         self.watch.gradients_are_ready()
+        self.began_at = time.perf_counter()
 
-    def _follow(self, shard: Tensor, blocked: float) -> None:
+    def _follow(self, scatter: Any, shard: Tensor, *_: Any) -> None:
         if self.is_plain:
+            self.blocked = time.perf_counter() - self.began_at
             self.watch.now.mean_norms.append(norm_of(shard))
-            self.blocked = blocked
 
     def _end(self) -> None:
         self.is_in_backward = False

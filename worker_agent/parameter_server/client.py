@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from worker_agent.descriptors import withhold
 from worker_agent.errors import Broken
 from worker_agent.parameter_server.channel import Channel, bytes_of
 from worker_agent.parameter_server.errors import Garbled
@@ -49,7 +50,7 @@ class Streamed:
     Attributes:
         before: Updates applied before it, by anybody; -1 when nothing was pushed.
         now: Updates contained in the weights that came back, if any did.
-        done: Samples used so far, by anybody; -1 when nothing was pushed.
+        done: Samples used so far, by anybody; -1 when none were told of.
     """
 
     before: int
@@ -170,7 +171,8 @@ class Client:
     ) -> Streamed:
         """Push an update, or fetch the weights, or both; waits for no other worker.
 
-        The first server comes last: it counts the samples, which are used when all have heard.
+        Samples whose steps were skipped are told of without a gradient. The first server comes
+        last: it counts the samples, which are used when all have heard.
         """
         parts = self._cut(weights)
         pieces = spread(gradient, self._ranges(weights)) if gradient else [[] for _ in parts]
@@ -256,7 +258,9 @@ class Heard:
 def connected(address: str) -> socket.socket:
     """Connect to a server; raises OSError."""
     host, port = address.rsplit(":", 1)
-    return socket.create_connection((host, int(port)), CONNECT)
+    connection = socket.create_connection((host, int(port)), CONNECT)
+    withhold(connection.fileno())  # a server knows by its end that this worker is dead
+    return connection
 
 
 def spread(pieces: Sequence[Tensor], edges: Sequence[tuple[int, int]]) -> list[list[Tensor]]:

@@ -186,6 +186,12 @@ class Keeper:
             self.cursor.finish(worker, shares)
             return before, self.cursor.done
 
+    def use(self, worker: str, shares: Sequence[Share]) -> int:
+        """Note samples that one worker used without an update; returns samples used."""
+        with self.news:
+            self.cursor.finish(worker, shares)
+            return self.cursor.done
+
     def copy(self, into: Tensor) -> int:
         """Copy the weights as they are between two updates; returns the updates so far."""
         with self.news:

@@ -211,6 +211,8 @@ class Attendant:
         if header.load_size:
             gradient = self._receive(header)
             before, done = self.keeper.apply(self.worker, gradient, rates, shares)
+        elif shares:  # their steps were skipped
+            done = self.keeper.use(self.worker, shares)
         if not is_fetching:
             self._reply(before + 1, pack([before, done]))
             return

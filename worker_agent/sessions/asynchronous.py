@@ -85,6 +85,7 @@ class Asynchronous(Participant):
             secret=self.settings.job_secret,
             micro_batches=micro_batches,
             is_abandoned=self._is_abandoned,
+            on_work=self.alternation.work,
         )
 
     def batches(
@@ -102,6 +103,7 @@ class Asynchronous(Participant):
         self.reporter.start(Hello(self.settings.worker, f"{self.settings.host}:0"))
         order = SampleOrder(dataset_size, seed)
         self.boundary_at = time.perf_counter()
+        self.alternation.ask()
         self._await_directive()
         try:
             while self.finished is None:
@@ -125,7 +127,8 @@ class Asynchronous(Participant):
         if share is None:
             return
         strategy.begin(share, share.count / self._local_batch)
-        yield strategy.to_batch(order.indices(share))
+        yield self.alternation.hand(strategy.to_batch(order.indices(share)))
+        self.alternation.ask()
         update = strategy.end()
         if update is None:
             self._reconnect(strategy)

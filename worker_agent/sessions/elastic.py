@@ -80,6 +80,7 @@ class Elastic(Participant):
             micro_batches=micro_batches,
             carried=carried(scheduler, scaler, extra),
             is_abandoned=self._is_abandoned,
+            on_work=self.alternation.work,
             restart=self._restart,
         )
         self.strategy = strategy
@@ -111,6 +112,7 @@ class Elastic(Participant):
         order = SampleOrder(dataset_size, seed)
         self.reporter.start(Hello(self.settings.worker, self.strategy.meeting.address))
         self.boundary_at = time.perf_counter()
+        self.alternation.ask()
         self._go(self.membership.begin)
         try:
             while self.finished is None:
@@ -144,7 +146,8 @@ class Elastic(Participant):
             strategy.begin(slice_, self._words())
             if self.is_deterministic:
                 strategy.seed(order.seed, part.start)
-            yield strategy.to_batch(order.indices(part))
+            yield self.alternation.hand(strategy.to_batch(order.indices(part)))
+            self.alternation.ask()
 
     def _words(self) -> Words:
         assert self.membership is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from types import TracebackType
 from typing import Protocol, Self
@@ -11,6 +12,7 @@ from scavenger.protocol import Directive, Finished, Progress
 from worker_agent.client import ControllerClient
 from worker_agent.heartbeat import Heartbeat, Phase
 from worker_agent.session import Loggable
+from worker_agent.sessions.alternation import Alternation
 from worker_agent.sessions.drain import Drain
 from worker_agent.sessions.logbook import Logbook
 from worker_agent.settings import AgentSettings
@@ -44,7 +46,7 @@ class Participant:
     strategy: Closable | None
 
     def __init__(self, settings: AgentSettings) -> None:
-        self.settings = settings
+        self.settings, self.process = settings, os.getpid()
         self.reporter = Reporter(
             ControllerClient(settings),
             settings.worker,
@@ -53,6 +55,7 @@ class Participant:
         )
         self.heartbeat = Heartbeat(settings.heartbeat)
         self.logbook = Logbook()
+        self.alternation = Alternation()
         self.clock = Clock()
         self.finished: Finished | None = None
         self.is_over = False
@@ -89,7 +92,12 @@ class Participant:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Tell the controller how training ended; a failing script is told by its exit code."""
+        """Tell the controller how training ended; a failing script is told by its exit code.
+
+        A process that the script has forked leaves without a word: the session is its parent's.
+        """
+        if os.getpid() != self.process:
+            return
         if self.drain is not None:
             self.drain.disarm()
         if self.strategy is not None:

@@ -9,27 +9,37 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import timedelta
+from hashlib import blake2b
 from traceback import clear_frames
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 from torch import Tensor, nn
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ProcessGroup, ProcessGroupGloo
 from torch.optim import Optimizer
 
 from scavenger.protocol import Directive, Member
-from worker_agent.errors import Broken
+from worker_agent.descriptors import Descriptor, Ends, connections, open_sockets, withhold
+from worker_agent.errors import Broken, StateRefused
 from worker_agent.sampler import Indices
 from worker_agent.strategies.board_meeting import BoardMeeting, any_dead, turn_of
 from worker_agent.strategies.board_store import BoardStore
+from worker_agent.strategies.broadcasting import broadcast_bytes
+from worker_agent.strategies.first_momentum import FirstMomentum
+from worker_agent.strategies.layout import Strides, order_of
+from worker_agent.strategies.module_hook import ModuleHook
 from worker_agent.strategies.patience import PatientGroup, await_made
 from worker_agent.strategies.randomness import reseed, seed_iteration
-from worker_agent.strategies.reducer import COLUMNS, Pass, Reducer
+from worker_agent.strategies.reducer import COLUMNS, OnWork, Pass, Reducer, unheard
 from worker_agent.strategies.scaled_steps import ScaledSteps
 from worker_agent.strategies.snapshot import Snapshot
 from worker_agent.strategies.state import TrainingState
+from worker_agent.strategies.step_hook import StepHook, refuse_searches
 from worker_agent.strategies.strategy import Clock, Place, Slice, Tally, Words
 from worker_agent.strategies.void_calls import void_calls
 
@@ -37,6 +47,8 @@ MEET = timedelta(seconds=5)  # all members are there; one may still die in this 
 NEVER = timedelta(days=1)  # collectives are waited for in slices, and given up by decision
 LOOK_EVERY = 1.0  # seconds between two looks at who is dead, while waiting
 ENDING = 1.0
+SPARE = 16  # connections that other threads may make while a group is formed
+ORDERS: TypeAdapter[dict[str, Strides]] = TypeAdapter(dict[str, Strides])
 
 
 def from_the_beginning(_: TrainingState, clock: Clock) -> Clock:
@@ -54,6 +66,7 @@ class AllReduce:
         micro_batches: Backward passes the script makes per batch.
         carried: What travels with the weights besides the optimizer, by name.
         is_abandoned: Asked while waiting for others; True gives the iteration up.
+        on_work: Called when the script begins to work on a batch.
         restart: Restores what a generation of newcomers alone goes on from, and returns where that
             is.
     """
@@ -67,16 +80,21 @@ class AllReduce:
         micro_batches: int = 1,
         carried: Mapping[str, Any] | None = None,
         is_abandoned: Callable[[], bool],
+        on_work: OnWork = unheard,
         restart: Callable[[TrainingState, Clock], Clock] = from_the_beginning,
     ) -> None:
         self.meeting, self.restart = meeting, restart
         self.leaving: list[threading.Thread] = []
         self.left_behind: list[threading.Thread] = []
         self.optimizer = optimizer
+        refuse_searches(optimizer)
         self.steps = ScaledSteps(optimizer)
         self.state = TrainingState(model, optimizer, carried or {})
         self.reducer = Reducer(
-            model.parameters(), micro_batches=micro_batches, is_abandoned=self._is_hopeless
+            model.parameters(),
+            micro_batches=micro_batches,
+            is_abandoned=self._is_hopeless,
+            on_work=on_work,
         )
         self.is_abandoned = is_abandoned
         self.others: Sequence[Member] = ()
@@ -88,8 +106,9 @@ class AllReduce:
         self.last: tuple[Pass, Tensor] | None = None
         self.agreed: Tally | None = None
         void_calls(carried or {}, self._counts_nothing)
-        model.register_forward_pre_hook(self._forward_starts)
-        optimizer.register_step_pre_hook(self._guard_step)
+        model.register_forward_pre_hook(ModuleHook(self._forward_starts))
+        StepHook(optimizer, self._guard_step)
+        FirstMomentum(optimizer)
 
     def join(self, directive: Directive, place: Place, clock: Clock, *, is_new: bool) -> Clock:
         """Form the generation, agree on the most advanced member, and take its state.
@@ -113,6 +132,8 @@ class AllReduce:
                 clock = self.restart(self.state, clock)
             if group is not None and place.donor is None:
                 clock = self._adopt(group, place.rank, directive.generation, clock, is_new=is_new)
+            if group is not None:
+                self._compare_layouts(group, place.rank)
         except (RuntimeError, OSError) as error:
             clear_frames(error.__traceback__)  # what they hold would be dropped here, not beside
             del group
@@ -133,6 +154,8 @@ class AllReduce:
 
     def end(self) -> bool:
         """Close the iteration and keep what it said until the next one has ended."""
+        if self.reducer.is_owed:
+            self.reducer.skip()
         measured = self.reducer.end()
         if measured.failure is not None:
             self._leave()  # closes the connections, so that the others fail at once too
@@ -192,18 +215,21 @@ class AllReduce:
             thread.join(MEET.total_seconds())
 
     def _forward_starts(self, *_: Any) -> None:
-        if torch.is_grad_enabled():
-            self.reducer.forward_starts()
+        self.reducer.forward_starts(is_training=torch.is_grad_enabled())
 
-    def _guard_step(self, optimizer: Optimizer, *_: Any) -> None:
+    def _guard_step(self, optimizer: Optimizer) -> None:
         """Make the step of an incomplete or failed iteration do nothing: no gradient, no step."""
         self.reducer.complete()
         if self._counts_nothing():
             optimizer.zero_grad(set_to_none=True)
 
     def _counts_nothing(self) -> bool:
-        """Whether this pass of the loop body is half an iteration, or one that will be redone."""
-        return self.is_void or self.reducer.measured.failure is not None
+        """Whether this pass of the loop body is half an iteration, or one that will be redone.
+
+        Or one whose samples a worker has skipped, as all do then: replicas stay equal.
+        """
+        is_redone = self.reducer.measured.failure is not None
+        return self.is_void or is_redone or self.reducer.is_skipped()
 
     def _is_hopeless(self) -> bool:
         """Whether the collective that is waited for will never end.
@@ -226,15 +252,37 @@ class AllReduce:
             return None
         prefix = f"group/{turn_of(directive)}/{name}"
         board = BoardStore(members[0].address, MEET.total_seconds())
-        store = PrefixStore(prefix, board)
         others = [member for member in members if member.worker != self.meeting.worker]
-        group = await_made(
-            lambda: connected(store, rank, len(members), self.meeting.host),
-            lambda: self.is_abandoned() or any_dead(others),
-            self.left_behind,
-        )
+
+        def make() -> ProcessGroup:
+            with closing(board):  # afterwards the group never speaks to it again
+                store = PrefixStore(prefix, board)
+                return connected(store, rank, len(members), self.meeting.host)
+
+        before = open_sockets()
+        group = await_made(make, lambda: self.is_abandoned() or any_dead(others), self.left_behind)
         self.forming.append(group)
+        self._withhold(group, connections(open_sockets() - before))
         return group
+
+    def _withhold(self, group: ProcessGroup, made: dict[Ends, Descriptor]) -> None:
+        """Let no fork of this process keep a group's connections: others see by them that it died.
+
+        Gloo does not tell which they are. Of the connections made meanwhile they are those whose
+        other end another member has.
+        """
+        room = group.size() + SPARE
+        mine = torch.zeros(room, 2, dtype=torch.int64)
+        for place, ends in enumerate(list(made)[:room]):
+            mine[place] = torch.tensor(ends)
+        everyone = [torch.zeros_like(mine) for _ in range(group.size())]
+        patient: Any = PatientGroup(group, self._is_hopeless)
+        patient.allgather([everyone], [mine]).wait()
+        others = [each for rank, each in enumerate(everyone) if rank != group.rank()]
+        theirs = {(own, other) for each in others for own, other in each.tolist()}
+        for (own, other), (descriptor, _) in made.items():
+            if (other, own) in theirs:
+                withhold(descriptor)
 
     def _take_over(
         self, directive: Directive, place: Place, clock: Clock, *, is_new: bool
@@ -265,23 +313,45 @@ class AllReduce:
             reseed(0, rank, generation)  # lest all workers drop the same neurons
         return self.state.broadcast(patient, rank, source, clock)
 
+    def _compare_layouts(self, group: ProcessGroup, rank: int) -> None:
+        """See that the gradients of all members lie alike: added up otherwise, they would mix.
+
+        Raises:
+            StateRefused: Here they lie in another order than at the first member.
+        """
+        mine = {name: order_of(p) for name, p in self.state.model.named_parameters()}
+        said = to_json(mine)
+        digest = torch.tensor([int.from_bytes(blake2b(said, digest_size=7).digest())])
+        everyone = [torch.zeros_like(digest) for _ in range(group.size())]
+        patient: Any = PatientGroup(group, self._is_hopeless)
+        patient.allgather([everyone], [digest]).wait()
+        if len({int(theirs) for theirs in everyone}) == 1:
+            return
+        first = ORDERS.validate_json(broadcast_bytes(patient, said, 0))
+        for name, order in mine.items():
+            if first.get(name) != order:
+                raise StateRefused(
+                    f"parameters/{name} lies in memory in strides {order} here and"
+                    f" {first.get(name)} at the first worker: give the model the same memory format"
+                    " on all workers before the first batch"
+                )
+
     def _read(self) -> Tally | None:
         if self.last is None:
             return None
         measured, message = self.last
         rows = [dict(zip(COLUMNS, row, strict=True)) for row in message.tolist()]
         leader, mean = rows[0], measured.mean_norm_sq
+        shards = 1 if any(row["is_skipped"] for row in rows) else measured.shards
         compute_times = [row["compute_time"] for row in rows]
         return Tally(
             announced=int(leader["announced"]),
             is_over=bool(leader["is_over"]),
             leaving=tuple(rank for rank, row in enumerate(rows) if row["is_leaving"]),
             learning_rate_factor=leader["learning_rate_factor"],
-            shards=measured.shards,
-            local_norm_sq=sum(row["local_norm_sq"] for row in rows)
-            if measured.shards > 1
-            else None,
-            mean_norm_sq=None if mean is None else mean.item(),
+            shards=shards,
+            local_norm_sq=sum(row["local_norm_sq"] for row in rows) if shards > 1 else None,
+            mean_norm_sq=None if mean is None or shards == 1 else mean.item(),
             compute_time=max(compute_times),
             previous_sync_time=min(row["previous_sync_time"] for row in rows),
             mean_compute_time=sum(compute_times) / len(rows),

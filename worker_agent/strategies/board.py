@@ -16,6 +16,8 @@ from contextlib import suppress
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
+from worker_agent.descriptors import withhold
+
 LENGTH = struct.Struct("!I")
 LONGEST = 16 << 20
 CONNECTING = 2.0
@@ -34,6 +36,7 @@ class Board:
         self.values: dict[str, str] = {}
         self.news = threading.Condition()
         self.server = BoardServer((host, 0), self)
+        withhold(self.server.fileno())
         self.address = f"{host}:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
@@ -97,6 +100,7 @@ class BoardServer(ThreadingTCPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Note the connection before its thread starts: a closed board answers nobody."""
         self.connections.add(request)
+        withhold(request.fileno())
         super().process_request(request, client_address)
 
     def close_all(self) -> None:
@@ -138,6 +142,7 @@ class BoardClient:
     def __init__(self, address: str) -> None:
         host, port = address.rsplit(":", 1)
         self.connection = socket.create_connection((host, int(port)), CONNECTING)
+        withhold(self.connection.fileno())
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.turn = threading.Lock()
 

@@ -25,6 +25,10 @@ class BoardStore(Store):
         self.board = BoardClient(address)
         self.patience = patience
 
+    def close(self) -> None:
+        """Hang up."""
+        self.board.close()
+
     def set(self, key: str, value: Any) -> None:
         """Write a value."""
         self.board.set(key, value if isinstance(value, str) else bytes(value).decode(BYTES))

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.distributed import BroadcastOptions, ProcessGroup, Work
 
+from worker_agent.strategies.layout import assign, in_memory_order, seen_as, strides_of
+
 LARGE = 1 << 18  # bytes from which on a tensor travels faster alone than copied
 
 
@@ -31,7 +33,8 @@ def broadcast_tensors(
     of a state.
 
     Args:
-        group: The members, all of which call this with tensors of the same shapes and types.
+        group: The members, all of which call this with tensors of the same shapes, types and
+            ``strides_of``: values travel in the order they lie in.
         tensors: What to send, or where to put it.
         source: Rank of the sender.
         fresh: Ids of tensors that hold nothing yet, so that they are received in place.
@@ -61,16 +64,15 @@ def parcels_of(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
 
 def packed(parcel: Sequence[Tensor]) -> Tensor:
     """Return the values of a parcel in one row; those of a single tensor are not copied."""
-    if len(parcel) == 1:
-        return parcel[0].detach().reshape(-1)
-    return torch.cat([tensor.detach().reshape(-1) for tensor in parcel])
+    rows = [in_memory_order(tensor.detach()) for tensor in parcel]
+    return rows[0] if len(rows) == 1 else torch.cat(rows)
 
 
 def room(parcel: Sequence[Tensor], fresh: Collection[int]) -> Tensor:
     """Return a row to receive a parcel in: the tensor itself when it holds nothing yet."""
     first = parcel[0]
     if len(parcel) == 1 and id(first) in fresh:
-        return first.view(-1)
+        return in_memory_order(first)
     size = sum(tensor.numel() for tensor in parcel)
     return torch.empty(size, dtype=first.dtype, device=first.device)
 
@@ -81,7 +83,7 @@ def unpack(flat: Tensor, parcel: Sequence[Tensor]) -> None:
         return
     pieces = torch.split(flat, [tensor.numel() for tensor in parcel])
     for tensor, piece in zip(parcel, pieces, strict=True):
-        tensor.copy_(piece.view(tensor.shape))
+        assign(tensor, seen_as(piece, tensor.shape, strides_of(tensor)))
 
 
 def broadcast(group: ProcessGroup, tensor: Tensor, source: int) -> None:

@@ -11,6 +11,7 @@ from pydantic_core import to_json
 from torch import Tensor
 
 from worker_agent.strategies.host_copies import name_of
+from worker_agent.strategies.layout import strides_of
 from worker_agent.strategies.strategy import Clock
 
 
@@ -21,25 +22,26 @@ class TensorFacts:
     Attributes:
         dtype: Name of its type, such as ``float32``.
         shape: Its sizes.
+        strides: In what order its values travel, that of their memory where it has no gaps.
         is_on_device: Whether it lives where the weights do, rather than on the host.
     """
 
     dtype: str
     shape: tuple[int, ...]
+    strides: tuple[int, ...]
     is_on_device: bool
 
     @classmethod
     def of(cls, tensor: Tensor) -> TensorFacts:
         """Return the facts of a tensor."""
-        return cls(name_of(tensor.dtype), tuple(tensor.shape), tensor.device.type != "cpu")
+        is_on_device = tensor.device.type != "cpu"
+        return cls(name_of(tensor.dtype), tuple(tensor.shape), strides_of(tensor), is_on_device)
 
     def room(self, device: torch.device) -> Tensor:
         """Return an uninitialised tensor like it."""
         place = device if self.is_on_device else "cpu"
-        return torch.empty(self.shape, dtype=getattr(torch, self.dtype), device=place)
-
-    def __str__(self) -> str:
-        return f"{self.dtype} {self.shape}"
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return torch.empty_strided(self.shape, self.strides, dtype=dtype, device=place)
 
 
 @dataclass(frozen=True, slots=True)

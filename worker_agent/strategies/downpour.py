@@ -25,8 +25,11 @@ from worker_agent.parameter_server.shard import ranges
 from worker_agent.sampler import Indices, Share
 from worker_agent.strategies import luggage
 from worker_agent.strategies.flat_model import FlatModel
+from worker_agent.strategies.loss_scale import is_to_be_skipped, unscaled
+from worker_agent.strategies.module_hook import ModuleHook
 from worker_agent.strategies.randomness import reseed
-from worker_agent.strategies.reducer import WHOLE, Reducer
+from worker_agent.strategies.reducer import WHOLE, OnWork, Reducer, unheard
+from worker_agent.strategies.step_hook import StepHook
 from worker_agent.strategies.strategy import Clock
 
 
@@ -59,6 +62,7 @@ class Downpour:
         secret: What all processes of the job know.
         micro_batches: Backward passes the script makes per batch.
         is_abandoned: Asked while waiting for a server; True gives up.
+        on_work: Called when the script begins to work on a batch.
 
     Raises:
         NotServable: The optimizer diverges, or cannot run, at servers that wait for nobody.
@@ -73,6 +77,7 @@ class Downpour:
         secret: str,
         micro_batches: int = 1,
         is_abandoned: Callable[[], bool],
+        on_work: OnWork = unheard,
     ) -> None:
         refuse_momentum(optimizer)
         self.model, self.optimizer = model, optimizer
@@ -81,6 +86,7 @@ class Downpour:
             [p for group in optimizer.param_groups for p in group["params"]],
             micro_batches=micro_batches,
             is_abandoned=is_abandoned,
+            on_work=on_work,
         )
         self.flat = FlatModel(optimizer, self.reducer.buckets)
         self.client: Client | None = None
@@ -94,8 +100,8 @@ class Downpour:
         self.failure: str | None = None
         self.streamed: Streamed | None = None
         self.sync_time = 0.0
-        model.register_forward_pre_hook(self._forward_starts)
-        optimizer.register_step_pre_hook(self._step)
+        model.register_forward_pre_hook(ModuleHook(self._forward_starts))
+        StepHook(optimizer, self._step)
 
     def connect(self, directive: Directive, clock: Clock, *, is_new: bool) -> Clock:
         """Speak to the servers of a Directive; empty ones are filled by the leader.
@@ -197,15 +203,14 @@ class Downpour:
         self.unpushed = self.unfetched = 0
 
     def _forward_starts(self, *_: Any) -> None:
-        if torch.is_grad_enabled():
-            self.reducer.forward_starts()
+        self.reducer.forward_starts(is_training=torch.is_grad_enabled())
 
-    def _step(self, optimizer: Optimizer, *_: Any) -> None:
+    def _step(self, optimizer: Optimizer) -> None:
         """Push and fetch instead of stepping, or step alone until it is time for that."""
         if not self.reducer.is_active:
             return
         self.reducer.complete()
-        if not self.is_stepped and self.failure is None:
+        if not self.is_stepped and self.failure is None and not is_to_be_skipped(optimizer):
             self.is_stepped = True
             self._accrue()
             self.unpushed, self.unfetched = self.unpushed + 1, self.unfetched + 1
@@ -222,7 +227,7 @@ class Downpour:
 
     def _accrue(self) -> None:
         """Add this iteration's gradient to what is pushed next."""
-        fresh = self.flat.gradient()
+        fresh = unscaled(self.optimizer, self.flat.gradient())
         if self.weight != 1.0:
             fresh = [piece * self.weight for piece in fresh]
         if self.n_push == 1:
@@ -239,7 +244,8 @@ class Downpour:
             for group in self.optimizer.param_groups:
                 for parameter in group["params"]:
                     if parameter.grad is not None:
-                        parameter.sub_(parameter.grad, alpha=float(group["lr"]) * self.weight)
+                        (slope,) = unscaled(self.optimizer, [parameter.grad])
+                        parameter.sub_(slope, alpha=float(group["lr"]) * self.weight)
 
     def _exchange(self, *, is_pushing: bool, is_fetching: bool) -> None:
         """Push, or fetch, or both in one round trip."""
@@ -250,7 +256,9 @@ class Downpour:
             self.flat.rates, shares, gradient, self.flat.weights, is_fetching=is_fetching
         )
         if is_pushing:
-            self.done, self.staleness = self.streamed.done, self.streamed.before - self.version
+            self.done = self.streamed.done
+            if self.streamed.before >= 0:
+                self.staleness = self.streamed.before - self.version
             self.accrued, self.used, self.unpushed = [], [], 0
         if is_fetching:
             self.version, self.unfetched = self.streamed.now, 0

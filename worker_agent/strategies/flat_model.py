@@ -1,6 +1,7 @@
 """FlatModel: trained parameters laid end to end, as parameter servers keep them.
 
-The order is that of the reducer's buckets, so a gradient is sent from where it was made.
+The order is that of the reducer's buckets, so a gradient is sent from where it was made, unless
+some of it does not lie row by row: shards outlive workers, whose memory formats may differ.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch.optim import Optimizer
 from worker_agent.parameter_server.message import Holding, Precision
 from worker_agent.parameter_server.optimizer import Slots, describe, is_vector
 from worker_agent.parameter_server.shard import Segment, within
+from worker_agent.strategies.layout import laid_end_to_end, like
 from worker_agent.strategies.reducer import Bucket
 
 
@@ -55,9 +57,8 @@ class FlatModel:
 
     def gradient(self) -> list[Tensor]:
         """Return the gradients on the host, as pieces that lie end to end."""
-        return [
-            bucket.gradient.to("cpu", self.weights.dtype) for bucket in self.buckets if bucket.size
-        ]
+        kind = self.weights.dtype
+        return [bucket.row_by_row().to("cpu", kind) for bucket in self.buckets if bucket.size]
 
     def load(self) -> None:
         """Give the model the weights."""
@@ -102,7 +103,8 @@ class FlatModel:
             for name, flat in whole.items():
                 if flat.numel() == self.weights.numel():
                     piece = self._pieces(flat)[number][1]
-                    state[name] = piece.view_as(parameter).to(parameter.device, parameter.dtype)
+                    slot = piece.view_as(parameter).to(parameter.device, parameter.dtype)
+                    state[name] = like(parameter, slot)
             if state:
                 self.optimizer.state[parameter] = state
 
@@ -141,8 +143,7 @@ class FlatModel:
 
     def _flat(self, tensors: Iterable[Tensor]) -> Tensor:
         """Lay tensors, one per parameter, end to end on the host."""
-        kind = self.weights.dtype
-        return torch.cat([tensor.detach().reshape(-1).to("cpu", kind) for tensor in tensors])
+        return laid_end_to_end(tensor.to("cpu", self.weights.dtype) for tensor in tensors)
 
     def _pieces(self, flat: Tensor) -> list[tuple[Tensor, Tensor]]:
         pieces = torch.split(flat, [p.numel() for p in self.parameters])

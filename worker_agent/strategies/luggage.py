@@ -1,7 +1,7 @@
 """Luggage: what a worker of a parameter-server job leaves with the first server for newcomers.
 
 Weights and optimizer state are the servers' own. The rest of what makes a newcomer equal to the
-others is small: buffers, schedulers, a loss scaler, and the clock.
+others is small: buffers, the optimizer's options, schedulers, a loss scaler, and the clock.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ import torch
 from pydantic import JsonValue, TypeAdapter
 from pydantic_core import to_json
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from worker_agent.errors import StateRefused
 from worker_agent.strategies.host_copies import name_of
+from worker_agent.strategies.layout import assign
+from worker_agent.strategies.optimizer_state import load_options, options_of
 from worker_agent.strategies.snapshot import Stateful
 from worker_agent.strategies.strategy import Clock
 from worker_agent.strategies.tree import decode, encode
@@ -40,7 +43,7 @@ class Luggage:
 
     Attributes:
         clock: Where training stands.
-        tree: Buffers and carried objects as ``strategies.tree`` encodes them; None without.
+        tree: Buffers, options and carried objects as ``strategies.tree`` encodes them, or None.
         tensors: Their tensors by name.
     """
 
@@ -52,16 +55,21 @@ class Luggage:
 LUGGAGE: TypeAdapter[Luggage] = TypeAdapter(Luggage)
 
 
-def pack(clock: Clock, model: nn.Module, carried: Mapping[str, Stateful]) -> str:
+def pack(
+    clock: Clock, model: nn.Module, optimizer: Optimizer, carried: Mapping[str, Stateful]
+) -> str:
     """Write everything down; buffers too large to be left with a server stay behind.
 
     Raises:
         StateRefused: A carried object holds what cannot be carried.
     """
     states = {name: stateful.state_dict() for name, stateful in carried.items()}
-    tree = encode({"buffers": dict(model.named_buffers()), "carried": states})
+    # Schedules that multiply what they find go on from the rates that the others have.
+    options = [options_of(group) for group in optimizer.param_groups]
+    small = {"carried": states, "groups": options}
+    tree = encode({"buffers": dict(model.named_buffers()), **small})
     if sum(tensor.nbytes for tensor in tree.tensors.values()) > LARGEST // 2:
-        tree = encode({"buffers": {}, "carried": states})
+        tree = encode({"buffers": {}, **small})
     packed = {name: packed_tensor(tensor) for name, tensor in tree.tensors.items()}
     return to_json(Luggage(clock, tree.json, packed), inf_nan_mode="strings").decode()
 
@@ -71,7 +79,9 @@ def pack_clock(clock: Clock) -> str:
     return to_json(Luggage(clock), inf_nan_mode="strings").decode()
 
 
-def unpack(text: str, model: nn.Module, carried: Mapping[str, Stateful]) -> Clock:
+def unpack(
+    text: str, model: nn.Module, optimizer: Optimizer, carried: Mapping[str, Stateful]
+) -> Clock:
     """Take over what another worker left; returns its clock.
 
     Raises:
@@ -90,7 +100,9 @@ def unpack(text: str, model: nn.Module, carried: Mapping[str, Stateful]) -> Cloc
         for name, buffer in state["buffers"].items():
             if name not in mine or mine[name].shape != buffer.shape:
                 raise StateRefused(f"buffer {name} of the others does not fit this model")
-            mine[name].copy_(buffer)
+            assign(mine[name], buffer)
+        for group, options in zip(optimizer.param_groups, state["groups"], strict=False):
+            load_options(group, options)
     for name, stateful in carried.items():
         if name in state["carried"]:
             stateful.load_state_dict(state["carried"][name])

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from worker_agent.errors import StateRefused
+from worker_agent.strategies.layout import like
 
 NOT_OPTIONS = ("params", "param_names")
 
@@ -104,8 +105,11 @@ def load_options(group: dict[str, Any], options: dict[str, Any]) -> None:
 
 
 def placed(value: Any, parameter: Tensor, group: dict[str, Any]) -> Any:
-    """Return a slot where optimizers keep it: scalars on the host unless the step is fused."""
+    """Return a slot where and as optimizers keep it: scalars on the host unless the step is fused.
+
+    What is as large as the parameter lies as it does, not in the order it came in.
+    """
     if not isinstance(value, Tensor):
         return value
     is_with_parameter = value.dim() > 0 or group.get("fused") or group.get("capturable")
-    return value.to(parameter.device) if is_with_parameter else value
+    return like(parameter, value.to(parameter.device)) if is_with_parameter else value

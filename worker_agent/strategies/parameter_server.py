@@ -27,11 +27,14 @@ from worker_agent.parameter_server.shard import ranges
 from worker_agent.sampler import Indices
 from worker_agent.strategies import luggage
 from worker_agent.strategies.flat_model import FlatModel
+from worker_agent.strategies.loss_scale import is_to_be_skipped, unscaled
+from worker_agent.strategies.module_hook import ModuleHook
 from worker_agent.strategies.randomness import reseed, seed_iteration
-from worker_agent.strategies.reducer import COLUMNS, SILENT, Reducer
+from worker_agent.strategies.reducer import COLUMNS, SILENT, OnWork, Reducer, unheard
 from worker_agent.strategies.scaled_steps import ScaledSteps
 from worker_agent.strategies.snapshot import Snapshot
 from worker_agent.strategies.state import TrainingState
+from worker_agent.strategies.step_hook import StepHook
 from worker_agent.strategies.strategy import Clock, Meeting, Place, Slice, Tally, Words
 from worker_agent.strategies.void_calls import void_calls
 
@@ -53,6 +56,7 @@ class ParameterServer:
         micro_batches: Backward passes the script makes per batch.
         carried: What travels with the weights besides the optimizer, by name.
         is_abandoned: Asked while waiting for others; True gives the iteration up.
+        on_work: Called when the script begins to work on a batch.
         restart: Goes on from a checkpoint when neither a worker nor a server has a state.
 
     Raises:
@@ -70,6 +74,7 @@ class ParameterServer:
         micro_batches: int = 1,
         carried: Mapping[str, Any] | None = None,
         is_abandoned: Callable[[], bool],
+        on_work: OnWork = unheard,
         restart: Callable[[TrainingState, Clock], Clock] = from_the_start,
     ) -> None:
         self.meeting, self.model, self.optimizer = meeting, model, optimizer
@@ -82,6 +87,7 @@ class ParameterServer:
             [p for group in optimizer.param_groups for p in group["params"]],
             micro_batches=micro_batches,
             is_abandoned=is_abandoned,
+            on_work=on_work,
         )
         self.flat = FlatModel(optimizer, self.reducer.buckets)
         self.client: Client | None = None
@@ -89,14 +95,14 @@ class ParameterServer:
         self.clock = Clock()
         self.words = SILENT
         self.part = Slice(1.0, 1.0, is_last=True)
-        self.is_pushed = False
+        self.is_pushed = self.is_given_up = False
         self.failure: str | None = None
         self.sync_time = 0.0
         self.last: Tally | None = None
         self.agreed: Tally | None = None
         void_calls(self.carried, self._counts_nothing)
-        model.register_forward_pre_hook(self._forward_starts)
-        optimizer.register_step_pre_hook(self._step)
+        model.register_forward_pre_hook(ModuleHook(self._forward_starts))
+        StepHook(optimizer, self._step)
 
     def join(self, directive: Directive, place: Place, clock: Clock, *, is_new: bool) -> Clock:
         """Enter the generation at all servers, and take their weights where they are ahead.
@@ -124,14 +130,15 @@ class ParameterServer:
     def begin(self, part: Slice, words: Words) -> None:
         """Prepare for one forward and backward pass."""
         self.part, self.words = part, words
-        self.is_pushed = False
+        self.is_pushed = self.is_given_up = False
         # The servers weigh with this worker's share; here its own slices are compared.
         self.reducer.begin(replace(part, share_of_batch=1.0))
 
     def end(self) -> bool:
         """Close the iteration; one whose script did not step moves nobody's weights."""
         if not self.is_pushed and self.failure is None:
-            self.reducer.complete()
+            if self.reducer.is_owed:
+                self.reducer.skip()
             self._push(is_skipped=True)
         self.reducer.end()
         if self.failure is not None:
@@ -203,7 +210,7 @@ class ParameterServer:
         self, client: Client, directive: Directive, place: Place, clock: Clock, *, is_new: bool
     ) -> list[int]:
         """Say who comes; returns what each server has applied. The leader fills empty ones."""
-        text = "" if is_new else luggage.pack(clock, self.model, self.carried)
+        text = "" if is_new else luggage.pack(clock, self.model, self.optimizer, self.carried)
         members = tuple(member.worker for member in directive.members)
         joining = Joining(self.worker, members, is_new, text)
         turn = directive.generation, directive.revision
@@ -217,7 +224,7 @@ class ParameterServer:
 
     def _fill(self, client: Client, server: int, iteration: int, clock: Clock) -> int:
         """Hand an empty server its shard; returns the iteration it stands at then."""
-        text = luggage.pack(clock, self.model, self.carried)
+        text = luggage.pack(clock, self.model, self.optimizer, self.carried)
         low, high = ranges(self.flat.weights.numel(), len(client.addresses))[server]
         holding, tensors = self.flat.holding(low, high, text, clock.samples)
         client.put(server, iteration, holding, tensors)
@@ -227,7 +234,9 @@ class ParameterServer:
         """Take weights, and what else others have left for newcomers."""
         text = client.fetch(iteration, self.flat.weights)
         self.flat.load()
-        return luggage.unpack(text, self.model, self.carried) if text else clock
+        if not text:
+            return clock
+        return luggage.unpack(text, self.model, self.optimizer, self.carried)
 
     def _leave(self) -> None:
         """Close the connections; this worker may come back by others."""
@@ -238,21 +247,23 @@ class ParameterServer:
     # Inside an iteration.
 
     def _forward_starts(self, *_: Any) -> None:
-        if torch.is_grad_enabled():
-            self.reducer.forward_starts()
+        self.reducer.forward_starts(is_training=torch.is_grad_enabled())
 
-    def _step(self, optimizer: Optimizer, *_: Any) -> None:
+    def _step(self, optimizer: Optimizer) -> None:
         """Push instead of stepping: without gradients the script's own step does nothing."""
         if not self.reducer.is_active:
             return
         self.reducer.complete()
         if self.part.is_last and not self.is_pushed and self.failure is None:
-            self._push(is_skipped=False)
+            self._push(is_skipped=self.reducer.is_skipped() or is_to_be_skipped(optimizer))
         optimizer.zero_grad(set_to_none=True)
 
     def _counts_nothing(self) -> bool:
-        """Whether this pass of the loop body is half an iteration, or one that will be redone."""
-        return not self.part.is_last or self.failure is not None
+        """Whether this pass of the loop body is half an iteration, or one that will be redone.
+
+        Or one whose samples a worker has skipped, as all do then: schedules stay equal.
+        """
+        return not self.part.is_last or self.failure is not None or self.is_given_up
 
     def _push(self, *, is_skipped: bool) -> None:
         """Exchange the gradients for new weights; a failure is kept until the iteration ends."""
@@ -266,9 +277,8 @@ class ParameterServer:
         )
         began = time.perf_counter()
         try:
-            outcome = self._servers.push(
-                self.clock.iteration, said, self.flat.gradient(), self.flat.weights
-            )
+            gradient = unscaled(self.optimizer, self.flat.gradient())
+            outcome = self._servers.push(self.clock.iteration, said, gradient, self.flat.weights)
         except Broken as error:
             self.failure = str(error)
             return
@@ -282,7 +292,8 @@ class ParameterServer:
         measured = self.reducer.measured
         compute_time = measured.ready_at - (measured.forward_at or measured.ready_at)
         words = [float(word) for word in astuple(self.words)]
-        return [*words, self._own_noise(), compute_time, self.sync_time]
+        is_skipped = float(self.reducer.is_skipped())
+        return [*words, self._own_noise(), compute_time, self.sync_time, is_skipped]
 
     def _own_noise(self) -> float:
         """Return mean ||g_j||² / ||mean g_j||² over this worker's own slices; 1 with one.
@@ -297,6 +308,7 @@ class ParameterServer:
     def _tally(self, outcome: Outcome) -> Tally:
         """Join what the workers told with what the servers measured."""
         rows = [dict(zip(COLUMNS, row, strict=True)) for row in outcome.rows.tolist()]
+        self.is_given_up = any(row["is_skipped"] for row in rows)
         leader = rows[0]
         compute_times = [row["compute_time"] for row in rows]
         own = np.array([row["local_norm_sq"] for row in rows])

@@ -11,29 +11,47 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd import Variable
 from torch.distributed import ProcessGroup
 
+from worker_agent.strategies.layout import laid_end_to_end, seen_as, strides_of
 from worker_agent.strategies.patience import await_work
 from worker_agent.strategies.strategy import Slice, Words
 
 WORDS = ("announced", "is_over", "is_leaving", "learning_rate_factor")
-COLUMNS = (*WORDS, "local_norm_sq", "compute_time", "previous_sync_time")
+COLUMNS = (*WORDS, "local_norm_sq", "compute_time", "previous_sync_time", "is_skipped")
 SILENT = Words(0, is_over=False, is_leaving=False, learning_rate_factor=1.0)
+
+
+class OnWork(Protocol):
+    """Hears when the script begins to work on its samples."""
+
+    def __call__(self, *, is_called_by_script: bool) -> None:
+        """Hear it; told whether a function of the script's has called, and not the device."""
+
+
+def unheard(*, is_called_by_script: bool) -> None:
+    """Take no notice."""
+
 
 WHOLE = Slice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
 
 
 class Bucket:
-    """Parameters whose gradients travel together, as views of one flat tensor."""
+    """Parameters whose gradients travel together, as views of one flat tensor.
+
+    Each view lies as its parameter does, also after a script has turned its model to another memory
+    format. So all workers of a group must have the same formats (``AllReduce.join`` looks).
+    """
 
     def __init__(self, parameters: list[Tensor], dtype: torch.dtype, device: torch.device) -> None:
         self.parameters, self.dtype, self.device = parameters, dtype, device
-        self.size = sum(parameter.numel() for parameter in parameters)
+        self.sizes = [parameter.numel() for parameter in parameters]
+        self.size = sum(self.sizes)
         self.missing = len(parameters)
         self.used = [False] * len(parameters)
         self.allocate(tail=0)
@@ -42,25 +60,49 @@ class Bucket:
         """Make the flat tensor anew, with this many values after the gradients."""
         self.flat = torch.zeros(self.size + tail, dtype=self.dtype, device=self.device)
         self.gradient, self.tail = self.flat[: self.size], self.flat[self.size :]
-        sizes = [parameter.numel() for parameter in self.parameters]
-        pieces = torch.split(self.gradient, sizes)
-        self.views = [
-            piece.view_as(parameter)
-            for piece, parameter in zip(pieces, self.parameters, strict=True)
-        ]
+        self.pieces = torch.split(self.gradient, self.sizes)
+        self.strides = [parameter.stride() for parameter in self.parameters]
+        self.views = [self._view(place) for place in range(len(self.parameters))]
+        self.addresses = [view.data_ptr() for view in self.views]
         self.carried: Tensor | None = None
 
     def take(self, place: int) -> None:
         """Move a parameter's fresh gradient into the flat tensor and let it be a view of it."""
-        parameter, view = self.parameters[place], self.views[place]
-        gradient = parameter.grad
+        parameter = self.parameters[place]
+        if parameter.stride() != self.strides[place]:
+            self._turn(place)
+        view, gradient = self.views[place], parameter.grad
+        if view.data_ptr() != self.addresses[place]:  # the script has given it other data
+            self.views[place] = view = self._view(place)
         self.used[place] = self.used[place] or gradient is not None
         if gradient is None:
             view.zero_()
-        elif gradient.data_ptr() != view.data_ptr():
+        elif gradient.data_ptr() != self.addresses[place]:
             view.copy_(gradient)
         parameter.grad = view
         self.missing -= 1
+
+    def row_by_row(self) -> Tensor:
+        """Return the gradients end to end, row by row; perhaps not copied."""
+        if all(view.is_contiguous() for view in self.views):
+            return self.gradient
+        return laid_end_to_end(self.views)
+
+    def _view(self, place: int) -> Tensor:
+        parameter = self.parameters[place]
+        return seen_as(self.pieces[place], parameter.shape, strides_of(parameter))
+
+    def _turn(self, place: int) -> None:
+        """Let a parameter's part lie as the parameter does now."""
+        before = self.views[place].stride()
+        self.strides[place] = self.parameters[place].stride()
+        self.views[place] = view = self._view(place)
+        rows = [self.pieces[place]]
+        if self.carried is not None:
+            rows.append(torch.split(self.carried, self.sizes)[place])
+        for row in rows:
+            values = seen_as(row, view.shape, before).clone()
+            seen_as(row, view.shape, view.stride()).copy_(values)
 
     def norm_sq(self) -> Tensor:
         """Return ||gradient||² as a tensor on the device, in at least float32."""
@@ -80,6 +122,8 @@ class Pass:
     mean_norm_sq: Tensor | None = None
     shards: int = 0
     is_short: bool = False  # fewer backward passes than said: its shards are not equal parts
+    is_skipped: bool = False  # the script has neither stepped nor made all of its passes
+    is_skipped_by_one: bool | None = None  # of all workers; None before a step has asked
     failure: str | None = None
     works: list[Any] = field(default_factory=list)
 
@@ -93,6 +137,8 @@ class Reducer:
             of the samples and with its loss divided by ``micro_batches``.
         bucket_bytes: Buckets are closed at this size.
         is_abandoned: Asked while waiting for others; True gives the iteration up.
+        on_work: Called when the script begins to work on a slice: at its first forward or backward
+            pass, or step; told whether the script itself has called.
     """
 
     def __init__(
@@ -102,14 +148,15 @@ class Reducer:
         micro_batches: int,
         is_abandoned: Callable[[], bool],
         bucket_bytes: int = 25 << 20,
+        on_work: OnWork = unheard,
     ) -> None:
         if micro_batches < 1:
             raise ValueError(f"micro_batches must be at least 1, got {micro_batches}")
         self.buckets = fill_buckets(parameters, bucket_bytes)
         self.micro_batches = micro_batches
-        self.is_abandoned = is_abandoned
+        self.is_abandoned, self.on_work = is_abandoned, on_work
         self.measured = Pass()
-        self.is_queued = False
+        self.is_queued = self.is_stepped = self.is_at_work = False
         self.passes_left = 1
         self.next_bucket = 0
         self.regroup(None, 0, 1)
@@ -133,21 +180,62 @@ class Reducer:
             self.measured = Pass()
             for bucket in self.buckets:
                 bucket.used = [False] * len(bucket.parameters)
+        elif self.is_owed:
+            self.measured.is_skipped = True
         self.part, self.words = part, words
         self.passes_left = self.micro_batches
         self.is_active = True
+        self.is_stepped = self.is_at_work = False
         self._rewind()
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether the script has neither stepped in this slice nor made all of its passes."""
+        is_over = self.is_stepped or self.passes_left <= 0 or self.measured.done_at > 0
+        return self.is_active and not is_over
+
+    def is_skipped(self) -> bool:
+        """Whether a worker has skipped its samples, so that none may step; ask after backward."""
+        measured, last = self.measured, self.buckets[-1]
+        if measured.is_skipped or self.group is None or not measured.done_at:
+            return measured.is_skipped
+        if measured.is_skipped_by_one is None:
+            skipped = last.tail.view(self.workers, len(COLUMNS))[:, COLUMNS.index("is_skipped")]
+            measured.is_skipped_by_one = bool(skipped.any())
+        return measured.is_skipped_by_one
+
+    def skip(self) -> None:
+        """Close an iteration whose samples the script has skipped: all workers skip theirs.
+
+        The others have sent their gradients, or will, and wait for this worker's.
+        """
+        self.measured.is_skipped = self.measured.is_short = True
+        if self.group is None:
+            self.measured.ready_at = self.measured.done_at = time.perf_counter()
+            self._write_tail(self.buckets[-1])
+            self._give_back()
+            return
+        self._clear_gradients()
+        for bucket in self.buckets:
+            bucket.carried = None
+        self.passes_left = 1
+        self._rewind()
+        self._backward_ends()
+        self._clear_gradients()
 
     def complete(self) -> None:
         """Send what there is when the script steps after fewer backward passes than it said."""
+        self._works(is_called_by_script=True)
+        self.is_stepped = True
         if self.is_active and self.part.is_last and not self.measured.done_at:
             self.measured.is_short = self.passes_left > 1
             self.passes_left = 1
             self._backward_ends()
 
-    def forward_starts(self) -> None:
+    def forward_starts(self, *, is_training: bool) -> None:
         """Note the moment of the iteration's first forward pass."""
-        if self.is_active and self.measured.forward_at is None:
+        self._works(is_called_by_script=True)
+        if is_training and self.is_active and self.measured.forward_at is None:
             self.measured.forward_at = time.perf_counter()
 
     def end(self) -> Pass:
@@ -167,12 +255,18 @@ class Reducer:
             if not self.is_active:
                 return
             if not self.is_queued:
+                self._works(is_called_by_script=False)
                 self.is_queued = True
                 Variable._execution_engine.queue_callback(self._backward_ends)
             bucket.take(place)
             self._advance()
 
         return gradient_is_ready
+
+    def _works(self, *, is_called_by_script: bool) -> None:
+        if self.is_active and not self.is_at_work:
+            self.is_at_work = True
+            self.on_work(is_called_by_script=is_called_by_script)
 
     def _rewind(self) -> None:
         self.is_queued = False
@@ -228,7 +322,7 @@ class Reducer:
         bucket.tail.zero_()
         row = bucket.tail.view(self.workers, len(COLUMNS))[self.rank]
         words = [float(word) for word in astuple(self.words)]
-        host = [*words, 0.0, compute_time, self.previous_sync_time]
+        host = [*words, 0.0, compute_time, self.previous_sync_time, float(measured.is_skipped)]
         row.copy_(torch.tensor(host, dtype=row.dtype))
         if measured.local_norm_sq is not None:
             row[len(words)] = measured.local_norm_sq
@@ -282,6 +376,20 @@ class Reducer:
             for parameter, is_used in zip(bucket.parameters, bucket.used, strict=True):
                 if not parameter.requires_grad or (self.workers == 1 and not is_used):
                     parameter.grad = None
+
+    def _give_back(self) -> None:
+        """Let gradients be what they are without the agent: the sum of the passes that were made.
+
+        Of a slice nothing stays: the script has cleared its first part, or does not know of it.
+        """
+        for bucket in self.buckets:
+            carried, bucket.carried = bucket.carried, None
+            if carried is None or self.part.share_of_worker != 1:
+                continue
+            bucket.gradient.copy_(carried)
+            for place, is_used in enumerate(bucket.used):
+                if is_used:
+                    bucket.parameters[place].grad = bucket.views[place]
 
     def _clear_gradients(self) -> None:
         for bucket in self.buckets:

@@ -21,6 +21,7 @@ from worker_agent.errors import StateRefused
 from worker_agent.strategies.broadcasting import broadcast_bytes, broadcast_tensors
 from worker_agent.strategies.description import Description, TensorFacts, misfit
 from worker_agent.strategies.host_copies import HostCopies, tensor_of
+from worker_agent.strategies.layout import assign
 from worker_agent.strategies.optimizer_state import (
     check_optimizer_state,
     load_optimizer_state,
@@ -95,7 +96,7 @@ class TrainingState:
         state = self._fitting(snapshot.tree, tensors)
         with torch.no_grad():
             for name, mine in self._weights().items():
-                mine.copy_(tensors[name])
+                assign(mine, tensors[name])
         self._take_over(state)
         with refusing("the random states"):
             restore_random_states(state["random"])
@@ -127,6 +128,10 @@ class TrainingState:
             raise
         fresh = {id(tensor) for name, tensor in room.items() if tensor is not mine.get(name)}
         broadcast_tensors(group, room.values(), source, fresh=fresh)
+        with torch.no_grad():
+            for name, tensor in self._weights().items():
+                if id(room[name]) in fresh:  # it lies in another order there
+                    assign(tensor, room[name])
         self._take_over(state)
         return said.clock
 

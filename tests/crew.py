@@ -1,0 +1,188 @@
+"""A crew: the workers of one job as threads of this process, with real sessions and real sockets.
+
+A job with a few resizes takes a second or two. What matters only between processes, such as death
+and forks, is not for a crew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scavenger.protocol import Member, StopAtProgress
+from tests.conductor import Conductor
+from worker_agent.parameter_server.server import Server
+from worker_agent.session import Session
+from worker_agent.sessions.asynchronous import Asynchronous
+from worker_agent.sessions.elastic import Elastic
+from worker_agent.settings import AgentSettings
+
+SECRET = "between us"
+SAMPLES = 240
+NOW = StopAtProgress(1e-9)
+STREAM = threading.Lock()  # of random numbers: all threads have the same one, a model is made alone
+
+Script = Callable[[Session, Callable[..., None]], None]
+
+
+@dataclass
+class Crew:
+    """One job.
+
+    Attributes:
+        rows: What the scripts noted, by iteration.
+        errors: What the scripts raised, by worker.
+
+    Args:
+        conductor: Its controller.
+        script: What each worker runs: it is given its session, and a function that takes notes.
+        strategy: How they train together.
+    """
+
+    conductor: Conductor
+    script: Script
+    strategy: Any = "all_reduce"
+    servers: tuple[Member, ...] = ()
+    rows: dict[int, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    errors: dict[str, BaseException] = field(default_factory=dict)
+    threads: dict[str, threading.Thread] = field(default_factory=dict)
+
+    def start(self, name: str) -> None:
+        """Start a worker."""
+        self.threads[name] = threading.Thread(target=self._work, args=(name,), daemon=True)
+        self.threads[name].start()
+
+    def order(self, workers: int, batch: int, iterations: int, **changes: Any) -> None:
+        """Let so many workers train for so many iterations; those that are missing are started."""
+        names = [f"w{number}" for number in range(workers)]
+        for name in names:
+            if name not in self.threads:
+                self.start(name)
+        facts = {"report_after": iterations, "strategy": self.strategy, "servers": self.servers}
+        generation = self.conductor.order(names, batch, **facts, **changes)
+        self.conductor.wait(lambda: self.errors or self._has_applied(generation, iterations))
+
+    def play(self, workers: int, batch: int, iterations: int) -> None:
+        """Let so many workers train so many iterations and end by themselves."""
+        names = [f"w{number}" for number in range(workers)]
+        for name in names:
+            self.start(name)
+        self.conductor.stop = StopAtProgress(iterations * batch / SAMPLES)
+        self.conductor.order(names, batch, strategy=self.strategy, servers=self.servers)
+        self._join()
+
+    def end(self) -> None:
+        """End training, and raise what a script has raised."""
+        if not self.errors:
+            assert self.conductor.directive is not None
+            self.conductor.stop = NOW
+            members = [member.worker for member in self.conductor.directive.members]
+            batch = self.conductor.directive.config.global_batch
+            facts = {"strategy": self.strategy, "servers": self.servers}
+            self.conductor.order(members, batch, **facts)
+        self._join()
+
+    def _join(self) -> None:
+        for name, thread in self.threads.items():
+            thread.join(0 if self.errors else 60)
+            assert self.errors or not thread.is_alive(), f"{name} does not end"
+        for error in self.errors.values():
+            raise error
+
+    def _has_applied(self, generation: int, iterations: int) -> bool:
+        reports = [r for r in self.conductor.reports if r.progress.generation == generation]
+        return sum(len(report.steps) for report in reports) >= iterations
+
+    def _work(self, name: str) -> None:
+        settings = AgentSettings(
+            controller=f"http://127.0.0.1:{self.conductor.server.server_port}",
+            token="token",
+            job="job",
+            worker=name,
+            prepaid=600,
+            strategy=self.strategy,
+            job_secret=SECRET,
+        )
+        kind = Asynchronous if self.strategy == "downpour" else Elastic
+        try:
+            with kind(settings) as job:
+
+                def note(**facts: Any) -> None:
+                    now = job.directive
+                    assert now is not None
+                    turn = now.generation, now.revision
+                    self.rows[job.iteration].append({"worker": name, "turn": turn, **facts})
+
+                self.script(job, note)
+        except BaseException as error:  # noqa: BLE001 the test raises it
+            self.errors[name] = error
+            with self.conductor.news:
+                self.conductor.news.notify_all()
+
+
+@contextmanager
+def crew(
+    directory: Path,
+    script: Script,
+    *,
+    strategy: str = "all_reduce",
+    servers: int = 2,
+    split_every: int = 0,
+) -> Iterator[Crew]:
+    """Open a job; its controller and its servers end with it."""
+    count = 0 if strategy == "all_reduce" else servers
+    serving = [Server("127.0.0.1", SECRET) for _ in range(count)]
+    for server in serving:
+        threading.Thread(target=server.serve, daemon=True).start()
+    members = tuple(Member(f"s{n}", server.address) for n, server in enumerate(serving))
+    conductor = Conductor(
+        directory, [], dataset_size=SAMPLES, split_every=split_every, purpose="probe"
+    )
+    with conductor:
+        yield Crew(conductor, script, strategy, members)
+    for server in serving:
+        server.close()
+
+
+def assert_as_alone(
+    made: Crew,
+    weights: Callable[[], Tensor],
+    train: Callable[[Tensor, int], None],
+    *,
+    tolerance: float = 1e-10,
+) -> int:
+    """Compare what the crew noted with one process that trains on the same batches.
+
+    The script notes ``indices`` and ``weights``, those before the iteration.
+
+    Args:
+        made: What has trained.
+        weights: Returns the weights of the one process.
+        train: Trains it on a batch, in an iteration.
+        tolerance: Largest difference of a weight.
+
+    Returns:
+        How many iterations were compared.
+    """
+    iterations = range(max(made.rows))  # the last may have been cut short
+    for iteration in iterations:
+        newest = max(row["turn"] for row in made.rows[iteration])
+        rows = [row for row in made.rows[iteration] if row["turn"] == newest]
+        for row in rows:
+            difference = float((row["weights"] - weights()).abs().max())
+            assert difference <= tolerance, f"{difference} before iteration {iteration}"
+        train(torch.cat([row["indices"] for row in rows]), iteration)
+    return len(iterations)
+
+
+def flat(parameters: Sequence[Tensor] | Iterator[Tensor]) -> Tensor:
+    """Return copies of all values as one vector."""
+    return torch.cat([parameter.detach().reshape(-1) for parameter in parameters]).clone()

@@ -1,0 +1,383 @@
+"""A batch that is read ahead is refused before a weight is wrong; any may be skipped."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn, optim
+
+from tests.crew import SAMPLES, STREAM, assert_as_alone, crew, flat
+from worker_agent.errors import ReadAhead
+from worker_agent.session import Session
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+BATCH = 24
+Batches = Iterator[Tensor]
+Train = Callable[[Any], None]
+
+
+class Training:
+    """One process's worth of objects."""
+
+    def __init__(self, passes: int = 1) -> None:
+        with STREAM:
+            torch.manual_seed(3)
+            self.model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+            generator = torch.Generator().manual_seed(5)
+            self.inputs = torch.randn(SAMPLES, 6, generator=generator, dtype=torch.float64)
+        self.labels = torch.arange(SAMPLES) % 3
+        self.passes = passes
+        self.optimizer = optim.AdamW(self.model.parameters(), lr=0.01)
+
+    def weights(self) -> Tensor:
+        return flat(self.model.parameters())
+
+    def loss(self, indices: Tensor) -> Tensor:
+        scores = self.model(self.inputs[indices])
+        return nn.functional.cross_entropy(scores, self.labels[indices]) / self.passes
+
+    def train(self, indices: Tensor, _: int = 0) -> None:
+        self.optimizer.zero_grad()
+        for part in indices.chunk(self.passes):
+            self.loss(part).backward()
+        self.optimizer.step()
+
+
+# Who reads ahead.
+
+
+def twice(batches: Batches, train: Train) -> None:
+    first = next(batches)
+    second = next(batches)
+    for indices in (first, second):
+        train(indices)
+
+
+def looking_ahead(batches: Batches, train: Train) -> None:
+    """As Accelerate's loaders do, to know which batch is the last."""
+
+    def ahead() -> Batches:
+        current = next(batches)
+        while True:
+            try:
+                following = next(batches)
+                yield current
+                current = following
+            except StopIteration:
+                yield current
+                break
+
+    for indices in ahead():
+        train(indices)
+
+
+class Fetcher:
+    """As Lightning's does where a loader has no length."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches, self.kept = batches, deque[Tensor]()
+
+    def __iter__(self) -> Fetcher:
+        self.kept.append(next(self.batches))
+        return self
+
+    def __next__(self) -> Tensor:
+        batch = self.kept.popleft()
+        self.kept.append(next(self.batches))
+        return batch
+
+
+def fetched(batches: Batches, train: Train) -> None:
+    for indices in Fetcher(batches):
+        train(indices)
+
+
+class Primed:
+    """As PyTorch's DataLoader does with worker processes."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches, self.kept = batches, deque[Any]()
+        for _ in range(2):
+            self.put()
+
+    def put(self) -> None:
+        self.kept.append(next(self.batches).tolist())
+
+    def __iter__(self) -> Primed:
+        return self
+
+    def __next__(self) -> Any:
+        batch = self.kept.popleft()
+        self.put()
+        return torch.tensor(batch)
+
+
+def primed(batches: Batches, train: Train) -> None:
+    for indices in Primed(batches):
+        train(indices)
+
+
+def on_a_thread(batches: Batches, train: Train) -> None:
+    loaded: queue.Queue[list[int]] = queue.Queue()
+
+    def load() -> None:
+        with suppress(ReadAhead):  # raised where the model is
+            for indices in batches:
+                loaded.put(indices.tolist())
+                if loaded.qsize() > 2:
+                    break
+
+    threading.Thread(target=load, daemon=True).start()
+    while True:
+        train(torch.tensor(loaded.get(timeout=30)))
+
+
+def several_at_once(batches: Batches, train: Train) -> None:
+    """As trainers do to accumulate gradients over batches."""
+
+    def draw() -> list[list[int]]:
+        return [batch.tolist() for batch in islice(batches, 3)]
+
+    while parts := draw():
+        for part in parts:
+            train(torch.tensor(part))
+
+
+def in_pairs(batches: Batches, train: Train) -> None:
+    for one, other in zip(batches, batches, strict=False):
+        train(torch.cat([one, other]))
+
+
+def delayed(batches: Batches, train: Train) -> None:
+    before = None
+    for indices in batches:
+        if before is not None:
+            train(before)
+        before = indices
+
+
+def buffered(batches: Batches, train: Train) -> None:
+    def buffer() -> Batches:
+        kept = deque[Tensor]()
+        for indices in batches:
+            kept.append(indices)
+            if len(kept) > 1:
+                yield kept.popleft()
+
+    for indices in buffer():
+        train(indices)
+
+
+READERS_AHEAD = (
+    *(twice, looking_ahead, fetched, primed, on_a_thread),
+    *(several_at_once, in_pairs, delayed, buffered),
+)
+
+
+@pytest.mark.parametrize("read", READERS_AHEAD, ids=lambda read: read.__name__)
+@pytest.mark.parametrize("is_loaded", [False, True], ids=["indices", "samples"])
+def test_a_script_that_reads_ahead_is_refused_before_it_trains(
+    tmp_path: Path, read: Callable[[Batches, Train], None], *, is_loaded: bool
+) -> None:
+    """Whether it draws from the session, or from a generator of its own between the two."""
+    training = Training()
+    before = training.weights()
+
+    def script(job: Session, _: Any) -> None:
+        job.prepare(training.model, training.optimizer)
+        batches = job.batches(SAMPLES, BATCH, epochs=1, seed=9)
+        read((indices for indices in batches) if is_loaded else batches, training.train)
+
+    with crew(tmp_path, script) as workers, pytest.raises(ReadAhead, match=r"length.*Lightning"):
+        workers.play(1, BATCH, iterations=4)
+    assert torch.equal(training.weights(), before)
+
+
+@pytest.mark.parametrize("strategy", ["parameter_server", "downpour"])
+def test_reading_ahead_is_refused_whatever_the_strategy(tmp_path: Path, strategy: str) -> None:
+    def script(job: Session, _: Any) -> None:
+        training = Training()
+        training.optimizer = optim.Adagrad(training.model.parameters(), lr=0.1)
+        job.prepare(training.model, training.optimizer)
+        looking_ahead(job.batches(SAMPLES, BATCH, epochs=1, seed=9), training.train)
+
+    with crew(tmp_path, script, strategy=strategy) as workers, pytest.raises(ReadAhead):
+        workers.play(1, BATCH, iterations=4)
+
+
+# Who skips.
+
+
+def plain(batches: Batches) -> Iterable[Tensor]:
+    return batches
+
+
+def counted(batches: Batches) -> Iterable[Tensor]:
+    for _, indices in enumerate(batches):
+        yield indices
+
+
+def shown(batches: Batches) -> Iterable[Tensor]:
+    """As a progress bar does."""
+    for indices in counted(batches):
+        yield indices
+        len(indices)
+
+
+class Loader:
+    """As PyTorch's DataLoader does without worker processes."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Loader:
+        return self
+
+    def __next__(self) -> Tensor:
+        return self.draw()
+
+    def draw(self) -> Tensor:
+        indices = next(self.batches)
+        return torch.tensor(indices.tolist())
+
+
+def drawn(batches: Batches) -> Iterable[Tensor]:
+    return Loader(batches)
+
+
+def before_the_model(training: Training, indices: Tensor) -> None:
+    """Nothing that the agent could notice."""
+
+
+def after_a_loss(training: Training, indices: Tensor) -> None:
+    training.loss(indices)
+
+
+def after_evaluating(training: Training, indices: Tensor) -> None:
+    with torch.no_grad():
+        training.loss(indices)
+
+
+def in_the_middle(training: Training, indices: Tensor) -> None:
+    training.optimizer.zero_grad()
+    training.loss(indices.chunk(training.passes)[0]).backward()
+
+
+LOOPS = (plain, counted, shown, drawn)
+WAYS = (before_the_model, after_a_loss, after_evaluating, in_the_middle)
+BAD = {3, 70, 71, 140, 141, 200}  # their part of a batch is skipped, of the first one too
+
+
+def is_bad(indices: Tensor) -> bool:
+    return bool(BAD & set(indices.tolist()))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
+def test_batches_are_skipped_as_without_the_agent(
+    tmp_path: Path, loop: Callable[[Batches], Iterable[Tensor]], way: Callable[..., None]
+) -> None:
+    def script(job: Session, note: Callable[..., None]) -> None:
+        training = Training(passes=2)
+        job.prepare(training.model, training.optimizer, micro_batches=2)
+        for number, indices in enumerate(loop(job.batches(SAMPLES, BATCH, epochs=1, seed=9))):
+            note(indices=indices, weights=training.weights())
+            if number in (0, 1, 4):
+                way(training, indices)
+                continue
+            training.train(indices)
+
+    with crew(tmp_path, script) as workers:
+        workers.play(1, BATCH, iterations=7)
+    alone = Training()
+
+    def train(indices: Tensor, iteration: int) -> None:
+        if iteration not in (0, 1, 4):
+            alone.train(indices)
+
+    assert assert_as_alone(workers, alone.weights, train) == 6
+
+
+@pytest.mark.parametrize(
+    ("strategy", "way"),
+    [
+        *(("all_reduce", way) for way in (before_the_model, in_the_middle, after_a_loss)),
+        *(("parameter_server", way) for way in (in_the_middle, after_evaluating)),
+    ],
+)
+def test_what_one_worker_skips_all_do_over_resizes(
+    tmp_path: Path, strategy: str, way: Callable[..., None]
+) -> None:
+    def script(job: Session, note: Callable[..., None]) -> None:
+        training = Training(passes=2)
+        schedule = optim.lr_scheduler.ExponentialLR(training.optimizer, 0.999)
+        job.prepare(training.model, training.optimizer, micro_batches=2, scheduler=schedule)
+        for indices in job.batches(SAMPLES, BATCH, epochs=1, seed=9):
+            rate = torch.tensor([schedule.get_last_lr()[0]], dtype=torch.float64)
+            note(indices=indices, weights=torch.cat([training.weights(), rate]))
+            if is_bad(indices):
+                way(training, indices)
+                continue
+            training.train(indices)
+            schedule.step()
+
+    with crew(tmp_path, script, strategy=strategy, split_every=3) as workers:
+        for count in (1, 3, 2):
+            workers.order(count, BATCH, iterations=6)
+        workers.end()
+    alone = Training()
+    schedule = optim.lr_scheduler.ExponentialLR(alone.optimizer, 0.999)
+    trained: set[bool] = set()
+
+    def weights() -> Tensor:
+        rate = torch.tensor([schedule.get_last_lr()[0]], dtype=torch.float64)
+        return torch.cat([alone.weights(), rate])
+
+    def train(indices: Tensor, _: int) -> None:
+        trained.add(is_bad(indices))
+        if not is_bad(indices):
+            alone.train(indices)
+            schedule.step()
+
+    assert assert_as_alone(workers, weights, train) > 15
+    assert trained == {True, False}
+
+
+def test_passes_that_were_made_before_a_batch_is_skipped_stay_as_without_the_agent(
+    tmp_path: Path,
+) -> None:
+    """The script clears its gradients behind its steps, and goes on without one."""
+
+    def loop(training: Training, number: int, indices: Tensor) -> None:
+        for part in indices.chunk(2):
+            training.loss(part).backward()
+            if number == 1:
+                return
+        training.optimizer.step()
+        training.optimizer.zero_grad()
+
+    def script(job: Session, note: Callable[..., None]) -> None:
+        training = Training(passes=2)
+        job.prepare(training.model, training.optimizer, micro_batches=2)
+        for number, indices in enumerate(job.batches(SAMPLES, BATCH, epochs=1, seed=9)):
+            note(indices=indices, weights=training.weights())
+            loop(training, number, indices)
+
+    with crew(tmp_path, script) as workers:
+        workers.play(1, BATCH, iterations=5)
+    alone = Training(passes=2)
+
+    def train(indices: Tensor, iteration: int) -> None:
+        loop(alone, iteration, indices)
+
+    assert assert_as_alone(workers, alone.weights, train) == 4

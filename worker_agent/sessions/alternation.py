@@ -1,0 +1,163 @@
+"""Alternation: a script works on each batch before it asks for the next one.
+
+Between two batches an iteration is counted, and workers and batch may change. So a loader that
+reads one batch ahead has it trained with the share of another, silently. From a script that skips
+its first batch it differs in nothing that happens: two batches are asked for, then one is trained
+on. It differs in who asks, and in where the first one is:
+
+- A script that has once worked on a batch before it asked for the next does not read ahead. From
+  then on any batch may be skipped, and nothing is looked at any more.
+- A loop that skips asks for both batches from the same place, and holds the first one in a variable
+  when it asks for the second. A loader asks for the first batch elsewhere than for those that
+  follow; what takes several at once holds them in none yet.
+- When the model works, that loop is on the stack, and its variable holds the second batch. A loader
+  has returned by then; a loop that trains on the batch before has kept it in another variable.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections import deque
+from types import FrameType
+from typing import Any
+from weakref import ref
+
+from worker_agent.errors import ReadAhead
+
+Asked = list[tuple[FrameType, int]]
+
+PACKAGE = __name__.partition(".")[0] + "."
+REMEDY = (
+    "a batch was asked for before the one before it was trained on, which would then be trained as "
+    "a part of another iteration, in silence. Does a loader read ahead? Give it a length (in "
+    "Lightning __len__, which may return 10**9), leave it out of accelerator.prepare, and let no "
+    "thread or worker process draw from job.batches: load the samples of a batch when it is drawn. "
+    "Do you accumulate gradients over several batches? Say micro_batches=... to job.prepare and "
+    "cut each batch into parts"
+)
+
+
+class Alternation:
+    """Sees that a script works on one batch at a time; looks until that is sure, then no more.
+
+    Attributes:
+        is_sure: Whether the script works on a batch before it asks for the next.
+    """
+
+    def __init__(self) -> None:
+        self.is_sure = False
+        self._process = os.getpid()
+        self._is_at_work = False
+        self._asked: Asked | None = None
+        self._loop: Asked = []
+        self._handed: list[ref[Any]] = []
+        self._refused: ReadAhead | None = None
+
+    def ask(self) -> None:
+        """The script asks for a batch.
+
+        Raises:
+            ReadAhead: It has not worked on the one before, and is no loop that skips; or it is a
+                process that the script has forked.
+        """
+        if os.getpid() != self._process:
+            self._refuse()
+        if self.is_sure:
+            return
+        self._raise_again()
+        if self._is_at_work:
+            self.is_sure = True
+            self._forget()
+            return
+        before, self._asked = self._asked, asked_by()
+        if before is None:
+            return
+        self._loop = loop_of(before, self._asked)
+        if not self._loop or not self._is_held(before, self._asked):
+            self._refuse()
+
+    def hand(self, batch: Any) -> Any:
+        """Return a batch that the script is about to be given."""
+        self._is_at_work = False
+        if not self.is_sure:
+            self._handed.append(ref(batch))
+        return batch
+
+    def work(self, *, is_called_by_script: bool) -> None:
+        """The model or its optimizer is at work.
+
+        Args:
+            is_called_by_script: Whether the function that called is below this one on the stack; a
+                device's gradients come from a thread of PyTorch's.
+
+        Raises:
+            ReadAhead: It is at work on another batch than the last one, before it trains on it.
+        """
+        if self.is_sure:
+            return
+        self._raise_again()
+        if not self._is_at_work and self._loop:
+            functions = [function for function, _ in self._loop]
+            is_kept = any(holds(function, self._handed[:-1]) for function in functions)
+            if is_kept or (is_called_by_script and not is_running(functions[-1])):
+                self._refuse()
+        self._is_at_work = True
+
+    def _is_held(self, before: Asked, now: Asked) -> bool:
+        """Whether who asks has put the batch before into a variable; a helper has returned."""
+        return before[0][0] is not now[0][0] or holds(now[0][0], self._handed[-1:])
+
+    def _refuse(self) -> None:
+        self._forget()
+        self._refused = ReadAhead(REMEDY)
+        raise self._refused
+
+    def _raise_again(self) -> None:
+        if self._refused is not None:
+            raise self._refused
+
+    def _forget(self) -> None:
+        self._asked, self._loop, self._handed = None, [], []
+
+
+def asked_by() -> Asked:
+    """Return the script's functions that ask, innermost first, and where each of them is."""
+    frame: FrameType | None = sys._getframe(1)
+    asked = []
+    while frame is not None:
+        if not str(frame.f_globals.get("__name__", "")).startswith(PACKAGE):
+            asked.append((frame, frame.f_lasti))
+        frame = frame.f_back
+    return asked
+
+
+def loop_of(before: Asked, now: Asked) -> Asked:
+    """Return who asks, out to the function that went on from one batch to the next.
+
+    Generators, such as a loader of one's own or a progress bar, are looked through. Nothing is
+    returned if one asks from elsewhere now.
+    """
+    for number, ((one, place), (other, its_place)) in enumerate(zip(before, now, strict=False)):
+        if one.f_code is not other.f_code or place != its_place:
+            return []
+        if one is other and not one.f_code.co_flags & inspect.CO_GENERATOR:
+            return now[: number + 1]
+    return []
+
+
+def holds(function: FrameType, batches: list[ref[Any]]) -> bool:
+    """Whether one of these batches is in a variable of a function, or waits in a queue in one."""
+    wanted = {id(batch()) for batch in batches} - {id(None)}
+    values = function.f_locals.values()
+    queued = [each for value in values if isinstance(value, deque) for each in value]
+    return any(id(value) in wanted for value in (*values, *queued))
+
+
+def is_running(function: FrameType) -> bool:
+    """Whether a function is below this one on the stack."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame is not function:
+        frame = frame.f_back
+    return frame is not None
