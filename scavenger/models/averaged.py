@@ -22,7 +22,7 @@ class AveragedModel:
 
     A few measurements seldom tell which form is true. The mean of those that explain them lies
     nearer to the truth than the one that explains them best, and where they disagree nothing is
-    sure (docs/decisions/0048-forms-are-averaged.md).
+    sure (docs/decisions/0034-forms-are-averaged.md).
 
     Attributes:
         laws: The laws, heaviest first.

@@ -1,7 +1,7 @@
 """The events table: one sentence about each thing that happened to a job.
 
 Numbers grow in the order in which events become visible, over all jobs: triggers draw them at the
-commit (ADR 40). A reader that has seen a number has missed none below it. Within its own
+commit (ADR 31). A reader that has seen a number has missed none below it. Within its own
 transaction an event has no number yet, and no page shows it.
 """
 
