@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import repeat
 from statistics import median
 
 from worker_agent.heartbeat import Phase, Pulse
 
-REMEMBERED = 101  # advances whose step time counts
+REMEMBERED = 101  # iterations whose step time counts
 MEDIANS = 10
 LONGEST_GAPS = 3
 BUSY = 6  # a long evaluation computes all the time; what hangs seldom does
@@ -62,7 +63,7 @@ class Watchdog:
 
     def _advance(self, iterations: int, now: float) -> None:
         took, self._since = now - self._since, now
-        self._step_times.append(took / iterations)
+        self._step_times.extend(repeat(took / iterations, min(iterations, REMEMBERED)))
         self._longest = max(self._longest, took)
 
     def _limit(self) -> float:
