@@ -10,9 +10,9 @@ READY := .venv/ready
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
 
-test: $(READY)  ## Checks and tests but the slow ones; the checks run beside the first tests
+test: $(READY)  ## Checks and tests but the slow ones, on two cores
 	@$(MAKE) --no-print-directory check > .venv/check.log 2>&1 & checks=$$!; \
-	$(BIN)/python -m pytest; tests=$$?; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile; tests=$$?; \
 	wait $$checks || { cat .venv/check.log; exit 1; }; exit $$tests
 
 test-slow: $(READY)  ## Faults that take long to play
