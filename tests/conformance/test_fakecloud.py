@@ -862,4 +862,4 @@ class CloudLaws(RuleBasedStateMachine):
 
 
 TestCloudLaws = CloudLaws.TestCase
-TestCloudLaws.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestCloudLaws.settings = settings(max_examples=100, stateful_step_count=40)

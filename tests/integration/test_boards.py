@@ -78,7 +78,7 @@ STEPS = st.lists(
 
 
 @given(steps=st.lists(st.tuples(st.integers(0, 2), STEPS), max_size=4))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_a_board_is_a_dictionary_whoever_asks(
     board: Board, steps: list[tuple[int, list[tuple[str, str, object]]]]
 ) -> None:
@@ -345,7 +345,7 @@ def hangs_up(stranger: socket.socket) -> bool:
 
 
 @given(value=st.binary())
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_bytes_come_back_through_pytorch_as_they_were(board: Board, value: bytes) -> None:
     store = BoardStore(board.address, IN_TIME)
     with closing(store.board):

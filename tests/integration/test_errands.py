@@ -88,9 +88,7 @@ def test_a_key_belongs_to_one_request(client: TestClient, engine: Engine, differ
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.booleans()), max_size=8))
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_there_are_as_many_jobs_as_keys_and_requests_without_one(
     client: TestClient, engine: Engine, sent: list[tuple[str | None, bool]]
 ) -> None:

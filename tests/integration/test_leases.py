@@ -134,9 +134,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_at_most_one_of_three_controllers_may_write(
     engine: Engine, steps: list[tuple[str, int]]
 ) -> None:

@@ -324,9 +324,7 @@ STEPS = st.lists(st.sampled_from(["look", "tick", "other", "end", "wait"]), max_
 
 
 @given(steps=STEPS)
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_however_old_a_list_is_no_machine_that_runs_counts_as_gone(
     engine: Engine, url: str, cloud: FakeCloud, steps: list[str]
 ) -> None:

@@ -128,7 +128,7 @@ def averages(draw):
     return average_laws(tuple(law for law, _ in members), tuple(weight for _, weight in members))
 
 
-unhurried = settings(deadline=None, max_examples=50)
+unhurried = settings(max_examples=50)
 
 
 @unhurried

@@ -74,9 +74,7 @@ def copied(directory: Path) -> Iterator[Path]:
 
 
 files = st.sampled_from([checkpoint.TENSORS, checkpoint.REST])
-FAST = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+FAST = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def test_what_is_written_is_read(pristine: Path) -> None:
@@ -187,7 +185,7 @@ def forged_tensors(header: bytes) -> bytes:
     )
     | st.integers(0, (1 << 64) - 1).map(lambda size: size.to_bytes(8, "little") + b"{}")
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_forged_tensor_file_allocates_and_escapes_nothing(content: bytes) -> None:
     with contextlib.suppress(checkpoint.Unreadable):
         arrays = checkpoint.arrays_in(content)
@@ -198,7 +196,7 @@ def test_a_forged_tensor_file_allocates_and_escapes_nothing(content: bytes) -> N
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3)), min_size=1, max_size=9),
     st.integers(1, 4),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_few_are_kept_and_the_one_just_written_is_among_them(
     tmp_path_factory: pytest.TempPathFactory, saves: list[tuple[int, int]], keep: int
 ) -> None:

@@ -26,7 +26,7 @@ from scavenger.models.epochs_level import epochs_at
 from scavenger.models.statistical import RootNoise, StatisticalModel
 from scavenger.tables.epochs_table import EpochsTable
 
-unhurried = settings(deadline=None, max_examples=50)
+unhurried = settings(max_examples=50)
 
 batches = st.integers(1, 10**6)
 epochs = st.floats(1e-3, 1e5)
@@ -101,7 +101,7 @@ def test_runs_that_take_the_same_say_that_batches_cost_nothing(scale, level, sma
 
 
 @given(st.floats(1.3, 2.5), st.floats(1.3, 2.5), st.sampled_from((None, 0.0, 10.0, 50.0)))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_three_runs_with_a_dip_show_both_arms(left, right, scale):
     dip = (EpochsSeen(32, left), EpochsSeen(512, 1.0), EpochsSeen(8192, right))
     model = fit_epochs(dip, scale)
@@ -112,7 +112,7 @@ def test_three_runs_with_a_dip_show_both_arms(left, right, scale):
 
 
 @given(st.floats(0.1, 10), st.floats(0, 10), st.sampled_from((None, 0.0, 100.0)))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_runs_on_the_rising_law_give_it_back(constant, slope, scale):
     truth = [EpochsSeen(b, constant + slope * b / 1024) for b in (16, 64, 256, 1024)]
     assume(slope > 0.01 * constant)
@@ -123,7 +123,7 @@ def test_runs_on_the_rising_law_give_it_back(constant, slope, scale):
 
 
 @given(observations, runs, kappas, law_names)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_nothing_that_was_seen_makes_epochs_infinite_or_negative(seen, finished, kappa, laws):
     model = fit_statistical(seen, kappa, finished, laws)
     relative = model.shape(GRID) / model.shape(GRID[:1])
@@ -138,7 +138,7 @@ def test_nothing_that_was_seen_makes_epochs_infinite_or_negative(seen, finished,
 
 
 @given(observations, runs, kappas, law_names, st.randoms(use_true_random=False))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_order_of_probes_and_runs_does_not_matter(seen, finished, kappa, laws, shuffle):
     model = fit_statistical(seen, kappa, finished, laws)
     shuffle.shuffle(seen)
@@ -187,7 +187,7 @@ def test_runs_at_one_batch_leave_the_prior(kappa, scale, batch, repeats):
 
 
 @given(st.floats(0.01, 1), st.floats(0.01, 30))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_papers_law_of_noise_is_found_from_noise(floor, per_root):
     truth = RootNoise(floor, per_root)
     seen = [
@@ -202,7 +202,7 @@ def test_the_papers_law_of_noise_is_found_from_noise(floor, per_root):
 
 
 @given(st.floats(0.01, 1), st.floats(0.01, 30))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_papers_law_of_epochs_is_found_from_runs(floor, per_root):
     finished = tuple(EpochsSeen(b, floor + per_root / math.sqrt(b)) for b in (16, 100, 900))
     model = fit_statistical([], runs=finished, laws="paper")

@@ -132,9 +132,7 @@ LATE = [
 
 @given(steps=st.lists(WRITES | READS, max_size=40))
 @example(steps=LATE)
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_follower_loses_an_event_or_sees_one_twice(
     engine: Engine, steps: list[Write | Read]
 ) -> None:

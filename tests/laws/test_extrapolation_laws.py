@@ -36,7 +36,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(share, error):
 
 
 @given(st.floats(0.01, 100), st.floats(0.1, 10), st.sampled_from(("at_most", "at_least")))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_neither_units_nor_direction_matter(metric_unit, epoch_unit, direction):
     x, v, goal, _ = next(learning_curves(0.6))
     sign = 1 if direction == "at_most" else -1
@@ -55,7 +55,7 @@ def test_neither_units_nor_direction_matter(metric_unit, epoch_unit, direction):
     st.lists(st.tuples(st.floats(0, 1e6), st.floats(-1e6, 1e6)), max_size=40),
     st.floats(-1e6, 1e6),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_whatever_was_logged_the_answer_is_ordered_or_none(pairs, goal):
     ordered = sorted(pairs)
     found = extrapolate([x for x, _ in ordered], [v for _, v in ordered], goal, "at_most")

@@ -79,7 +79,7 @@ def test_the_corners_of_lines_give_the_lines_back(truth, topology):
         assert fitted.step_time(config) == pytest.approx(truth.step_time(config), rel=1e-6)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(laws)
 def test_a_full_search_reproduces_any_law_of_the_family(truth):
     fitted = fit_step_time(measure(truth, SPACE))
@@ -88,7 +88,7 @@ def test_a_full_search_reproduces_any_law_of_the_family(truth):
 
 
 @given(st.lists(measurements, min_size=1, max_size=8), topologies)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_nothing_that_was_measured_makes_a_law_infinite_or_negative(measured, topology):
     fitted = fit_step_time(measured, topology)
     coefficients = [value for law in fitted.laws for value in law.coefficients]
@@ -99,7 +99,7 @@ def test_nothing_that_was_measured_makes_a_law_infinite_or_negative(measured, to
 
 
 @given(st.lists(observations, min_size=1, max_size=6), st.integers(1, 10**6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_nothing_a_model_predicts_is_not_finite(measured, reference_batch):
     model = fit_performance(measured, 50_000, reference_batch, None)
     for config in SPACE:
@@ -107,7 +107,7 @@ def test_nothing_a_model_predicts_is_not_finite(measured, reference_batch):
         assert 0 < model.progress_per_iteration(config.global_batch) < math.inf
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(laws, st.randoms(use_true_random=False))
 def test_the_order_of_measurements_does_not_matter(truth, shuffle):
     measured = measure(truth, SPACE.corners())
@@ -116,7 +116,7 @@ def test_the_order_of_measurements_does_not_matter(truth, shuffle):
     assert fit_step_time(measured) == fit_step_time(shuffled)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(laws, st.sampled_from((1e-3, 60.0, 3600.0)))
 def test_the_unit_of_time_does_not_matter(truth, unit):
     measured = measure(truth, SPACE.corners())
@@ -129,7 +129,7 @@ def test_the_unit_of_time_does_not_matter(truth, unit):
     assert scaled.deviations(GRID) == pytest.approx(one.deviations(GRID), rel=1e-4)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(laws, st.sampled_from((2, 16)))
 def test_the_unit_of_batches_does_not_matter(truth, unit):
     measured = measure(truth, SPACE.corners())
@@ -143,7 +143,7 @@ def test_the_unit_of_batches_does_not_matter(truth, unit):
     )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(laws)
 def test_more_of_a_noiseless_truth_never_widens_the_interval(truth):
     forms = (Form(truth.growth, truth.overlap, truth.flatness),)
@@ -164,7 +164,7 @@ def rough_tables(draw):
     return table
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rough_tables())
 def test_no_part_of_any_law_takes_many_times_as_long_as_the_whole_did(table):
     for form in FORMS:
@@ -204,7 +204,7 @@ def test_a_perfect_model_has_no_error(truth):
 
 
 @given(laws, st.floats(0.2, 5), st.floats(0.2, 5))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_slower_hardware_is_known_from_two_probes(truth, compute, sync):
     lines = replace(truth, overlap=1.0, flatness=1.0, growth="linear")
     mixed = replace(lines, slowness={"old": Slowness(compute, sync)})
@@ -218,7 +218,7 @@ def test_slower_hardware_is_known_from_two_probes(truth, compute, sync):
 
 
 @given(laws)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_coefficients_times_slopes_are_the_seconds(truth):
     slopes = truth.slopes(GRID)
     assert slopes @ list(truth.coefficients) == pytest.approx(truth.step_times(GRID))

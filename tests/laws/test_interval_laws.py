@@ -31,7 +31,7 @@ from scavenger.tradeoff import (
 SPACE = ConfigSpace((1, 4, 16), (16, 64, 512))
 GRID = lay_out(SPACE)
 # kneed is imported by the first example that needs it, which takes longer than a deadline.
-unhurried = settings(deadline=None, max_examples=40)
+unhurried = settings(max_examples=40)
 
 objectives = st.sampled_from((Fastest(), Cheapest(), Knee(), Weighted(0.3)))
 times = st.just(0.0) | st.floats(1e-9, 1e6)
@@ -97,7 +97,7 @@ laws = st.builds(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(laws, st.permutations(list(SPACE)), st.integers(1, 8))
 def test_more_of_a_noiseless_truth_never_widens_any_interval(truth, order, count):
     measured = [Measurement(c, truth.step_time(c), truth.compute_time(c)) for c in order]
@@ -109,7 +109,7 @@ def test_more_of_a_noiseless_truth_never_widens_any_interval(truth, order, count
     assert (narrow.deviations(GRID) <= wide.deviations(GRID) * 1.01).all()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(laws, st.integers(0, 8))
 def test_a_measured_configuration_is_never_less_sure_than_a_predicted_one(truth, row):
     configs = list(SPACE)
@@ -219,7 +219,7 @@ def answer(within: Within, forecast: Forecast) -> ClusterConfig | None:
         return None
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(forecasts(), objectives, limits, limits)
 def test_a_shortlist_never_changes_the_choice(forecast, objective, cost, time):
     within = Within(objective, cost, time)
@@ -228,7 +228,7 @@ def test_a_shortlist_never_changes_the_choice(forecast, objective, cost, time):
     assert answer(within, forecast.rows(rows)) == answer(within, forecast)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(laws, st.floats(0.01, 1), st.floats(0.5, 2), st.floats(0.5, 2), objectives)
 def test_a_shortlist_of_a_fitted_forecast_never_changes_the_choice(
     truth, spread, cost, time, objective

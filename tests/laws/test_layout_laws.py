@@ -55,7 +55,6 @@ def tensors(draw: st.DrawFn) -> Tensor:
 
 
 @given(tensors())
-@settings(deadline=None)
 def test_what_travels_in_memory_order_arrives_value_by_value(tensor: Tensor) -> None:
     row = in_memory_order(tensor)
     assert row.is_contiguous()
@@ -69,7 +68,6 @@ def test_what_travels_in_memory_order_arrives_value_by_value(tensor: Tensor) -> 
 
 
 @given(tensors().filter(lambda tensor: tensor.numel() > 0))
-@settings(deadline=None)
 def test_a_gradient_lies_as_pytorch_would_have_it(tensor: Tensor) -> None:
     parameter = nn.Parameter(tensor)
     (parameter * torch.randn(parameter.shape)).sum().backward()
@@ -189,7 +187,7 @@ formats = st.sampled_from(list(FORMATS))
     passes=st.integers(1, 2),
     slices=st.sampled_from([WHOLE, HALVES]),
 )
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 def test_no_format_and_no_kernel_changes_a_weight_of_one_worker(
     kind: str,
     kernel: str,
@@ -238,7 +236,7 @@ def side_by_side(*works: Callable[[ProcessGroup, int], Any]) -> list[Future[Any]
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @given(there=formats, here=formats, has_trained=st.booleans(), is_carried=st.booleans())
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 def test_a_state_goes_on_as_it_would_have_in_whatever_format_it_is_received(
     kind: str, kernel: str, there: str, here: str, *, has_trained: bool, is_carried: bool
 ) -> None:

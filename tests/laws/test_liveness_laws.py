@@ -269,7 +269,7 @@ KINDS = st.sampled_from([{}, {"strategy": {"parameter_server": {"servers": 1}}}]
     chosen=st.sampled_from([None, ClusterConfig(1, 128), ClusterConfig(2, 128)]),
     hidden=st.lists(st.booleans(), max_size=12),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_job_ends_within_its_deadlines(
     fates: list[Fate],
     is_measured: bool,

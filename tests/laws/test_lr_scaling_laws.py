@@ -10,8 +10,8 @@ from torch.optim import lr_scheduler
 from scavenger.lr_scaling import LearningRateScaling
 from worker_agent.strategies.scaled_steps import ScaledSteps
 
-unhurried = settings(deadline=None, max_examples=20)
-brief = settings(deadline=None, max_examples=10)
+unhurried = settings(max_examples=20)
+brief = settings(max_examples=10)
 
 RULES = ("none", "linear", "sqrt", "adascale")
 rules = st.sampled_from(RULES)

@@ -9,7 +9,7 @@ from scavenger.grid import grid_of, lay_out
 from scavenger.machine import MachineType, MemoryModel, fit_memory, hardware
 from scavenger.models.parallel import ParallelModel, Slowness
 
-unhurried = settings(deadline=None, max_examples=50)
+unhurried = settings(max_examples=50)
 
 machines = st.builds(
     MachineType,

@@ -22,7 +22,7 @@ from scavenger.noise import (
 from scavenger.protocol import StepColumns
 from worker_agent.sampler import Share
 
-unhurried = settings(deadline=None, max_examples=50)
+unhurried = settings(max_examples=50)
 
 configs = st.builds(
     lambda workers, local: ClusterConfig(workers, workers * local),
@@ -185,7 +185,7 @@ gradients = st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size
 divisions = st.tuples(st.integers(2, 4), st.integers(2, 5)).filter(lambda pair: pair[0] <= pair[1])
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(gradients, divisions)
 def test_the_pieces_are_unbiased_however_uneven_the_parts(population, division):
     """Exactly: over every batch that can be drawn, in rational numbers."""
@@ -196,7 +196,7 @@ def test_the_pieces_are_unbiased_however_uneven_the_parts(population, division):
     assert variance == sum(norm_sq_of_mean((g,)) for g in population) / len(population) - mean
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(gradients.map(lambda found: [*found, (3, -4), (1, 2)]), divisions)
 def test_batches_without_repeats_hide_the_same_part_of_the_gradient_at_every_division(
     population, division

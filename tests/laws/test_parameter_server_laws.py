@@ -103,7 +103,7 @@ def assert_it_serves(server: Server) -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_strangers_are_told_nothing_whatever_they_say(server: Server, content: bytes) -> None:
     assert said_to(server, content) == b""
 
@@ -115,7 +115,7 @@ def test_strangers_are_told_nothing_whatever_they_say(server: Server, content: b
     st.integers(0, 2**64 - 1),
     st.integers(-(2**63), 2**63 - 1),
 )
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 def test_no_words_of_a_member_harm_the_server(
     server: Server, word: Word, note: bytes, load: bytes, generation: int, iteration: int
 ) -> None:
@@ -264,7 +264,7 @@ def two_groups(kind: str, first: Tensor, second: Tensor) -> Optimizer:
 
 @pytest.mark.parametrize("kind", sorted(SERVABLE))
 @given(st.integers(1, 4), st.integers(0, 2**20))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_an_optimizer_at_servers_is_that_of_one_process(kind: str, servers: int, seed: int) -> None:
     random = torch.Generator().manual_seed(seed)
     start = torch.randn(23, generator=random, dtype=torch.float64)

@@ -130,7 +130,7 @@ def around(patch: Patch) -> tuple[Stub, Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("patch", every_patch(), ids=name_of)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_every_legal_call_of_what_is_patched_reaches_the_original_as_it_was_made(
     patch: Patch, data: st.DataObject
@@ -278,7 +278,7 @@ OVERRULED: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("kind", OVERRULED)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_every_legal_call_of_what_is_overruled_reaches_the_original_as_it_was_made(
     kind: str, data: st.DataObject

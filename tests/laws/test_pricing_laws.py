@@ -18,7 +18,7 @@ from scavenger.pricing import (
     on_demand,
 )
 
-unhurried = settings(deadline=None, max_examples=50)
+unhurried = settings(max_examples=50)
 
 GRID = grid_of(
     ClusterConfig(workers, workers * local, shared, kind)

@@ -23,7 +23,7 @@ from scavenger.search.design import corners, spread_out
 from scavenger.search.value_of_information import best_probe
 from scavenger.tradeoff import Redraw, TradeoffCurve, TradeoffPoint, draw_curve, forecast_space
 
-unhurried = settings(deadline=None, max_examples=50)
+unhurried = settings(max_examples=50)
 
 SPACE = ConfigSpace((1, 2, 4, 8), (32, 64, 128, 256))
 TYPED = ConfigSpace(
@@ -94,7 +94,7 @@ def search(start: Situation, truth: ParallelModel) -> tuple[list[ClusterConfig],
     return made, decision
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(SPACES, truths, OBJECTIVES, st.sampled_from((None, 30.0)), st.sampled_from((500, 10**7)))
 def test_an_automatic_search_ends_and_each_probe_is_new(space, truth, objective, epochs, size):
     start = situation(space, objective, epochs_at_reference=epochs, dataset_size=size)
@@ -106,7 +106,7 @@ def test_an_automatic_search_ends_and_each_probe_is_new(space, truth, objective,
     assert run.searched
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(truths, st.sampled_from(("partial", "none", "universal", "auto")), OBJECTIVES)
 def test_every_strategy_ends_in_a_run(truth, name, objective):
     _, run = search(situation(SPACE, objective, strategy_name=name), truth)
@@ -114,7 +114,7 @@ def test_every_strategy_ends_in_a_run(truth, name, objective):
     assert run.choice == objective.choose(run.curve)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(truths, OBJECTIVES, st.sampled_from(("partial", "none", "universal", "auto")))
 def test_every_strategy_ends_with_the_models_of_other_jobs_too(truth, objective, name):
     kin = stored(truth, SPACE, "kin")
@@ -129,7 +129,7 @@ def stored(truth: ParallelModel, space: ConfigSpace, name: str) -> StoredModel:
     return StoredModel(name, fit_performance(seen, 50_000, 64, None), seen, {}, 1)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(truths, OBJECTIVES)
 def test_a_full_search_reproduces_the_truth(truth, objective):
     small = ConfigSpace((1, 2, 8), (32, 64, 256))
@@ -143,7 +143,7 @@ def test_a_full_search_reproduces_the_truth(truth, objective):
     assert_as_good(run.choice.point, objective.choose(true).point)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(truths, OBJECTIVES)
 def test_where_the_laws_are_exact_a_partial_search_is_as_good_as_a_full_one(truth, objective):
     lines = replace(truth, growth="servers", overlap=1.0, slowness={})
@@ -184,7 +184,7 @@ def chosen(start: Situation) -> TradeoffPoint:
     return decision.choice.point
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(truths, jitters, OBJECTIVES, st.randoms(use_true_random=False))
 def test_the_order_of_probes_changes_no_choice(truth, jitter, objective, shuffle):
     seen = list(jittered(truth, jitter))
@@ -194,7 +194,7 @@ def test_the_order_of_probes_changes_no_choice(truth, jitter, objective, shuffle
     assert chosen(replace(start, observations=tuple(seen))) == one
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(truths, jitters, OBJECTIVES, st.sampled_from((1e-3, 60.0)), st.booleans())
 def test_the_unit_of_time_changes_no_choice(truth, jitter, objective, unit, has_limit):
     seen = jittered(truth, jitter)
@@ -221,7 +221,7 @@ def test_the_unit_of_time_changes_no_choice(truth, jitter, objective, unit, has_
     assert_as_good(replace(again, time=again.time / unit), one)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(truths, jitters, OBJECTIVES, st.sampled_from((0.01, 90.0)))
 def test_the_unit_of_money_changes_no_choice(truth, jitter, objective, unit):
     seen = jittered(truth, jitter)
@@ -231,7 +231,7 @@ def test_the_unit_of_money_changes_no_choice(truth, jitter, objective, unit):
     assert_as_good(replace(again, cost=again.cost / unit), one)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(truths, jitters, OBJECTIVES, st.sampled_from((2, 8)))
 def test_the_unit_of_samples_changes_no_choice(truth, jitter, objective, unit):
     seen = jittered(truth, jitter)
@@ -386,7 +386,7 @@ def test_a_free_configuration_among_paid_ones_is_weighed_with_finite_figures():
     assert worth.saving == pytest.approx(0, abs=1e-9)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(truths, OBJECTIVES)
 def test_a_space_too_large_to_draw_gives_the_choice_of_the_whole(truth, objective):
     space = ConfigSpace(tuple(range(1, 61)), tuple(range(64, 64 + 40)))

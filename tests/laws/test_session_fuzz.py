@@ -226,7 +226,6 @@ def train(job: Elastic, plan: list[list[Any]], dataset_size: int, micro_batches:
 )
 @settings(
     max_examples=SESSIONS,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @pytest.mark.timeout(0)

@@ -33,7 +33,7 @@ STEADY = Course(directions=10**9, loss_jitter=0.0)
 PRICE = on_demand(0.5)
 FASTEST = Fastest()
 # A run fits many laws, and how long that takes is no matter of these laws.
-few = settings(max_examples=6, deadline=None)
+few = settings(max_examples=6)
 
 coefficients = st.tuples(
     st.floats(0.01, 1), st.floats(0.0005, 0.02), st.floats(0.01, 1), st.floats(0.001, 0.1)
@@ -196,7 +196,7 @@ def test_another_run_of_a_world_differs_in_its_rows_only():
     assert rows[0] != rows[1]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 8), st.integers(2, 64), scales, st.integers(2, 200), seeds)
 def test_the_rows_give_an_unbiased_noise_scale(workers, local_batch, scale, directions, seed):
     model = law((0.1, 0.001, 0.1, 0.01), scale)
@@ -234,7 +234,7 @@ def test_one_worker_splits_some_iterations_so_that_noise_is_seen():
     assert set(rows.sync_time) == {0.0}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(coefficients, st.floats(0.2, 5), st.sampled_from(sorted(SPACE)))
 def test_a_run_takes_what_the_truth_says_whether_it_slows_down_or_not(
     coefficients, slowdown, config

@@ -155,7 +155,7 @@ def play(stream: Stream, act: str, number: int) -> None:
             stream.spool.clear()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(ACTS, min_size=4, max_size=40), st.sampled_from([3_000, 10_000, 64 * 1024 * 1024]))
 def test_every_row_is_stored_once_and_in_order_or_counted(
     acts: list[tuple[str, int]], limit: int
@@ -187,7 +187,7 @@ def test_every_row_is_stored_once_and_in_order_or_counted(
         shutil.rmtree(place)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=8), st.data())
 def test_a_torn_tail_costs_the_torn_record_only(counts: list[int], data: st.DataObject) -> None:
     place = Path(tempfile.mkdtemp())
@@ -211,7 +211,7 @@ def test_a_torn_tail_costs_the_torn_record_only(counts: list[int], data: st.Data
         shutil.rmtree(place)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 20), st.integers(0, 19), st.data())
 def test_a_ruined_byte_costs_one_record_of_an_older_segment_and_is_counted(
     count: int, ruined: int, data: st.DataObject
@@ -239,7 +239,7 @@ def test_a_ruined_byte_costs_one_record_of_an_older_segment_and_is_counted(
         shutil.rmtree(place)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 500), st.integers(0, 12))
 def test_rows_keep_their_order_when_they_are_numbered_anew(
     earlier: int, later: int, by: int, after: int

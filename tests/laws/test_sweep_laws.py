@@ -30,7 +30,7 @@ ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)
 REMEMBERED, LATER = "epoch-5", "epoch-6"
 LAUNCHES = {"epoch": 5}
 
-worlds = settings(max_examples=WORLDS, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+worlds = settings(max_examples=WORLDS, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True)

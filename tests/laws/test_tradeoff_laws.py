@@ -24,8 +24,6 @@ OBJECTIVES = (
     Knee(),
     Within(Knee(), max_cost=1e12, max_time=1e12),
 )
-# kneed is imported by the first example that needs it, which takes longer than a deadline.
-unhurried = settings(deadline=None)
 
 
 def point(index: int, time: float, cost: float) -> TradeoffPoint:
@@ -54,14 +52,12 @@ def test_the_front_is_exactly_the_non_dominated_points(curve):
     assert [p.time for p in front] == sorted(p.time for p in front)
 
 
-@unhurried
 @given(curves)
 def test_every_objective_chooses_from_the_front(curve):
     for objective in OBJECTIVES:
         assert objective.choose(curve).point in curve.frontier()
 
 
-@unhurried
 @given(curves)
 def test_a_dominated_point_changes_no_choice(curve):
     worst_time = max(p.time for p in curve.points) + 1
@@ -72,7 +68,6 @@ def test_a_dominated_point_changes_no_choice(curve):
         assert objective.choose(larger).point == objective.choose(curve).point
 
 
-@unhurried
 @given(curves, st.randoms(use_true_random=False))
 def test_the_order_of_points_changes_no_choice(curve, shuffle):
     points = list(curve.points)
@@ -93,7 +88,7 @@ def uncertain_curves(draw):
     return TradeoffCurve(curve.points, "total", redraws)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(uncertain_curves(), st.integers(0, 24), st.floats(0.01, 10), st.floats(0, 10))
 def test_a_point_dominated_in_every_world_changes_no_support(curve, row, slower, dearer):
     assume(len(curve.points) > 1)
@@ -114,7 +109,7 @@ def test_a_point_dominated_in_every_world_changes_no_support(curve, row, slower,
         )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(uncertain_curves(), st.randoms(use_true_random=False))
 def test_the_order_of_points_changes_no_support(curve, shuffle):
     points = list(curve.points)
@@ -137,14 +132,14 @@ def fronts(draw):
     return tuple(point(index, *pair) for index, pair in enumerate(pairs, start=1))
 
 
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(fronts())
 def test_a_knee_of_columns_is_the_knee_that_kneed_finds(front):
     row = knee_row(np.array([p.time for p in front]), np.array([p.cost for p in front]))
     assert front[row] == find_knee(front).point
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(uncertain_curves())
 def test_the_support_of_a_knee_is_its_share_of_worlds_by_kneed(curve):
     choice = Knee().choose(curve)
@@ -178,7 +173,7 @@ def test_kneed_is_not_asked_for_every_other_world(monkeypatch):
     assert len(asked) <= 2
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(curves, st.sampled_from((0.125, 64.0)), st.sampled_from((0.25, 1024.0)))
 def test_the_units_of_the_figures_change_no_choice(curve, of_time, of_money):
     assume(all(value == 0 or value > 1e-9 for p in curve.points for value in (p.time, p.cost)))

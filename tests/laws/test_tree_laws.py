@@ -80,7 +80,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 @given(trees)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_state_comes_back_exactly(state: Any) -> None:
     tree = encode(state)
     travelled = JSON.validate_json(to_json(tree.json))
@@ -88,7 +88,7 @@ def test_a_state_comes_back_exactly(state: Any) -> None:
 
 
 @given(trees, st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_an_unknown_object_is_refused_with_its_place(state: Any, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, 3))
     with pytest.raises(StateRefused, match=f"outer/{place}/inner is a builtins.object"):
@@ -105,7 +105,7 @@ foreign = st.recursive(
 
 
 @given(foreign)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_foreign_json_is_decoded_or_refused_and_nothing_else(json: JsonValue) -> None:
     with contextlib.suppress(StateRefused):
         decode(json, {})

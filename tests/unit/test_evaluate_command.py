@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
@@ -41,10 +41,8 @@ def table_of(name="job/x", workers=(1, 2, 4, 8), batches=BATCHES, truth=LINES):
 
 seconds = st.floats(1e-3, 1.0)
 # The first fit of a process takes long: it imports.
-unhurried = settings(deadline=None)
 
 
-@unhurried
 @given(st.builds(ParallelModel, seconds, seconds, seconds, seconds))
 def test_exact_lines_are_predicted_exactly_from_six_points(truth):
     found = step_error(table_of(truth=truth), 6, "paper", WHOLE, "all_reduce", SEARCH)
@@ -53,7 +51,6 @@ def test_exact_lines_are_predicted_exactly_from_six_points(truth):
     assert (found.windows, found.rest, found.covered) == (1, 14, 1.0)
 
 
-@unhurried
 @given(st.floats(1, 1e4), st.floats(0.1, 100), st.sampled_from([2, 3]))
 def test_an_exact_rising_arm_is_predicted_exactly(critical, level, batches):
     runs = tuple(EpochsSeen(batch, level * (1 + batch / critical)) for batch in BATCHES)
@@ -64,7 +61,6 @@ def test_an_exact_rising_arm_is_predicted_exactly(critical, level, batches):
     assert found.rest == len(BATCHES) - batches
 
 
-@unhurried
 @given(st.sets(st.integers(2, 64), min_size=2, max_size=6), st.integers(2, 5), designs)
 def test_what_was_profiled_is_left_out_of_the_rest(batches, points, design):
     table = table_of(workers=(1, 2), batches=tuple(sorted(batches)))
@@ -76,7 +72,6 @@ def test_what_was_profiled_is_left_out_of_the_rest(batches, points, design):
     assert (found.rest if found else 0) == rest
 
 
-@unhurried
 @given(st.permutations(table_of().measurements), st.integers(2, 8), st.integers(0, 99))
 def test_a_seed_draws_the_same_rows_in_whatever_order_they_came(shuffled, points, seed):
     drawn = RandomDesign(3, seed).profiles(table_of().measurements, points)
@@ -85,7 +80,6 @@ def test_a_seed_draws_the_same_rows_in_whatever_order_they_came(shuffled, points
     assert RandomDesign(3, seed + 1).profiles(shuffled, points) != drawn
 
 
-@unhurried
 @given(st.floats(1, 1e5))
 def test_exact_noise_is_predicted_exactly_from_its_ends(scale):
     records = tuple(

@@ -67,7 +67,7 @@ def steps(tmp_path):
     return file
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(truths)
 def test_an_exact_law_comes_back_without_error(truth):
     report = report_fit(table_of(truth, batches=(32, 512)), replace(TOTAL, laws="paper"))
@@ -82,7 +82,7 @@ def test_an_exact_law_comes_back_without_error(truth):
     assert all(abs(point.error) < 1e-5 for point in report.measured)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(shuffle):
     table = table_of(TRUTH, batches=(32, 512))
@@ -93,7 +93,7 @@ def test_the_order_of_rows_does_not_matter(shuffle):
     assert other == report_fit(table, request)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 2**32))
 def test_intervals_hold_their_median_and_the_front_holds_the_ends(seed):
     noise = random.Random(seed)

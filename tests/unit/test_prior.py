@@ -26,7 +26,7 @@ from scavenger.prior import (
     teach_kappa,
 )
 
-unhurried = settings(deadline=None, max_examples=50)
+unhurried = settings(max_examples=50)
 
 MODEL = PerformanceModel(ParallelModel(0, 1, 0, 1), StatisticalModel(100, 100), 1000, 50, None)
 FOUR_CORNERS = ConfigSpace((2, 8), (64, 256)).corners()
@@ -111,7 +111,7 @@ def test_the_average_of_equal_jobs_has_their_epochs(law, count):
     )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(parallel_laws, st.integers(1, 2))
 def test_the_average_of_equal_jobs_has_their_speed(law, count):
     models = [of_job(law, StatisticalModel(100, 100), f"job {n}") for n in range(count)]
@@ -119,7 +119,7 @@ def test_the_average_of_equal_jobs_has_their_speed(law, count):
     assert averaged.step_times(GRID) == pytest.approx(law.step_times(GRID), rel=0.02)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.floats(1.1, 5))
 def test_the_average_lies_between_two_jobs_and_knows_how_far_they_differ(factor):
     slow = ParallelModel(*(np.array(MODEL.parallel.coefficients) * factor).tolist())
