@@ -15,9 +15,10 @@ import pytest
 import torch
 from torch import Tensor, nn, optim
 
-from tests.crew import SAMPLES, STREAM, assert_as_alone, crew, flat
+from tests.crew import SAMPLES, STREAM, Crew, assert_as_alone, crew, flat
 from worker_agent.errors import ReadAhead
 from worker_agent.session import Session
+from worker_agent.strategies.reducer import Reducer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -273,9 +274,43 @@ def in_the_middle(training: Training, indices: Tensor) -> None:
     training.loss(indices.chunk(training.passes)[0]).backward()
 
 
+def fail_halfway(training: Training, part: Tensor) -> None:
+    """Run out of memory when the gradients of the last layer have been made."""
+    *first, last = training.model
+
+    def fail(_: Tensor) -> None:
+        raise torch.OutOfMemoryError("out of memory")
+
+    hidden = nn.Sequential(*first)(training.inputs[part])
+    hidden.register_hook(fail)
+    with suppress(torch.OutOfMemoryError):
+        nn.functional.cross_entropy(last(hidden), training.labels[part]).backward()
+
+
+def halfway_back(training: Training, indices: Tensor) -> None:
+    *before, last = indices.chunk(training.passes)
+    training.optimizer.zero_grad()
+    for part in before:
+        training.loss(part).backward()
+    fail_halfway(training, last)
+
+
 LOOPS = (plain, counted, shown, drawn)
 WAYS = (before_the_model, after_a_loss, after_evaluating, in_the_middle)
 BAD = {3, 70, 71, 140, 141, 200}  # their part of a batch is skipped, of the first one too
+
+
+@pytest.fixture
+def many_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients of the last layer are sent before those of the first one are made."""
+    defaults: Any = Reducer.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "bucket_bytes", 64)
+
+
+def workers_of(made: Crew, iteration: int) -> int:
+    """Return how many workers the iteration that counted had."""
+    newest = max(row["turn"] for row in made.rows[iteration])
+    return len({row["worker"] for row in made.rows[iteration] if row["turn"] == newest})
 
 
 def is_bad(indices: Tensor) -> bool:
@@ -313,8 +348,10 @@ def test_batches_are_skipped_as_without_the_agent(
     [
         *(("all_reduce", way) for way in (before_the_model, in_the_middle, after_a_loss)),
         *(("parameter_server", way) for way in (in_the_middle, after_evaluating)),
+        *((strategy, halfway_back) for strategy in ("all_reduce", "parameter_server")),
     ],
 )
+@pytest.mark.usefixtures("many_buckets")
 def test_what_one_worker_skips_all_do_over_resizes(
     tmp_path: Path, strategy: str, way: Callable[..., None]
 ) -> None:
@@ -351,6 +388,47 @@ def test_what_one_worker_skips_all_do_over_resizes(
 
     assert assert_as_alone(workers, weights, train) > 15
     assert trained == {True, False}
+
+
+@pytest.mark.parametrize("is_sent_early", [False, True], ids=["one bucket", "many buckets"])
+def test_a_pass_that_failed_is_made_again_or_its_batch_is_skipped_by_all(
+    tmp_path: Path, request: pytest.FixtureRequest, *, is_sent_early: bool
+) -> None:
+    """Whose gradients have been sent in part can make no others: the rest would not fit them."""
+    if is_sent_early:
+        request.getfixturevalue("many_buckets")
+
+    def script(job: Session, note: Callable[..., None]) -> None:
+        training = Training(passes=2)
+        job.prepare(training.model, training.optimizer, micro_batches=2)
+        for indices in job.batches(SAMPLES, BATCH, epochs=1, seed=9):
+            note(indices=indices, weights=training.weights())
+            training.optimizer.zero_grad()
+            for number, part in enumerate(indices.chunk(2)):
+                if is_bad(indices) and number == job.iteration % 2:
+                    kept = [parameter.grad for parameter in training.model.parameters()]
+                    fail_halfway(training, part)
+                    for parameter, before in zip(training.model.parameters(), kept, strict=True):
+                        parameter.grad = before
+                training.loss(part).backward()
+            training.optimizer.step()
+
+    with crew(tmp_path, script, split_every=3) as workers:
+        for count in (1, 3, 2):
+            workers.order(count, BATCH, iterations=8)
+        workers.end()
+    alone = Training()
+    skipped: set[bool] = set()
+
+    def train(indices: Tensor, iteration: int) -> None:
+        is_shared = workers_of(workers, iteration) > 1
+        is_skipped = is_sent_early and is_shared and is_bad(indices) and iteration % 2 == 1
+        skipped.add(is_skipped)
+        if not is_skipped:
+            alone.train(indices)
+
+    assert assert_as_alone(workers, alone.weights, train) > 20
+    assert skipped == ({True, False} if is_sent_early else {False})
 
 
 def test_passes_that_were_made_before_a_batch_is_skipped_stay_as_without_the_agent(

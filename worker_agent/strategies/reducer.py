@@ -9,7 +9,7 @@ step-aligned and without another collective. Nothing here reads a device value o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, Protocol
 
@@ -156,7 +156,8 @@ class Reducer:
         self.micro_batches = micro_batches
         self.is_abandoned, self.on_work = is_abandoned, on_work
         self.measured = Pass()
-        self.is_queued = self.is_stepped = self.is_at_work = False
+        self.is_stepped = self.is_at_work = False
+        self.backward: int | None = None  # PyTorch's number of the backward pass that runs
         self.passes_left = 1
         self.next_bucket = 0
         self.regroup(None, 0, 1)
@@ -216,10 +217,10 @@ class Reducer:
             self._give_back()
             return
         self._clear_gradients()
-        for bucket in self.buckets:
+        for bucket in self.buckets[self.next_bucket :]:
             bucket.carried = None
         self.passes_left = 1
-        self._rewind()
+        self._rewind(sent=self.next_bucket)  # by a backward pass that failed
         self._backward_ends()
         self._clear_gradients()
 
@@ -254,29 +255,46 @@ class Reducer:
         def gradient_is_ready(_: Tensor) -> None:
             if not self.is_active:
                 return
-            if not self.is_queued:
-                self._works(is_called_by_script=False)
-                self.is_queued = True
-                Variable._execution_engine.queue_callback(self._backward_ends)
+            running: int = torch._C._current_graph_task_id()
+            if self.backward != running:
+                self._backward_starts(running)
             bucket.take(place)
-            self._advance()
+            if self.group is not None and self._is_last_pass:
+                self._advance(self.buckets[:-1])
 
         return gradient_is_ready
+
+    def _backward_starts(self, running: int) -> None:
+        """Expect the gradients of a pass, perhaps of one that is made again because it failed.
+
+        What a failed pass has sent cannot be taken back, and nothing else can be sent for it.
+        """
+        self._works(is_called_by_script=False)
+        if self.next_bucket > 0:
+            self.measured.is_skipped = self.measured.is_short = True
+        self._rewind(sent=self.next_bucket)
+        self.backward = running
+        Variable._execution_engine.queue_callback(self._backward_ends)
 
     def _works(self, *, is_called_by_script: bool) -> None:
         if self.is_active and not self.is_at_work:
             self.is_at_work = True
             self.on_work(is_called_by_script=is_called_by_script)
 
-    def _rewind(self) -> None:
-        self.is_queued = False
-        self.next_bucket = 0
+    def _rewind(self, sent: int = 0) -> None:
+        """Expect the gradients of all buckets but the first, which this pass has sent already."""
+        self.backward = None
+        self.next_bucket = sent
         for bucket in self.buckets:
             bucket.missing = len(bucket.parameters)
 
-    def _advance(self) -> None:
-        while self.next_bucket < len(self.buckets):
-            bucket = self.buckets[self.next_bucket]
+    def _advance(self, buckets: Sequence[Bucket]) -> None:
+        """Go on with those of the first buckets that are complete.
+
+        While a pass runs it may yet fail, so only what can be sent meanwhile goes on. The last one
+        tells whether this worker skips its samples, so it waits for the end.
+        """
+        for bucket in buckets[self.next_bucket :]:
             if bucket.missing > 0:
                 return
             self.next_bucket += 1
@@ -344,7 +362,7 @@ class Reducer:
                     bucket.take(place)
         for bucket in self.buckets:
             bucket.missing = 0
-        self._advance()
+        self._advance(self.buckets)
         if not self._is_last_pass:
             self._end_pass()
             return
