@@ -431,6 +431,64 @@ def test_a_pass_that_failed_is_made_again_or_its_batch_is_skipped_by_all(
     assert skipped == ({True, False} if is_sent_early else {False})
 
 
+@pytest.mark.parametrize("strategy", ["all_reduce", "parameter_server"])
+@pytest.mark.parametrize("is_first", [True, False], ids=["before passes", "after a skip"])
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+def test_a_schedule_that_is_stepped_for_every_batch_stays_equal_where_one_worker_skips(
+    tmp_path: Path, strategy: str, *, is_first: bool
+) -> None:
+    """Where one worker alone skips, it advances as without the agent; else it is skipped too."""
+
+    def scheduled() -> tuple[Training, Any]:
+        training = Training()
+        cycle_momentum = strategy == "all_reduce"  # servers are told rates alone
+        return training, optim.lr_scheduler.CyclicLR(
+            training.optimizer, 0.001, 0.01, 5, cycle_momentum=cycle_momentum
+        )
+
+    def facts(training: Training) -> Tensor:
+        group = training.optimizer.param_groups[0]
+        cycled = torch.tensor([group["lr"], *group["betas"]], dtype=torch.float64)
+        return torch.cat([training.weights(), cycled])
+
+    def script(job: Session, note: Callable[..., None]) -> None:
+        training, schedule = scheduled()
+        job.prepare(training.model, training.optimizer, scheduler=schedule)
+        for indices in job.batches(SAMPLES, BATCH, epochs=1, seed=9):
+            note(indices=indices, weights=facts(training))
+            if is_first:
+                schedule.step()
+            loss = training.loss(indices)
+            if not is_bad(indices):
+                training.optimizer.zero_grad()
+                loss.backward()
+                training.optimizer.step()
+            if not is_first:
+                schedule.step()
+
+    with crew(tmp_path, script, strategy=strategy) as workers:
+        for count in (1, 3, 2):
+            workers.order(count, BATCH, iterations=6)
+        workers.end()
+    alone, schedule = scheduled()
+    seen: set[tuple[bool, bool]] = set()
+
+    def train(indices: Tensor, iteration: int) -> None:
+        is_shared = workers_of(workers, iteration) > 1
+        seen.add((is_bad(indices), is_shared))
+        if is_bad(indices) and is_shared:
+            return
+        if is_first:
+            schedule.step()
+        if not is_bad(indices):
+            alone.train(indices)
+        if not is_first:
+            schedule.step()
+
+    assert assert_as_alone(workers, lambda: facts(alone), train) > 15
+    assert len(seen) == 4
+
+
 def test_passes_that_were_made_before_a_batch_is_skipped_stay_as_without_the_agent(
     tmp_path: Path,
 ) -> None:

@@ -36,7 +36,7 @@ from worker_agent.strategies.snapshot import Snapshot
 from worker_agent.strategies.state import TrainingState
 from worker_agent.strategies.step_hook import StepHook
 from worker_agent.strategies.strategy import Clock, Meeting, Place, Slice, Tally, Words
-from worker_agent.strategies.void_calls import void_calls
+from worker_agent.strategies.void_calls import VoidCalls
 
 
 def from_the_start(_: TrainingState, clock: Clock) -> Clock:
@@ -100,7 +100,7 @@ class ParameterServer:
         self.sync_time = 0.0
         self.last: Tally | None = None
         self.agreed: Tally | None = None
-        void_calls(self.carried, self._counts_nothing)
+        self.calls = VoidCalls(self.carried, self._counts_nothing, self._is_open)
         model.register_forward_pre_hook(ModuleHook(self._forward_starts))
         StepHook(optimizer, self._step)
 
@@ -136,15 +136,18 @@ class ParameterServer:
 
     def end(self) -> bool:
         """Close the iteration; one whose script did not step moves nobody's weights."""
+        assert self.directive is not None
         if not self.is_pushed and self.failure is None:
             if self.reducer.is_owed:
                 self.reducer.skip()
             self._push(is_skipped=True)
+            if len(self.directive.members) == 1:
+                self.is_given_up = False  # a schedule alone is the script's own affair
+        self.calls.settle()
         self.reducer.end()
         if self.failure is not None:
             self._leave()
             return False
-        assert self.directive is not None
         self.clock = self.clock.after_iteration(self.directive)
         return True
 
@@ -264,6 +267,10 @@ class ParameterServer:
         Or one whose samples a worker has skipped, as all do then: schedules stay equal.
         """
         return not self.part.is_last or self.failure is not None or self.is_given_up
+
+    def _is_open(self) -> bool:
+        """Whether others, or a failure, may yet let this iteration count for nothing."""
+        return self.reducer.is_active and not self.is_pushed
 
     def _push(self, *, is_skipped: bool) -> None:
         """Exchange the gradients for new weights; a failure is kept until the iteration ends."""

@@ -195,6 +195,11 @@ class Reducer:
         is_over = self.is_stepped or self.passes_left <= 0 or self.measured.done_at > 0
         return self.is_active and not is_over
 
+    @property
+    def is_averaged(self) -> bool:
+        """Whether the iteration has gone through its last backward pass, or none runs."""
+        return not self.is_active or self.measured.done_at > 0
+
     def is_skipped(self) -> bool:
         """Whether a worker has skipped its samples, so that none may step; ask after backward."""
         measured, last = self.measured, self.buckets[-1]
