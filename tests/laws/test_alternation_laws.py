@@ -390,6 +390,34 @@ def test_what_one_worker_skips_all_do_over_resizes(
     assert trained == {True, False}
 
 
+@pytest.mark.parametrize("way", [*WAYS, halfway_back], ids=lambda way: way.__name__)
+def test_a_batch_that_is_skipped_at_a_workers_own_pace_leaves_nothing_to_the_next(
+    tmp_path: Path, way: Callable[..., None]
+) -> None:
+    differences: list[float] = []
+
+    def script(job: Session, note: Callable[..., None]) -> None:
+        watched, alone = Training(passes=2), Training(passes=2)
+        for training in (watched, alone):
+            training.optimizer = optim.SGD(training.model.parameters(), lr=0.1)
+        job.prepare(watched.model, watched.optimizer, micro_batches=2)
+        for number, indices in enumerate(job.batches(SAMPLES, BATCH, epochs=1, seed=9)):
+            differences.append(float((watched.weights() - alone.weights()).abs().max()))
+            if number in (0, 1, 4):
+                way(watched, indices)
+                continue
+            watched.train(indices)
+            alone.train(indices)
+
+    with crew(tmp_path, script, strategy="downpour") as workers:
+        workers.play(1, BATCH, iterations=8)
+    assert len(differences) == 8
+    assert max(differences) < 1e-12
+    times = [t for report in workers.conductor.reports for t in report.steps.compute_time]
+    assert times
+    assert min(times) >= 0
+
+
 @pytest.mark.parametrize("is_sent_early", [False, True], ids=["one bucket", "many buckets"])
 def test_a_pass_that_failed_is_made_again_or_its_batch_is_skipped_by_all(
     tmp_path: Path, request: pytest.FixtureRequest, *, is_sent_early: bool

@@ -152,6 +152,8 @@ class Downpour:
 
     def end(self) -> Update | None:
         """Close the iteration; None when the servers were lost and it counts for nothing."""
+        if self.reducer.is_owed:
+            self.reducer.skip()  # its passes belong to no other batch
         measured = self.reducer.end()
         if self.failure is not None:
             self.close()
