@@ -295,8 +295,19 @@ def halfway_back(training: Training, indices: Tensor) -> None:
     fail_halfway(training, last)
 
 
+def step_without_a_pass(training: Training, indices: Tensor) -> None:
+    training.optimizer.zero_grad()
+    training.optimizer.step()
+
+
+def closure_without_a_pass(training: Training, indices: Tensor) -> None:
+    step: Any = training.optimizer.step
+    step(training.optimizer.zero_grad)
+
+
 LOOPS = (plain, counted, shown, drawn)
 WAYS = (before_the_model, after_a_loss, after_evaluating, in_the_middle)
+EMPTY_STEPS = (step_without_a_pass, closure_without_a_pass)
 BAD = {3, 70, 71, 140, 141, 200}  # their part of a batch is skipped, of the first one too
 
 
@@ -348,7 +359,11 @@ def test_batches_are_skipped_as_without_the_agent(
     [
         *(("all_reduce", way) for way in (before_the_model, in_the_middle, after_a_loss)),
         *(("parameter_server", way) for way in (in_the_middle, after_evaluating)),
-        *((strategy, halfway_back) for strategy in ("all_reduce", "parameter_server")),
+        *(
+            (strategy, way)
+            for strategy in ("all_reduce", "parameter_server")
+            for way in (halfway_back, *EMPTY_STEPS)
+        ),
     ],
 )
 @pytest.mark.usefixtures("many_buckets")
@@ -390,7 +405,7 @@ def test_what_one_worker_skips_all_do_over_resizes(
     assert trained == {True, False}
 
 
-@pytest.mark.parametrize("way", [*WAYS, halfway_back], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", [*WAYS, halfway_back, *EMPTY_STEPS], ids=lambda way: way.__name__)
 def test_a_batch_that_is_skipped_at_a_workers_own_pace_leaves_nothing_to_the_next(
     tmp_path: Path, way: Callable[..., None]
 ) -> None:
@@ -399,7 +414,7 @@ def test_a_batch_that_is_skipped_at_a_workers_own_pace_leaves_nothing_to_the_nex
     def script(job: Session, note: Callable[..., None]) -> None:
         watched, alone = Training(passes=2), Training(passes=2)
         for training in (watched, alone):
-            training.optimizer = optim.SGD(training.model.parameters(), lr=0.1)
+            training.optimizer = optim.SGD(training.model.parameters(), 0.1, weight_decay=0.1)
         job.prepare(watched.model, watched.optimizer, micro_batches=2)
         for number, indices in enumerate(job.batches(SAMPLES, BATCH, epochs=1, seed=9)):
             differences.append(float((watched.weights() - alone.weights()).abs().max()))
@@ -460,10 +475,10 @@ def test_a_pass_that_failed_is_made_again_or_its_batch_is_skipped_by_all(
 
 
 @pytest.mark.parametrize("strategy", ["all_reduce", "parameter_server"])
-@pytest.mark.parametrize("is_first", [True, False], ids=["before passes", "after a skip"])
+@pytest.mark.parametrize("style", ["before the passes", "after a skip", "after an empty step"])
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
 def test_a_schedule_that_is_stepped_for_every_batch_stays_equal_where_one_worker_skips(
-    tmp_path: Path, strategy: str, *, is_first: bool
+    tmp_path: Path, strategy: str, style: str
 ) -> None:
     """Where one worker alone skips, it advances as without the agent; else it is skipped too."""
 
@@ -484,14 +499,15 @@ def test_a_schedule_that_is_stepped_for_every_batch_stays_equal_where_one_worker
         job.prepare(training.model, training.optimizer, scheduler=schedule)
         for indices in job.batches(SAMPLES, BATCH, epochs=1, seed=9):
             note(indices=indices, weights=facts(training))
-            if is_first:
+            if style == "before the passes":
                 schedule.step()
             loss = training.loss(indices)
+            training.optimizer.zero_grad()
             if not is_bad(indices):
-                training.optimizer.zero_grad()
                 loss.backward()
+            if not is_bad(indices) or style == "after an empty step":
                 training.optimizer.step()
-            if not is_first:
+            if style != "before the passes":
                 schedule.step()
 
     with crew(tmp_path, script, strategy=strategy) as workers:
@@ -506,11 +522,11 @@ def test_a_schedule_that_is_stepped_for_every_batch_stays_equal_where_one_worker
         seen.add((is_bad(indices), is_shared))
         if is_bad(indices) and is_shared:
             return
-        if is_first:
+        if style == "before the passes":
             schedule.step()
         if not is_bad(indices):
             alone.train(indices)
-        if not is_first:
+        if style != "before the passes":
             schedule.step()
 
     assert assert_as_alone(workers, lambda: facts(alone), train) > 15

@@ -88,6 +88,7 @@ class ParameterServer:
             micro_batches=micro_batches,
             is_abandoned=is_abandoned,
             on_work=on_work,
+            has_servers=True,
         )
         self.flat = FlatModel(optimizer, self.reducer.buckets)
         self.client: Client | None = None
@@ -95,7 +96,7 @@ class ParameterServer:
         self.clock = Clock()
         self.words = SILENT
         self.part = Slice(1.0, 1.0, is_last=True)
-        self.is_pushed = self.is_given_up = False
+        self.is_pushed = self.is_given_up = self.is_half_skipped = False
         self.failure: str | None = None
         self.sync_time = 0.0
         self.last: Tally | None = None
@@ -133,21 +134,20 @@ class ParameterServer:
         self.is_pushed = self.is_given_up = False
         # The servers weigh with this worker's share; here its own slices are compared.
         self.reducer.begin(replace(part, share_of_batch=1.0))
+        self.is_half_skipped = self.reducer.measured.is_skipped
 
     def end(self) -> bool:
         """Close the iteration; one whose script did not step moves nobody's weights."""
-        assert self.directive is not None
         if not self.is_pushed and self.failure is None:
             if self.reducer.is_owed:
                 self.reducer.skip()
             self._push(is_skipped=True)
-            if len(self.directive.members) == 1:
-                self.is_given_up = False  # a schedule alone is the script's own affair
         self.calls.settle()
         self.reducer.end()
         if self.failure is not None:
             self._leave()
             return False
+        assert self.directive is not None
         self.clock = self.clock.after_iteration(self.directive)
         return True
 
@@ -315,7 +315,9 @@ class ParameterServer:
     def _tally(self, outcome: Outcome) -> Tally:
         """Join what the workers told with what the servers measured."""
         rows = [dict(zip(COLUMNS, row, strict=True)) for row in outcome.rows.tolist()]
-        self.is_given_up = any(row["is_skipped"] for row in rows)
+        # Of a whole batch that a worker alone skips, its schedule is the script's own affair.
+        is_ours = len(rows) > 1 or self.is_half_skipped
+        self.is_given_up = is_ours and any(row["is_skipped"] for row in rows)
         leader = rows[0]
         compute_times = [row["compute_time"] for row in rows]
         own = np.array([row["local_norm_sq"] for row in rows])

@@ -139,6 +139,7 @@ class Reducer:
         is_abandoned: Asked while waiting for others; True gives the iteration up.
         on_work: Called when the script begins to work on a slice: at its first forward or backward
             pass, or step; told whether the script itself has called.
+        has_servers: Whether servers step for the script.
     """
 
     def __init__(
@@ -149,12 +150,14 @@ class Reducer:
         is_abandoned: Callable[[], bool],
         bucket_bytes: int = 25 << 20,
         on_work: OnWork = unheard,
+        has_servers: bool = False,
     ) -> None:
         if micro_batches < 1:
             raise ValueError(f"micro_batches must be at least 1, got {micro_batches}")
         self.buckets = fill_buckets(parameters, bucket_bytes)
         self.micro_batches = micro_batches
         self.is_abandoned, self.on_work = is_abandoned, on_work
+        self.has_servers = has_servers
         self.measured = Pass()
         self.is_stepped = self.is_at_work = False
         self.backward: int | None = None  # PyTorch's number of the backward pass that runs
@@ -230,11 +233,20 @@ class Reducer:
         self._clear_gradients()
 
     def complete(self) -> None:
-        """Send what there is when the script steps after fewer backward passes than it said."""
+        """Send what there is when the script steps after fewer backward passes than it said.
+
+        After none it skips its samples. Alone its step does nothing then; elsewhere it would be one
+        with the gradients of others, or with a gradient of zero.
+        """
         self._works(is_called_by_script=True)
         self.is_stepped = True
-        if self.is_active and self.part.is_last and not self.measured.done_at:
-            self.measured.is_short = self.passes_left > 1
+        if not self.is_active or self.measured.done_at:
+            return
+        is_part = self.part.share_of_worker != 1
+        if self._is_empty and (self.group is not None or self.has_servers or is_part):
+            self.measured.is_skipped = self.measured.is_short = True
+        if self.part.is_last:
+            self.measured.is_short |= self.passes_left > 1
             self.passes_left = 1
             self._backward_ends()
 
@@ -285,6 +297,13 @@ class Reducer:
         if self.is_active and not self.is_at_work:
             self.is_at_work = True
             self.on_work(is_called_by_script=is_called_by_script)
+
+    @property
+    def _is_empty(self) -> bool:
+        """Whether the script has made no gradient in this slice, in whatever way."""
+        if self.backward is not None or self.passes_left < self.micro_batches:
+            return False
+        return all(p.grad is None for bucket in self.buckets for p in bucket.parameters)
 
     def _rewind(self, sent: int = 0) -> None:
         """Expect the gradients of all buckets but the first, which this pass has sent already."""
