@@ -179,9 +179,27 @@ def buffered(batches: Batches, train: Train) -> None:
         train(indices)
 
 
+def gathered(batches: Batches, train: Train) -> None:
+    while True:
+        kept = []
+        for _ in range(3):
+            kept.append(next(batches))
+        for indices in kept:
+            train(indices)
+
+
+def gathered_copies(batches: Batches, train: Train) -> None:
+    while True:
+        kept = []
+        for _ in range(3):
+            kept.append(next(batches).tolist())
+        for indices in kept:
+            train(torch.tensor(indices))
+
+
 READERS_AHEAD = (
     *(twice, looking_ahead, fetched, primed, on_a_thread),
-    *(several_at_once, in_pairs, delayed, buffered),
+    *(several_at_once, in_pairs, delayed, buffered, gathered),
 )
 
 
@@ -202,6 +220,16 @@ def test_a_script_that_reads_ahead_is_refused_before_it_trains(
     with crew(tmp_path, script) as workers, pytest.raises(ReadAhead, match=r"length.*Lightning"):
         workers.play(1, BATCH, iterations=4)
     assert torch.equal(training.weights(), before)
+
+
+def test_copies_of_batches_that_are_gathered_first_are_refused(tmp_path: Path) -> None:
+    def script(job: Session, _: Any) -> None:
+        training = Training()
+        job.prepare(training.model, training.optimizer)
+        gathered_copies(job.batches(SAMPLES, BATCH, epochs=1, seed=9), training.train)
+
+    with crew(tmp_path, script) as workers, pytest.raises(ReadAhead):
+        workers.play(1, BATCH, iterations=4)
 
 
 @pytest.mark.parametrize("strategy", ["parameter_server", "downpour"])
@@ -352,6 +380,84 @@ def test_batches_are_skipped_as_without_the_agent(
             alone.train(indices)
 
     assert assert_as_alone(workers, alone.weights, train) == 6
+
+
+# Other forms of loops that skip their first two batches: each calls train with the others.
+
+
+def replaced(batches: Batches, train: Train) -> None:
+    for number, indices in enumerate(batches):
+        indices = torch.tensor(indices.tolist())
+        if number >= 2:
+            train(indices)
+
+
+def mapped(batches: Batches, train: Train) -> None:
+    for number, indices in enumerate(map(torch.clone, batches)):
+        if number >= 2:
+            train(indices)
+
+
+def filtered(batches: Batches, train: Train) -> None:
+    numbers = iter(range(SAMPLES))
+    for indices in filter(lambda _: next(numbers) >= 2, batches):
+        train(indices)
+
+
+def sliced(batches: Batches, train: Train) -> None:
+    for indices in islice(batches, 2, None):
+        train(indices)
+
+
+def in_tuples(batches: Batches, train: Train) -> None:
+    for item in enumerate(batches):
+        if item[0] >= 2:
+            train(item[1])
+
+
+def deleted(batches: Batches, train: Train) -> None:
+    for number, indices in enumerate(batches):
+        if number >= 2:
+            train(indices)
+        del indices
+
+
+def loaded_and_deleted(batches: Batches, train: Train) -> None:
+    def load() -> Batches:
+        for indices in batches:
+            samples = indices.clone()
+            del indices
+            yield samples
+
+    for number, samples in enumerate(load()):
+        if number >= 2:
+            train(samples)
+
+
+FORMS = (replaced, mapped, filtered, sliced, in_tuples, deleted, loaded_and_deleted)
+
+
+@pytest.mark.parametrize("loop", FORMS, ids=lambda loop: loop.__name__)
+def test_a_loop_may_skip_its_first_batches_in_whatever_form(
+    tmp_path: Path, loop: Callable[[Batches, Train], None]
+) -> None:
+    training, alone = Training(), Training()
+    trained_on: list[Tensor] = []
+
+    def train(indices: Tensor) -> None:
+        trained_on.append(indices)
+        training.train(indices)
+
+    def script(job: Session, _: Any) -> None:
+        job.prepare(training.model, training.optimizer)
+        loop(job.batches(SAMPLES, BATCH, epochs=1, seed=9), train)
+
+    with crew(tmp_path, script) as workers:
+        workers.play(1, BATCH, iterations=5)
+    assert len(trained_on) == 3
+    for indices in trained_on:
+        alone.train(indices)
+    assert torch.equal(training.weights(), alone.weights())
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,17 @@ on. It differs in who asks, and in where the first one is:
 
 - A script that has once worked on a batch before it asked for the next does not read ahead. From
   then on any batch may be skipped, and nothing is looked at any more.
-- A loop that skips asks for both batches from the same place, and holds the first one in a variable
-  when it asks for the second. A loader asks for the first batch elsewhere than for those that
-  follow; what takes several at once holds them in none yet.
+- A loop that skips asks for both batches from the same place. When it asks for the second, it holds
+  the first one in a variable; or it is a ``for`` whose variables have changed, as its body has run;
+  or the first batch is gone, as ``filter`` drops it. A loader asks for the first batch elsewhere
+  than for those that follow; what takes several at once keeps them, and changes no variable.
 - When the model works, that loop is on the stack, and its variable holds the second batch. A loader
   has returned by then; a loop that trains on the batch before has kept it in another variable.
 """
 
 from __future__ import annotations
 
+import dis
 import inspect
 import os
 import sys
@@ -28,6 +30,7 @@ from worker_agent.errors import ReadAhead
 
 Asked = list[tuple[FrameType, int]]
 
+FOR = dis.opmap["FOR_ITER"]
 PACKAGE = __name__.partition(".")[0] + "."
 REMEDY = (
     "a batch was asked for before the one before it was trained on, which would then be trained as "
@@ -51,6 +54,7 @@ class Alternation:
         self._process = os.getpid()
         self._is_at_work = False
         self._asked: Asked | None = None
+        self._seen: dict[str, int] = {}
         self._loop: Asked = []
         self._handed: list[ref[Any]] = []
         self._refused: ReadAhead | None = None
@@ -72,10 +76,12 @@ class Alternation:
             self._forget()
             return
         before, self._asked = self._asked, asked_by()
+        seen, self._seen = self._seen, identities(self._asked)
         if before is None:
             return
         self._loop = loop_of(before, self._asked)
-        if not self._loop or not self._is_held(before, self._asked):
+        has_moved_on = seen != self._seen
+        if not self._loop or not self._is_passed_on(before, self._asked, has_moved_on=has_moved_on):
             self._refuse()
 
     def hand(self, batch: Any) -> Any:
@@ -105,9 +111,13 @@ class Alternation:
                 self._refuse()
         self._is_at_work = True
 
-    def _is_held(self, before: Asked, now: Asked) -> bool:
-        """Whether who asks has put the batch before into a variable; a helper has returned."""
-        return before[0][0] is not now[0][0] or holds(now[0][0], self._handed[-1:])
+    def _is_passed_on(self, before: Asked, now: Asked, *, has_moved_on: bool) -> bool:
+        """Whether who asks has done with the batch before; a helper has returned."""
+        function, place = now[0]
+        if before[0][0] is not function or holds(function, self._handed[-1:]):
+            return True
+        is_for = function.f_code.co_code[place] == FOR
+        return is_for and (has_moved_on or self._handed[-1]() is None)
 
     def _refuse(self) -> None:
         self._forget()
@@ -119,7 +129,7 @@ class Alternation:
             raise self._refused
 
     def _forget(self) -> None:
-        self._asked, self._loop, self._handed = None, [], []
+        self._asked, self._seen, self._loop, self._handed = None, {}, [], []
 
 
 def asked_by() -> Asked:
@@ -145,6 +155,11 @@ def loop_of(before: Asked, now: Asked) -> Asked:
         if one is other and not one.f_code.co_flags & inspect.CO_GENERATOR:
             return now[: number + 1]
     return []
+
+
+def identities(asked: Asked) -> dict[str, int]:
+    """Return which object each variable of the function that asks has; two differ after a body."""
+    return {name: id(value) for name, value in asked[0][0].f_locals.items()} if asked else {}
 
 
 def holds(function: FrameType, batches: list[ref[Any]]) -> bool:
