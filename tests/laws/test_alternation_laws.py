@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import queue
 import threading
 from collections import deque
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -18,6 +20,8 @@ from torch import Tensor, nn, optim
 from tests.crew import SAMPLES, STREAM, Crew, assert_as_alone, crew, flat
 from worker_agent.errors import ReadAhead
 from worker_agent.session import Session
+from worker_agent.sessions import alternation
+from worker_agent.sessions.alternation import instruction_at
 from worker_agent.strategies.reducer import Reducer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -242,6 +246,31 @@ def test_reading_ahead_is_refused_whatever_the_strategy(tmp_path: Path, strategy
 
     with crew(tmp_path, script, strategy=strategy) as workers, pytest.raises(ReadAhead):
         workers.play(1, BATCH, iterations=4)
+
+
+def functions_in(module: Any) -> Iterator[CodeType]:
+    """Return the code of all functions of a module."""
+    waiting = [compile(Path(module.__file__).read_text(), "module", "exec")]
+    while waiting:
+        code = waiting.pop()
+        waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
+        yield code
+
+
+@pytest.mark.parametrize("module", [alternation, queue, dis], ids=lambda module: module.__name__)
+def test_a_place_is_that_of_its_instruction_at_whichever_of_its_caches_it_stands(
+    module: Any,
+) -> None:
+    """Which of them it is depends on how often Python has run the instruction."""
+    cached = 0
+    for code in functions_in(module):
+        start = 0
+        for instruction in dis.get_instructions(code, show_caches=True):
+            is_cache = instruction.opname == "CACHE"
+            start = start if is_cache else instruction.offset
+            cached += is_cache
+            assert instruction_at(code, instruction.offset) == start
+    assert cached > 100
 
 
 # Who skips.

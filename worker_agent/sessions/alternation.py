@@ -22,7 +22,7 @@ import inspect
 import os
 import sys
 from collections import deque
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 from weakref import ref
 
@@ -30,7 +30,7 @@ from worker_agent.errors import ReadAhead
 
 Asked = list[tuple[FrameType, int]]
 
-FOR = dis.opmap["FOR_ITER"]
+FOR, CACHE = dis.opmap["FOR_ITER"], dis.opmap["CACHE"]
 PACKAGE = __name__.partition(".")[0] + "."
 REMEDY = (
     "a batch was asked for before the one before it was trained on, which would then be trained as "
@@ -138,9 +138,20 @@ def asked_by() -> Asked:
     asked = []
     while frame is not None:
         if not str(frame.f_globals.get("__name__", "")).startswith(PACKAGE):
-            asked.append((frame, frame.f_lasti))
+            asked.append((frame, instruction_at(frame.f_code, frame.f_lasti)))
         frame = frame.f_back
     return asked
+
+
+def instruction_at(code: CodeType, place: int) -> int:
+    """Return where the instruction at a place begins.
+
+    A frame stands at one of its inline caches if Python has adapted it to what it met before.
+    """
+    content = code.co_code
+    while place > 0 and content[place] == CACHE:
+        place -= 2
+    return place
 
 
 def loop_of(before: Asked, now: Asked) -> Asked:
