@@ -147,6 +147,25 @@ def on_a_thread(batches: Batches, train: Train) -> None:
         train(torch.tensor(loaded.get(timeout=30)))
 
 
+def on_a_thread_that_lags_at_first(batches: Batches, train: Train) -> None:
+    """The first batch is trained on before the thread asks for another, as chance may have it."""
+    loaded, is_first_trained = queue.Queue[list[int]](), threading.Event()
+
+    def load() -> None:
+        with suppress(ReadAhead):
+            loaded.put(next(batches).tolist())
+            is_first_trained.wait()
+            loaded.put(next(batches).tolist())
+
+    loader = threading.Thread(target=load)
+    loader.start()
+    try:
+        train(torch.tensor(loaded.get()))
+    finally:
+        is_first_trained.set()
+        loader.join()
+
+
 def several_at_once(batches: Batches, train: Train) -> None:
     """As trainers do to accumulate gradients over batches."""
 
@@ -202,7 +221,7 @@ def gathered_copies(batches: Batches, train: Train) -> None:
 
 
 READERS_AHEAD = (
-    *(twice, looking_ahead, fetched, primed, on_a_thread),
+    *(twice, looking_ahead, fetched, primed, on_a_thread, on_a_thread_that_lags_at_first),
     *(several_at_once, in_pairs, delayed, buffered, gathered),
 )
 

@@ -11,6 +11,7 @@ on. It differs in who asks, and in where the first one is:
   the first one in a variable; or it is a ``for`` whose variables have changed, as its body has run;
   or the first batch is gone, as ``filter`` drops it. A loader asks for the first batch elsewhere
   than for those that follow; what takes several at once keeps them, and changes no variable.
+- The thread that asks is the one in which the model works.
 - When the model works, that loop is on the stack, and its variable holds the second batch. A loader
   has returned by then; a loop that trains on the batch before has kept it in another variable.
 """
@@ -21,6 +22,7 @@ import dis
 import inspect
 import os
 import sys
+import threading
 from collections import deque
 from types import CodeType, FrameType
 from typing import Any
@@ -51,7 +53,7 @@ class Alternation:
 
     def __init__(self) -> None:
         self.is_sure = False
-        self._process = os.getpid()
+        self._process, self._thread = os.getpid(), threading.get_ident()
         self._is_at_work = False
         self._asked: Asked | None = None
         self._seen: dict[str, int] = {}
@@ -71,6 +73,7 @@ class Alternation:
         if self.is_sure:
             return
         self._raise_again()
+        self._thread = threading.get_ident()
         if self._is_at_work:
             self.is_sure = True
             self._forget()
@@ -99,11 +102,14 @@ class Alternation:
                 device's gradients come from a thread of PyTorch's.
 
         Raises:
-            ReadAhead: It is at work on another batch than the last one, before it trains on it.
+            ReadAhead: It is at work on another batch than the last one, before it trains on it; or
+                another thread draws the batches, which is ahead sooner or later.
         """
         if self.is_sure:
             return
         self._raise_again()
+        if is_called_by_script and threading.get_ident() != self._thread:
+            self._refuse()
         if not self._is_at_work and self._loop:
             functions = [function for function, _ in self._loop]
             is_kept = any(holds(function, self._handed[:-1]) for function in functions)
