@@ -105,6 +105,27 @@ def test_a_worker_that_stood_by_comes_back_as_a_newcomer(tmp_path: Path) -> None
     assert running == [None, None]
 
 
+@pytest.mark.parametrize("waits", ["w1", "w0"], ids=["follower", "leader"])
+def test_a_worker_that_stands_by_ends_in_order_when_it_is_told_to(
+    tmp_path: Path, waits: str
+) -> None:
+    """Also when a checkpoint is due, which is not for it to write."""
+    kept = {"SCAVENGER_CHECKPOINTS": str(tmp_path / "kept"), "SCAVENGER_CHECKPOINT_EVERY": "0"}
+    stays = "w0" if waits == "w1" else "w1"
+    with conduct(tmp_path, **kept) as conductor:
+        for name in ("w0", "w1"):
+            conductor.start(name)
+        conductor.wait_applied(conductor.order(["w0", "w1"], 24), iterations=10)
+        before = conductor.hellos[waits].address
+        conductor.order([stays], 24, standby=(waits,))
+        conductor.wait(lambda: conductor.hellos[waits].address != before)
+        conductor.processes[waits].send_signal(signal.SIGTERM)
+        conductor.wait(lambda: conductor.processes[waits].poll() is not None)
+        assert conductor.processes[waits].poll() == 0, conductor.logs()
+        endings = {r.worker: r.finished for r in conductor.reports if r.finished}
+    assert endings == {waits: "released"}
+
+
 def test_progress_by_noise_that_had_not_settled_is_corrected_once(tmp_path: Path) -> None:
     with conduct(tmp_path) as conductor:
         for name in ("w0", "w1"):

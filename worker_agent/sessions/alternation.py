@@ -7,20 +7,24 @@ on. It differs in who asks, and in where the first one is:
 
 - A script that has once worked on a batch before it asked for the next does not read ahead. From
   then on any batch may be skipped, and nothing is looked at any more.
-- A loop that skips asks for both batches from the same place, and holds the first one in a variable
-  when it asks for the second. A loader asks for the first batch elsewhere than for those that
-  follow; what takes several at once holds them in none yet.
+- A loop that skips asks for both batches from the same place. When it asks for the second, it holds
+  the first one in a variable; or it is a ``for`` whose variables have changed, as its body has run;
+  or the first batch is gone, as ``filter`` drops it. A loader asks for the first batch elsewhere
+  than for those that follow; what takes several at once keeps them, and changes no variable.
+- The thread that asks is the one in which the model works.
 - When the model works, that loop is on the stack, and its variable holds the second batch. A loader
   has returned by then; a loop that trains on the batch before has kept it in another variable.
 """
 
 from __future__ import annotations
 
+import dis
 import inspect
 import os
 import sys
+import threading
 from collections import deque
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 from weakref import ref
 
@@ -28,6 +32,7 @@ from worker_agent.errors import ReadAhead
 
 Asked = list[tuple[FrameType, int]]
 
+FOR, CACHE = dis.opmap["FOR_ITER"], dis.opmap["CACHE"]
 PACKAGE = __name__.partition(".")[0] + "."
 REMEDY = (
     "a batch was asked for before the one before it was trained on, which would then be trained as "
@@ -48,9 +53,10 @@ class Alternation:
 
     def __init__(self) -> None:
         self.is_sure = False
-        self._process = os.getpid()
+        self._process, self._thread = os.getpid(), threading.get_ident()
         self._is_at_work = False
         self._asked: Asked | None = None
+        self._seen: dict[str, int] = {}
         self._loop: Asked = []
         self._handed: list[ref[Any]] = []
         self._refused: ReadAhead | None = None
@@ -67,15 +73,18 @@ class Alternation:
         if self.is_sure:
             return
         self._raise_again()
+        self._thread = threading.get_ident()
         if self._is_at_work:
             self.is_sure = True
             self._forget()
             return
         before, self._asked = self._asked, asked_by()
+        seen, self._seen = self._seen, identities(self._asked)
         if before is None:
             return
         self._loop = loop_of(before, self._asked)
-        if not self._loop or not self._is_held(before, self._asked):
+        has_moved_on = seen != self._seen
+        if not self._loop or not self._is_passed_on(before, self._asked, has_moved_on=has_moved_on):
             self._refuse()
 
     def hand(self, batch: Any) -> Any:
@@ -93,11 +102,14 @@ class Alternation:
                 device's gradients come from a thread of PyTorch's.
 
         Raises:
-            ReadAhead: It is at work on another batch than the last one, before it trains on it.
+            ReadAhead: It is at work on another batch than the last one, before it trains on it; or
+                another thread draws the batches, which is ahead sooner or later.
         """
         if self.is_sure:
             return
         self._raise_again()
+        if is_called_by_script and threading.get_ident() != self._thread:
+            self._refuse()
         if not self._is_at_work and self._loop:
             functions = [function for function, _ in self._loop]
             is_kept = any(holds(function, self._handed[:-1]) for function in functions)
@@ -105,9 +117,13 @@ class Alternation:
                 self._refuse()
         self._is_at_work = True
 
-    def _is_held(self, before: Asked, now: Asked) -> bool:
-        """Whether who asks has put the batch before into a variable; a helper has returned."""
-        return before[0][0] is not now[0][0] or holds(now[0][0], self._handed[-1:])
+    def _is_passed_on(self, before: Asked, now: Asked, *, has_moved_on: bool) -> bool:
+        """Whether who asks has done with the batch before; a helper has returned."""
+        function, place = now[0]
+        if before[0][0] is not function or holds(function, self._handed[-1:]):
+            return True
+        is_for = function.f_code.co_code[place] == FOR
+        return is_for and (has_moved_on or self._handed[-1]() is None)
 
     def _refuse(self) -> None:
         self._forget()
@@ -119,7 +135,7 @@ class Alternation:
             raise self._refused
 
     def _forget(self) -> None:
-        self._asked, self._loop, self._handed = None, [], []
+        self._asked, self._seen, self._loop, self._handed = None, {}, [], []
 
 
 def asked_by() -> Asked:
@@ -128,9 +144,20 @@ def asked_by() -> Asked:
     asked = []
     while frame is not None:
         if not str(frame.f_globals.get("__name__", "")).startswith(PACKAGE):
-            asked.append((frame, frame.f_lasti))
+            asked.append((frame, instruction_at(frame.f_code, frame.f_lasti)))
         frame = frame.f_back
     return asked
+
+
+def instruction_at(code: CodeType, place: int) -> int:
+    """Return where the instruction at a place begins.
+
+    A frame stands at one of its inline caches if Python has adapted it to what it met before.
+    """
+    content = code.co_code
+    while place > 0 and content[place] == CACHE:
+        place -= 2
+    return place
 
 
 def loop_of(before: Asked, now: Asked) -> Asked:
@@ -145,6 +172,11 @@ def loop_of(before: Asked, now: Asked) -> Asked:
         if one is other and not one.f_code.co_flags & inspect.CO_GENERATOR:
             return now[: number + 1]
     return []
+
+
+def identities(asked: Asked) -> dict[str, int]:
+    """Return which object each variable of the function that asks has; two differ after a body."""
+    return {name: id(value) for name, value in asked[0][0].f_locals.items()} if asked else {}
 
 
 def holds(function: FrameType, batches: list[ref[Any]]) -> bool:

@@ -179,7 +179,8 @@ class Elastic(Participant):
             if len(leaving) == len(self._now.members):
                 self._save(strategy)  # nobody is left to hand the state to
             self._go(partial(membership.part, leaving))
-        if self._rank == 0 and self.checkpointer is not None and self.checkpointer.is_due():
+        # Who was released leads no more, and has no generation if it had stood by.
+        if self.is_leader and self.checkpointer is not None and self.checkpointer.is_due():
             self._save(strategy)
 
     def _advance(self) -> None:

@@ -41,7 +41,7 @@ from worker_agent.strategies.snapshot import Snapshot
 from worker_agent.strategies.state import TrainingState
 from worker_agent.strategies.step_hook import StepHook, refuse_searches
 from worker_agent.strategies.strategy import Clock, Place, Slice, Tally, Words
-from worker_agent.strategies.void_calls import void_calls
+from worker_agent.strategies.void_calls import VoidCalls
 
 MEET = timedelta(seconds=5)  # all members are there; one may still die in this moment
 NEVER = timedelta(days=1)  # collectives are waited for in slices, and given up by decision
@@ -105,7 +105,7 @@ class AllReduce:
         self.is_void = False
         self.last: tuple[Pass, Tensor] | None = None
         self.agreed: Tally | None = None
-        void_calls(carried or {}, self._counts_nothing)
+        self.calls = VoidCalls(carried or {}, self._counts_nothing, self._is_open)
         model.register_forward_pre_hook(ModuleHook(self._forward_starts))
         StepHook(optimizer, self._guard_step)
         FirstMomentum(optimizer)
@@ -156,6 +156,7 @@ class AllReduce:
         """Close the iteration and keep what it said until the next one has ended."""
         if self.reducer.is_owed:
             self.reducer.skip()
+        self.calls.settle()
         measured = self.reducer.end()
         if measured.failure is not None:
             self._leave()  # closes the connections, so that the others fail at once too
@@ -230,6 +231,10 @@ class AllReduce:
         """
         is_redone = self.reducer.measured.failure is not None
         return self.is_void or is_redone or self.reducer.is_skipped()
+
+    def _is_open(self) -> bool:
+        """Whether others, or a failure, may yet let this iteration count for nothing."""
+        return self.group is not None and not self.reducer.is_averaged
 
     def _is_hopeless(self) -> bool:
         """Whether the collective that is waited for will never end.

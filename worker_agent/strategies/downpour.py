@@ -87,6 +87,7 @@ class Downpour:
             micro_batches=micro_batches,
             is_abandoned=is_abandoned,
             on_work=on_work,
+            has_servers=True,
         )
         self.flat = FlatModel(optimizer, self.reducer.buckets)
         self.client: Client | None = None
@@ -152,6 +153,8 @@ class Downpour:
 
     def end(self) -> Update | None:
         """Close the iteration; None when the servers were lost and it counts for nothing."""
+        if self.reducer.is_owed:
+            self.reducer.skip()  # its passes belong to no other batch
         measured = self.reducer.end()
         if self.failure is not None:
             self.close()
@@ -210,7 +213,8 @@ class Downpour:
         if not self.reducer.is_active:
             return
         self.reducer.complete()
-        if not self.is_stepped and self.failure is None and not is_to_be_skipped(optimizer):
+        is_skipped = self.reducer.is_skipped() or is_to_be_skipped(optimizer)
+        if not self.is_stepped and self.failure is None and not is_skipped:
             self.is_stepped = True
             self._accrue()
             self.unpushed, self.unfetched = self.unpushed + 1, self.unfetched + 1

@@ -36,7 +36,7 @@ from worker_agent.strategies.snapshot import Snapshot
 from worker_agent.strategies.state import TrainingState
 from worker_agent.strategies.step_hook import StepHook
 from worker_agent.strategies.strategy import Clock, Meeting, Place, Slice, Tally, Words
-from worker_agent.strategies.void_calls import void_calls
+from worker_agent.strategies.void_calls import VoidCalls
 
 
 def from_the_start(_: TrainingState, clock: Clock) -> Clock:
@@ -88,6 +88,7 @@ class ParameterServer:
             micro_batches=micro_batches,
             is_abandoned=is_abandoned,
             on_work=on_work,
+            has_servers=True,
         )
         self.flat = FlatModel(optimizer, self.reducer.buckets)
         self.client: Client | None = None
@@ -95,12 +96,12 @@ class ParameterServer:
         self.clock = Clock()
         self.words = SILENT
         self.part = Slice(1.0, 1.0, is_last=True)
-        self.is_pushed = self.is_given_up = False
+        self.is_pushed = self.is_given_up = self.is_half_skipped = False
         self.failure: str | None = None
         self.sync_time = 0.0
         self.last: Tally | None = None
         self.agreed: Tally | None = None
-        void_calls(self.carried, self._counts_nothing)
+        self.calls = VoidCalls(self.carried, self._counts_nothing, self._is_open)
         model.register_forward_pre_hook(ModuleHook(self._forward_starts))
         StepHook(optimizer, self._step)
 
@@ -133,6 +134,7 @@ class ParameterServer:
         self.is_pushed = self.is_given_up = False
         # The servers weigh with this worker's share; here its own slices are compared.
         self.reducer.begin(replace(part, share_of_batch=1.0))
+        self.is_half_skipped = self.reducer.measured.is_skipped
 
     def end(self) -> bool:
         """Close the iteration; one whose script did not step moves nobody's weights."""
@@ -140,6 +142,7 @@ class ParameterServer:
             if self.reducer.is_owed:
                 self.reducer.skip()
             self._push(is_skipped=True)
+        self.calls.settle()
         self.reducer.end()
         if self.failure is not None:
             self._leave()
@@ -265,6 +268,10 @@ class ParameterServer:
         """
         return not self.part.is_last or self.failure is not None or self.is_given_up
 
+    def _is_open(self) -> bool:
+        """Whether others, or a failure, may yet let this iteration count for nothing."""
+        return self.reducer.is_active and not self.is_pushed
+
     def _push(self, *, is_skipped: bool) -> None:
         """Exchange the gradients for new weights; a failure is kept until the iteration ends."""
         assert self.directive is not None
@@ -308,7 +315,9 @@ class ParameterServer:
     def _tally(self, outcome: Outcome) -> Tally:
         """Join what the workers told with what the servers measured."""
         rows = [dict(zip(COLUMNS, row, strict=True)) for row in outcome.rows.tolist()]
-        self.is_given_up = any(row["is_skipped"] for row in rows)
+        # Of a whole batch that a worker alone skips, its schedule is the script's own affair.
+        is_ours = len(rows) > 1 or self.is_half_skipped
+        self.is_given_up = is_ours and any(row["is_skipped"] for row in rows)
         leader = rows[0]
         compute_times = [row["compute_time"] for row in rows]
         own = np.array([row["local_norm_sq"] for row in rows])

@@ -9,7 +9,7 @@ step-aligned and without another collective. Nothing here reads a device value o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, Protocol
 
@@ -139,6 +139,7 @@ class Reducer:
         is_abandoned: Asked while waiting for others; True gives the iteration up.
         on_work: Called when the script begins to work on a slice: at its first forward or backward
             pass, or step; told whether the script itself has called.
+        has_servers: Whether servers step for the script.
     """
 
     def __init__(
@@ -149,14 +150,17 @@ class Reducer:
         is_abandoned: Callable[[], bool],
         bucket_bytes: int = 25 << 20,
         on_work: OnWork = unheard,
+        has_servers: bool = False,
     ) -> None:
         if micro_batches < 1:
             raise ValueError(f"micro_batches must be at least 1, got {micro_batches}")
         self.buckets = fill_buckets(parameters, bucket_bytes)
         self.micro_batches = micro_batches
         self.is_abandoned, self.on_work = is_abandoned, on_work
+        self.has_servers = has_servers
         self.measured = Pass()
-        self.is_queued = self.is_stepped = self.is_at_work = False
+        self.is_stepped = self.is_at_work = False
+        self.backward: int | None = None  # PyTorch's number of the backward pass that runs
         self.passes_left = 1
         self.next_bucket = 0
         self.regroup(None, 0, 1)
@@ -194,6 +198,11 @@ class Reducer:
         is_over = self.is_stepped or self.passes_left <= 0 or self.measured.done_at > 0
         return self.is_active and not is_over
 
+    @property
+    def is_averaged(self) -> bool:
+        """Whether the iteration has gone through its last backward pass, or none runs."""
+        return not self.is_active or self.measured.done_at > 0
+
     def is_skipped(self) -> bool:
         """Whether a worker has skipped its samples, so that none may step; ask after backward."""
         measured, last = self.measured, self.buckets[-1]
@@ -216,19 +225,28 @@ class Reducer:
             self._give_back()
             return
         self._clear_gradients()
-        for bucket in self.buckets:
+        for bucket in self.buckets[self.next_bucket :]:
             bucket.carried = None
         self.passes_left = 1
-        self._rewind()
+        self._rewind(sent=self.next_bucket)  # by a backward pass that failed
         self._backward_ends()
         self._clear_gradients()
 
     def complete(self) -> None:
-        """Send what there is when the script steps after fewer backward passes than it said."""
+        """Send what there is when the script steps after fewer backward passes than it said.
+
+        After none it skips its samples. Alone its step does nothing then; elsewhere it would be one
+        with the gradients of others, or with a gradient of zero.
+        """
         self._works(is_called_by_script=True)
         self.is_stepped = True
-        if self.is_active and self.part.is_last and not self.measured.done_at:
-            self.measured.is_short = self.passes_left > 1
+        if not self.is_active or self.measured.done_at:
+            return
+        is_part = self.part.share_of_worker != 1
+        if self._is_empty and (self.group is not None or self.has_servers or is_part):
+            self.measured.is_skipped = self.measured.is_short = True
+        if self.part.is_last:
+            self.measured.is_short |= self.passes_left > 1
             self.passes_left = 1
             self._backward_ends()
 
@@ -254,29 +272,53 @@ class Reducer:
         def gradient_is_ready(_: Tensor) -> None:
             if not self.is_active:
                 return
-            if not self.is_queued:
-                self._works(is_called_by_script=False)
-                self.is_queued = True
-                Variable._execution_engine.queue_callback(self._backward_ends)
+            running: int = torch._C._current_graph_task_id()
+            if self.backward != running:
+                self._backward_starts(running)
             bucket.take(place)
-            self._advance()
+            if self.group is not None and self._is_last_pass:
+                self._advance(self.buckets[:-1])
 
         return gradient_is_ready
+
+    def _backward_starts(self, running: int) -> None:
+        """Expect the gradients of a pass, perhaps of one that is made again because it failed.
+
+        What a failed pass has sent cannot be taken back, and nothing else can be sent for it.
+        """
+        self._works(is_called_by_script=False)
+        if self.next_bucket > 0:
+            self.measured.is_skipped = self.measured.is_short = True
+        self._rewind(sent=self.next_bucket)
+        self.backward = running
+        Variable._execution_engine.queue_callback(self._backward_ends)
 
     def _works(self, *, is_called_by_script: bool) -> None:
         if self.is_active and not self.is_at_work:
             self.is_at_work = True
             self.on_work(is_called_by_script=is_called_by_script)
 
-    def _rewind(self) -> None:
-        self.is_queued = False
-        self.next_bucket = 0
+    @property
+    def _is_empty(self) -> bool:
+        """Whether the script has made no gradient in this slice, in whatever way."""
+        if self.backward is not None or self.passes_left < self.micro_batches:
+            return False
+        return all(p.grad is None for bucket in self.buckets for p in bucket.parameters)
+
+    def _rewind(self, sent: int = 0) -> None:
+        """Expect the gradients of all buckets but the first, which this pass has sent already."""
+        self.backward = None
+        self.next_bucket = sent
         for bucket in self.buckets:
             bucket.missing = len(bucket.parameters)
 
-    def _advance(self) -> None:
-        while self.next_bucket < len(self.buckets):
-            bucket = self.buckets[self.next_bucket]
+    def _advance(self, buckets: Sequence[Bucket]) -> None:
+        """Go on with those of the first buckets that are complete.
+
+        While a pass runs it may yet fail, so only what can be sent meanwhile goes on. The last one
+        tells whether this worker skips its samples, so it waits for the end.
+        """
+        for bucket in buckets[self.next_bucket :]:
             if bucket.missing > 0:
                 return
             self.next_bucket += 1
@@ -344,7 +386,7 @@ class Reducer:
                     bucket.take(place)
         for bucket in self.buckets:
             bucket.missing = 0
-        self._advance()
+        self._advance(self.buckets)
         if not self._is_last_pass:
             self._end_pass()
             return

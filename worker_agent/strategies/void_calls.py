@@ -8,26 +8,81 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
+from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim.lr_scheduler import LRScheduler
+
+from worker_agent.strategies.snapshot import states_of
+from worker_agent.strategies.tree import decode, encode
 
 Method = Callable[..., Any]
 
 
-def void_calls(carried: Mapping[str, Any], is_void: Callable[[], bool]) -> None:
-    """Let schedulers and loss scalers take no notice of iterations that do not count.
+class VoidCalls:
+    """Lets schedulers and loss scalers take no notice of iterations that do not count.
 
     An object's class is replaced, not its attribute: a state of PyTorch's schedulers is all of
     their attributes. What is pickled or copied is of the class it was.
+
+    Args:
+        carried: The objects, by name; others have no such calls.
+        is_void: Whether this pass of the loop body is known not to count.
+        is_open: Whether it may yet turn out so. A schedule that is stepped meanwhile advances,
+            since the script may look at its rates, and is put back if need be.
     """
-    for each in carried.values():
-        if isinstance(each, LRScheduler):
-            overrule(each, "step", lambda step: _step(step, is_void))
-        elif isinstance(each, GradScaler):
-            overrule(each, "update", lambda update: _update(update, is_void))
+
+    def __init__(
+        self,
+        carried: Mapping[str, Any],
+        is_void: Callable[[], bool],
+        is_open: Callable[[], bool],
+    ) -> None:
+        self.is_void, self.is_open = is_void, is_open
+        self.before: dict[int, Callable[[], None]] = {}
+        for each in carried.values():
+            if isinstance(each, LRScheduler):
+                may_step = partial(self._may_step, each)
+                overrule(each, "step", partial(_step, may_step=may_step))
+            elif isinstance(each, GradScaler):
+                overrule(each, "update", partial(_update, is_void=is_void))
+
+    def settle(self) -> None:
+        """Put back what advanced in an iteration that has ended, if it does not count."""
+        before, self.before = self.before, {}
+        if before and self.is_void():
+            for put_back in before.values():
+                put_back()
+
+    def _may_step(self, scheduler: LRScheduler) -> bool:
+        if self.is_void():
+            return False
+        if self.is_open():
+            self.before.setdefault(id(scheduler), remembered(scheduler))
+        return True
+
+
+def remembered(scheduler: LRScheduler) -> Callable[[], None]:
+    """Return what puts a scheduler and its parameter groups back to this moment."""
+    tree = encode(states_of({"scheduler": scheduler}))
+    tensors = {name: tensor.clone() for name, tensor in tree.tensors.items()}
+    written = [
+        (group, key, value, value.clone() if isinstance(value, Tensor) else value)
+        for group in scheduler.optimizer.param_groups
+        for key, value in group.items()
+        if key != "params"
+    ]
+
+    def put_back() -> None:
+        scheduler.load_state_dict(decode(tree.json, tensors)["scheduler"])
+        for group, key, value, copy in written:
+            if isinstance(value, Tensor):
+                value.copy_(copy)
+            group[key] = value
+
+    return put_back
 
 
 def overrule(owner: Any, name: str, around: Callable[[Method], Method]) -> None:
@@ -56,9 +111,9 @@ def overrule(owner: Any, name: str, around: Callable[[Method], Method]) -> None:
     )
 
 
-def _step(step: Method, is_void: Callable[[], bool]) -> Method:
+def _step(step: Method, may_step: Callable[[], bool]) -> Method:
     def step_if_it_counts(*arguments: Any, **named: Any) -> Any:
-        return None if is_void() else step(*arguments, **named)
+        return step(*arguments, **named) if may_step() else None
 
     return step_if_it_counts
 
