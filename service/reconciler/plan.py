@@ -8,12 +8,12 @@ only after the workers on them have been left out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from statistics import median
 
 from scavenger.cluster import ClusterConfig
-from scavenger.decision import Probe, Run
+from scavenger.decision import Probe
 from scavenger.errors import NothingFeasible
 from scavenger.profiling import (
     MOST_NOISE_ROWS,
@@ -50,8 +50,9 @@ from service.reconciler.ending import (
     end_by_limit,
     end_by_wish,
     is_done,
+    is_ending,
 )
-from service.reconciler.level import advise, is_searched, observe
+from service.reconciler.level import advise, is_searched
 from service.reconciler.repair import repair
 from service.reconciler.servers import (
     are_ready,
@@ -60,29 +61,12 @@ from service.reconciler.servers import (
 )
 from service.reconciler.snapshot import Snapshot
 from service.reconciler.succession import choose_members, follow, shrink
+from service.reconciler.wanted import Wanted, unpaid, want
 
 SPLIT_NOISE = 2
 SPLIT_PROBE = 5
 PROBE_ROWS = (PROBE_ITERATIONS + WARM_UP) * (SPLIT_PROBE + 1) // SPLIT_PROBE + 1
 SPEECHLESS = timedelta(minutes=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The configuration the job should be in, and what for.
-
-    Attributes:
-        probe: What is to be measured there; None to train on it.
-    """
-
-    config: ClusterConfig
-    why: str
-    probe: Probe | None = None
-
-    @property
-    def is_search(self) -> bool:
-        """Whether a probe of time is wanted: others will probably follow it soon."""
-        return self.probe is not None and self.probe.measures == "time"
 
 
 def plan(snapshot: Snapshot) -> Action:
@@ -147,7 +131,7 @@ def advance(snapshot: Snapshot) -> Action:
         action = concern(snapshot, wanted)
         if action is not None:
             return action
-    return Rest(f"running {wanted.config}")
+    return Rest(f"running {wanted.config}") if wanted.lacks is None else Wait(wanted.lacks)
 
 
 def learn(snapshot: Snapshot, wanted: Wanted) -> Action | None:
@@ -190,23 +174,6 @@ def give_up(snapshot: Snapshot, probe: Probe, why: str) -> Action | None:
     return Choose(run, f"{said}, so the search ends {run.why}")
 
 
-def want(snapshot: Snapshot) -> Wanted | Choose | Keep:
-    """Return the configuration the job should be in now."""
-    job, only = snapshot.job, observe(snapshot)
-    if job.chosen is not None:
-        wish = f", objective {job.spec.objective_in_words}" if is_searched(job.spec) else ""
-        why = f"training on {job.chosen}{wish}"
-        return Wanted(job.chosen, why)
-    decision = snapshot.knowledge.decide() if only is None else only
-    match decision:
-        case Probe(config, why):
-            return Wanted(config, why, decision)
-        case Run():
-            return Choose(decision, decision.why)
-        case Keep():
-            return decision
-
-
 def back_off(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     """The leader could not reach the newcomers: go on with those it had."""
     directive = snapshot.directive
@@ -241,7 +208,7 @@ def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     if (frozen := freeze(snapshot, missing + servers)) is not None:
         return frozen
     if not snapshot.affords(missing, servers):
-        return do_without(snapshot, wanted, missing + servers)
+        return do_without(snapshot, missing + servers)
     beside = f", and {count(servers, 'server')}" if servers else ""
     why = f"{count(missing, 'machine')} for {needed(snapshot, wanted)}{beside}"
     return Launch(missing, why, servers)
@@ -282,20 +249,11 @@ def freeze(snapshot: Snapshot, missing: int) -> Action | None:
     )
 
 
-def is_ending(snapshot: Snapshot) -> bool:
-    """Whether a member has reached the end of training, as the leader is about to say too."""
-    members = [snapshot.worker(member) for member in snapshot.members]
-    return any(w is not None and w.finished in ("target", "exhausted") for w in members)
-
-
-def do_without(snapshot: Snapshot, wanted: Wanted, missing: int) -> Action:
-    """The cap does not pay for more machines: end, choose from what is known, or go on."""
-    why = f"max_cost leaves no room for {count(missing, 'more machine')}"
+def do_without(snapshot: Snapshot, missing: int) -> Action:
+    """The cap does not pay for the machines without which nothing can go on."""
+    why = unpaid(missing)
     if not snapshot.alive or missing_servers(snapshot):
         return Finish(Phase.CAPPED, why, remedy="raise limits.max_cost and submit again")
-    if wanted.probe is not None and snapshot.probes:
-        run = snapshot.knowledge.choose_now()
-        return Choose(run, f"{why}, so the search ends {run.why}")
     return Wait(why)
 
 

@@ -259,6 +259,7 @@ def doubts(seen: Snapshot) -> bool:
 
 
 LIMITS = {**document()["limits"], "max_cost": "10000 USD"}
+FOR_ONE = {**LIMITS, "max_cost": "855.361 USD"}  # one machine's 99 days, not another's
 KINDS = st.sampled_from([{}, {"strategy": {"parameter_server": {"servers": 1}}}])
 
 
@@ -266,6 +267,7 @@ KINDS = st.sampled_from([{}, {"strategy": {"parameter_server": {"servers": 1}}}]
     fates=st.lists(st.sampled_from(Fate), min_size=2, max_size=6),
     is_measured=st.booleans(),
     kind=KINDS,
+    limits=st.sampled_from([LIMITS, FOR_ONE]),
     chosen=st.sampled_from([None, ClusterConfig(1, 128), ClusterConfig(2, 128)]),
     hidden=st.lists(st.booleans(), max_size=12),
 )
@@ -274,10 +276,11 @@ def test_every_job_ends_within_its_deadlines(
     fates: list[Fate],
     is_measured: bool,
     kind: dict[str, object],
+    limits: dict[str, object],
     chosen: ClusterConfig | None,
     hidden: list[bool],
 ) -> None:
-    made = job(spec=spec(limits=LIMITS, **kind), phase=Phase.PENDING, chosen=chosen)
+    made = job(spec=spec(limits=limits, **kind), phase=Phase.PENDING, chosen=chosen)
     live_through(World(fates, is_measured, made, hidden))
 
 
@@ -287,6 +290,17 @@ def test_every_job_ends_whose_machines_share_a_fate(fate: Fate) -> None:
     live_through(World([fate], is_measured=True, job=chosen))
     live_through(World([Fate.WORKS, fate, Fate.WORKS], is_measured=True, job=chosen))
     live_through(World([fate], is_measured=False, job=replace(chosen, chosen=None)))
+
+
+@pytest.mark.parametrize("objective", ["fastest", "knee", "cheapest"])
+def test_a_job_whose_cap_pays_for_one_machine_comes_to_train_on_it(objective: str) -> None:
+    made = job(spec=spec(limits=FOR_ONE, objective=objective), phase=Phase.PENDING)
+    world = World([Fate.WORKS], is_measured=True, job=made)
+    live_through(world)
+    assert world.directive is not None
+    assert (world.directive.purpose, world.directive.is_provisional) == ("train", False), world.said
+    assert world.job.chosen is not None
+    assert world.job.chosen.workers == world.directive.config.workers == 1, world.said
 
 
 def live_through(world: World) -> None:

@@ -29,8 +29,9 @@ from service.reconciler.action import (
     Terminate,
     Wait,
 )
-from service.reconciler.plan import Wanted, grow, plan, resize, trim
+from service.reconciler.plan import grow, plan, resize, trim
 from service.reconciler.snapshot import Snapshot
+from service.reconciler.wanted import Wanted
 from tests.builders import (
     NOW,
     directive,
@@ -342,6 +343,102 @@ CASES = {
         "no configuration meets the limits; the nearest",
     ),
 }
+
+
+POOR = {**document()["limits"], "max_cost": "0.038 USD"}  # pays for the machine there is
+UNSETTLED = tuple(
+    replace(timed, observation=replace(timed.observation, has_settled_noise=False))
+    for timed in (probe(1, 32), probe(1, 128), probe(2, 128))
+)
+LONE = {
+    "vms": (vm(1),),
+    "workers": (worker(1),),
+    "directive": directive(1, 128, purpose="probe", is_provisional=True),
+}
+TWO_NEEDED = {**POOR, "workers": "2..2"}
+UNPAID = {
+    "noise settles on the machines there are": (
+        snapshot(job=job(spec=spec(limits=POOR, objective="fastest")), probes=UNSETTLED, **LONE),
+        Publish,
+        "max_cost leaves no room for 1 more machine, so the search ends and the noise settles on "
+        "K=1 B=",
+    ),
+    "and so it does when a probe of time is what cannot be paid": (
+        snapshot(
+            job=job(spec=spec(limits=POOR, objective="fastest")), probes=UNSETTLED[:2], **LONE
+        ),
+        Publish,
+        "max_cost leaves no room for 1 more machine, so the search ends and the noise settles on "
+        "K=1 B=",
+    ),
+    "the choice is one that is paid": (
+        snapshot(
+            job=job(spec=spec(limits=POOR, objective="fastest")),
+            probes=(probe(1, 32), probe(1, 128), probe(2, 128)),
+            **LONE,
+        ),
+        Choose,
+        "max_cost leaves no room for 1 more machine, so the search ends after 3 probes: K=1 B=",
+    ),
+    "also where nothing that is paid meets the limits": (
+        snapshot(
+            job=job(
+                spec=spec(
+                    limits={**POOR, "max_time": "80s"}, target={"epochs": 60, "at_batch": 32}
+                ),
+            ),
+            probes=(probe(1, 32), probe(1, 128), probe(2, 128)),
+            **{**LONE, "vms": (vm(1, intended_at=NOW - timedelta(seconds=50)),)},
+        ),
+        Choose,
+        "so the search ends after 3 probes: K=1 B=",
+    ),
+    "a job that was chosen trains on the machines it has": (
+        snapshot(job=chosen(spec=spec(limits=POOR)), **LONE),
+        Publish,
+        "max_cost leaves no room for 1 more machine: training on K=1 B=128",
+    ),
+    "and waits for nothing else": (
+        snapshot(job=chosen(spec=spec(limits=POOR)), **{**LONE, "directive": directive(1, 128)}),
+        Wait,
+        "max_cost leaves no room for 1 more machine",
+    ),
+    "one of which nothing is known keeps the machines it has": (
+        snapshot(
+            job=job(spec=spec(limits=TWO_NEEDED)),
+            vms=(vm(1),),
+            workers=(worker(1, generation=0),),
+            directive=None,
+            published_at=None,
+        ),
+        Keep,
+        "max_cost leaves no room for 1 more machine: training on K=1 B=32",
+    ),
+}
+
+
+@pytest.mark.parametrize(("now", "kind", "why"), UNPAID.values(), ids=UNPAID)
+def test_a_job_that_cannot_pay_more_machines_trains_on_those_it_has(
+    now: Snapshot, kind: type[Action], why: str
+) -> None:
+    action = plan(now)
+    assert (type(action), why in action.why) == (kind, True), action
+
+
+def test_a_search_that_cannot_be_paid_ends_in_training_for_good() -> None:
+    now, said = UNPAID["the choice is one that is paid"][0], []
+    for generation in (1, 2):
+        action = plan(now)
+        said.append(action.why)
+        match action:
+            case Choose(run):
+                now = replace(now, job=replace(now.job, chosen=run.config))
+            case Publish(told):
+                known = tuple(replace(w, generation=generation) for w in now.workers)
+                now = replace(now, directive=told, workers=known)
+    assert now.directive is not None, said
+    assert (now.directive.purpose, now.directive.is_provisional) == ("train", False), said
+    assert isinstance(plan(now), Rest), said
 
 
 LEFT = {"finished": "released"}
