@@ -199,10 +199,10 @@ def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     late = tuple(vm.id for vm in snapshot.available if is_late(snapshot, vm))
     if late:
         return Terminate(late, f"{', '.join(late)} did not say hello in {BOOT.after}")
-    missing = max(needed(snapshot, wanted).workers - len(snapshot.available), 0)
+    missing = missing_workers(snapshot, wanted.config)
     servers = missing_servers(snapshot)
     if not missing and not servers:
-        return None
+        return launch_ahead(snapshot, needed(snapshot, wanted))
     if is_ending(snapshot):
         return Rest("training is ending, no machine is replaced")
     if (frozen := freeze(snapshot, missing + servers)) is not None:
@@ -210,8 +210,22 @@ def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     if not snapshot.affords(missing, servers):
         return do_without(snapshot, missing + servers)
     beside = f", and {count(servers, 'server')}" if servers else ""
-    why = f"{count(missing, 'machine')} for {needed(snapshot, wanted)}{beside}"
-    return Launch(missing, why, servers)
+    return Launch(missing, f"{count(missing, 'machine')} for {wanted.config}{beside}", servers)
+
+
+def launch_ahead(snapshot: Snapshot, config: ClusterConfig) -> Launch | None:
+    """Launch the machines of the next probe early; what stands against it stops no probe."""
+    missing = missing_workers(snapshot, config)
+    if not missing or is_ending(snapshot) or freeze(snapshot, missing) is not None:
+        return None
+    if not snapshot.affords(missing, 0):
+        return None
+    return Launch(missing, f"{count(missing, 'machine')} for {config}")
+
+
+def missing_workers(snapshot: Snapshot, config: ClusterConfig) -> int:
+    """Return how many machines of workers a configuration needs besides those there are."""
+    return max(config.workers - len(snapshot.available), 0)
 
 
 def needed(snapshot: Snapshot, wanted: Wanted) -> ClusterConfig:

@@ -889,6 +889,31 @@ def test_machines_of_the_next_probe_boot_while_this_one_ends(
         assert trim(both, AHEAD) is None
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"job": job(spec=spec(limits=POOR)), "vms": (vm(1),)},
+        {"vms": (vm(1, **BOOTED), *(vm(n, **DEAD) for n in range(3, 9)))},
+    ],
+    ids=["the cap does not pay for them", "too many were launched lately"],
+)
+def test_a_probe_goes_on_when_nothing_can_be_launched_for_the_next(
+    change: dict[str, object],
+) -> None:
+    facts: dict[str, object] = {
+        "vms": (vm(1, **BOOTED),),
+        "workers": (worker(1, **GREETED),),
+        "directive": directive(1, 128, purpose="probe", split_every=5),
+        "probes": (probe(1, 32),),
+        "steps": steps(5, 200.0, ClusterConfig(1, 128)),
+        "boot": timedelta(seconds=9),
+    }
+    rich = snapshot(**{"job": job(), **facts})
+    assert isinstance(plan(rich), Launch)
+    poor = plan(snapshot(**{"job": job(), **facts, **change}))
+    assert not isinstance(poor, Launch | Choose | Wait), poor
+
+
 def settled(early: float, late: float) -> Snapshot:
     """Noise has settled on the configuration of the newest Directive."""
     timed = replace(probe(2, 128), observation=observation(2, 128, noise_scale=early))
