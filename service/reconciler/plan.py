@@ -61,10 +61,8 @@ from service.reconciler.servers import (
 )
 from service.reconciler.snapshot import Snapshot
 from service.reconciler.succession import choose_members, follow, shrink
-from service.reconciler.wanted import Wanted, unpaid, want
+from service.reconciler.wanted import SPLIT_NOISE, SPLIT_PROBE, Wanted, unpaid, want
 
-SPLIT_NOISE = 2
-SPLIT_PROBE = 5
 PROBE_ROWS = (PROBE_ITERATIONS + WARM_UP) * (SPLIT_PROBE + 1) // SPLIT_PROBE + 1
 SPEECHLESS = timedelta(minutes=1)
 

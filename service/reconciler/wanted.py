@@ -13,6 +13,10 @@ from service.reconciler.servers import missing_servers
 from service.reconciler.snapshot import Snapshot
 from service.reconciler.succession import shrink
 
+# One worker splits one of so many iterations: noise is measured in those, time in the others.
+SPLIT_NOISE = 2
+SPLIT_PROBE = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -41,9 +45,23 @@ def want(snapshot: Snapshot) -> Wanted | Choose | Keep:
         return want_chosen(snapshot, job.chosen)
     if isinstance(only, Keep):
         return only
-    decision = snapshot.knowledge.decide() if only is None else only
+    decision = only or noise_probe(snapshot) or snapshot.knowledge.decide()
     missing = unpaid_machines(snapshot, decision.config)
     return search_less(snapshot, decision, missing) if missing else pursue(decision)
+
+
+def noise_probe(snapshot: Snapshot) -> Probe | None:
+    """Return the probe of noise that runs and whose machines live.
+
+    What would be chosen changes with every reading of the target's metric. A job that moved each
+    time would begin anew to let its noise settle, and so would the deadline of that.
+    """
+    told = snapshot.directive
+    if told is None or told.purpose != "probe" or told.split_every != SPLIT_NOISE:
+        return None
+    if snapshot.knowledge.has_settled_noise or snapshot.gone:
+        return None
+    return Probe(told.config, told.why, measures="noise")
 
 
 def pursue(decision: Probe | Run) -> Wanted | Choose:

@@ -31,7 +31,7 @@ from service.reconciler.action import (
 )
 from service.reconciler.plan import grow, plan, resize, trim
 from service.reconciler.snapshot import Snapshot
-from service.reconciler.wanted import Wanted
+from service.reconciler.wanted import Wanted, want
 from tests.builders import (
     NOW,
     directive,
@@ -912,6 +912,45 @@ def test_a_probe_goes_on_when_nothing_can_be_launched_for_the_next(
     assert isinstance(plan(rich), Launch)
     poor = plan(snapshot(**{"job": job(), **facts, **change}))
     assert not isinstance(poor, Launch | Choose | Wait), poor
+
+
+HERE = ClusterConfig(1, 128)
+
+
+def settling(**changes: object) -> Snapshot:
+    """Noise settles on one of two machines, while what is known by now would choose both."""
+    facts: dict[str, object] = {
+        "job": job(spec=spec(objective="fastest")),
+        "workers": (worker(1), worker(2, generation=0)),
+        "directive": directive(1, 128, purpose="probe", split_every=2, is_provisional=True),
+        "probes": UNSETTLED,
+        "steps": steps(60, 200.0, HERE),
+    }
+    return snapshot(**{**facts, **changes})
+
+
+@pytest.mark.parametrize("objective", ["fastest", "cheapest", "knee"])
+@pytest.mark.parametrize("config", [(1, 32), (1, 128), (2, 32), (2, 128)], ids=str)
+def test_noise_settles_where_it_began_to_whatever_would_be_chosen_meanwhile(
+    objective: str, config: tuple[int, int]
+) -> None:
+    told = directive(*config, purpose="probe", split_every=2, is_provisional=True)
+    wished = job(spec=spec(objective=objective))
+    running = settling(job=wished, directive=told, workers=(worker(1), worker(2)))
+    assert not isinstance(plan(running), Publish | Choose | Launch), plan(running)
+
+
+def test_noise_that_settles_nowhere_has_one_deadline() -> None:
+    long_ago = NOW - timedelta(minutes=121)
+    late = plan(settling(published_at=long_ago))
+    assert isinstance(late, Learn)
+    assert late.settled.observation.config == HERE
+    done = (*UNSETTLED, Stored(late.settled.observation, 2.0, Decimal("0.0002"), NOW))
+    assert isinstance(plan(settling(probes=done, published_at=long_ago)), Choose)
+
+
+def test_noise_does_not_settle_where_no_machine_is_left() -> None:
+    assert "the noise settles on K=2" in str(want(settling(vms=(vm(1, **DEAD), vm(2)))))
 
 
 def settled(early: float, late: float) -> Snapshot:
