@@ -39,7 +39,17 @@ from service.reconciler.action import (
     Terminate,
     Wait,
 )
-from service.reconciler.deadline import BOOT, FAREWELL, FROZEN, PROBE, UNANSWERED, is_late, told_at
+from service.reconciler.deadline import (
+    BOOT,
+    FAREWELL,
+    FROZEN,
+    PROBE,
+    STANDBY,
+    UNANSWERED,
+    is_late,
+    stays_on,
+    told_at,
+)
 from service.reconciler.divergence import complete
 from service.reconciler.drift import replan
 from service.reconciler.ending import (
@@ -197,6 +207,9 @@ def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     late = tuple(vm.id for vm in snapshot.available if is_late(snapshot, vm))
     if late:
         return Terminate(late, f"{', '.join(late)} did not say hello in {BOOT.after}")
+    astray = tuple(vm.id for vm in snapshot.available if stays_on(snapshot, vm))
+    if astray:
+        return Terminate(astray, f"{', '.join(astray)} did not stand by in {STANDBY.after}")
     missing = missing_workers(snapshot, wanted.config)
     servers = missing_servers(snapshot)
     if not missing and not servers:

@@ -64,12 +64,13 @@ class Fate(StrEnum):
     RESTARTS = "its process starts again and never comes back"
     DIES = "it is gone after a while"
     FAILS = "its command fails"
+    STAYS = "it works, and never stands by when it is told to"
     CLINGS = "it works, and its command never ends"
 
 
 MUTE = (Fate.UNGIVEN, Fate.DUMB)
-ENTERING = (Fate.WORKS, Fate.MUTED, Fate.IDLE, Fate.PARTED, Fate.DIES, Fate.CLINGS)
-WORKING = (Fate.WORKS, Fate.MUTED, Fate.DIES, Fate.CLINGS)
+ENTERING = (Fate.WORKS, Fate.MUTED, Fate.IDLE, Fate.PARTED, Fate.DIES, Fate.STAYS, Fate.CLINGS)
+WORKING = (Fate.WORKS, Fate.MUTED, Fate.DIES, Fate.STAYS, Fate.CLINGS)
 
 
 @dataclass
@@ -218,6 +219,8 @@ class World:
             return
         self.note(name, seen_at=self.now)
         told = self.directive
+        if told is not None and name in told.standby and fate is not Fate.STAYS:
+            self.note(name, generation=0, hello_at=self.now)
         if told is None or name not in [member.worker for member in told.members]:
             return
         if fate is Fate.REFUSES and told.members[0].worker == name:

@@ -862,6 +862,52 @@ def test_a_worker_is_not_named_again_before_it_stands_by() -> None:
     assert [w.worker for w in probing(0).ready] == ["w1", "w2"]
 
 
+BUSY = (
+    worker(1, **GREETED),
+    worker(2),
+)  # the second stays in the generation that it was told to leave
+LONG_LEFT = {"workers": BUSY, "published_at": NOW - timedelta(minutes=6)}
+
+
+@pytest.mark.parametrize(
+    ("now", "ended"),
+    [
+        (probing(0, **LONG_LEFT), ("w2",)),
+        (probing(0, workers=BUSY), None),
+        (probing(0, **LONG_LEFT, listening_since=NOW - timedelta(minutes=4)), None),
+        (
+            probing(
+                0,
+                **LONG_LEFT,
+                directive=directive(1, 64, generation=2, purpose="probe", standby=("w2",)),
+            ),
+            None,
+        ),
+        (probing(0, published_at=NOW - timedelta(minutes=6)), None),
+        (probing(0, **LONG_LEFT, directive=directive(1, 64, purpose="probe")), None),
+        (probing(0, **LONG_LEFT, vms=(vm(1, **DEAD), vm(2, **BOOTED))), None),
+    ],
+    ids=[
+        "after a while",
+        "but not at once",
+        "nor by a controller that could not hear it",
+        "nor before the others have entered what tells it so",
+        "nor once it does",
+        "nor without being told to",
+        "nor when no other is left",
+    ],
+)
+def test_a_worker_that_never_stands_by_is_ended(
+    now: Snapshot, ended: tuple[str, ...] | None
+) -> None:
+    action = grow(now, SEARCHED)
+    assert (action.vms if isinstance(action, Terminate) else action) == ended
+    if isinstance(action, Terminate):
+        assert action.why == "w2 did not stand by in 0:05:00"
+        again = replace(now, vms=(now.vms[0], replace(now.vms[1], state="ending")))
+        assert isinstance(grow(again, Wanted(ClusterConfig(2, 64), "")), Launch)
+
+
 AHEAD = Wanted(ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), "", then=ClusterConfig(2, 64)))
 
 
