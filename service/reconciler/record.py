@@ -173,8 +173,13 @@ def finish(connection: Connection, machine: str, snapshot: Snapshot, action: Fin
 
 
 def booked(snapshot: Snapshot, observation: Observation) -> Probe:
-    """Price a settled probe: the time since its Directive, and what the machines cost meanwhile."""
+    """Price a settled probe: its time, and what the machines cost meanwhile.
+
+    It began with its Directive, or where that goes on for another probe, when the one before ended.
+    """
     since = snapshot.published_at or snapshot.now
+    if snapshot.probes:
+        since = max(since, snapshot.probes[-1].settled_at)
     before = ledger.accrued(snapshot.vms, since)
     return Probe(
         observation,

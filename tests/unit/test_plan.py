@@ -12,6 +12,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.decision import Probe
 from scavenger.protocol import Directive, Exchange, Member
 from scavenger.view import Phase
+from service import ledger
 from service.db.drifts import Drifted
 from service.db.observations import Probe as Stored
 from service.reconciler.action import (
@@ -30,6 +31,7 @@ from service.reconciler.action import (
     Wait,
 )
 from service.reconciler.plan import grow, plan, resize, trim
+from service.reconciler.record import booked
 from service.reconciler.snapshot import Snapshot
 from service.reconciler.wanted import Wanted, want
 from tests.builders import (
@@ -997,6 +999,17 @@ def test_noise_that_settles_nowhere_has_one_deadline() -> None:
 
 def test_noise_does_not_settle_where_no_machine_is_left() -> None:
     assert "the noise settles on K=2" in str(want(settling(vms=(vm(1, **DEAD), vm(2)))))
+
+
+def test_probes_of_one_generation_share_its_time_and_money() -> None:
+    """Noise goes on settling where the time of an iteration was measured last."""
+    timed = replace(probe(2, 128), settled_at=NOW - timedelta(seconds=20))
+    began = NOW - timedelta(seconds=30)
+    first = booked(snapshot(now=timed.settled_at, published_at=began), timed.observation)
+    noise = booked(snapshot(published_at=began, probes=(timed,)), timed.observation)
+    assert (first.seconds, noise.seconds) == (10.0, 20.0)
+    whole = snapshot().accrued - ledger.accrued(snapshot().vms, began)
+    assert first.cost + noise.cost == whole == Decimal("0.36") / 60
 
 
 def settled(early: float, late: float) -> Snapshot:
