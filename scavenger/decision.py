@@ -13,6 +13,7 @@ from typing import Literal, assert_never
 import numpy as np
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
+from scavenger.errors import NothingFeasible
 from scavenger.extrapolation import Extrapolation
 from scavenger.forecast import Forecast
 from scavenger.grid import Floats, Grid, grid_of
@@ -159,14 +160,43 @@ def decide(situation: Situation) -> Probe | Run:
     """
     decision = search(situation)
     match decision:
-        case Run(searched=True) if not situation.has_settled_noise:
-            why = f"the noise settles on {decision.config}, for the time being: {decision.why}"
-            return Probe(decision.config, why, measures="noise")
+        case Run():
+            return settle_noise(situation, decision)
         case Probe() if situation.laws == "paper" and not situation.has_settled_noise:
             # Its noise is measured in every probe, and may be compared once it has settled (V-B).
             return replace(decision, measures="noise")
         case _:
             return decision
+
+
+def decide_within(situation: Situation, most_workers: int) -> Probe | Run:
+    """End the search of time with what at most so many workers can run, once one was measured.
+
+    For money that pays for no more machines. Where nothing of that meets the limits, the objective
+    chooses without them: they end the job when they are met.
+    """
+    fewer = replace(situation, space=situation.space.up_to(most_workers))
+    try:
+        run = end_search(fewer)
+    except NothingFeasible:
+        wish = situation.objective
+        wish = wish.objective if isinstance(wish, Within) else wish
+        run = end_search(replace(fewer, objective=wish))
+    return settle_noise(fewer, run)
+
+
+def end_search(situation: Situation) -> Run:
+    """Return the choice by what is known of time, even where one more probe would pay."""
+    found = search(situation)
+    return found if isinstance(found, Run) else run_searched(situation)
+
+
+def settle_noise(situation: Situation, run: Run) -> Probe | Run:
+    """Let the noise settle on what a search has chosen, before that is final."""
+    if not run.searched or situation.has_settled_noise:
+        return run
+    why = f"the noise settles on {run.config}, for the time being: {run.why}"
+    return Probe(run.config, why, measures="noise")
 
 
 def search(situation: Situation) -> Probe | Run:

@@ -20,6 +20,7 @@ from scavenger.decision import (
     Situation,
     adapt,
     decide,
+    decide_within,
     fit_searched,
     known_epochs,
     lender,
@@ -162,6 +163,10 @@ class Knowledge:
     def decide(self) -> Probe | Run:
         """Return the next probe, or the configuration to train on; raises NothingFeasible."""
         return hopefully(decide, self.situation())
+
+    def decide_within(self, most_workers: int) -> Probe | Run:
+        """Return where the noise settles, or the choice, among at most so many workers."""
+        return decide_within(self.situation(), most_workers)
 
     def choose_now(self) -> Run:
         """Return the configuration to train on by the probes there are; raises NothingFeasible."""

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
-from scavenger.protocol import Directive, Exit, Hello, Lease, Reply, StepReport, StopAtMetric
+from scavenger.protocol import Directive, Exit, Hello, Lease, Reply, StepReport
 from service import ledger, meters
 from service.api.description import refuses, takes
 from service.api.intake import take_in
@@ -183,8 +183,7 @@ def note_reading(
     """Note the target's metric as the leader sees it; the others lag behind it or repeat it."""
     if directive is None or directive.members[0].worker != message.worker:
         return
-    if isinstance(directive.stop, StopAtMetric):
-        readings.note(connection, job, directive.stop, message.progress)
+    readings.note(connection, job, directive, message.progress)
 
 
 def is_news(message: StepReport, directive: Directive | None) -> bool:

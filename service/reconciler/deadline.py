@@ -139,6 +139,13 @@ FAREWELL = Deadline(
     "plan",
     "its machine is ended",
 )
+STANDBY = Deadline(
+    "a worker was told to stand by and has not said hello again",
+    timedelta(minutes=5),
+    "5 min since that, once the others have entered the directive that says so",
+    "plan",
+    "it is ended, and replaced when the search needs another",
+)
 COMMAND = Deadline(
     "training is done and the leader's command goes on",
     timedelta(hours=1),
@@ -176,7 +183,7 @@ ENDING = Deadline(
 )
 DEADLINES = (
     *(PASS, LEASE, FROZEN, UNANSWERED, BOOT, ENTRY, BREATH, FRUITLESS, SILENT, ALL_SILENT),
-    *(FIRST, STALL, PROBE, FAREWELL, COMMAND, UNSEEN, HIDDEN, ASKED, ENDING),
+    *(FIRST, STALL, PROBE, FAREWELL, STANDBY, COMMAND, UNSEEN, HIDDEN, ASKED, ENDING),
 )
 
 
@@ -189,6 +196,18 @@ def is_late(snapshot: Snapshot, vm: Vm) -> bool:
         return UNANSWERED.is_over(vm.intended_at, snapshot.now)
     asked_at = vm.attempted_at or vm.intended_at
     return BOOT.is_over(snapshot.audible(asked_at), snapshot.now)
+
+
+def stays_on(snapshot: Snapshot, vm: Vm) -> bool:
+    """Whether a worker should have stood by long ago, and is in its old generation instead.
+
+    One that lost touch while it was told so waits there, for a generation that is not its own.
+    """
+    known = snapshot.worker(vm.id)
+    if known is None or vm.id not in snapshot.aside:
+        return False
+    is_behind = known.generation > 0 and snapshot.is_applied
+    return is_behind and STANDBY.is_over(told_at(snapshot), snapshot.now)
 
 
 def told_at(snapshot: Snapshot) -> datetime | None:

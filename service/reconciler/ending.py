@@ -164,3 +164,9 @@ def count(number: int, thing: str) -> str:
     '2 machines'
     """
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def is_ending(snapshot: Snapshot) -> bool:
+    """Whether a member has reached the end of training, as the leader is about to say too."""
+    members = [snapshot.worker(member) for member in snapshot.members]
+    return any(w is not None and w.finished in ("target", "exhausted") for w in members)

@@ -24,7 +24,7 @@ from service.db.pool import AWAY
 from service.errors import LeaseLost
 from service.logs import about
 from service.pulse import Pulse
-from service.reconciler.action import Action, Rest
+from service.reconciler.action import Action, Rest, Resume
 from service.reconciler.lookout import Lookout
 from service.reconciler.tick import Reconciler
 from service.tracing import span
@@ -157,13 +157,18 @@ class Loop:
             return True
 
     def _tick(self, lease: Lease) -> Action:
-        """Do one thing for a job; its noise is slow, and not looked at in every pass."""
+        """Do one thing for a job; its noise is slow, and not looked at in every pass.
+
+        What a job waited for is taken back before anything else is done, so that its noise is
+        looked at once more in the next tick.
+        """
         now = time.monotonic()
         reviews = now >= self.reviewed.get(lease.job, -math.inf) + REVIEW
-        if reviews:
-            self.reviewed[lease.job] = now
         moment = clock.now(self.engine)
-        return self.reconciler.tick(lease, moment, self.lookout, reviews=reviews)
+        action = self.reconciler.tick(lease, moment, self.lookout, reviews=reviews)
+        if reviews and not isinstance(action, Resume):
+            self.reviewed[lease.job] = now
+        return action
 
     def _attend(self, job: str) -> None:
         """Tick until there is nothing to do; a failing job rests, the others go on."""

@@ -8,12 +8,12 @@ only after the workers on them have been left out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from statistics import median
 
 from scavenger.cluster import ClusterConfig
-from scavenger.decision import Probe, Run
+from scavenger.decision import Probe
 from scavenger.errors import NothingFeasible
 from scavenger.profiling import (
     MOST_NOISE_ROWS,
@@ -39,7 +39,17 @@ from service.reconciler.action import (
     Terminate,
     Wait,
 )
-from service.reconciler.deadline import BOOT, FAREWELL, FROZEN, PROBE, UNANSWERED, is_late, told_at
+from service.reconciler.deadline import (
+    BOOT,
+    FAREWELL,
+    FROZEN,
+    PROBE,
+    STANDBY,
+    UNANSWERED,
+    is_late,
+    stays_on,
+    told_at,
+)
 from service.reconciler.divergence import complete
 from service.reconciler.drift import replan
 from service.reconciler.ending import (
@@ -50,8 +60,9 @@ from service.reconciler.ending import (
     end_by_limit,
     end_by_wish,
     is_done,
+    is_ending,
 )
-from service.reconciler.level import advise, is_searched, observe
+from service.reconciler.level import advise, is_searched
 from service.reconciler.repair import repair
 from service.reconciler.servers import (
     are_ready,
@@ -60,29 +71,10 @@ from service.reconciler.servers import (
 )
 from service.reconciler.snapshot import Snapshot
 from service.reconciler.succession import choose_members, follow, shrink
+from service.reconciler.wanted import SPLIT_NOISE, SPLIT_PROBE, Wanted, unpaid, want
 
-SPLIT_NOISE = 2
-SPLIT_PROBE = 5
 PROBE_ROWS = (PROBE_ITERATIONS + WARM_UP) * (SPLIT_PROBE + 1) // SPLIT_PROBE + 1
 SPEECHLESS = timedelta(minutes=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The configuration the job should be in, and what for.
-
-    Attributes:
-        probe: What is to be measured there; None to train on it.
-    """
-
-    config: ClusterConfig
-    why: str
-    probe: Probe | None = None
-
-    @property
-    def is_search(self) -> bool:
-        """Whether a probe of time is wanted: others will probably follow it soon."""
-        return self.probe is not None and self.probe.measures == "time"
 
 
 def plan(snapshot: Snapshot) -> Action:
@@ -147,7 +139,7 @@ def advance(snapshot: Snapshot) -> Action:
         action = concern(snapshot, wanted)
         if action is not None:
             return action
-    return Rest(f"running {wanted.config}")
+    return Rest(f"running {wanted.config}") if wanted.lacks is None else Wait(wanted.lacks)
 
 
 def learn(snapshot: Snapshot, wanted: Wanted) -> Action | None:
@@ -190,23 +182,6 @@ def give_up(snapshot: Snapshot, probe: Probe, why: str) -> Action | None:
     return Choose(run, f"{said}, so the search ends {run.why}")
 
 
-def want(snapshot: Snapshot) -> Wanted | Choose | Keep:
-    """Return the configuration the job should be in now."""
-    job, only = snapshot.job, observe(snapshot)
-    if job.chosen is not None:
-        wish = f", objective {job.spec.objective_in_words}" if is_searched(job.spec) else ""
-        why = f"training on {job.chosen}{wish}"
-        return Wanted(job.chosen, why)
-    decision = snapshot.knowledge.decide() if only is None else only
-    match decision:
-        case Probe(config, why):
-            return Wanted(config, why, decision)
-        case Run():
-            return Choose(decision, decision.why)
-        case Keep():
-            return decision
-
-
 def back_off(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     """The leader could not reach the newcomers: go on with those it had."""
     directive = snapshot.directive
@@ -232,19 +207,36 @@ def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
     late = tuple(vm.id for vm in snapshot.available if is_late(snapshot, vm))
     if late:
         return Terminate(late, f"{', '.join(late)} did not say hello in {BOOT.after}")
-    missing = max(needed(snapshot, wanted).workers - len(snapshot.available), 0)
+    astray = tuple(vm.id for vm in snapshot.available if stays_on(snapshot, vm))
+    if astray:
+        return Terminate(astray, f"{', '.join(astray)} did not stand by in {STANDBY.after}")
+    missing = missing_workers(snapshot, wanted.config)
     servers = missing_servers(snapshot)
     if not missing and not servers:
-        return None
+        return launch_ahead(snapshot, needed(snapshot, wanted))
     if is_ending(snapshot):
         return Rest("training is ending, no machine is replaced")
     if (frozen := freeze(snapshot, missing + servers)) is not None:
         return frozen
     if not snapshot.affords(missing, servers):
-        return do_without(snapshot, wanted, missing + servers)
+        return do_without(snapshot, missing + servers)
     beside = f", and {count(servers, 'server')}" if servers else ""
-    why = f"{count(missing, 'machine')} for {needed(snapshot, wanted)}{beside}"
-    return Launch(missing, why, servers)
+    return Launch(missing, f"{count(missing, 'machine')} for {wanted.config}{beside}", servers)
+
+
+def launch_ahead(snapshot: Snapshot, config: ClusterConfig) -> Launch | None:
+    """Launch the machines of the next probe early; what stands against it stops no probe."""
+    missing = missing_workers(snapshot, config)
+    if not missing or is_ending(snapshot) or freeze(snapshot, missing) is not None:
+        return None
+    if not snapshot.affords(missing, 0):
+        return None
+    return Launch(missing, f"{count(missing, 'machine')} for {config}")
+
+
+def missing_workers(snapshot: Snapshot, config: ClusterConfig) -> int:
+    """Return how many machines of workers a configuration needs besides those there are."""
+    return max(config.workers - len(snapshot.available), 0)
 
 
 def needed(snapshot: Snapshot, wanted: Wanted) -> ClusterConfig:
@@ -282,20 +274,11 @@ def freeze(snapshot: Snapshot, missing: int) -> Action | None:
     )
 
 
-def is_ending(snapshot: Snapshot) -> bool:
-    """Whether a member has reached the end of training, as the leader is about to say too."""
-    members = [snapshot.worker(member) for member in snapshot.members]
-    return any(w is not None and w.finished in ("target", "exhausted") for w in members)
-
-
-def do_without(snapshot: Snapshot, wanted: Wanted, missing: int) -> Action:
-    """The cap does not pay for more machines: end, choose from what is known, or go on."""
-    why = f"max_cost leaves no room for {count(missing, 'more machine')}"
+def do_without(snapshot: Snapshot, missing: int) -> Action:
+    """The cap does not pay for the machines without which nothing can go on."""
+    why = unpaid(missing)
     if not snapshot.alive or missing_servers(snapshot):
         return Finish(Phase.CAPPED, why, remedy="raise limits.max_cost and submit again")
-    if wanted.probe is not None and snapshot.probes:
-        run = snapshot.knowledge.choose_now()
-        return Choose(run, f"{why}, so the search ends {run.why}")
     return Wait(why)
 
 

@@ -8,10 +8,11 @@ from sqlalchemy import Connection
 
 from scavenger.cluster import ClusterConfig
 from scavenger.indicators import Observation
+from scavenger.protocol import Directive
 from scavenger.view import Phase
 from service import ledger, meters
 from service.curves import Drawing, show_drawing
-from service.db import curves, directives, drifts, jobs, observations
+from service.db import curves, directives, drifts, jobs, observations, readings
 from service.db.drifts import Drifted
 from service.db.events import say
 from service.db.observations import Probe
@@ -44,6 +45,7 @@ def record(
     job, now = snapshot.job.id, snapshot.now
     match action:
         case Publish(directive, why):
+            correct(connection, snapshot, directive)
             directives.publish(connection, job, directive, now)
             meters.RESIZES.labels("ordered").inc()
             if directive.purpose == "probe":
@@ -72,6 +74,17 @@ def record(
             finish(connection, machine, snapshot, action)
         case _:
             assert_never(action)
+
+
+def correct(connection: Connection, snapshot: Snapshot, directive: Directive) -> None:
+    """Count the learning curve anew, as the workers do what they trained, once noise has settled.
+
+    All of it was provisional until then; later Directives say the same correction again.
+    """
+    before = snapshot.directive
+    is_first = before is not None and before.is_provisional and not directive.is_provisional
+    if is_first and directive.correction != 1:
+        readings.rescale(connection, snapshot.job.id, directive.correction)
 
 
 def draw(
@@ -160,8 +173,13 @@ def finish(connection: Connection, machine: str, snapshot: Snapshot, action: Fin
 
 
 def booked(snapshot: Snapshot, observation: Observation) -> Probe:
-    """Price a settled probe: the time since its Directive, and what the machines cost meanwhile."""
+    """Price a settled probe: its time, and what the machines cost meanwhile.
+
+    It began with its Directive, or where that goes on for another probe, when the one before ended.
+    """
     since = snapshot.published_at or snapshot.now
+    if snapshot.probes:
+        since = max(since, snapshot.probes[-1].settled_at)
     before = ledger.accrued(snapshot.vms, since)
     return Probe(
         observation,

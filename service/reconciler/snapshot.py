@@ -96,15 +96,19 @@ class Snapshot:
         does if the Directive that tells it so has lost all its members before they entered it.
         """
         ids = {vm.id for vm in self.available}
-        is_followed = len(self.gone) < len(self.members)
-        aside = self.directive.standby if self.directive is not None and is_followed else ()
         return tuple(
             worker
             for worker in self.workers
             if worker.worker in ids
             and worker.is_up
-            and not (worker.worker in aside and worker.generation > 0)
+            and not (worker.worker in self.aside and worker.generation > 0)
         )
+
+    @property
+    def aside(self) -> tuple[str, ...]:
+        """Workers that are told to stand by, as long as a member lives that lets them."""
+        is_followed = len(self.gone) < len(self.members)
+        return self.directive.standby if self.directive is not None and is_followed else ()
 
     @property
     def gone(self) -> tuple[str, ...]:

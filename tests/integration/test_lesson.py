@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, insert
@@ -12,12 +13,18 @@ from scavenger.cluster import ClusterConfig
 from scavenger.models.epochs import EpochsSeen
 from scavenger.models.parallel import ParallelModel
 from scavenger.prior import StoredModel
-from service.db import drifts, models
+from service.db import clock, drifts, events, jobs, models
 from service.db.schema import models as table
 from service.reconciler.action import Choose, Replan
+from service.reconciler.fleet import Fleet
+from service.reconciler.loop import Loop
+from service.reconciler.ownership import Ownership
 from service.reconciler.plan import plan
 from service.reconciler.record import record
-from tests.builders import NOW, probe, steps
+from service.reconciler.tick import Reconciler
+from service.storage import Storage
+from tests.builders import NOW, document, probe, steps
+from tests.fakecloud.provider import FakeCloudProvider
 from tests.integration.life import CORNERS, Life, numbered
 
 WORDS = "accuracy >= 0.97"
@@ -175,6 +182,27 @@ def test_what_was_read_before_is_read_again_only_when_it_changed(engine: Engine)
         connection.rollback()
     assert kept()["b"].jobs == 3
     assert kept()["c"] is first["c"]
+
+
+def test_a_job_that_went_on_waiting_is_planned_anew_in_the_same_pass(engine: Engine) -> None:
+    """What it waits for is taken back first, and the noise is looked at now and then only."""
+    small, rich = ClusterConfig(2, 32), {**document()["limits"], "max_cost": "1000000 USD"}
+    with engine.begin() as connection:
+        target = {"metric": "accuracy", "goal": 0.97, "max_epochs": 600}
+        life = Life(connection, target=target, limits=rich)
+        life.probe()
+        life.train(1, small, steps(200, 640.0, small))
+        life.choose(small)
+        jobs.change_outcome(connection, life.job, waiting="for better days")
+    cloud = FakeCloudProvider("http://nowhere", "ours")
+    owner = Ownership("ours", b"secret")
+    fleet = Fleet(engine, cloud, lambda _: {}, Storage(Path("/nowhere")), owner)
+    Loop(Reconciler(fleet, clock.now(engine)))._pass()
+    cloud.close()
+    with engine.connect() as connection:
+        kinds = [event.kind for event in events.page(connection, life.job, 0, 99)]
+        assert kinds.count("drift") == 1, kinds
+        assert kinds.count("resumed") == 1, kinds
 
 
 def test_a_drift_is_planned_anew_once_and_remembered(engine: Engine) -> None:

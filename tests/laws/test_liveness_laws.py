@@ -64,12 +64,13 @@ class Fate(StrEnum):
     RESTARTS = "its process starts again and never comes back"
     DIES = "it is gone after a while"
     FAILS = "its command fails"
+    STAYS = "it works, and never stands by when it is told to"
     CLINGS = "it works, and its command never ends"
 
 
 MUTE = (Fate.UNGIVEN, Fate.DUMB)
-ENTERING = (Fate.WORKS, Fate.MUTED, Fate.IDLE, Fate.PARTED, Fate.DIES, Fate.CLINGS)
-WORKING = (Fate.WORKS, Fate.MUTED, Fate.DIES, Fate.CLINGS)
+ENTERING = (Fate.WORKS, Fate.MUTED, Fate.IDLE, Fate.PARTED, Fate.DIES, Fate.STAYS, Fate.CLINGS)
+WORKING = (Fate.WORKS, Fate.MUTED, Fate.DIES, Fate.STAYS, Fate.CLINGS)
 
 
 @dataclass
@@ -218,6 +219,8 @@ class World:
             return
         self.note(name, seen_at=self.now)
         told = self.directive
+        if told is not None and name in told.standby and fate is not Fate.STAYS:
+            self.note(name, generation=0, hello_at=self.now)
         if told is None or name not in [member.worker for member in told.members]:
             return
         if fate is Fate.REFUSES and told.members[0].worker == name:
@@ -259,6 +262,7 @@ def doubts(seen: Snapshot) -> bool:
 
 
 LIMITS = {**document()["limits"], "max_cost": "10000 USD"}
+FOR_ONE = {**LIMITS, "max_cost": "855.361 USD"}  # one machine's 99 days, not another's
 KINDS = st.sampled_from([{}, {"strategy": {"parameter_server": {"servers": 1}}}])
 
 
@@ -266,6 +270,7 @@ KINDS = st.sampled_from([{}, {"strategy": {"parameter_server": {"servers": 1}}}]
     fates=st.lists(st.sampled_from(Fate), min_size=2, max_size=6),
     is_measured=st.booleans(),
     kind=KINDS,
+    limits=st.sampled_from([LIMITS, FOR_ONE]),
     chosen=st.sampled_from([None, ClusterConfig(1, 128), ClusterConfig(2, 128)]),
     hidden=st.lists(st.booleans(), max_size=12),
 )
@@ -274,10 +279,11 @@ def test_every_job_ends_within_its_deadlines(
     fates: list[Fate],
     is_measured: bool,
     kind: dict[str, object],
+    limits: dict[str, object],
     chosen: ClusterConfig | None,
     hidden: list[bool],
 ) -> None:
-    made = job(spec=spec(limits=LIMITS, **kind), phase=Phase.PENDING, chosen=chosen)
+    made = job(spec=spec(limits=limits, **kind), phase=Phase.PENDING, chosen=chosen)
     live_through(World(fates, is_measured, made, hidden))
 
 
@@ -287,6 +293,17 @@ def test_every_job_ends_whose_machines_share_a_fate(fate: Fate) -> None:
     live_through(World([fate], is_measured=True, job=chosen))
     live_through(World([Fate.WORKS, fate, Fate.WORKS], is_measured=True, job=chosen))
     live_through(World([fate], is_measured=False, job=replace(chosen, chosen=None)))
+
+
+@pytest.mark.parametrize("objective", ["fastest", "knee", "cheapest"])
+def test_a_job_whose_cap_pays_for_one_machine_comes_to_train_on_it(objective: str) -> None:
+    made = job(spec=spec(limits=FOR_ONE, objective=objective), phase=Phase.PENDING)
+    world = World([Fate.WORKS], is_measured=True, job=made)
+    live_through(world)
+    assert world.directive is not None
+    assert (world.directive.purpose, world.directive.is_provisional) == ("train", False), world.said
+    assert world.job.chosen is not None
+    assert world.job.chosen.workers == world.directive.config.workers == 1, world.said
 
 
 def live_through(world: World) -> None:

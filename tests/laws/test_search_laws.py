@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
-from scavenger.decision import MOST_EXTRA_PROBES, Probe, Run, Situation, decide
+from scavenger.decision import MOST_EXTRA_PROBES, Probe, Run, Situation, decide, decide_within
 from scavenger.grid import lay_out
 from scavenger.indicators import Observation, ScalingIndicators
 from scavenger.machine import MachineType, MemoryModel
@@ -192,6 +192,31 @@ def test_the_order_of_probes_changes_no_choice(truth, jitter, objective, shuffle
     one = chosen(replace(start, observations=tuple(seen)))
     shuffle.shuffle(seen)
     assert chosen(replace(start, observations=tuple(seen))) == one
+
+
+@settings(max_examples=10)
+@given(
+    truths,
+    OBJECTIVES,
+    st.integers(1, 4),
+    st.integers(1, SPACE.workers[-1]),
+    st.booleans(),
+    st.sampled_from((None, 1e-6)),
+)
+def test_a_search_that_ends_early_takes_no_more_workers_than_it_may(
+    truth, objective, count, most, settled, limit
+):
+    seen = tuple(
+        replace(observe(config, truth), has_settled_noise=settled)
+        for config in SPACE.corners()[:count]
+    )
+    wish = Within(objective, max_time=limit)
+    start = situation(SPACE, wish, observations=seen, epochs_at_reference=30.0)
+    decision = decide_within(start, most)
+    assert decision.config in SPACE
+    assert decision.config.workers <= max(most, SPACE.workers[0])
+    assert isinstance(decision, Run) == settled
+    assert isinstance(decision, Run) or decision.measures == "noise"
 
 
 @settings(max_examples=5)

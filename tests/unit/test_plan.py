@@ -12,6 +12,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.decision import Probe
 from scavenger.protocol import Directive, Exchange, Member
 from scavenger.view import Phase
+from service import ledger
 from service.db.drifts import Drifted
 from service.db.observations import Probe as Stored
 from service.reconciler.action import (
@@ -29,8 +30,10 @@ from service.reconciler.action import (
     Terminate,
     Wait,
 )
-from service.reconciler.plan import Wanted, grow, plan, resize, trim
+from service.reconciler.plan import grow, plan, resize, trim
+from service.reconciler.record import booked
 from service.reconciler.snapshot import Snapshot
+from service.reconciler.wanted import Wanted, want
 from tests.builders import (
     NOW,
     directive,
@@ -342,6 +345,102 @@ CASES = {
         "no configuration meets the limits; the nearest",
     ),
 }
+
+
+POOR = {**document()["limits"], "max_cost": "0.038 USD"}  # pays for the machine there is
+UNSETTLED = tuple(
+    replace(timed, observation=replace(timed.observation, has_settled_noise=False))
+    for timed in (probe(1, 32), probe(1, 128), probe(2, 128))
+)
+LONE = {
+    "vms": (vm(1),),
+    "workers": (worker(1),),
+    "directive": directive(1, 128, purpose="probe", is_provisional=True),
+}
+TWO_NEEDED = {**POOR, "workers": "2..2"}
+UNPAID = {
+    "noise settles on the machines there are": (
+        snapshot(job=job(spec=spec(limits=POOR, objective="fastest")), probes=UNSETTLED, **LONE),
+        Publish,
+        "max_cost leaves no room for 1 more machine, so the search ends and the noise settles on "
+        "K=1 B=",
+    ),
+    "and so it does when a probe of time is what cannot be paid": (
+        snapshot(
+            job=job(spec=spec(limits=POOR, objective="fastest")), probes=UNSETTLED[:2], **LONE
+        ),
+        Publish,
+        "max_cost leaves no room for 1 more machine, so the search ends and the noise settles on "
+        "K=1 B=",
+    ),
+    "the choice is one that is paid": (
+        snapshot(
+            job=job(spec=spec(limits=POOR, objective="fastest")),
+            probes=(probe(1, 32), probe(1, 128), probe(2, 128)),
+            **LONE,
+        ),
+        Choose,
+        "max_cost leaves no room for 1 more machine, so the search ends after 3 probes: K=1 B=",
+    ),
+    "also where nothing that is paid meets the limits": (
+        snapshot(
+            job=job(
+                spec=spec(
+                    limits={**POOR, "max_time": "80s"}, target={"epochs": 60, "at_batch": 32}
+                ),
+            ),
+            probes=(probe(1, 32), probe(1, 128), probe(2, 128)),
+            **{**LONE, "vms": (vm(1, intended_at=NOW - timedelta(seconds=50)),)},
+        ),
+        Choose,
+        "so the search ends after 3 probes: K=1 B=",
+    ),
+    "a job that was chosen trains on the machines it has": (
+        snapshot(job=chosen(spec=spec(limits=POOR)), **LONE),
+        Publish,
+        "max_cost leaves no room for 1 more machine: training on K=1 B=128",
+    ),
+    "and waits for nothing else": (
+        snapshot(job=chosen(spec=spec(limits=POOR)), **{**LONE, "directive": directive(1, 128)}),
+        Wait,
+        "max_cost leaves no room for 1 more machine",
+    ),
+    "one of which nothing is known keeps the machines it has": (
+        snapshot(
+            job=job(spec=spec(limits=TWO_NEEDED)),
+            vms=(vm(1),),
+            workers=(worker(1, generation=0),),
+            directive=None,
+            published_at=None,
+        ),
+        Keep,
+        "max_cost leaves no room for 1 more machine: training on K=1 B=32",
+    ),
+}
+
+
+@pytest.mark.parametrize(("now", "kind", "why"), UNPAID.values(), ids=UNPAID)
+def test_a_job_that_cannot_pay_more_machines_trains_on_those_it_has(
+    now: Snapshot, kind: type[Action], why: str
+) -> None:
+    action = plan(now)
+    assert (type(action), why in action.why) == (kind, True), action
+
+
+def test_a_search_that_cannot_be_paid_ends_in_training_for_good() -> None:
+    now, said = UNPAID["the choice is one that is paid"][0], []
+    for generation in (1, 2):
+        action = plan(now)
+        said.append(action.why)
+        match action:
+            case Choose(run):
+                now = replace(now, job=replace(now.job, chosen=run.config))
+            case Publish(told):
+                known = tuple(replace(w, generation=generation) for w in now.workers)
+                now = replace(now, directive=told, workers=known)
+    assert now.directive is not None, said
+    assert (now.directive.purpose, now.directive.is_provisional) == ("train", False), said
+    assert isinstance(plan(now), Rest), said
 
 
 LEFT = {"finished": "released"}
@@ -765,6 +864,52 @@ def test_a_worker_is_not_named_again_before_it_stands_by() -> None:
     assert [w.worker for w in probing(0).ready] == ["w1", "w2"]
 
 
+BUSY = (
+    worker(1, **GREETED),
+    worker(2),
+)  # the second stays in the generation that it was told to leave
+LONG_LEFT = {"workers": BUSY, "published_at": NOW - timedelta(minutes=6)}
+
+
+@pytest.mark.parametrize(
+    ("now", "ended"),
+    [
+        (probing(0, **LONG_LEFT), ("w2",)),
+        (probing(0, workers=BUSY), None),
+        (probing(0, **LONG_LEFT, listening_since=NOW - timedelta(minutes=4)), None),
+        (
+            probing(
+                0,
+                **LONG_LEFT,
+                directive=directive(1, 64, generation=2, purpose="probe", standby=("w2",)),
+            ),
+            None,
+        ),
+        (probing(0, published_at=NOW - timedelta(minutes=6)), None),
+        (probing(0, **LONG_LEFT, directive=directive(1, 64, purpose="probe")), None),
+        (probing(0, **LONG_LEFT, vms=(vm(1, **DEAD), vm(2, **BOOTED))), None),
+    ],
+    ids=[
+        "after a while",
+        "but not at once",
+        "nor by a controller that could not hear it",
+        "nor before the others have entered what tells it so",
+        "nor once it does",
+        "nor without being told to",
+        "nor when no other is left",
+    ],
+)
+def test_a_worker_that_never_stands_by_is_ended(
+    now: Snapshot, ended: tuple[str, ...] | None
+) -> None:
+    action = grow(now, SEARCHED)
+    assert (action.vms if isinstance(action, Terminate) else action) == ended
+    if isinstance(action, Terminate):
+        assert action.why == "w2 did not stand by in 0:05:00"
+        again = replace(now, vms=(now.vms[0], replace(now.vms[1], state="ending")))
+        assert isinstance(grow(again, Wanted(ClusterConfig(2, 64), "")), Launch)
+
+
 AHEAD = Wanted(ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), "", then=ClusterConfig(2, 64)))
 
 
@@ -790,6 +935,81 @@ def test_machines_of_the_next_probe_boot_while_this_one_ends(
         both = replace(alone, vms=(*alone.vms, vm(2)))
         assert grow(both, AHEAD) is None
         assert trim(both, AHEAD) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"job": job(spec=spec(limits=POOR)), "vms": (vm(1),)},
+        {"vms": (vm(1, **BOOTED), *(vm(n, **DEAD) for n in range(3, 9)))},
+    ],
+    ids=["the cap does not pay for them", "too many were launched lately"],
+)
+def test_a_probe_goes_on_when_nothing_can_be_launched_for_the_next(
+    change: dict[str, object],
+) -> None:
+    facts: dict[str, object] = {
+        "vms": (vm(1, **BOOTED),),
+        "workers": (worker(1, **GREETED),),
+        "directive": directive(1, 128, purpose="probe", split_every=5),
+        "probes": (probe(1, 32),),
+        "steps": steps(5, 200.0, ClusterConfig(1, 128)),
+        "boot": timedelta(seconds=9),
+    }
+    rich = snapshot(**{"job": job(), **facts})
+    assert isinstance(plan(rich), Launch)
+    poor = plan(snapshot(**{"job": job(), **facts, **change}))
+    assert not isinstance(poor, Launch | Choose | Wait), poor
+
+
+HERE = ClusterConfig(1, 128)
+
+
+def settling(**changes: object) -> Snapshot:
+    """Noise settles on one of two machines, while what is known by now would choose both."""
+    facts: dict[str, object] = {
+        "job": job(spec=spec(objective="fastest")),
+        "workers": (worker(1), worker(2, generation=0)),
+        "directive": directive(1, 128, purpose="probe", split_every=2, is_provisional=True),
+        "probes": UNSETTLED,
+        "steps": steps(60, 200.0, HERE),
+    }
+    return snapshot(**{**facts, **changes})
+
+
+@pytest.mark.parametrize("objective", ["fastest", "cheapest", "knee"])
+@pytest.mark.parametrize("config", [(1, 32), (1, 128), (2, 32), (2, 128)], ids=str)
+def test_noise_settles_where_it_began_to_whatever_would_be_chosen_meanwhile(
+    objective: str, config: tuple[int, int]
+) -> None:
+    told = directive(*config, purpose="probe", split_every=2, is_provisional=True)
+    wished = job(spec=spec(objective=objective))
+    running = settling(job=wished, directive=told, workers=(worker(1), worker(2)))
+    assert not isinstance(plan(running), Publish | Choose | Launch), plan(running)
+
+
+def test_noise_that_settles_nowhere_has_one_deadline() -> None:
+    long_ago = NOW - timedelta(minutes=121)
+    late = plan(settling(published_at=long_ago))
+    assert isinstance(late, Learn)
+    assert late.settled.observation.config == HERE
+    done = (*UNSETTLED, Stored(late.settled.observation, 2.0, Decimal("0.0002"), NOW))
+    assert isinstance(plan(settling(probes=done, published_at=long_ago)), Choose)
+
+
+def test_noise_does_not_settle_where_no_machine_is_left() -> None:
+    assert "the noise settles on K=2" in str(want(settling(vms=(vm(1, **DEAD), vm(2)))))
+
+
+def test_probes_of_one_generation_share_its_time_and_money() -> None:
+    """Noise goes on settling where the time of an iteration was measured last."""
+    timed = replace(probe(2, 128), settled_at=NOW - timedelta(seconds=20))
+    began = NOW - timedelta(seconds=30)
+    first = booked(snapshot(now=timed.settled_at, published_at=began), timed.observation)
+    noise = booked(snapshot(published_at=began, probes=(timed,)), timed.observation)
+    assert (first.seconds, noise.seconds) == (10.0, 20.0)
+    whole = snapshot().accrued - ledger.accrued(snapshot().vms, began)
+    assert first.cost + noise.cost == whole == Decimal("0.36") / 60
 
 
 def settled(early: float, late: float) -> Snapshot:
