@@ -215,9 +215,14 @@ def test_a_machine_that_stands_by_starts_its_script_again_when_it_is_named(tmp_p
         for name in ("w0", "w1"):
             conductor.start(name)
         try:
-            for names, standby in ((["w0", "w1"], ()), (["w0"], ("w1",)), (["w0", "w1"], ())):
+            for names, standby, repairs in (
+                (["w0", "w1"], (), False),
+                (["w0"], ("w1",), False),
+                (["w0"], (), True),  # repairs the others, and says nothing of who stands by
+                (["w0", "w1"], (), False),
+            ):
                 before = dict(conductor.hellos)
-                generation = conductor.order(names, 64, standby=standby)
+                generation = conductor.order(names, 64, standby=standby, repairs=repairs)
                 conductor.wait(lambda it=generation: rows_of(conductor.reports, it) >= 10)
                 for name in standby:
                     conductor.wait(lambda w=name, b=before: conductor.hellos[w] != b[w])

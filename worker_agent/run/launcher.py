@@ -188,7 +188,7 @@ class Launcher:
                     return False
                 if known:
                     self._stand_by()
-                known = newest.generation if known else 0
+                    known = 0  # from now on it waits as a newcomer, which each Directive leaves out
             time.sleep(LOOK_EVERY)
         return False
 
