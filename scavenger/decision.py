@@ -253,7 +253,9 @@ def decide_by_worth(situation: Situation) -> Probe | Run:
     first = search_by(situation, FIRST, beginning(situation))
     if isinstance(first, Probe):
         alike = lender(situation)
-        return first if alike is None else run_borrowed(situation, alike)
+        if alike is not None:
+            return run_borrowed(situation, alike)
+        return replace(first, then=None) if may_borrow(situation) else first
     worth = worth_of_more(situation, first)
     if worth is None or worth.gain <= 0:
         return first
@@ -284,6 +286,12 @@ def lender(situation: Situation) -> StoredModel | None:
     telling = [*observations[:1], *(o for o in observations if o.has_settled_noise)][:2]
     alike = nearest(situation.others, telling)
     return alike if alike is not None and alike.covers(space) else None
+
+
+def may_borrow(situation: Situation) -> bool:
+    """Whether the first probe may show that another job measures alike, and end the search."""
+    others, space = situation.others, situation.space
+    return not situation.observations and any(other.covers(space) for other in others)
 
 
 def run_borrowed(situation: Situation, alike: StoredModel) -> Probe | Run:

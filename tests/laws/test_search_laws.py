@@ -194,6 +194,27 @@ def test_the_order_of_probes_changes_no_choice(truth, jitter, objective, shuffle
     assert chosen(replace(start, observations=tuple(seen))) == one
 
 
+@pytest.mark.parametrize("is_alike", [True, False])
+@pytest.mark.parametrize("name", ["auto", "full"])
+@pytest.mark.parametrize("count", [0, 1])
+@settings(max_examples=3)
+@given(truth=truths)
+def test_what_a_probe_says_will_follow_does_whatever_it_shows(truth, name, count, is_alike):
+    other = replace(truth, compute_fixed=truth.compute_fixed * 9 + 1)
+    seen = tuple(observe(config, truth) for config in SPACE.corners())
+    start = situation(SPACE, strategy_name=name)
+    model = fit_performance(seen, start.dataset_size, start.reference_batch, None)
+    early = [replace(o, has_settled_noise=False) for o in seen[:count]]
+    start = replace(start, others=(StoredModel("a|9|b|c", model, seen, {}, 1),))
+    probe = decide(replace(start, observations=tuple(early)))
+    if not isinstance(probe, Probe) or probe.then is None:
+        return
+    shown = observe(probe.config, truth if is_alike else other)
+    shown = replace(shown, has_settled_noise=False)
+    after = decide(replace(start, observations=(*early, shown)))
+    assert (after.config, isinstance(after, Probe)) == (probe.then, True)
+
+
 @settings(max_examples=10)
 @given(
     truths,

@@ -33,6 +33,18 @@ STORED = StoredModel(
     epochs_by_target={"accuracy >= 0.97": 12.0},
     jobs=2,
 )
+SLOW = replace(
+    STORED,
+    model=fit_performance(
+        [
+            replace(o, indicators=replace(o.indicators, compute_time=9 * o.indicators.compute_time))
+            for o in OBSERVED
+        ],
+        1797,
+        64,
+        None,
+    ),
+)
 FRESH = Situation(
     space=SPACE,
     strategy_name="auto",
@@ -245,3 +257,26 @@ def test_runs_that_contradict_the_law_in_use_are_told():
 def test_workers_that_no_batch_can_feed_do_not_keep_the_search_from_synchronisation():
     start = replace(FRESH, space=ConfigSpace((1, 4, 64), (8, 32)))
     assert {config.workers for config in probes(start)} == {1, 4}
+
+
+@pytest.mark.parametrize(
+    ("change", "then"),
+    [
+        ({}, CORNERS[1]),
+        ({"others": (STORED,)}, None),
+        ({"others": (STORED,), "space": WIDER}, WIDER.corners()[1]),
+        ({"others": (STORED,), "strategy_name": "partial"}, CORNERS[1]),
+        ({"others": (SLOW,), "observations": OBSERVED[:1]}, CORNERS[2]),
+    ],
+    ids=[
+        "the next corner",
+        "unless another job may turn out to measure alike",
+        "which its model has to cover",
+        "in a search that looks at others",
+        "and that has not turned out to be none",
+    ],
+)
+def test_a_probe_promises_the_next_only_where_that_follows_whatever_it_shows(change, then):
+    decision = decide(replace(FRESH, **change))
+    assert isinstance(decision, Probe)
+    assert decision.then == then
