@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from scavenger.machine import MachineType, MemoryModel
 
@@ -113,12 +113,6 @@ class ConfigSpace:
     def start(self) -> ClusterConfig:
         """The configuration a job starts with: fewest workers, smallest batch they can share."""
         return next(iter(self))
-
-    def up_to(self, workers: int) -> ConfigSpace:
-        """Return the part with at most so many workers; with the fewest where there is none."""
-        fewest = min(config.workers for config in self)
-        kept = tuple(count for count in self.workers if count <= max(workers, fewest))
-        return replace(self, workers=kept)
 
     def corners(self, per_kind: int = 4) -> tuple[ClusterConfig, ...]:
         """Return the corners of the grid, ordered so that machines are only added (III-D).

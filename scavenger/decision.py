@@ -13,7 +13,6 @@ from typing import Literal, assert_never
 import numpy as np
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
-from scavenger.errors import NothingFeasible
 from scavenger.extrapolation import Extrapolation
 from scavenger.forecast import Forecast
 from scavenger.grid import Floats, Grid, grid_of
@@ -175,14 +174,10 @@ def decide_within(situation: Situation, most_workers: int) -> Probe | Run:
     For money that pays for no more machines. Where nothing of that meets the limits, the objective
     chooses without them: they end the job when they are met.
     """
-    fewer = replace(situation, space=situation.space.up_to(most_workers))
-    try:
-        run = end_search(fewer)
-    except NothingFeasible:
-        wish = situation.objective
-        wish = wish.objective if isinstance(wish, Within) else wish
-        run = end_search(replace(fewer, objective=wish))
-    return settle_noise(fewer, run)
+    wish = situation.objective
+    limits = wish if isinstance(wish, Within) else Within(wish)
+    within = replace(situation, objective=replace(limits, max_workers=most_workers))
+    return settle_noise(within, end_search(within))
 
 
 def end_search(situation: Situation) -> Run:

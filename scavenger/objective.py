@@ -142,11 +142,14 @@ class Within:
         objective: What is optimised among the points within the limits.
         max_cost: Dollars the job may cost; None without limit.
         max_time: Seconds the job may take; None without limit.
+        max_workers: Workers that can be paid now; None where all can. The fewest always count, and
+            where none of these points meets the other limits, the objective alone chooses.
     """
 
     objective: Objective
     max_cost: float | None = None
     max_time: float | None = None
+    max_workers: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_cost", "max_time"):
@@ -170,6 +173,8 @@ class Within:
             NothingFeasible: No point is expected to meet the limits; the message names the
                 nearest relaxation.
         """
+        if self.max_workers is not None:
+            return self._choose_among(curve, self.max_workers)
         if self.max_cost is None and self.max_time is None:
             return self.objective.choose(curve)
         if curve.basis == "relative":
@@ -190,6 +195,14 @@ class Within:
             return replace(choice, why=f"{choice.why}; {share}")
         near = f"{missed.config} would be better but meets them only with"
         return replace(choice, why=f"{choice.why}; {share}; {near} {chances[missed.config]:.0%}")
+
+    def _choose_among(self, curve: TradeoffCurve, workers: int) -> Choice:
+        most = max(workers, min(point.config.workers for point in curve.points))
+        fewer = replace(curve, points=tuple(p for p in curve.points if p.config.workers <= most))
+        try:
+            return replace(self, max_workers=None).choose(fewer)
+        except NothingFeasible:
+            return self.objective.choose(fewer)
 
     def chance(self, point: TradeoffPoint) -> float:
         """Probability that a point meets every limit; the less sure of the two where both hold.
@@ -230,7 +243,15 @@ class Within:
             feasible = np.flatnonzero(sureness >= enough - ROUNDING)
         every = front_rows(forecast.time, forecast.cost)
         among = feasible[front_rows(forecast.time[feasible], forecast.cost[feasible])]
-        return np.unique(np.concatenate([[0], every, among]))
+        return np.unique(np.concatenate([[0], every, among, self._payable(forecast)]))
+
+    def _payable(self, forecast: Forecast) -> Indices:
+        """Return the rows that can matter among those whose workers can be paid."""
+        if self.max_workers is None:
+            return np.arange(0)
+        workers = forecast.grid.workers
+        rows = np.flatnonzero(workers <= max(self.max_workers, workers.min()))
+        return rows[replace(self, max_workers=None).shortlist(forecast.rows(rows))]
 
     def _sureness(self, forecast: Forecast) -> Floats:
         """Standard deviations by which each row stays below the tighter limit."""

@@ -237,7 +237,10 @@ def test_a_search_that_ends_early_takes_no_more_workers_than_it_may(
     assert decision.config in SPACE
     assert decision.config.workers <= max(most, SPACE.workers[0])
     assert isinstance(decision, Run) == settled
-    assert isinstance(decision, Run) or decision.measures == "noise"
+    if isinstance(decision, Run):
+        assert [point.config for point in decision.curve.points] == list(SPACE)  # it shows them all
+    else:
+        assert decision.measures == "noise"
 
 
 @settings(max_examples=5)
@@ -443,3 +446,6 @@ def test_a_space_too_large_to_draw_gives_the_choice_of_the_whole(truth, objectiv
     assert run.curve.left_out == len(whole) - len(run.curve.points) > 0
     every = draw_curve(forecast_space(space, run.model, start.price, seen))
     assert objective.choose(replace(every, redraws={})).point == run.choice.point
+    few = decide_within(replace(start, strategy_name="partial"), 7)
+    paid = tuple(point for point in every.points if point.config.workers <= 7)
+    assert objective.choose(replace(every, points=paid, redraws={})).point == few.choice.point
