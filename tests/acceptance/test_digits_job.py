@@ -148,7 +148,7 @@ def test_a_cancelled_job_leaves_no_machine(controller: Controller) -> None:
     controller.ask("POST", f"/v1/jobs/{job}/actions/cancel")
     view = controller.finished(job)
     assert view.phase is Phase.CANCELLED
-    assert controller.trainers() == []
+    controller.wait(lambda: not controller.trainers())
 
 
 def test_the_gpt_example_trains_on_two_workers_for_some_iterations(controller: Controller) -> None:
