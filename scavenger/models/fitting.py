@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from scavenger.grid import grid_of
 from scavenger.indicators import Measurement, Observation
 from scavenger.models.averaged import StepTimeModel
 from scavenger.models.epochs import EpochsSeen, Kappa, Laws, fit_statistical
@@ -76,9 +79,8 @@ def forms_of(laws: Laws) -> tuple[Form, ...]:
 def mean_relative_error(model: StepTimeModel, measurements: Sequence[Measurement]) -> float:
     """Mean of |predicted / measured - 1| of the iteration time; 0 when none was measured."""
     longest = max((m.step_time for m in measurements), default=0.0)
-    errors = [
-        abs(model.step_time(m.config) / m.step_time - 1)
-        for m in measurements
-        if m.step_time > longest * NEGLIGIBLE
-    ]
-    return sum(errors) / len(errors) if errors else 0.0
+    told = [m for m in measurements if m.step_time > longest * NEGLIGIBLE]
+    if not told:
+        return 0.0
+    predicted = model.step_times(grid_of([m.config for m in told]))
+    return float(np.mean(np.abs(predicted / [m.step_time for m in told] - 1)))

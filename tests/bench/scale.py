@@ -51,7 +51,7 @@ LISTS = {
     "models": "/v1/models?limit=50",
     "sweeps": "/v1/sweeps?limit=50",
     "audit": "/v1/audit?limit=50",
-    "tokens": "/v1/tokens?limit=50",
+    "tokens": "/v1/tokens",
     "metrics": "/metrics",
 }
 
