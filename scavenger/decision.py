@@ -36,7 +36,7 @@ StrategyName = Literal["auto", "none", "partial", "full", "universal"]
 
 # A larger space is not drawn point by point.
 MOST_POINTS = 2000
-# What is probed whatever it is worth.
+# Probed in any case, without weighing what it is worth.
 FIRST = PartialSearch(per_kind=3)
 # Configurations weighed for one more probe.
 CANDIDATES = 12
@@ -120,7 +120,7 @@ class Probe:
         config: The configuration.
         why: One sentence for people.
         measures: Its iteration time, or also the noise, which takes as long as it needs to settle.
-        then: The probe that follows whatever this one shows, so that its machines can boot
+        then: The probe that follows this one with any result, so that its machines can boot
             meanwhile; None where that depends on what is measured.
     """
 

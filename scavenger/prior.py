@@ -74,7 +74,7 @@ def distance(model: PerformanceModel, observation: Observation) -> float:
     """Factor by which a model misses what a job measured in one configuration, at least 1.
 
     Similarity is measured, not named: iteration time, its compute part and the noise scale tell
-    jobs apart whatever they are called (SCIENCE §5). Noise that has not settled tells nothing.
+    jobs apart, not their names (SCIENCE §5). Noise that has not settled tells nothing.
     """
     config, seen = observation.config, observation.indicators
     scale = seen.noise_scale if observation.has_settled_noise else None

@@ -111,13 +111,13 @@ class Directive:
             at once, so that a probe does not wait for the reporting interval.
         repairs: The generation before cannot go on; who waits in one of its collectives gives up.
         fence: Newest generation that repaired one, this one included; 0 while none has. A worker in
-            an older generation that is neither a member nor hands over is out, whatever it missed.
+            an older generation that is neither a member nor hands over is out.
         why: One sentence for people.
         strategy: How the workers train together.
         servers: The parameter servers, in the order of their shards; none for ``all_reduce``.
         handover: Leader of the generation before, who hands its state over at the change; None when
             there is none or it is lost.
-        most_local_batch: Samples a worker's memory holds; None when nobody knows.
+        most_local_batch: Samples a worker's memory holds; None when that is not known.
         revision: Counts the times the members of this generation regrouped by themselves because
             one had left or was lost; the controller's Directives have 0.
         standby: Workers that are left out and wait to be named again, instead of ending.

@@ -40,7 +40,7 @@ def health() -> Alive:
 
 @router.get("/readyz", response_model=Alive, responses={503: problem(["not_ready"])})
 def readiness(vitals: Watched) -> Response:
-    """Tell whether the controller can work; whoever sends it requests asks this."""
+    """Tell whether the controller can work: a load balancer sends it requests while it can."""
     failed = vitals.failures()
     if not failed:
         return Response(Alive(status="ok").model_dump_json(), media_type="application/json")

@@ -178,8 +178,8 @@ def get_curve(world: Here, job: str) -> CurveView:
 def draw(world: World, connection: Connection, job: jobs.Job) -> CurveView:
     """Draw the curve of a job for which none is stored.
 
-    One that ended before it chose is drawn from what it measured itself, whatever others have
-    taught since; one that chose before curves were stored, from all that is known.
+    One that ended before it chose is drawn from its own measurements alone, so that later jobs do
+    not change it; one that chose before curves were stored, from all that is known.
     """
     (snapshot,) = read_all(connection, world.machine, [job], world.now())
     known, why = snapshot.knowledge, job.choice or job.reason

@@ -59,7 +59,7 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """When one part of the measurements is over, whatever it has seen by then."""
+    """When one part of the measurements is over, complete or not."""
 
     end: float
 

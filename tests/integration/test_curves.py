@@ -1,4 +1,4 @@
-"""A job's curve is the one its last choice was made from, and stays so whatever is learnt later."""
+"""A job's curve is the one its last choice was made from; later jobs do not change it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events become visible in the order of their numbers, whatever commits when: none is skipped."""
+"""Events become visible in the order of their numbers, in any order of commits: none is skipped."""
 
 from __future__ import annotations
 

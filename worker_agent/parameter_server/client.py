@@ -48,9 +48,9 @@ class Streamed:
     """What the servers say to an update that nobody waited for.
 
     Attributes:
-        before: Updates applied before it, by anybody; -1 when nothing was pushed.
+        before: Updates of all workers applied before it; -1 when nothing was pushed.
         now: Updates contained in the weights that came back, if any did.
-        done: Samples used so far, by anybody; -1 when none were told of.
+        done: Samples that all workers have used so far; -1 when none were told of.
     """
 
     before: int
@@ -65,7 +65,7 @@ class Handed:
     Attributes:
         share: Its samples; None when none are left.
         is_over: Whether no more will be.
-        done: Samples used so far, by anybody.
+        done: Samples that all workers have used so far.
     """
 
     share: Share | None

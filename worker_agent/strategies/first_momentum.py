@@ -1,6 +1,6 @@
 """FirstMomentum: the momentum of a fused SGD is right although its first step was skipped.
 
-PyTorch makes its buffers of whatever was in memory. The kernel fills them in its first step; a loss
+PyTorch does not clear the memory of its buffers. The kernel fills them in its first step; a loss
 scaler that has found an infinite gradient lets it write nothing, and the steps after that take them
 as they are. With its usual scale of 65 536 a scaler skips just that first step.
 """

@@ -300,7 +300,7 @@ class Reducer:
 
     @property
     def _is_empty(self) -> bool:
-        """Whether the script has made no gradient in this slice, in whatever way."""
+        """Whether the script has made no gradient in this slice, by a backward pass or by hand."""
         if self.backward is not None or self.passes_left < self.micro_batches:
             return False
         return all(p.grad is None for bucket in self.buckets for p in bucket.parameters)
