@@ -72,6 +72,27 @@ class Hung(Flaky):
         raise ControllerUnreachable("hung")
 
 
+class Moved(Flaky):
+    """Notes who says what, and where from; its worker moves while its first Hello is answered."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+        self.reporter: Reporter | None = None
+        self.address = ""
+        self.told: list[tuple[str, int]] = []
+
+    def hello(self, hello: Hello) -> Reply:
+        self.address = hello.address
+        if self.reporter is not None:
+            reporter, self.reporter = self.reporter, None
+            reporter.greet(replace(hello, address="127.0.0.1:2"), replace(PROGRESS, generation=0))
+        return super().hello(hello)
+
+    def report(self, report: StepReport) -> Reply:
+        self.told.append((self.address, report.progress.generation))
+        return super().report(report)
+
+
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CALM", "PROBING", "AWAITING", "LONGEST_PAUSE", "LONGEST_WAIT", "LAST_PAUSE"):
@@ -122,6 +143,18 @@ def test_news_is_told_until_it_is_heard() -> None:
     reporter.tell(replace(PROGRESS, generation=2), regrouped=Regrouped(2, 0.1, 0))
     reporter.close(replace(PROGRESS, generation=2), "target", timeout=20)
     assert Regrouped(2, 0.1, 0) in [report.regrouped for report in controller.notes]
+
+
+def test_a_worker_that_moves_tells_nothing_new_before_its_hello() -> None:
+    controller = Moved()
+    reporter = controller.reporter = Reporter(controller, "w1", lambda _: None)
+    reporter.pace(0.001)
+    reporter.start(HELLO)
+    wait_until(lambda: len(controller.told) > 3)
+    reporter.close(replace(PROGRESS, generation=0), "target", timeout=5)
+    assert {address for address, generation in controller.told if generation == 0} == {
+        "127.0.0.1:2"
+    }
 
 
 def test_only_newer_directives_are_passed_on() -> None:

@@ -196,8 +196,8 @@ class Launcher:
         log.info("%s stands by", self.settings.worker)
         self.meeting.close()
         self.meeting = Meeting(self.settings.host)
-        self.reporter.tell(self.standing.to_progress(0))
-        self.reporter.greet(Hello(self.settings.worker, self.meeting.address))
+        hello = Hello(self.settings.worker, self.meeting.address)
+        self.reporter.greet(hello, self.standing.to_progress(0))
 
     def _enter(self, directive: Directive) -> None:
         self.directive = directive

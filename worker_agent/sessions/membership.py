@@ -114,8 +114,8 @@ class Membership:
         self.directive, self.handed_over, self.rank = None, None, 0
         self.announced = self.summoning = self.called_off = 0
         self.has_state = self.is_released = False
-        self.reporter.tell(replace(progress, generation=0))
-        self.reporter.greet(Hello(self.worker, self.meeting.address))
+        hello = Hello(self.worker, self.meeting.address)
+        self.reporter.greet(hello, replace(progress, generation=0))
         return self.begin(clock, progress)
 
     def part(self, leaving: Collection[int], clock: Clock, progress: Progress) -> Clock:

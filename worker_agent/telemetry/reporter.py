@@ -94,10 +94,12 @@ class Reporter:
         self.outbox.start()
         self._thread.start()
 
-    def greet(self, hello: Hello) -> None:
-        """Say hello again, before anything else."""
+    def greet(self, hello: Hello, progress: Progress) -> None:
+        """Say hello again from another address, before any report that tells this progress."""
         with self._state:
             self._hello = self._greeting = hello
+            self._progress = self.outbox.progress = progress
+            self._note = replace(self._note, broken=None)
             self._wake()
 
     def record(self, row: Row) -> None:
@@ -226,8 +228,6 @@ class Reporter:
     def _exchange(self) -> bool:
         """Say what there is to say; True once the controller has heard the last of it."""
         try:
-            if self._greeting is not None:
-                self._greet(self._greeting)
             is_over = self._send_all()
         except ControllerUnreachable as error:
             log.debug("controller unreachable: %s", error)
@@ -260,7 +260,12 @@ class Reporter:
     def _send_all(self) -> bool:
         """Send what waits, batch after batch; True if that was all there will ever be."""
         while True:
-            report, behind = self._compose()
+            if self._greeting is not None:
+                self._greet(self._greeting)
+            composed = self._compose()
+            if composed is None:
+                continue
+            report, behind = composed
             self._send(report)
             is_hurried = behind >= BATCH_ROWS or (self._is_closing and behind > 0)
             if not is_hurried or not len(report.steps) or self._is_given_up:
@@ -286,10 +291,15 @@ class Reporter:
             row = reply.rejected[0]
             log.warning("the controller leaves out rows, first %d: %s", row.sequence, row.why)
 
-    def _compose(self) -> tuple[StepReport, int]:
-        """Build a report of rows that wait; returns it and how many rows are behind it."""
+    def _compose(self) -> tuple[StepReport, int] | None:
+        """Build a report of rows that wait; returns it and how many rows are behind it.
+
+        None if the worker has moved meanwhile: its Hello goes before what it says from there.
+        """
         rows, behind = self.outbox.next_report()
         with self._state:
+            if self._greeting is not None:
+                return None
             report = replace(self._note, progress=self._progress, dropped=self.outbox.dropped)
         if rows is None:
             return replace(report, sequence=self.outbox.acknowledged), behind
