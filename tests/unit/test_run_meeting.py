@@ -33,6 +33,14 @@ def test_the_others_wait_until_the_first_machine_begins(first: Meeting) -> None:
     assert port != before
 
 
+def test_no_generation_gets_the_port_of_the_one_before(first: Meeting) -> None:
+    before = first.choose(1)
+    for generation in range(2, 40_000):
+        port = first.choose(generation)
+        assert port != before
+        before = port
+
+
 def test_pytorch_may_listen_at_the_port_that_is_kept(first: Meeting) -> None:
     port = first.choose(1)
     with socket.socket() as store:

@@ -36,15 +36,17 @@ class Meeting:
         return self._board.address
 
     def choose(self, generation: int) -> int:
-        """As first rank, choose the generation's port and tell whoever asks.
+        """As first rank, choose the generation's port and write it on the board.
 
         It is kept without listening on it; PyTorch, which reuses addresses, may listen beside us.
+        The port of the generation before is let go afterwards, or the kernel might give it again.
         """
+        kept = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET)
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("", 0))
         self._let_go()
-        self._kept = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET)
-        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._kept.bind(("", 0))
-        port = int(self._kept.getsockname()[1])
+        self._kept = kept
+        port = int(kept.getsockname()[1])
         self._board.set(key_of(generation), str(port))
         return port
 
