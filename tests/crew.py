@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from scavenger.protocol import Member, StopAtProgress
 from tests.conductor import Conductor
@@ -31,6 +31,30 @@ NOW = StopAtProgress(1e-9)
 STREAM = threading.Lock()  # of random numbers: all threads have the same one, a model is made alone
 
 Script = Callable[[Session, Callable[..., None]], None]
+
+
+class Classifier:
+    """A small network in double precision and what it is trained on, the same on every worker.
+
+    Attributes:
+        passes: Backward passes that a batch is cut into.
+    """
+
+    def __init__(self, passes: int = 1) -> None:
+        with STREAM:
+            torch.manual_seed(3)
+            self.model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+            generator = torch.Generator().manual_seed(5)
+            self.inputs = torch.randn(SAMPLES, 6, generator=generator, dtype=torch.float64)
+        self.labels = torch.arange(SAMPLES) % 3
+        self.passes = passes
+
+    def weights(self) -> Tensor:
+        return flat(self.model.parameters())
+
+    def loss(self, indices: Tensor) -> Tensor:
+        scores = self.model(self.inputs[indices])
+        return nn.functional.cross_entropy(scores, self.labels[indices]) / self.passes
 
 
 @dataclass

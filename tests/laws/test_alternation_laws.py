@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn, optim
 
-from tests.crew import SAMPLES, STREAM, Crew, assert_as_alone, crew, flat
+from tests.crew import SAMPLES, Classifier, Crew, assert_as_alone, crew
 from worker_agent.errors import ReadAhead
 from worker_agent.session import Session
 from worker_agent.sessions import alternation
@@ -31,25 +31,12 @@ Batches = Iterator[Tensor]
 Train = Callable[[Any], None]
 
 
-class Training:
+class Training(Classifier):
     """One process's worth of objects."""
 
     def __init__(self, passes: int = 1) -> None:
-        with STREAM:
-            torch.manual_seed(3)
-            self.model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
-            generator = torch.Generator().manual_seed(5)
-            self.inputs = torch.randn(SAMPLES, 6, generator=generator, dtype=torch.float64)
-        self.labels = torch.arange(SAMPLES) % 3
-        self.passes = passes
+        super().__init__(passes)
         self.optimizer = optim.AdamW(self.model.parameters(), lr=0.01)
-
-    def weights(self) -> Tensor:
-        return flat(self.model.parameters())
-
-    def loss(self, indices: Tensor) -> Tensor:
-        scores = self.model(self.inputs[indices])
-        return nn.functional.cross_entropy(scores, self.labels[indices]) / self.passes
 
     def train(self, indices: Tensor, _: int = 0) -> None:
         self.optimizer.zero_grad()

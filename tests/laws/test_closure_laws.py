@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn, optim
 
-from tests.crew import SAMPLES, STREAM, assert_as_alone, crew, flat
+from tests.crew import SAMPLES, Classifier, assert_as_alone, crew
 from worker_agent.errors import OptimizerRefused
 from worker_agent.parameter_server.errors import NotServable
 from worker_agent.parameter_server.optimizer import describe
@@ -37,22 +37,13 @@ def sgd(parameters: Any) -> optim.Optimizer:
     return optim.SGD(parameters, lr=0.1)
 
 
-class Training:
+class Training(Classifier):
     """One process's worth of objects."""
 
     def __init__(self, make: Callable[[Any], optim.Optimizer], passes: int = 1) -> None:
-        with STREAM:
-            torch.manual_seed(3)
-            self.model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
-            generator = torch.Generator().manual_seed(5)
-            self.inputs = torch.randn(SAMPLES, 6, generator=generator, dtype=torch.float64)
-        self.labels = torch.arange(SAMPLES) % 3
-        self.passes = passes
+        super().__init__(passes)
         self.optimizer = make(self.model.parameters())
         self.returned: list[bool] = []
-
-    def weights(self) -> Tensor:
-        return flat(self.model.parameters())
 
     def closure(self, indices: Tensor) -> Callable[[], Tensor]:
         """Return what the step calls: it makes the last of the passes."""
@@ -67,10 +58,6 @@ class Training:
             return loss
 
         return closure
-
-    def loss(self, indices: Tensor) -> Tensor:
-        scores = self.model(self.inputs[indices])
-        return nn.functional.cross_entropy(scores, self.labels[indices]) / self.passes
 
     def train(self, indices: Tensor, iteration: int) -> None:
         """Step with a closure, by place or by name; its value comes back."""

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn, optim
 
-from tests.crew import SAMPLES, STREAM, assert_as_alone, crew, flat
+from tests.crew import SAMPLES, Classifier, assert_as_alone, crew
 from worker_agent.session import Session
 from worker_agent.strategies.all_reduce import AllReduce
 from worker_agent.strategies.board_meeting import BoardMeeting
@@ -33,16 +33,11 @@ def no_memory_is_zero_by_chance() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-class Training:
+class Training(Classifier):
     """One process's worth of objects; some batches make the loss infinite."""
 
     def __init__(self, options: dict[str, Any], *, is_fused: bool) -> None:
-        with STREAM:
-            torch.manual_seed(3)
-            self.model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
-            generator = torch.Generator().manual_seed(5)
-            self.inputs = torch.randn(SAMPLES, 6, generator=generator, dtype=torch.float64)
-        self.labels = torch.arange(SAMPLES) % 3
+        super().__init__()
         # Without a fused kernel the scaler reads on the host whether to step.
         how = {"fused": True} if is_fused else {"foreach": False}
         groups = [
@@ -53,13 +48,9 @@ class Training:
         # With one batch in ten that is skipped the scale stays where it is, however long it takes.
         self.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=9)
 
-    def weights(self) -> Tensor:
-        return flat(self.model.parameters())
-
     def train(self, indices: Tensor, *, is_bad: bool, is_unscaled: bool) -> None:
         self.optimizer.zero_grad()
-        scores = self.model(self.inputs[indices])
-        loss = nn.functional.cross_entropy(scores, self.labels[indices])
+        loss = self.loss(indices)
         self.scaler.scale(loss * torch.inf if is_bad else loss).backward()
         if is_unscaled:
             self.scaler.unscale_(self.optimizer)
