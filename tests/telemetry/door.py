@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from contextlib import suppress
 from enum import StrEnum
@@ -29,7 +30,7 @@ class Fault(StrEnum):
     LATE = "request passed again, late"
 
 
-class Listener:
+class Listener(ABC):
     """A server on a thread of its own."""
 
     def __init__(self, target: int) -> None:
@@ -76,8 +77,9 @@ class Listener:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    @abstractmethod
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        raise NotImplementedError
+        """Serve one connection."""
 
 
 class Relay(Listener):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -31,7 +32,7 @@ class Closable(Protocol):
         """Let go of the others, who notice at once."""
 
 
-class Participant:
+class Participant(ABC):
     """One worker of a job.
 
     Attributes:
@@ -103,8 +104,9 @@ class Participant:
         if self.strategy is not None:
             self._close(is_in_order=kind is None)
 
+    @abstractmethod
     def _close(self, *, is_in_order: bool) -> None:
-        raise NotImplementedError
+        """Leave the others and say the last words, in the order this kind of training needs."""
 
     def _say_last_words(self, *, is_in_order: bool) -> None:
         """Send what is left to be said, for a moment at most; the spool keeps the rest."""
@@ -126,11 +128,11 @@ class Participant:
         return self.boundary_at - before
 
     @property
+    @abstractmethod
     def directive(self) -> Directive | None:
         """The generation this worker is in; None before the first."""
-        raise NotImplementedError
 
-    def _is_directed(self, directive: Directive) -> None:
+    def _is_directed(self, directive: Directive) -> None:  # noqa: B027 not all need to act at once
         """Runs on the reporter's thread, with every Directive newer than all before."""
 
     def _leave_soon(self) -> None:
