@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -133,7 +134,7 @@ class Controller:
         found = []
         for file in (self.home / "machines").glob("*.pid"):
             for process in supervisor_of(file):
-                found += process.children()
+                found += [child for child in process.children() if has_begun(child, process)]
         return sorted(found, key=lambda process: process.create_time())
 
     def end_machines(self) -> None:
@@ -141,6 +142,13 @@ class Controller:
         for file in (self.home / "machines").glob("*.pid"):
             for process in supervisor_of(file):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def has_begun(child: psutil.Process, parent: psutil.Process) -> bool:
+    """Whether a process runs its own program; until then it has its parent's environment."""
+    with suppress(psutil.NoSuchProcess):
+        return child.cmdline() not in ([], parent.cmdline())
+    return False
 
 
 def supervisor_of(file: Path) -> list[psutil.Process]:
