@@ -6,8 +6,10 @@ from rich.console import RenderableType
 
 from scavenger.cli.figures import counted, span
 from scavenger.cli.job_table import show_facts
+from scavenger.decision import FIRST
 from scavenger.job import JobSpec
 from scavenger.quantity import format_money, format_price
+from scavenger.search.partial import PartialSearch
 from scavenger.tariff import ResourceTariff
 
 
@@ -40,10 +42,11 @@ def space_of(spec: JobSpec) -> str:
 
 def search_of(spec: JobSpec) -> str:
     """Say how the configuration will be found."""
-    corners = counted(len(spec.space.corners()), "corner")
+    corners = counted(PartialSearch().probes(spec.space), "corner")
     match spec.search:
         case "auto":
-            return f"auto: a stored model if one fits, or else probes of {corners}"
+            first = counted(FIRST.probes(spec.space), "corner")
+            return f"auto: a stored model if one fits, or else probes of {first} and what pays"
         case "none":
             return f"none: the stored model; without one, probes of {corners}"
         case "partial":

@@ -559,7 +559,9 @@ def test_models_name_their_targets():
 def test_a_plan_names_space_search_and_cap():
     shown = text(show_plan(parse_job(DOCUMENT)))
     assert "16 configurations: K 1–4, B 32–256" in shown
-    assert "auto: a stored model if one fits, or else probes of 4 corners" in shown
+    assert "auto: a stored model if one fits, or else probes of 3 corners and what pays" in shown
+    partial = text(show_plan(parse_job(DOCUMENT + "search: partial\n")))
+    assert "partial: probes of 4 corners" in partial
     assert "0.05 USD · 3m00s · one worker costs 0.13402 USD/h" in shown
 
 
