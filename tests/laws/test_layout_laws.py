@@ -125,7 +125,7 @@ KERNELS: dict[str, dict[str, bool]] = {
     "foreach": {"foreach": True},
     "fused": {"fused": True},
 }
-# Training must not be chaotic: with a rate of 0.1 and no decay rounding grows tenfold every thirty
+# Training must not be chaotic: with a rate of 0.1 and no decay rounding grows tenfold every forty
 # iterations, and a busy computer trains hundreds of them between two resizes.
 STEADY = {"lr": 0.02, "momentum": 0.9, "weight_decay": 0.02}
 OPTIMIZERS: dict[str, Make] = {
