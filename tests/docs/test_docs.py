@@ -264,3 +264,10 @@ def test_no_tracked_file_names_a_registry_or_this_workplace() -> None:
         if word.encode() in file.read_bytes()
     ]
     assert found == []
+
+
+def test_the_index_lists_every_page_and_every_decision() -> None:
+    index = (DOCS / "index.md").read_text()
+    pages = [*DOCS.glob("*.md"), *DOCS.glob("decisions/*.md")]
+    missing = [each.name for each in pages if f"({each.relative_to(DOCS)})" not in index]
+    assert missing == ["index.md"]
