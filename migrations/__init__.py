@@ -1,1 +1,1 @@
-"""Alembic's scripts; ``service.db.migrate`` runs them, and there is no alembic.ini."""
+"""Alembic's scripts; ``service.db.database`` runs them, and there is no alembic.ini."""

@@ -1,4 +1,4 @@
-"""Runs the revisions on the connection that ``service.db.migrate`` passes, in its transaction."""
+"""Runs the revisions on the connection that ``service.db.database`` passes, in its transaction."""
 
 from __future__ import annotations
 

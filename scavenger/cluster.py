@@ -1,12 +1,132 @@
-"""ClusterConfig, one choice of workers and global batch, and ConfigSpace, the grid of choices."""
+"""What a job can run on: machine types, one configuration, and the space of configurations.
+
+``ClusterConfig`` is (K, B) of the paper. ``ConfigSpace`` lists what a job may use, with
+``MemoryModel`` excluding local batches that do not fit (III-E). ``Grid`` holds many configurations
+as columns, so that the laws predict all of them in one call.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from scavenger.machine import MachineType, MemoryModel
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MachineType:
+    """One size of VM in one region.
+
+    Attributes:
+        name: The cloud's word for it, e.g. ``e2-standard-4``.
+        vcpus: Virtual CPUs.
+        memory_gib: Memory in GiB.
+        workers: Workers one machine hosts, e.g. one per accelerator.
+        region: Where it is rented; prices differ by region, speed does not.
+    """
+
+    name: str
+    vcpus: float
+    memory_gib: float
+    workers: int = 1
+    region: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name or "@" in self.name:
+            raise ValueError(f"name must not be empty nor hold an @, got {self.name!r}")
+        for name in ("vcpus", "memory_gib"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be finite and positive, got {value}")
+        if self.workers < 1:
+            raise ValueError(f"workers must be at least 1, got {self.workers}")
+
+    @property
+    def key(self) -> str:
+        """Name and region, by which configurations and prices refer to this type."""
+        return f"{self.name}@{self.region}" if self.region else self.name
+
+
+def hardware_of(key: str) -> str:
+    """Return the part of a machine's key that decides its speed: all but the region.
+
+    >>> hardware("e2-standard-4@us-east1")
+    'e2-standard-4'
+    """
+    return key.partition("@")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryModel:
+    """Memory one worker needs, a line in its local batch.
+
+    Attributes:
+        fixed_gib: GiB for weights, optimizer and program.
+        gib_per_sample: GiB per sample of the local batch.
+    """
+
+    fixed_gib: float
+    gib_per_sample: float
+
+    def __post_init__(self) -> None:
+        for name in ("fixed_gib", "gib_per_sample"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} must be finite and not negative, got {value}")
+
+    def needed(self, local_batch: float) -> float:
+        """GiB one worker needs at a local batch."""
+        return self.fixed_gib + self.gib_per_sample * local_batch
+
+    def fits(self, local_batch: float, machine: MachineType) -> bool:
+        """Tell whether every worker of a machine can hold this local batch."""
+        return self.needed(local_batch) * machine.workers <= machine.memory_gib
+
+    def largest_batch(self, machine: MachineType) -> float:
+        """Largest local batch in samples that fits a machine (III-E).
+
+        Returns:
+            Samples; 0 when not even the model fits, infinite when samples need no memory.
+
+        >>> MemoryModel(2.0, 0.125).largest_batch(MachineType("e2-standard-4", 4, 16))
+        112.0
+        """
+        if not self.fits(0, machine):
+            return 0.0
+        left = machine.memory_gib / machine.workers - self.fixed_gib
+        most = left / self.gib_per_sample if self.gib_per_sample else math.inf
+        if math.isinf(most):
+            return math.inf
+        near = float(round(most))
+        # Rounding puts the quotient on either side of a batch that fits exactly.
+        return next(b for b in (near + 1, near, near - 1, 0.0) if self.fits(b, machine))
+
+
+def fit_memory(peaks: Sequence[tuple[float, float]]) -> MemoryModel:
+    """Fit peak memory to (local batch in samples, GiB) pairs, both coefficients >= 0.
+
+    Of one batch all its memory is held to grow with it, which never promises too much room to
+    larger ones; through two or more a line is drawn.
+
+    Raises:
+        ValueError: No pair, or a peak that is not finite and positive.
+
+    >>> fit_memory([(32, 6.0), (96, 14.0)])
+    MemoryModel(fixed_gib=2.0, gib_per_sample=0.125)
+    """
+    if not peaks:
+        raise ValueError("no peak to fit: measure the memory of one batch")
+    if not all(batch > 0 and math.isfinite(gib) and gib > 0 for batch, gib in peaks):
+        raise ValueError(f"batches and peaks must be finite and positive, got {list(peaks)}")
+    (small, low), (large, high) = min(peaks), max(peaks)
+    if large == small:
+        return MemoryModel(0.0, high / large)
+    slope = max((high - low) / (large - small), 0.0)
+    # The dearest peak decides the height: a line through the mean would promise room that is not.
+    fixed = max(max(gib - slope * batch for batch, gib in peaks), 0.0)
+    return MemoryModel(fixed, slope)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -98,13 +218,13 @@ class ConfigSpace:
             for workers in self.workers:
                 for global_batch in self.global_batches:
                     if self._fits(workers, global_batch, machine):
-                        yield configure(workers, global_batch, machine)
+                        yield make_config(workers, global_batch, machine)
 
     def __contains__(self, config: object) -> bool:
         return isinstance(config, ClusterConfig) and any(
             config.workers in self.workers
             and config.global_batch in self.global_batches
-            and config == configure(config.workers, config.global_batch, machine)
+            and config == make_config(config.workers, config.global_batch, machine)
             and self._fits(config.workers, config.global_batch, machine)
             for machine in self.machine_types or (None,)
         )
@@ -114,14 +234,14 @@ class ConfigSpace:
         """The configuration a job starts with: fewest workers, smallest batch they can share."""
         return next(iter(self))
 
-    def corners(self, per_kind: int = 4) -> tuple[ClusterConfig, ...]:
+    def corners(self, per_hardware: int = 4) -> tuple[ClusterConfig, ...]:
         """Return the corners of the grid, ordered so that machines are only added (III-D).
 
         Of every further kind of hardware the two ends of its diagonal: the first kind tells the
         shape of the laws, these how much faster each part is.
 
         Args:
-            per_kind: Corners of the first kind. The fourth, most workers at the smallest batch,
+            per_hardware: Corners of the first kind. The fourth, most workers at the smallest batch,
                 tells the least: the laws have three terms besides their constant.
         """
         corners: list[ClusterConfig] = []
@@ -129,7 +249,7 @@ class ConfigSpace:
         for machine in self.machine_types or (None,):
             name = "" if machine is None else machine.name
             if name not in kinds and (of_kind := self._corners_on(machine)):
-                corners += of_kind[::2] if kinds else of_kind[:per_kind]
+                corners += of_kind[::2] if kinds else of_kind[:per_hardware]
                 kinds.add(name)
         return tuple(dict.fromkeys(corners))
 
@@ -139,7 +259,7 @@ class ConfigSpace:
             return []
         most = next(k for k in reversed(self.workers) if self._batches_of(k, machine))
         return [
-            configure(workers, pick(self._batches_of(workers, machine)), machine)
+            make_config(workers, pick(self._batches_of(workers, machine)), machine)
             for workers, pick in ((fewest, min), (fewest, max), (most, max), (most, min))
         ]
 
@@ -156,8 +276,96 @@ class ConfigSpace:
         return self.memory.fits(largest, machine)
 
 
-def configure(workers: int, global_batch: int, machine: MachineType | None) -> ClusterConfig:
+def make_config(workers: int, global_batch: int, machine: MachineType | None) -> ClusterConfig:
     """Return the configuration of workers and batch on a machine type."""
     if machine is None:
         return ClusterConfig(workers, global_batch)
     return ClusterConfig(workers, global_batch, machine.workers, machine.key)
+
+
+Floats = NDArray[np.float64]
+RowIndices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grid:
+    """Configurations as columns of one length, in the order of the space they come from.
+
+    Attributes:
+        workers: K of each configuration.
+        global_batch: B of each configuration, samples.
+        workers_per_machine: Workers that share one VM.
+        type_index: Index into ``machine_types`` of each configuration.
+        machine_types: Keys of the machine types in use.
+    """
+
+    workers: Floats
+    global_batch: Floats
+    workers_per_machine: Floats
+    type_index: RowIndices
+    machine_types: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.workers)
+
+    @property
+    def local_batch(self) -> Floats:
+        """Mean samples per worker and iteration, b = B / K."""
+        return self.global_batch / self.workers
+
+    @property
+    def machines(self) -> Floats:
+        """VMs of each configuration."""
+        return np.ceil(self.workers / self.workers_per_machine)
+
+    def config(self, row: int) -> ClusterConfig:
+        """Return one row as a configuration."""
+        return ClusterConfig(
+            int(self.workers[row]),
+            int(self.global_batch[row]),
+            int(self.workers_per_machine[row]),
+            self.machine_types[self.type_index[row]],
+        )
+
+    def rows(self, rows: RowIndices | NDArray[np.bool_]) -> Grid:
+        """Return some of the rows."""
+        return Grid(
+            self.workers[rows],
+            self.global_batch[rows],
+            self.workers_per_machine[rows],
+            self.type_index[rows],
+            self.machine_types,
+        )
+
+
+def grid_of(configs: Iterable[ClusterConfig]) -> Grid:
+    """Put configurations into columns."""
+    listed = list(configs)
+    types = tuple(dict.fromkeys(config.machine_type for config in listed)) or ("",)
+    index = {key: number for number, key in enumerate(types)}
+    return Grid(
+        np.array([config.workers for config in listed], dtype=float),
+        np.array([config.global_batch for config in listed], dtype=float),
+        np.array([config.workers_per_machine for config in listed], dtype=float),
+        np.array([index[config.machine_type] for config in listed], dtype=np.intp),
+        types,
+    )
+
+
+def grid_of_space(space: ConfigSpace) -> Grid:
+    """Put every configuration of a space into columns, in the order in which it yields them."""
+    machines: Sequence[MachineType | None] = space.machine_types or (None,)
+    shape = (len(machines), len(space.workers), len(space.global_batches))
+    kind, workers, batch = (axis.ravel() for axis in np.indices(shape))
+    counts = np.array(space.workers, dtype=float)[workers]
+    batches = np.array(space.global_batches, dtype=float)[batch]
+    hosted = np.array([1.0 if m is None else float(m.workers) for m in machines])[kind]
+    keys = tuple("" if machine is None else machine.key for machine in machines)
+    grid = Grid(counts, batches, hosted, kind, keys)
+    largest = np.ceil(batches / counts)
+    fitting = (batches >= counts) & (largest <= space.most_local_batch)
+    if space.memory is not None and space.machine_types:
+        room = np.array([m.memory_gib for m in space.machine_types])[kind]
+        needed = space.memory.fixed_gib + space.memory.gib_per_sample * largest
+        fitting &= needed * hosted <= room
+    return grid.rows(fitting)

@@ -19,7 +19,7 @@ class ScavengerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class DocumentProblem:
     """One thing that is wrong in a document, and where.
 
     Attributes:
@@ -43,7 +43,7 @@ class Problem:
 class InvalidDocument(ScavengerError):
     """The document cannot be used; every problem found is listed, in order of appearance."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[DocumentProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
 

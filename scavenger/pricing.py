@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scavenger.grid import Floats, Grid
-from scavenger.machine import MemoryModel
+from scavenger.cluster import Floats, Grid, MemoryModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +25,14 @@ class PerMachine:
     by_type: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require("price_per_hour", self.price_per_hour)
+        require_not_negative("price_per_hour", self.price_per_hour)
         for key, price in self.by_type.items():
-            require(f"price of {key}", price)
+            require_not_negative(f"price of {key}", price)
 
     def per_hour(self, grid: Grid) -> Floats:
         """Dollars per hour of each whole cluster."""
         prices = [self.by_type.get(key, self.price_per_hour) for key in grid.machine_types]
-        return np.asarray(np.array(prices)[grid.type_of] * grid.machines)
+        return np.asarray(np.array(prices)[grid.type_index] * grid.machines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class PerResource:
 
     def __post_init__(self) -> None:
         for name in ("vcpu_price_per_hour", "gib_price_per_hour", "vcpus_per_worker"):
-            require(name, getattr(self, name))
+            require_not_negative(name, getattr(self, name))
 
     def per_hour(self, grid: Grid) -> Floats:
         """Dollars per hour of each whole cluster."""
@@ -63,11 +62,11 @@ class PerResource:
         return np.asarray(worker * grid.workers)
 
 
-Rate = PerMachine | PerResource
+WorkerPrice = PerMachine | PerResource
 
 
 @dataclass(frozen=True, slots=True)
-class Servers:
+class ServerPrice:
     """Parameter servers, paid beside the workers; leave them out and they count as free.
 
     Attributes:
@@ -81,7 +80,7 @@ class Servers:
     def __post_init__(self) -> None:
         if self.count < 0:
             raise ValueError(f"count must not be negative, got {self.count}")
-        require("price_per_hour", self.price_per_hour)
+        require_not_negative("price_per_hour", self.price_per_hour)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +96,8 @@ class Interruptions:
     restart_time: float
 
     def __post_init__(self) -> None:
-        require("per_hour", self.per_hour)
-        require("restart_time", self.restart_time)
+        require_not_negative("per_hour", self.per_hour)
+        require_not_negative("restart_time", self.restart_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +111,13 @@ class PriceModel:
         interruptions: Of spot machines; None on demand.
     """
 
-    rate: Rate
+    rate: WorkerPrice
     quantum: float = 0.0
-    servers: Servers | None = None
+    servers: ServerPrice | None = None
     interruptions: Interruptions | None = None
 
     def __post_init__(self) -> None:
-        require("quantum", self.quantum)
+        require_not_negative("quantum", self.quantum)
 
     def per_hour(self, grid: Grid) -> Floats:
         """Dollars per hour of each configuration, servers included."""
@@ -139,12 +138,12 @@ class PriceModel:
         return np.asarray(self.per_hour(grid) * billed / 3600)
 
 
-def on_demand(price_per_hour: float) -> PriceModel:
+def on_demand_price(price_per_hour: float) -> PriceModel:
     """Return the plainest price: so many dollars per VM-hour, billed exactly."""
     return PriceModel(PerMachine(price_per_hour))
 
 
-def require(name: str, value: float) -> None:
+def require_not_negative(name: str, value: float) -> None:
     """Raise ValueError unless a figure is finite and not negative."""
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{name} must be finite and not negative, got {value}")

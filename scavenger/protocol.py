@@ -1,8 +1,8 @@
-"""The words agent and controller exchange: workers report, the reply is a Directive.
+"""Messages between agent and controller: workers report, the reply is a Directive.
 
-A worker needs no inbound port for the controller: it says Hello once, then sends reports, and
-every answer carries the newest Directive. Messages are plain frozen dataclasses; both programs
-read and write them as JSON with ``pydantic.TypeAdapter``.
+A worker needs no inbound port for the controller: it says Hello once, then sends reports, and every
+answer carries the newest Directive. Messages are plain frozen dataclasses; both programs read and
+write them as JSON with ``pydantic.TypeAdapter``.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le, MaxLen, Predicate
 
 from scavenger.cluster import ClusterConfig
-from scavenger.lr_scaling import LearningRateScaling
+from scavenger.learning_rate import LearningRateScaling
 
-FINITE = {"allow_inf_nan": False}
+FINITE_FLOATS = {"allow_inf_nan": False}
 Count = Annotated[int, Ge(0), Le(2**53)]
-Code = Annotated[int, Ge(-255), Le(255)]
-Text = Annotated[str, MaxLen(256), Predicate(str.isprintable)]
+ProcessExitCode = Annotated[int, Ge(-255), Le(255)]
+ShortText = Annotated[str, MaxLen(256), Predicate(str.isprintable)]
 
-Finished = Literal["target", "exhausted", "released"]
-StrategyName = Literal["all_reduce", "parameter_server", "downpour"]
+FinishReason = Literal["target", "exhausted", "released"]
+TrainingStrategyName = Literal["all_reduce", "parameter_server", "downpour"]
 Role = Literal["worker", "server"]
 
 
@@ -77,7 +77,7 @@ StopRule = StopAtMetric | StopAtProgress
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ExchangeInterval:
     """How often a worker of Downpour SGD speaks to the servers, counted in its own iterations.
 
     Attributes:
@@ -138,12 +138,12 @@ class Directive:
     why: str
     repairs: bool = False
     fence: int = 0
-    strategy: StrategyName = "all_reduce"
+    strategy: TrainingStrategyName = "all_reduce"
     servers: tuple[Member, ...] = ()
     handover: Member | None = None
     most_local_batch: int | None = None
     revision: int = 0
-    exchange: Exchange = Exchange()
+    exchange: ExchangeInterval = ExchangeInterval()
     standby: tuple[str, ...] = ()
     is_provisional: bool = False
     correction: float = 1.0
@@ -196,8 +196,8 @@ class Hello:
         role: What it is there for; old agents, which leave it out, are workers.
     """
 
-    worker: Text
-    address: Text
+    worker: ShortText
+    address: ShortText
     role: Role = "worker"
 
 
@@ -219,7 +219,7 @@ class StepColumns:
         fastest_compute_time: The same, fastest worker.
     """
 
-    __pydantic_config__ = FINITE
+    __pydantic_config__ = FINITE_FLOATS
 
     iteration: tuple[Count, ...] = ()
     shards: tuple[Count, ...] = ()
@@ -264,7 +264,7 @@ class Regrouped:
         iterations_lost: Applied iterations that the new generation does not contain.
     """
 
-    __pydantic_config__ = FINITE
+    __pydantic_config__ = FINITE_FLOATS
 
     generation: Count
     pause: float
@@ -300,14 +300,14 @@ class Progress:
             agents.
     """
 
-    __pydantic_config__ = FINITE
+    __pydantic_config__ = FINITE_FLOATS
 
     generation: Count
     iteration: Count
     samples: Count
     epochs: float
-    metrics: dict[Text, float]
-    not_finite: dict[Text, NotFinite] = field(default_factory=dict)
+    metrics: dict[ShortText, float]
+    not_finite: dict[ShortText, NotFinite] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,19 +326,19 @@ class StepReport:
         dropped: Rows of this stream that were given up so far because too many were waiting.
     """
 
-    worker: Text
+    worker: ShortText
     progress: Progress
     sequence: Count = 0
     steps: StepColumns = StepColumns()
     regrouped: Regrouped | None = None
     broken: Count | None = None
     refused: Count | None = None
-    finished: Finished | None = None
+    finished: FinishReason | None = None
     dropped: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedRow:
     """A row that cannot be used, and is not to be sent again.
 
     Attributes:
@@ -366,27 +366,27 @@ class Reply:
     next_sequence: int
     accepted: int = 0
     duplicates: int = 0
-    rejected: tuple[Rejected, ...] = ()
+    rejected: tuple[RejectedRow, ...] = ()
 
 
 # Header of an answer that brings a machine its next token.
-RENEWED = "Scavenger-Token"
+RENEWAL_HEADER = "Scavenger-Token"
 
 
 @dataclass(frozen=True, slots=True)
-class Enrol:
+class EnrolmentRequest:
     """A machine came up and wants a token of its own, for the one it was launched with.
 
     Attributes:
         nonce: A random word of the machine, the same when it asks again because an answer was lost.
     """
 
-    worker: Text
-    nonce: Text
+    worker: ShortText
+    nonce: ShortText
 
 
 @dataclass(frozen=True, slots=True)
-class Enrolled:
+class EnrolmentCredentials:
     """What a machine may not be launched with, because that can be read by others.
 
     Attributes:
@@ -401,14 +401,14 @@ class Enrolled:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class VmLease:
     """How long a VM may go on, in seconds from when the request was sent."""
 
     remaining: float
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class CommandExit:
     """The training command of a worker ended.
 
     Attributes:
@@ -420,8 +420,8 @@ class Exit:
         restarts: Whether the supervisor starts the command again on the same machine.
     """
 
-    worker: Text
-    code: Code
+    worker: ShortText
+    code: ProcessExitCode
     tail: str
     cause: str = ""
     restarts: bool = False

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from scavenger.protocol import Role, StrategyName
+from scavenger.protocol import Role, TrainingStrategyName
 
 PREFIX = "SCAVENGER_"
 
@@ -51,7 +51,7 @@ class WorkerEnv:
     worker: str
     prepaid: float
     role: Role = "worker"
-    strategy: StrategyName = "all_reduce"
+    strategy: TrainingStrategyName = "all_reduce"
     command: tuple[str, ...] = ()
     directory: str | None = None
     host: str = "127.0.0.1"

@@ -1,7 +1,8 @@
-"""Start the controller: database, migrations, reconciler, HTTP; stop them in reverse order."""
+"""Start the controller: database, migrations, reconciler, HTTP. Stop them in reverse order."""
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -20,40 +21,43 @@ from pydantic import ValidationError
 from sqlalchemy import Engine, make_url
 from sqlalchemy.exc import OperationalError
 
-from service.api.vitals import RECONCILER, SWEEPER
-from service.api.world import World
+from service.api.dependencies import AppState
+from service.api.health import RECONCILER_TASK, SWEEPER_TASK
 from service.app import build_app
+from service.auth.secrets import SecretStore
+from service.auth.tokens import ControllerKeys
+from service.background import Maintenance, PgListener
+from service.clouds.executor import CloudExecutor
+from service.clouds.inventory import CloudInventory
+from service.clouds.labels import ResourceLabels
 from service.clouds.local import LocalProvider
-from service.clouds.metered import Metered
+from service.clouds.metered import MeteredProvider
 from service.clouds.provider import Provider
-from service.db import clock, installation
-from service.db.migrate import migrate
-from service.db.pool import open_pool
+from service.clouds.storage import CheckpointStorage
+from service.db import clock, controllers
+from service.db.database import migrate, open_pool
 from service.db.vms import Vm
 from service.errors import AccountRefused, PostgresUnavailable, SecretRefused
-from service.garbage import spare_what_is_loaded
-from service.keys import Keys
-from service.logs import start_logging
-from service.postgres import EmbeddedPostgres
-from service.reconciler.courier import Courier
+from service.garbage_collection.collector import CollectorLoop, GarbageCollector
+from service.observability.logs import start_logging
+from service.observability.redaction import Redactor
+from service.observability.tracing import start_tracing
+from service.postgres.server import EmbeddedPostgres
 from service.reconciler.fleet import Fleet
-from service.reconciler.housekeeping import Housekeeping
-from service.reconciler.lookout import Lookout
-from service.reconciler.loop import Loop
-from service.reconciler.messenger import Messenger
-from service.reconciler.ownership import Ownership
-from service.reconciler.rounds import Rounds
-from service.reconciler.sweeper import Sweeper
+from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from service.redactor import Redactor
 from service.settings import Settings, driver_url
-from service.storage import Storage
-from service.tracing import start_tracing
-from service.vault import Vault
+
+
+def freeze_loaded_objects() -> None:
+    """Leave all that there is now out of every later collection; meant for once, before serving."""
+    gc.collect()
+    gc.freeze()
+
 
 log = logging.getLogger("scavenger")
 
-AT_ONCE = 8  # as many jobs wait for their cloud at once without keeping others waiting
+MAX_CLOUD_CALLS = 8  # as many jobs wait for their cloud at once without keeping others waiting
 
 
 def main() -> int:
@@ -78,9 +82,9 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
-        with database(settings) as url:
+        with open_database(settings) as url:
             redactor.learn(url, make_url(url).password or "")
-            serve(settings, url, redactor, local_machines(settings))
+            serve(settings, url, redactor, local_cloud(settings))
     except PostgresUnavailable as error:
         print(redactor.clean(f"the database cannot run: {error}"), file=sys.stderr)
         return 1
@@ -103,7 +107,7 @@ def shows_password(settings: Settings, arguments: Sequence[str]) -> bool:
 
 
 @contextmanager
-def database(settings: Settings) -> Iterator[str]:
+def open_database(settings: Settings) -> Iterator[str]:
     """Return the database's URL, and run the embedded one as long as it is needed."""
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     if os.geteuid() == 0:  # the database's own user must pass through, and see nothing
@@ -115,7 +119,7 @@ def database(settings: Settings) -> Iterator[str]:
         yield postgres.url()
 
 
-def local_machines(settings: Settings) -> Provider:
+def local_cloud(settings: Settings) -> Provider:
     """Return the cloud that is this computer."""
     root = settings.machines or settings.home / "machines"
     return LocalProvider(root, sys.executable, settings.boot_delay)
@@ -123,50 +127,54 @@ def local_machines(settings: Settings) -> Provider:
 
 def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> None:
     """Run reconciler and HTTP until a signal comes."""
-    keys = Keys.at(settings.home, settings.secret_file)
+    keys = ControllerKeys.at(settings.home, settings.secret_file)
     redactor.learn(keys.token, keys.secret)
     engine = open_pool(url)
     migrate(engine)
     with engine.begin() as connection:
-        installation.admit(connection, keys.fingerprint)
-        installation.settle(connection, cloud.account)
-    listener = listen(settings)
+        controllers.check_secret(connection, keys.fingerprint)
+        controllers.check_account(connection, cloud.account)
+    listener = bind_port(settings)
     scheme = "http" if settings.tls_cert is None else "https"
     address = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
-    acting = reconciler(settings, engine, keys, settings.address or address, Metered(cloud))
-    loop = Loop(acting, Lookout(engine, acting.fleet.provider, Courier(1, "lists")))
-    messenger = Messenger(engine.url, loop.nudge)
+    acting = build_reconciler(
+        settings, engine, keys, settings.address or address, MeteredProvider(cloud)
+    )
+    loop = ReconcilerLoop(
+        acting, CloudInventory(engine, acting.fleet.provider, CloudExecutor(1, "lists"))
+    )
+    messenger = PgListener(engine.url, loop.nudge)
 
     def nudge() -> None:
         loop.nudge()
-        messenger.spread()
+        messenger.notify()
 
     provider = acting.fleet.provider
-    rounds = Rounds(Sweeper(engine, provider, acting.fleet.ownership))
-    housekeeping = Housekeeping(engine, timedelta(days=settings.keep_telemetry), provider)
-    world = World(
+    rounds = CollectorLoop(GarbageCollector(engine, provider, acting.fleet.resource_labels))
+    housekeeping = Maintenance(engine, timedelta(days=settings.keep_telemetry), provider)
+    world = AppState(
         engine,
         provider.name,
-        Storage(settings.home.resolve()),
+        CheckpointStorage(settings.home.resolve()),
         nudge,
-        pulses={RECONCILER: loop.pulse, SWEEPER: rounds.pulse},
+        heartbeats={RECONCILER_TASK: loop.heartbeat, SWEEPER_TASK: rounds.heartbeat},
         boot=provider.boot + settings.boot_delay,
-        vault=Vault(settings.home / "secrets"),
+        secret_store=SecretStore(settings.home / "secrets"),
     )
-    server = server_of(settings, build_app(world, keys, names=settings.known_names))
-    spare_what_is_loaded()
+    server = http_server(settings, build_app(world, keys, names=settings.known_names))
+    freeze_loaded_objects()
     with ExitStack() as stack:
         stack.callback(engine.dispose)
         for part in (housekeeping, messenger, loop, rounds):
             part.start()
             stack.callback(part.stop)
-        announce(settings.home, address, keys.token)
+        announce_address(settings.home, address, keys.token)
         server.run(sockets=[listener])
         if not server.started:  # as when the database went away just now
             raise SystemExit("the controller could not begin to serve; its log says why")
 
 
-def server_of(settings: Settings, app: FastAPI) -> uvicorn.Server:
+def http_server(settings: Settings, app: FastAPI) -> uvicorn.Server:
     """Put together what speaks HTTP."""
     config = uvicorn.Config(
         app,
@@ -183,7 +191,7 @@ def server_of(settings: Settings, app: FastAPI) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def listen(settings: Settings) -> socket.socket:
+def bind_port(settings: Settings) -> socket.socket:
     """Bind the port before anything is announced.
 
     Any free port means first the one of last time: running workers still speak to it.
@@ -215,26 +223,28 @@ def last_port(home: Path) -> int:
         return 0
 
 
-def reconciler(
-    settings: Settings, engine: Engine, keys: Keys, address: str, provider: Provider
+def build_reconciler(
+    settings: Settings, engine: Engine, keys: ControllerKeys, address: str, provider: Provider
 ) -> Reconciler:
     """Put together what a tick needs."""
     with engine.begin() as connection:
-        ownership = Ownership(installation.identify(connection), keys.ownership())
+        resource_labels = ResourceLabels(
+            controllers.installation_id(connection), keys.label_secret()
+        )
 
     def environment(vm: Vm) -> dict[str, str]:
         return {
             "SCAVENGER_CONTROLLER": address,
-            "SCAVENGER_TOKEN": keys.bootstrap(vm.id),
+            "SCAVENGER_TOKEN": keys.bootstrap_token(vm.id),
         }
 
-    storage = Storage(settings.home.resolve())
-    courier = Courier(AT_ONCE)
-    fleet = Fleet(engine, provider, environment, storage, ownership, courier=courier)
+    storage = CheckpointStorage(settings.home.resolve())
+    executor = CloudExecutor(MAX_CLOUD_CALLS)
+    fleet = Fleet(engine, provider, environment, storage, resource_labels, executor=executor)
     return Reconciler(fleet, clock.now(engine))
 
 
-def announce(home: Path, address: str, token: str) -> None:
+def announce_address(home: Path, address: str, token: str) -> None:
     """Print where the controller is, and leave it where the command line looks.
 
     The token is shown to who watches a terminal; what is redirected ends up in files.

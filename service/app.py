@@ -1,4 +1,4 @@
-"""The FastAPI application: routes, the gate before them, and errors in one language."""
+"""The FastAPI application: routes, middleware, and problem responses for every error."""
 
 from __future__ import annotations
 
@@ -11,48 +11,46 @@ from anyio.to_thread import run_sync
 from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp
 
-from scavenger.view import PersonRole
-from service.api import (
+from scavenger.schemas import UserRole
+from service.api.dependencies import AppState
+from service.api.health import HealthChecks
+from service.api.middleware import AccessLogMiddleware, AuthMiddleware
+from service.api.openapi import install_openapi
+from service.api.pagination import CursorCodec
+from service.api.problems import install_problem_handlers
+from service.api.request_id import RequestIdMiddleware
+from service.api.routes import (
     agent,
     audit,
-    checkups,
-    deliveries,
+    backfill,
+    diagnostics,
     enrolment,
     health,
     jobs,
     models,
-    problems,
+    problem_pages,
     sweeps,
     tokens,
 )
-from service.api.access import Doors
-from service.api.cursors import Cursors
-from service.api.description import describe
-from service.api.envelope import Envelope
-from service.api.gate import Gate
-from service.api.journal import Journal
-from service.api.parameters import check_parameters
-from service.api.rates import Rates
-from service.api.refusal import answer_in_problems
-from service.api.vitals import Vitals
-from service.api.world import World
-from service.caller import EVERY_PROJECT
-from service.credential import Credential
-from service.db import tokens as stored
-from service.keys import Keys
+from service.api.validation import check_parameters
+from service.auth.permissions import RouteTable
+from service.auth.principals import EVERY_PROJECT
+from service.auth.rate_limit import RateLimiter
+from service.auth.tokens import ApiToken, ControllerKeys
+from service.db import access as stored
 
-PARTS = (
+ROUTE_MODULES = (
     jobs,
     models,
     sweeps,
     agent,
     enrolment,
-    deliveries,
+    backfill,
     tokens,
     audit,
-    checkups,
+    diagnostics,
     health,
-    problems,
+    problem_pages,
 )
 
 
@@ -61,18 +59,21 @@ class Application(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         """Put the envelope around everything."""
-        return Envelope(super().build_middleware_stack())
+        return RequestIdMiddleware(super().build_middleware_stack())
 
 
 def build_app(
-    world: World, keys: Keys, rates: Rates | None = None, names: Collection[str] = ()
+    app_state: AppState,
+    keys: ControllerKeys,
+    limiter: RateLimiter | None = None,
+    names: Collection[str] = (),
 ) -> FastAPI:
     """Put the application together.
 
     Args:
-        world: What endpoints need.
+        app_state: What endpoints need.
         keys: The first token, which is let in when the application starts, and the machines' key.
-        rates: Counts requests.
+        limiter: Counts requests.
         names: Host names it may be asked under; none means any.
 
     Raises:
@@ -81,7 +82,7 @@ def build_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await run_sync(enrol, world, keys)
+        await run_sync(store_home_token, app_state, keys)
         yield
 
     app = Application(
@@ -93,35 +94,35 @@ def build_app(
         generate_unique_id_function=lambda route: route.name,
         dependencies=[Depends(check_parameters)],
     )
-    app.state.world, app.state.keys = world, keys
-    app.state.cursors = Cursors(keys.cursors())
-    app.state.vitals = Vitals(world.engine, world.pulses)
-    for part in PARTS:
+    app.state.app_state, app.state.keys = app_state, keys
+    app.state.cursors = CursorCodec(keys.cursor_secret())
+    app.state.vitals = HealthChecks(app_state.engine, app_state.heartbeats)
+    for part in ROUTE_MODULES:
         app.include_router(part.router)
-    answer_in_problems(app)
-    describe(app)
+    install_problem_handlers(app)
+    install_openapi(app)
 
     @app.get("/openapi.json", include_in_schema=False)
     def description() -> dict[str, Any]:
         return app.openapi()
 
     app.add_middleware(
-        Gate,
-        world=world,
+        AuthMiddleware,
+        app_state=app_state,
         keys=keys,
-        doors=Doors(app),
-        rates=rates or Rates(time.monotonic),
+        routes=RouteTable(app),
+        limiter=limiter or RateLimiter(time.monotonic),
         names=frozenset(name.lower() for name in names),
     )
-    app.add_middleware(Journal)
+    app.add_middleware(AccessLogMiddleware)
     return app
 
 
-def enrol(world: World, keys: Keys) -> None:
+def store_home_token(app_state: AppState, keys: ControllerKeys) -> None:
     """Let the token of the home directory in, unless it was revoked."""
-    credential, now = Credential.of(keys.token), world.now()
-    token = stored.Token(
-        credential.id, "home", EVERY_PROJECT, PersonRole.ADMIN, created_at=now, created_by="serve"
+    credential, now = ApiToken.of(keys.token), app_state.now()
+    token = stored.StoredToken(
+        credential.id, "home", EVERY_PROJECT, UserRole.ADMIN, created_at=now, created_by="serve"
     )
-    with world.engine.begin() as connection:
-        stored.store(connection, credential, token)
+    with app_state.engine.begin() as connection:
+        stored.store_token(connection, credential, token)

@@ -15,40 +15,40 @@ from decimal import Decimal
 
 from sqlalchemy import Connection
 
-from scavenger.job import JobSpec
+from scavenger.job.spec import JobSpec
 from scavenger.protocol import Role
 from service.db import vms
-from service.db.vms import Terms, Vm
+from service.db.vms import BillingTerms, Vm
 
-SLICE = timedelta(minutes=10)
-SHORTEST = timedelta(seconds=10)
-GRACE = timedelta(seconds=6)
+RENEWAL_SPAN = timedelta(minutes=10)
+MIN_RUN = timedelta(seconds=10)
+POWER_OFF_GRACE = timedelta(seconds=6)
 
 
-def terms_of_role(spec: JobSpec, role: Role) -> Terms:
+def terms_for_role(spec: JobSpec, role: Role) -> BillingTerms:
     """Return what a machine of a job is billed; a server nothing where servers are not priced."""
-    return terms_of_all(spec, *((0, 1) if role == "server" else (1, 0)))
+    return terms_for(spec, *((0, 1) if role == "server" else (1, 0)))
 
 
-def terms_of_all(spec: JobSpec, workers: int, servers: int) -> Terms:
+def terms_for(spec: JobSpec, workers: int, servers: int) -> BillingTerms:
     """Return what machines that start together are billed, as if they were one.
 
     A worker's machine is as large as the largest local batch needs.
     """
     price = workers * spec.price_per_hour + servers * spec.server_price
-    return Terms(price, timedelta(seconds=spec.quantum))
+    return BillingTerms(price, timedelta(seconds=spec.quantum))
 
 
 def committed(machines: Sequence[Vm]) -> Decimal:
     """Dollars that are spent or reserved, including the seconds a machine needs to power off."""
-    return sum((committed_by(vm) for vm in machines), Decimal(0))
+    return sum((committed_by_machine(vm) for vm in machines), Decimal(0))
 
 
-def committed_by(vm: Vm) -> Decimal:
+def committed_by_machine(vm: Vm) -> Decimal:
     """Dollars one machine has spent, or may still spend if nobody ever speaks to it again."""
     if vm.ended_at is not None:
         return vm.cost(vm.ended_at)
-    return vm.terms.price_of(vm.prepaid_until + GRACE - vm.paid_from)
+    return vm.terms.price_of(vm.prepaid_until + POWER_OFF_GRACE - vm.paid_from)
 
 
 def accrued(machines: Sequence[Vm], until: datetime) -> Decimal:
@@ -56,7 +56,7 @@ def accrued(machines: Sequence[Vm], until: datetime) -> Decimal:
     return sum((vm.cost(until) for vm in machines), Decimal(0))
 
 
-def affordable(
+def affordable_span(
     machines: Sequence[Vm], spec: JobSpec, workers: int, servers: int, boot: timedelta
 ) -> timedelta | None:
     """Return the time that the cap can prepay for a launch; None when it is too short to be of use.
@@ -71,11 +71,11 @@ def affordable(
         servers: Machines to launch that serve parameters.
         boot: Seconds of the prepaid time that a machine may need to start its clock.
     """
-    cap, terms = spec.limits.max_cost, terms_of_all(spec, workers, servers)
+    cap, terms = spec.limits.max_cost, terms_for(spec, workers, servers)
     if cap is None or terms.price_per_hour == 0:
-        return SLICE + boot
-    span = min(bought(cap - committed(machines), terms) - GRACE, SLICE + boot)
-    return span if span - boot >= SHORTEST else None
+        return RENEWAL_SPAN + boot
+    span = min(span_for(cap - committed(machines), terms) - POWER_OFF_GRACE, RENEWAL_SPAN + boot)
+    return span if span - boot >= MIN_RUN else None
 
 
 def reserve_attempt(
@@ -92,20 +92,23 @@ def reserve_attempt(
     until = max(vm.prepaid_until, now + timedelta(seconds=vm.prepaid) + boot)
     began = now if vm.attempted_at is None else vm.paid_from
     longer = replace(vm, began_at=began, prepaid_until=until)
-    if cap is not None and committed(machines) - committed_by(vm) + committed_by(longer) > cap:
+    if (
+        cap is not None
+        and committed(machines) - committed_by_machine(vm) + committed_by_machine(longer) > cap
+    ):
         return False
-    vms.attempted(connection, vm.id, now, until)
+    vms.record_attempt(connection, vm.id, now, until)
     return True
 
 
-def longest_run(terms: Terms, cap: Decimal | None) -> float:
+def longest_run(terms: BillingTerms, cap: Decimal | None) -> float:
     """Return the seconds that one machine could run if it had all of a job's money."""
     if cap is None or terms.price_per_hour == 0:
         return math.inf
-    return bought(cap, terms).total_seconds()
+    return span_for(cap, terms).total_seconds()
 
 
-def bought(dollars: Decimal, terms: Terms) -> timedelta:
+def span_for(dollars: Decimal, terms: BillingTerms) -> timedelta:
     """Return the whole milliseconds or quanta of a machine's time that so many dollars buy.
 
     Rounding up would pass the cap.
@@ -115,7 +118,7 @@ def bought(dollars: Decimal, terms: Terms) -> timedelta:
     return span - span % terms.quantum if terms.quantum else span
 
 
-def renew(
+def renew_lease(
     connection: Connection,
     job: str,
     vm_id: str,
@@ -132,11 +135,11 @@ def renew(
     machines = vms.of_job(connection, job)
     vm = next(machine for machine in machines if machine.id == vm_id)
     is_ending = is_over or vm.state == "ending"
-    wanted = vm.prepaid_until if is_ending else now + SLICE
+    wanted = vm.prepaid_until if is_ending else now + RENEWAL_SPAN
     if cap is not None and vm.price_per_hour > 0:
-        paid = vm.terms.billed(vm.prepaid_until + GRACE - vm.paid_from)
-        free = bought(cap - committed(machines), vm.terms)
-        wanted = min(wanted, vm.paid_from + paid + free - GRACE)
+        paid = vm.terms.billed(vm.prepaid_until + POWER_OFF_GRACE - vm.paid_from)
+        free = span_for(cap - committed(machines), vm.terms)
+        wanted = min(wanted, vm.paid_from + paid + free - POWER_OFF_GRACE)
     until = max(wanted, vm.prepaid_until)
-    vms.extend(connection, vm_id, until)
+    vms.extend_prepaid(connection, vm_id, until)
     return until - now

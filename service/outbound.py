@@ -1,8 +1,8 @@
-"""Outbound: the one way by which the controller fetches an address that somebody wrote down.
+"""HTTP client for addresses that users choose, such as webhooks.
 
-A name is looked up once, every address it has must be one of the public internet, and the
-connection goes to exactly the address that was looked at: asking again would let whoever answers
-for the name give another.
+It connects to the public internet only. A name is resolved once, every address found must be
+public, and the connection goes to exactly the address that was checked. A second lookup could
+return another address (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import httpx
 
 from service.errors import AddressRefused, Unanswered
 
-PATIENCE = 5.0
-LONGEST_ANSWER = 64 << 10
+REQUEST_TIMEOUT = 5.0
+MAX_ANSWER_BYTES = 64 << 10
 LAST_PORT = 65535
 NAT64 = IPv6Network("64:ff9b::/96")
-COMPATIBLE = IPv6Network("::/96")
+IPV4_COMPATIBLE = IPv6Network("::/96")
 SITE_LOCAL = IPv6Network("fec0::/10")
 
-Address = IPv4Address | IPv6Address
-Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+IpAddress = IPv4Address | IPv6Address
+NameResolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OutboundAnswer:
     """What came back; a redirect is an answer too, nobody follows it."""
 
     status: int
@@ -42,7 +42,7 @@ async def resolve(host: str, port: int) -> Sequence[str]:
     return [str(address[0]) for *_, address in found]
 
 
-def is_global(address: Address) -> bool:
+def is_global(address: IpAddress) -> bool:
     """Whether an address, and every other that it stands for, is one of the public internet.
 
     >>> [is_global(ip_address(text)) for text in ("1.1.1.1", "10.0.0.1", "::ffff:127.0.0.1")]
@@ -55,7 +55,7 @@ def is_global(address: Address) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Outbound:
+class OutboundClient:
     """Fetches addresses that a user chose, without proxies, cookies or redirects.
 
     Attributes:
@@ -65,12 +65,12 @@ class Outbound:
         patience: Seconds for all of it.
     """
 
-    resolver: Resolver = resolve
-    is_allowed: Callable[[Address], bool] = is_global
+    resolver: NameResolver = resolve
+    is_allowed: Callable[[IpAddress], bool] = is_global
     transport: httpx.AsyncBaseTransport | None = None
-    patience: float = PATIENCE
+    patience: float = REQUEST_TIMEOUT
 
-    async def send(self, method: str, url: str, content: bytes = b"") -> Answer:
+    async def send(self, method: str, url: str, content: bytes = b"") -> OutboundAnswer:
         """Send one request and return its answer.
 
         Raises:
@@ -85,7 +85,7 @@ class Outbound:
         except (httpx.HTTPError, OSError, TimeoutError) as error:
             raise Unanswered(f"nothing usable came back: {type(error).__name__}") from error
 
-    async def _send(self, method: str, url: httpx.URL, content: bytes) -> Answer:
+    async def _send(self, method: str, url: httpx.URL, content: bytes) -> OutboundAnswer:
         if url.scheme not in ("http", "https") or not url.host or url.userinfo:
             raise AddressRefused("write http:// or https://, a host, and no user or password")
         port = url.port or (443 if url.scheme == "https" else 80)
@@ -102,9 +102,9 @@ class Outbound:
         client = httpx.AsyncClient(transport=self.transport, trust_env=False, timeout=self.patience)
         async with client:
             response = await client.send(request, stream=True, follow_redirects=False)
-            return Answer(response.status_code, await _content_of(response))
+            return OutboundAnswer(response.status_code, await _content_of(response))
 
-    async def _address_of(self, host: str, port: int) -> Address:
+    async def _address_of(self, host: str, port: int) -> IpAddress:
         """Return the address to connect to; one that is not allowed spoils all others."""
         found = [ip_address(text) for text in await self.resolver(host, port)]
         if not found or not all(self.is_allowed(address) for address in found):
@@ -116,18 +116,18 @@ async def _content_of(response: httpx.Response) -> bytes:
     content = b""
     async for part in response.aiter_raw():
         content += part
-        if len(content) > LONGEST_ANSWER:
-            raise Unanswered(f"the answer has more than {LONGEST_ANSWER} bytes")
+        if len(content) > MAX_ANSWER_BYTES:
+            raise Unanswered(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
     return content
 
 
-def _meanings(address: Address) -> Iterator[Address]:
+def _meanings(address: IpAddress) -> Iterator[IpAddress]:
     """Yield an address and those of version 4 that it carries to translators."""
     yield address
     if isinstance(address, IPv4Address):
         return
     carried = IPv4Address(int(address) & 0xFFFFFFFF)
-    if address.ipv4_mapped or address in NAT64 or address in COMPATIBLE:
+    if address.ipv4_mapped or address in NAT64 or address in IPV4_COMPATIBLE:
         yield carried
     if address.sixtofour:
         yield address.sixtofour

@@ -1,4 +1,4 @@
-"""How the controller is set up; the only place of the service that reads the environment."""
+"""Settings of the controller; the only module of the service that reads the environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from scavenger.client.client import is_loopback
 from scavenger.client.profile import data_directory
-from service.logs import Format
+from service.observability.logs import LogStyle
 
 
 class Settings(BaseSettings):
@@ -55,7 +55,7 @@ class Settings(BaseSettings):
     database_url: str | None = None
     pg_bin: Path | None = None
     boot_delay: float = Field(default=0.0, ge=0, le=3600)
-    log_format: Format | None = None
+    log_format: LogStyle | None = None
     names: str = ""
     tls_cert: Path | None = None
     tls_key: Path | None = None

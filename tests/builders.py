@@ -8,18 +8,18 @@ from decimal import Decimal
 from typing import Any
 
 from scavenger.cluster import ClusterConfig
-from scavenger.indicators import Observation, ScalingIndicators
-from scavenger.job import JobSpec
-from scavenger.lr_scaling import LearningRateScaling
+from scavenger.job.spec import JobSpec
+from scavenger.job.validation import validate_job
+from scavenger.learning_rate import LearningRateScaling
+from scavenger.measurement.profiling import Observation, ScalingIndicators
+from scavenger.planning.state import PlanningState
 from scavenger.protocol import Directive, Member, StepColumns, StopAtMetric
-from scavenger.submission import validate_job
-from scavenger.view import Phase
-from service.db.jobs import Job
-from service.db.observations import Probe
+from scavenger.schemas import JobPhase
+from service.db.jobs import StoredJob
+from service.db.measurements import SettledProbe
 from service.db.vms import Vm
-from service.db.workers import Worker
-from service.knowledge import Knowledge
-from service.reconciler.snapshot import Snapshot
+from service.db.workers import WorkerRow
+from service.state.job_state import JobState
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 STOP = StopAtMetric("accuracy", 0.97, "at_least", 60.0)
@@ -41,14 +41,14 @@ def spec(**changes: Any) -> JobSpec:
     return validate_job(document(**changes))
 
 
-def job(**changes: Any) -> Job:
+def job(**changes: Any) -> StoredJob:
     facts: dict[str, Any] = {
         "id": "job_1",
         "name": "digits",
         "spec": spec(),
         "created_at": NOW - timedelta(minutes=5),
         "cancel_requested_at": None,
-        "phase": Phase.TRAINING,
+        "phase": JobPhase.TRAINING,
         "reason": "",
         "search": "",
         "chosen": None,
@@ -59,7 +59,7 @@ def job(**changes: Any) -> Job:
         "epochs_to_target": None,
         "finished_at": None,
     }
-    return Job(**{**facts, **changes})
+    return StoredJob(**{**facts, **changes})
 
 
 def vm(number: int, **changes: Any) -> Vm:
@@ -91,15 +91,15 @@ def server(number: int, **changes: Any) -> Vm:
     return vm(number, **{"id": f"s{number}", "role": "server", **changes})
 
 
-def serving(number: int, **changes: Any) -> Worker:
+def serving(number: int, **changes: Any) -> WorkerRow:
     """What a parameter server said when it was up, and not a word since."""
     hello_at = NOW - timedelta(seconds=55)
     quiet = {"worker": f"s{number}", "generation": 0, "iteration": 0, "samples": 0, "epochs": 0.0}
     return worker(number, **{**quiet, "hello_at": hello_at, "seen_at": hello_at, **changes})
 
 
-def worker(number: int, **changes: Any) -> Worker:
-    agent = Worker(
+def worker(number: int, **changes: Any) -> WorkerRow:
+    agent = WorkerRow(
         worker=f"w{number}",
         job="job_1",
         address=f"127.0.0.1:{9000 + number}",
@@ -146,11 +146,11 @@ def observation(workers: int, global_batch: int, **changes: Any) -> Observation:
     return Observation(config, replace(indicators, **changes), 20)
 
 
-def probe(workers: int, global_batch: int) -> Probe:
-    return Probe(observation(workers, global_batch), 2.0, Decimal("0.0002"), NOW)
+def probe(workers: int, global_batch: int) -> SettledProbe:
+    return SettledProbe(observation(workers, global_batch), 2.0, Decimal("0.0002"), NOW)
 
 
-def snapshot(**changes: Any) -> Snapshot:
+def snapshot(**changes: Any) -> JobState:
     """A job that trains on two workers with B = 128, both well."""
     chosen = ClusterConfig(2, 128)
     facts: dict[str, Any] = {
@@ -168,8 +168,8 @@ def snapshot(**changes: Any) -> Snapshot:
     }
     if facts["knowledge"] is None:
         own = tuple(p.observation for p in facts["probes"])
-        facts["knowledge"] = Knowledge(facts["job"].spec, own, None)
-    return Snapshot(**facts)
+        facts["knowledge"] = PlanningState(facts["job"].spec, own, None)
+    return JobState(**facts)
 
 
 def steps(rows: int, noise_scale: float, config: ClusterConfig) -> StepColumns:

@@ -21,16 +21,8 @@ from typing import Any, Literal, Protocol, TypeVar
 from pydantic import TypeAdapter
 
 from scavenger.cluster import ClusterConfig
-from scavenger.lr_scaling import LearningRateScaling
-from scavenger.protocol import (
-    Directive,
-    Hello,
-    Member,
-    Reply,
-    StepReport,
-    StopAtProgress,
-    StopRule,
-)
+from scavenger.learning_rate import LearningRateScaling
+from scavenger.protocol import Directive, Hello, Member, Reply, StepReport, StopAtProgress, StopRule
 
 T = TypeVar("T")
 HELLO, REPORT, REPLY = TypeAdapter(Hello), TypeAdapter(StepReport), TypeAdapter(Reply)

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, settings
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from service.db.migrate import migrate
-from service.postgres import EmbeddedPostgres
+from service.db.database import migrate
+from service.postgres.server import EmbeddedPostgres
 
 NUMBERS = count(1)
 

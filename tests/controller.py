@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import httpx
 import psutil
 
-from scavenger.view import CurveView, EventView, JobView
+from scavenger.schemas import CurveView, EventView, JobView
 
 T = TypeVar("T")
 
@@ -157,9 +157,7 @@ def supervisor_of(file: Path) -> list[psutil.Process]:
         number = int(file.read_text())
         process = psutil.Process(number)
         return (
-            [process]
-            if "worker_agent.supervision.supervisor" in " ".join(process.cmdline())
-            else []
+            [process] if "worker_agent.supervisor.supervisor" in " ".join(process.cmdline()) else []
         )
     except (ValueError, psutil.Error):
         return []

@@ -10,7 +10,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from pydantic import TypeAdapter
 
-from scavenger.protocol import RENEWED, Enrol, Enrolled, Exit, Lease, Reply, StepReport
+from scavenger.protocol import (
+    RENEWAL_HEADER,
+    CommandExit,
+    EnrolmentCredentials,
+    EnrolmentRequest,
+    Reply,
+    StepReport,
+    VmLease,
+)
 
 TOKEN, BOOTSTRAP = "a-secret-of-this-job", "scb_w1_what-the-machine-was-launched-with"
 
@@ -28,15 +36,15 @@ class ControllerDouble:
     def __init__(self) -> None:
         self.lease = 60.0
         self.asked: list[float] = []
-        self.exits: list[Exit] = []
-        self.restarts: list[Exit] = []
+        self.exits: list[CommandExit] = []
+        self.restarts: list[CommandExit] = []
         self.heard_at = 0.0
         self.reports: list[StepReport] = []
         self.refused = 0
         self.is_silent = threading.Event()
         self.shown: list[tuple[str, str]] = []
-        self.enrolled = Enrolled(TOKEN, "of all of us", {"HF_TOKEN": "hf_1"})
-        self.enrolments: list[Enrol] = []
+        self.enrolled = EnrolmentCredentials(TOKEN, "of all of us", {"HF_TOKEN": "hf_1"})
+        self.enrolments: list[EnrolmentRequest] = []
         self.lost = self.busy = 0
         self.renewed = ""
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -50,12 +58,12 @@ class ControllerDouble:
 
     def answer(self, path: str, content: bytes) -> bytes:
         if path == "/v1/agent/enrol":
-            self.enrolments.append(TypeAdapter(Enrol).validate_json(content))
-            return TypeAdapter(Enrolled).dump_json(self.enrolled)
+            self.enrolments.append(TypeAdapter(EnrolmentRequest).validate_json(content))
+            return TypeAdapter(EnrolmentCredentials).dump_json(self.enrolled)
         if path == "/v1/agent/lease":
             self.asked.append(time.monotonic())
             assert json.loads(content)["worker"]
-            return TypeAdapter(Lease).dump_json(Lease(self.lease))
+            return TypeAdapter(VmLease).dump_json(VmLease(self.lease))
         if path == "/v1/agent/hello":
             return TypeAdapter(Reply).dump_json(Reply(None, 0))
         if path in ("/v1/agent/report", "/v1/deliveries"):
@@ -63,7 +71,7 @@ class ControllerDouble:
             self.reports.append(TypeAdapter(StepReport).validate_json(content))
             return TypeAdapter(Reply).dump_json(Reply(None, 0))
         assert path == "/v1/agent/exit"
-        ending = TypeAdapter(Exit).validate_json(content)
+        ending = TypeAdapter(CommandExit).validate_json(content)
         self.heard_at = time.monotonic()
         (self.restarts if ending.restarts else self.exits).append(ending)
         return b"null"
@@ -92,7 +100,7 @@ class ControllerDouble:
                     return
                 self.send_response(200)
                 if controller.renewed:
-                    self.send_header(RENEWED, controller.renewed)
+                    self.send_header(RENEWAL_HEADER, controller.renewed)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from scavenger.protocol import Member, StopAtProgress
 from tests.conductor import Conductor
-from worker_agent.parameter_server.server import Server
+from worker_agent.parameter_server.server import ShardServer
 from worker_agent.session import Session
-from worker_agent.sessions.asynchronous import Asynchronous
-from worker_agent.sessions.elastic import Elastic
 from worker_agent.settings import AgentSettings
+from worker_agent.training.asynchronous import AsynchronousSession
+from worker_agent.training.elastic import ElasticSession
 
 SECRET = "between us"
 SAMPLES = 240
@@ -135,7 +135,7 @@ class Crew:
             strategy=self.strategy,
             job_secret=SECRET,
         )
-        kind = Asynchronous if self.strategy == "downpour" else Elastic
+        kind = AsynchronousSession if self.strategy == "downpour" else ElasticSession
         try:
             with kind(settings) as job:
 
@@ -163,7 +163,7 @@ def crew(
 ) -> Iterator[Crew]:
     """Open a job; its controller and its servers end with it."""
     count = 0 if strategy == "all_reduce" else servers
-    serving = [Server("127.0.0.1", SECRET) for _ in range(count)]
+    serving = [ShardServer("127.0.0.1", SECRET) for _ in range(count)]
     for server in serving:
         threading.Thread(target=server.serve, daemon=True).start()
     members = tuple(Member(f"s{n}", server.address) for n, server in enumerate(serving))

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scavenger.cluster import ClusterConfig
-from scavenger.grid import Floats, grid_of
-from scavenger.indicators import Measurement
-from scavenger.models.form import Topology
-from scavenger.models.step_time import fit_step_time
-from scavenger.models.uncertainty import TENTH
+from scavenger.cluster import ClusterConfig, Floats, grid_of
+from scavenger.measurement.profiling import Measurement
+from scavenger.models.forms import Topology
+from scavenger.models.iteration_time import Z_90
+from scavenger.models.iteration_time_fitting import fit_step_time
 
 FAMILIES = ("linear", "log", "ring", "overlap", "boundary")
 BATCHES = (32, 64, 128, 256, 512, 1024)
@@ -116,4 +115,4 @@ def prediction_errors(
     grid = grid_of(m.config for m in rest)
     predicted, measured = model.step_times(grid), np.array([m.step_time for m in rest])
     apart = np.abs(np.log(predicted / measured))
-    return predicted / measured - 1, np.asarray(apart <= TENTH * model.deviations(grid), float)
+    return predicted / measured - 1, np.asarray(apart <= Z_90 * model.deviations(grid), float)

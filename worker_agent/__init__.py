@@ -10,7 +10,7 @@ Three lines in a training script::
 Without the environment of a Scavenger job the session does nothing and the script runs alone.
 """
 
-from worker_agent.session import Session, Solo
+from worker_agent.session import Session, StandaloneSession
 from worker_agent.settings import read_settings
 
 __all__ = ["Session", "session"]
@@ -25,11 +25,11 @@ def session(*, deterministic: bool = False) -> Session:
     """
     settings = read_settings()
     if settings is None:
-        return Solo(deterministic=deterministic)
+        return StandaloneSession(deterministic=deterministic)
     if settings.strategy == "downpour":
-        from worker_agent.sessions.asynchronous import Asynchronous
+        from worker_agent.training.asynchronous import AsynchronousSession
 
-        return Asynchronous(settings)
-    from worker_agent.sessions.elastic import Elastic
+        return AsynchronousSession(settings)
+    from worker_agent.training.elastic import ElasticSession
 
-    return Elastic(settings, deterministic=deterministic)
+    return ElasticSession(settings, deterministic=deterministic)

@@ -1,12 +1,10 @@
-"""``python -m worker_agent``: the commands beside a training process (``scavenger agent ...``)."""
+"""``python -m worker_agent``: the command line of the agent (``scavenger agent ...``)."""
 
 from __future__ import annotations
 
 import typer
 
-from worker_agent.commands.run import run
-from worker_agent.commands.selftest import selftest
-from worker_agent.commands.sync import sync
+from worker_agent.cli import run, selftest, sync
 
 app = typer.Typer(
     name="scavenger agent",

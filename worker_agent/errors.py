@@ -1,16 +1,19 @@
-"""What can go wrong beside the training process that the agent must handle.
+"""Errors that the agent raises on purpose and that its callers must handle.
 
 ::
 
     AgentError
-    ├── ControllerUnreachable    no answer that makes sense: carry on, ask again later
-    ├── ControllerRefused        the controller understood and said no: do not repeat it
-    ├── Broken                   a generation's collective failed: wait for a newer Directive
-    ├── Aborted                  a change was called off: go on in the generation before
-    ├── StateRefused             a state cannot be carried or does not fit: its message says where
-    ├── OptimizerRefused         an optimizer steps in a way that cannot be followed
-    ├── ReadAhead                a script asks for batches before it trains on those it has
-    └── SpoolUnusable            in use, or another's: do without, or name another directory
+    ├── ControllerUnreachable    no valid answer: carry on and retry later
+    ├── ControllerRefused        the controller declined: do not repeat the request
+    ├── GenerationBroken         a generation's collective failed: wait for a newer Directive
+    ├── ChangeAborted            a change was cancelled: continue in the current generation
+    ├── StateRefused             a state cannot be carried or does not fit: the message says where
+    ├── UnsupportedOptimizer     an optimizer steps in a way that the agent cannot follow
+    ├── UnsupportedServerOptimizer  an optimizer that parameter servers cannot run
+    ├── ReadAhead                a script draws a batch before it has trained on the one before
+    ├── SpoolUnusable            in use, or another worker's: use another directory, or none
+    ├── MalformedFrame           received bytes are not a valid frame: close the connection
+    └── Fenced                   a message from a generation that is over: the server refuses it
 """
 
 from __future__ import annotations
@@ -38,11 +41,11 @@ class ControllerRefused(AgentError):
         super().__init__(f"{status}: {text}")
 
 
-class Broken(AgentError):
+class GenerationBroken(AgentError):
     """A generation could not be formed or fell apart; wait for a newer Directive."""
 
 
-class Aborted(AgentError):
+class ChangeAborted(AgentError):
     """A change was called off before anybody left the generation before; go on in it."""
 
 
@@ -53,7 +56,7 @@ class StateRefused(AgentError):
     """
 
 
-class OptimizerRefused(AgentError):
+class UnsupportedOptimizer(AgentError):
     """The script's optimizer steps in a way that the agent cannot follow.
 
     No wrong weight was trained. Show the person the message: it says what to do instead.
@@ -69,3 +72,15 @@ class ReadAhead(AgentError):
 
 class SpoolUnusable(AgentError):
     """A spool is in use, or not this worker's, or none; go on without, or use another directory."""
+
+
+class MalformedFrame(AgentError):
+    """Bytes that are no frame of ours, or a frame that makes no sense; close the connection."""
+
+
+class UnsupportedServerOptimizer(AgentError):
+    """The script's optimizer cannot run on parameter servers; the message says what can."""
+
+
+class Fenced(AgentError):
+    """The sender's generation is over or broken; it has to join a newer one."""

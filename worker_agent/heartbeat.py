@@ -1,7 +1,7 @@
-"""Heartbeat: where training stands, in a page of memory that the supervisor reads.
+"""Heartbeat: a page of shared memory in which the training process publishes its progress.
 
-A beat is one store into shared memory: no system call, no disk that could be full, nothing that
-could fail while training runs. The supervisor makes the page and names it in the environment.
+A beat is one store into memory: no system call, no disk that could be full, nothing that could
+fail while training runs. The supervisor creates the page and names it in the environment.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import sys
 from dataclasses import dataclass
 from enum import IntEnum
 
-MAGIC = 0x5363_6176_4265_6174  # what a page of ours begins with
-SIZE = mmap.PAGESIZE
+PAGE_MAGIC = 0x5363_6176_4265_6174  # what a page of ours begins with
+PAGE_SIZE = mmap.PAGESIZE
 DUMP_SIGNAL = 37  # a real-time signal of Linux that nobody uses; elsewhere it does not exist
-STDERR = 2
+_STDERR = 2
 
 log = logging.getLogger(__name__)
 
 
-class Phase(IntEnum):
+class TrainingPhase(IntEnum):
     """What a training process is doing, as far as it matters to who watches it."""
 
     BOOTING = 0
@@ -32,7 +32,7 @@ class Phase(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class HeartbeatReading:
     """What the page says at one moment.
 
     Attributes:
@@ -43,14 +43,14 @@ class Pulse:
     """
 
     process: int = 0
-    phase: Phase = Phase.BOOTING
+    phase: TrainingPhase = TrainingPhase.BOOTING
     iteration: int = 0
     waits: int = 0
 
     @property
     def is_session(self) -> bool:
         """Whether a session is open that hears a request to end."""
-        return self.process > 0 and self.phase is not Phase.OVER
+        return self.process > 0 and self.phase is not TrainingPhase.OVER
 
 
 class Heartbeat:
@@ -61,11 +61,11 @@ class Heartbeat:
     """
 
     def __init__(self, path: str | None) -> None:
-        self._cells = None if path is None else _opened(path)
+        self._cells = None if path is None else _open_page(path)
         if self._cells is None:
             return
         self._cells[1] = os.getpid()
-        self._cells[2] = Phase.BOOTING
+        self._cells[2] = TrainingPhase.BOOTING
         _dump_stacks_when_asked()
 
     def beat(self, iteration: int) -> None:
@@ -78,13 +78,13 @@ class Heartbeat:
         if self._cells is not None:
             self._cells[4] += 1
 
-    def enter(self, phase: Phase) -> None:
+    def enter(self, phase: TrainingPhase) -> None:
         """Say what this process does from now on."""
         if self._cells is not None:
             self._cells[2] = phase
 
 
-class Page:
+class HeartbeatPage:
     """The supervisor's side: the page itself, in memory, gone with the supervisor.
 
     Attributes:
@@ -93,33 +93,33 @@ class Page:
 
     def __init__(self) -> None:
         descriptor = os.memfd_create("scavenger-heartbeat")
-        os.ftruncate(descriptor, SIZE)
+        os.ftruncate(descriptor, PAGE_SIZE)
         self.path = f"/proc/{os.getpid()}/fd/{descriptor}"
-        self._cells = _cells(descriptor)
-        self._cells[0] = MAGIC
+        self._cells = _map_cells(descriptor)
+        self._cells[0] = PAGE_MAGIC
 
     def clear(self) -> None:
         """Forget the process before; the next one has not spoken yet."""
         for cell in (1, 2, 3, 4):
             self._cells[cell] = 0
 
-    def pulse(self) -> Pulse:
+    def pulse(self) -> HeartbeatReading:
         """Return what the training process says now."""
         process, phase, iteration, waits = self._cells[1:5].tolist()
         try:
-            return Pulse(process, Phase(phase), iteration, waits)
+            return HeartbeatReading(process, TrainingPhase(phase), iteration, waits)
         except ValueError:  # the page is the training process's to write, whatever it writes
-            return Pulse()
+            return HeartbeatReading()
 
 
-def _opened(path: str) -> memoryview[int] | None:
+def _open_page(path: str) -> memoryview[int] | None:
     """Return the cells of a page, or None if there is none: then nobody watches."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             # Elsewhere, such as in a container, the name may stand for somebody else's file.
-            is_ours = int.from_bytes(os.pread(descriptor, 8, 0), sys.byteorder) == MAGIC
-            return _cells(descriptor) if is_ours else None
+            is_ours = int.from_bytes(os.pread(descriptor, 8, 0), sys.byteorder) == PAGE_MAGIC
+            return _map_cells(descriptor) if is_ours else None
         finally:
             os.close(descriptor)
     except (OSError, ValueError) as error:
@@ -127,12 +127,12 @@ def _opened(path: str) -> memoryview[int] | None:
         return None
 
 
-def _cells(descriptor: int) -> memoryview[int]:
-    return memoryview(mmap.mmap(descriptor, SIZE)).cast("q")
+def _map_cells(descriptor: int) -> memoryview[int]:
+    return memoryview(mmap.mmap(descriptor, PAGE_SIZE)).cast("q")
 
 
 def _dump_stacks_when_asked() -> None:
     try:
-        faulthandler.register(DUMP_SIGNAL, file=STDERR, all_threads=True, chain=False)
+        faulthandler.register(DUMP_SIGNAL, file=_STDERR, all_threads=True, chain=False)
     except (OSError, RuntimeError, ValueError) as error:
         log.debug("no stacks will be shown should this process hang: %s", error)

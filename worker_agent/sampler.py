@@ -1,4 +1,4 @@
-"""SampleOrder: which samples an iteration uses, as a pure function of the position in the job.
+"""`SampleOrder`: which samples an iteration uses, as a pure function of the position in the job.
 
 The position counts samples, not iterations, so changing workers or batch in the middle of an
 epoch loses no sample and repeats none.
@@ -13,11 +13,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-Indices = npt.NDArray[np.int64]
+SampleIndices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class SampleRange:
     """A contiguous part of one iteration's samples.
 
     Attributes:
@@ -28,14 +28,14 @@ class Share:
     start: int
     count: int
 
-    def split(self, parts: int) -> tuple[Share, ...]:
+    def split(self, parts: int) -> tuple[SampleRange, ...]:
         """Cut into parts whose sizes differ by at most one, in order.
 
         >>> Share(10, 5).split(2)
         (Share(start=10, count=2), Share(start=12, count=3))
         """
         edges = [self.start + self.count * part // parts for part in range(parts + 1)]
-        return tuple(Share(low, high - low) for low, high in pairwise(edges))
+        return tuple(SampleRange(low, high - low) for low, high in pairwise(edges))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +54,19 @@ class SampleOrder:
         if self.dataset_size < 1:
             raise ValueError(f"dataset_size must be at least 1, got {self.dataset_size}")
 
-    def indices(self, share: Share) -> Indices:
+    def indices(self, share: SampleRange) -> SampleIndices:
         """Return the dataset indices at these positions, shape (share.count,)."""
         pieces = []
         position, left = share.start, share.count
         while left > 0:
             epoch, offset = divmod(position, self.dataset_size)
-            piece = shuffled(self.dataset_size, self.seed, epoch)[offset : offset + left]
+            piece = shuffled_epoch(self.dataset_size, self.seed, epoch)[offset : offset + left]
             pieces.append(piece)
             position, left = position + len(piece), left - len(piece)
         return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
 
 
 @lru_cache(maxsize=4)
-def shuffled(dataset_size: int, seed: int, epoch: int) -> Indices:
+def shuffled_epoch(dataset_size: int, seed: int, epoch: int) -> SampleIndices:
     """Return the permutation of one epoch, the same on every machine."""
     return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(dataset_size)

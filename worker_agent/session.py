@@ -1,4 +1,4 @@
-"""Session: what a training script talks to, and its form for a script that runs alone."""
+"""The interface that a training script uses, and its implementation for a script outside a job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol
 
-from worker_agent.sampler import SampleOrder, Share
+from worker_agent.sampler import SampleOrder, SampleRange
 
 
 class Loggable(Protocol):
@@ -15,7 +15,7 @@ class Loggable(Protocol):
     def __float__(self) -> float: ...
 
 
-def never() -> bool:
+def never_stop() -> bool:
     """Return False: there is no reason to end early."""
     return False
 
@@ -65,7 +65,7 @@ class Session(Protocol):
         *,
         epochs: float,
         seed: int = 0,
-        until: Callable[[], bool] = never,
+        until: Callable[[], bool] = never_stop,
     ) -> Iterator[Any]:
         """Yield the dataset indices of this worker's part of each batch.
 
@@ -93,7 +93,7 @@ class Session(Protocol):
         """Close the session; an exception of the script passes through untouched."""
 
 
-class Solo:
+class StandaloneSession:
     """The session of a script that runs alone: plain batches, nothing measured, nothing sent."""
 
     def __init__(self, *, deterministic: bool = False) -> None:
@@ -121,12 +121,12 @@ class Solo:
         *,
         epochs: float,
         seed: int = 0,
-        until: Callable[[], bool] = never,
+        until: Callable[[], bool] = never_stop,
     ) -> Iterator[Any]:
         """Yield whole batches until the epochs are used up or ``until`` says so."""
         import torch
 
-        from worker_agent.strategies.randomness import seed_iteration
+        from worker_agent.pytorch.state import seed_iteration
 
         if self.is_deterministic:
             torch.use_deterministic_algorithms(True)
@@ -134,14 +134,14 @@ class Solo:
         while self.samples < epochs * dataset_size and not until():
             if self.is_deterministic:
                 seed_iteration(seed, self.samples)
-            yield torch.from_numpy(order.indices(Share(self.samples, global_batch)))
+            yield torch.from_numpy(order.indices(SampleRange(self.samples, global_batch)))
             self.samples += global_batch
             self.iteration += 1
 
     def log(self, **metrics: Loggable) -> None:
         """Do nothing."""
 
-    def __enter__(self) -> Solo:
+    def __enter__(self) -> StandaloneSession:
         """Do nothing."""
         return self
 

@@ -1,4 +1,4 @@
-"""What a machine is told through its environment; nothing else of the agent reads it."""
+"""Settings of a machine and of instrumented processes, read from the environment only here."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-BOOTSTRAP = "scb_"  # begins what a machine is launched with; it buys a token, once
-SERVER = ("-m", "worker_agent.parameter_server")
+LAUNCH_CREDENTIAL_PREFIX = "scb_"  # begins what a machine is launched with; it buys a token, once
+PARAMETER_SERVER_MODULE = ("-m", "worker_agent.parameter_server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class AgentSettings:
         checkpoint_every: Seconds between two.
         checkpoint_keep: How many are kept.
         job_secret: Secret that workers and parameter servers of one job share.
-        strategy: How the workers train together; see ``scavenger.protocol.StrategyName``.
+        strategy: How the workers train together; see ``scavenger.protocol.TrainingStrategyName``.
         heartbeat: Where the session says how training advances; None when nobody watches.
         drain: Seconds training has to end in order once its machine was told to end.
         stall: Seconds without an iteration after which training counts as stuck, at the least.
@@ -55,7 +55,7 @@ class AgentSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class TrainingCommand:
     """The user's training command.
 
     Attributes:
@@ -68,7 +68,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookSettings:
+class InstrumentationSettings:
     """What ``agent run`` tells the processes it starts.
 
     Attributes:
@@ -83,7 +83,8 @@ class HookSettings:
         restarts: Generations before this one, the same on every machine; 0 in the first.
         rank: Rank of this process among those that run the script, by torchrun's contract.
         workers: How many those are.
-        is_watched: Whether torchrun started this process, which takes any code but 0 for a failure.
+        is_under_torchrun: Whether torchrun started this process; it takes any code but 0
+            for a failure.
     """
 
     rows: str | None = None
@@ -97,17 +98,17 @@ class HookSettings:
     restarts: int = 0
     rank: int = 0
     workers: int = 1
-    is_watched: bool = False
+    is_under_torchrun: bool = False
 
 
-def inherited() -> dict[str, str]:
+def inherited_environment() -> dict[str, str]:
     """Return the environment of this process, for a command it starts."""
     return dict(os.environ)
 
 
-def read_hook_settings() -> HookSettings:
+def read_instrumentation_settings() -> InstrumentationSettings:
     """Return what ``agent run`` told this process."""
-    return HookSettings(
+    return InstrumentationSettings(
         rows=os.environ.get("SCAVENGER_ROWS"),
         wish=os.environ.get("SCAVENGER_WISH"),
         ended=os.environ.get("SCAVENGER_ENDED"),
@@ -119,7 +120,7 @@ def read_hook_settings() -> HookSettings:
         restarts=int(os.environ.get("SCAVENGER_RESTARTS", "0")),
         rank=int(os.environ.get("RANK", "0")),
         workers=int(os.environ.get("WORLD_SIZE", "1")),
-        is_watched="TORCHELASTIC_USE_AGENT_STORE" in os.environ,
+        is_under_torchrun="TORCHELASTIC_USE_AGENT_STORE" in os.environ,
     )
 
 
@@ -152,18 +153,18 @@ def read_settings() -> AgentSettings | None:
     )
 
 
-def read_command() -> Command:
+def read_training_command() -> TrainingCommand:
     """Return the command this machine was started for: the user's, or a parameter server.
 
     Raises:
         ValueError: It is missing, or not a JSON list.
     """
     if os.environ.get("SCAVENGER_ROLE") == "server":
-        return Command((sys.executable, *SERVER), None)
+        return TrainingCommand((sys.executable, *PARAMETER_SERVER_MODULE), None)
     words = json.loads(_required("SCAVENGER_COMMAND"))
     if not isinstance(words, list) or not words:
         raise ValueError(f"SCAVENGER_COMMAND must be a JSON list of words, got {words!r}")
-    return Command(tuple(map(str, words)), os.environ.get("SCAVENGER_DIRECTORY"))
+    return TrainingCommand(tuple(map(str, words)), os.environ.get("SCAVENGER_DIRECTORY"))
 
 
 def training_environment(spool: Path, heartbeat: str, secrets: Mapping[str, str]) -> dict[str, str]:

@@ -22,37 +22,40 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from scavenger.cluster import ClusterConfig, ConfigSpace
-from scavenger.decision import (
-    Probe,
-    ProbeEffort,
-    Run,
-    Situation,
-    decide,
-    run_searched,
-    worth_of_more,
-)
-from scavenger.grid import grid_of
-from scavenger.indicators import Observation, ScalingIndicators
-from scavenger.lr_scaling import LearningRateRule, prior_kappa
-from scavenger.models.epochs import KAPPA_DEVIATION, EpochsSeen, Kappa, fit_epochs
-from scavenger.models.epochs_level import epochs_at
-from scavenger.models.parallel import ParallelModel
-from scavenger.models.statistical import StatisticalModel
-from scavenger.models.uncertainty import TENTH
-from scavenger.noise import ShardNorms, SmoothedNoise
-from scavenger.objective import Knee, ends
-from scavenger.pricing import on_demand
-from scavenger.protocol import StepColumns
-from scavenger.search.value_of_information import Worth
-from scavenger.stability import (
+from scavenger.cluster import ClusterConfig, ConfigSpace, grid_of
+from scavenger.learning_rate import LearningRateRule, prior_kappa
+from scavenger.measurement.noise import ShardNorms, SmoothedNoise
+from scavenger.measurement.profiling import Observation, ScalingIndicators
+from scavenger.measurement.stability import (
     DRIFT_FACTOR,
     NEEDED_LOSS_DROP,
-    judge_drift,
-    judge_stability,
-    takeoff,
+    assess_stability,
+    detect_drift,
+    first_row_after_drop,
 )
-from scavenger.tradeoff import TradeoffPoint
+from scavenger.models.epochs import (
+    KAPPA_DEVIATION,
+    FinishedRun,
+    Kappa,
+    StatisticalModel,
+    epochs_at,
+    fit_epochs_to_runs,
+)
+from scavenger.models.iteration_time import Z_90, ParallelModel
+from scavenger.planning.curve import TradeoffPoint
+from scavenger.planning.decision import (
+    PlanningInput,
+    Probe,
+    ProbeOverhead,
+    Run,
+    choose_by_probes,
+    decide,
+    value_of_next_probe,
+)
+from scavenger.planning.objectives import Knee, fastest_and_cheapest
+from scavenger.planning.search.value_of_information import ProbeValue
+from scavenger.pricing import on_demand_price
+from scavenger.protocol import StepColumns
 
 HERE = Path(__file__).parent
 INK, FAINT, GRID = "#24292f", "#57606a", "#e6e8eb"
@@ -91,18 +94,18 @@ NOISE_SCALE = 600.0
 REFERENCE_BATCH = 128
 # No configuration lies exactly on a law.
 ROUGHNESS = 0.03
-SITUATION = Situation(
+SITUATION = PlanningInput(
     space=ConfigSpace((2, 3, 4, 6, 8, 12, 16, 24), (128, 256, 512, 1024)),
-    strategy_name="auto",
+    search_name="auto",
     objective=Knee(),
     observations=(),
     stored=None,
     dataset_size=50_000,
     reference_batch=REFERENCE_BATCH,
     epochs_at_reference=200,
-    price=on_demand(0.13402),
+    price=on_demand_price(0.13402),
     kappa=Kappa(1.0, 0.2),
-    effort=ProbeEffort(pause=37),
+    effort=ProbeOverhead(pause=37),
 )
 
 
@@ -137,7 +140,7 @@ def draw_choice() -> Figure:
         axes.plot(hours, point.cost_range, color=GREEN, alpha=0.3, linewidth=6 * PIXEL)
     for point in run.curve.points:
         mark(axes, point)
-    fast, cheap = ends(front)
+    fast, cheap = fastest_and_cheapest(front)
     chosen = run.choice.point
     name_point(axes, "fastest", fast, (2, 12), "right")
     name_point(axes, "knee, chosen", chosen, (-12, -33), "right")
@@ -162,7 +165,7 @@ def draw_choice() -> Figure:
     return figure
 
 
-def search(situation: Situation, seed: int) -> Run:
+def search(situation: PlanningInput, seed: int) -> Run:
     """Probe as the search asks for it until it has chosen."""
     rng = np.random.default_rng(seed)
     decision = decide(situation)
@@ -307,7 +310,7 @@ def draw_prior(axes: Axes) -> None:
         law = StatisticalModel(critical, SETTLED_SCALE, critical_deviation=KAPPA_DEVIATION)
         shape = law.shape(np.append(batches, float(REFERENCE_BATCH)))
         ratio = shape[:-1] / shape[-1]
-        factor = np.exp(TENTH * law.deviations(batches, REFERENCE_BATCH))
+        factor = np.exp(Z_90 * law.deviations(batches, REFERENCE_BATCH))
         axes.fill_between(batches, ratio / factor, ratio * factor, color=color, alpha=0.13, lw=0)
         axes.plot(batches, ratio, color=color)
     axes.text(
@@ -323,13 +326,13 @@ def draw_prior(axes: Axes) -> None:
 
 
 SETTLED_SCALE = 200.0
-RUNS = (EpochsSeen(48, 29.0), EpochsSeen(512, 21.0), EpochsSeen(4096, 52.0))
+RUNS = (FinishedRun(48, 29.0), FinishedRun(512, 21.0), FinishedRun(4096, 52.0))
 
 
 def draw_arms(axes: Axes) -> None:
     """Draw the law of three runs as a stack of its three terms."""
     batches = np.geomspace(32, 8192, 100)
-    law = fit_epochs(RUNS, SETTLED_SCALE)
+    law = fit_epochs_to_runs(RUNS, SETTLED_SCALE)
     epochs = np.array([epochs_at(law, RUNS, int(batch)) for batch in batches])
     falling = law.noisy_samples / (batches + SETTLED_SCALE)
     rising = batches / (law.critical_batch or math.inf)
@@ -438,20 +441,20 @@ def tell(above: Axes, below: Axes, story: Story) -> None:
 
 def judge(rows: StepColumns) -> Story:
     """Judge the rows again and again as they come in, as the controller does."""
-    began = takeoff(rows.loss) or 0
+    began = first_row_after_drop(rows.loss) or 0
     batch = YOUNG.global_batch
     settled = next(
         end
         for end in range(began, LENGTH, EVERY)
-        if judge_stability(between(rows, 0, end), batch).is_stable
+        if assess_stability(between(rows, 0, end), batch).is_stable
     )
-    noise = judge_stability(between(rows, 0, settled), batch).noise
+    noise = assess_stability(between(rows, 0, settled), batch).noise
     assert noise is not None
     assert noise.noise_scale is not None
     drifted = next(
         end
         for end in range(settled + EVERY, LENGTH, EVERY)
-        if judge_drift(between(rows, settled, end), batch, noise.noise_scale).has_drifted
+        if detect_drift(between(rows, settled, end), batch, noise.noise_scale).has_drifted
     )
     return Story(began, settled, noise.rows, noise.noise_scale, drifted)
 
@@ -559,9 +562,9 @@ def weigh_probes(seed: int) -> list[tuple[float, float, float]]:
     return weighed
 
 
-def weigh(situation: Situation) -> Worth:
+def weigh(situation: PlanningInput) -> ProbeValue:
     """Return what the best further probe is worth."""
-    worth = worth_of_more(situation, run_searched(situation))
+    worth = value_of_next_probe(situation, choose_by_probes(situation))
     assert worth is not None, "there is a configuration left to probe"
     return worth
 

@@ -1,1 +1,6 @@
-"""The ``scavenger`` command: thin commands, and pure functions that show what they found."""
+"""The ``scavenger`` command: one file per command group, rendering included.
+
+Commands parse options, call the controller through ``scavenger.client`` or the library itself, and
+print tables or JSON. ``worker_agent`` prints its own commands with ``output`` and ``errors``; no
+module of the library imports this package.
+"""

@@ -1,4 +1,4 @@
-"""``scavenger admin``: what whoever runs a controller needs now and then."""
+"""``scavenger admin``: orphaned machines, backup and restore of a controller."""
 
 from __future__ import annotations
 
@@ -8,60 +8,78 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from scavenger.cli.errors import NothingHeld
-from scavenger.cli.figures import counted, words
-from scavenger.cli.option import FormOption, HomeOption
-from scavenger.cli.sweep_table import show_newest, show_sweep
-from scavenger.cli.terminal import Form, Terminal, terminal_of
+from scavenger.cli.errors import NothingToConfirm
+from scavenger.cli.options import HomeOption, OutputOption
+from scavenger.cli.output import (
+    UNKNOWN_VALUE,
+    Cell,
+    FittedTable,
+    OutputFormat,
+    Terminal,
+    get_terminal,
+    long_name_column,
+    plain_text,
+    pluralize,
+    text_column,
+    word_column,
+)
 from scavenger.client.client import Client
-from scavenger.view import SweepList, SweepView
+from scavenger.schemas import OrphanView, SweepList, SweepView
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only look; this is the default.")]
-Confirm = Annotated[bool, typer.Option("--confirm", help="Let what is held back be ended.")]
-BackupFile = Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False)]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only look; this is the default.")]
+ConfirmOption = Annotated[bool, typer.Option("--confirm", help="Let what is held back be ended.")]
+BackupFileArgument = Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False)]
 
-admin = typer.Typer(no_args_is_help=True, help="Look after a controller.")
+admin_commands = typer.Typer(no_args_is_help=True, help="Look after a controller.")
 
 
-@admin.callback()
+@admin_commands.callback()
 def root() -> None:
     """Look after a controller."""
 
 
-@admin.command(epilog="Example: scavenger admin sweep")
+@admin_commands.command(epilog="Example: scavenger admin sweep")
 def sweep(
     context: typer.Context,
-    dry_run: DryRun = False,
-    confirm: Confirm = False,
-    output: FormOption = Form.TABLE,
+    dry_run: DryRunOption = False,
+    confirm: ConfirmOption = False,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show machines that nobody wants, and whether they are ended, held back or spared."""
     if dry_run and confirm:
         raise typer.BadParameter("--dry-run only looks, --confirm ends: pass one of them")
-    terminal = terminal_of(context)
+    terminal = get_terminal(context)
     with terminal.connect() as client:
-        newest = client.sweeps(limit=1)
+        newest = client.list_sweeps(limit=1)
         if confirm:
-            let_end(terminal, client, newest, output)
+            confirm_newest_sweep(terminal, client, newest, output)
             return
-    if newest.sweeps or output is Form.JSON:
-        terminal.show(newest, output, show_newest(newest))
+    if newest.sweeps or output is OutputFormat.JSON:
+        terminal.print_result(newest, output, render_newest_sweep(newest))
     if not newest.sweeps:
-        terminal.say(words("No sweep yet: the first comes seconds after the controller's start."))
+        terminal.print_message(
+            plain_text("No sweep yet: the first comes seconds after the controller's start.")
+        )
     elif is_held(newest.sweeps[0]):
-        terminal.say(words("If they may be ended: scavenger admin sweep --confirm"))
+        terminal.print_message(plain_text("If they may be ended: scavenger admin sweep --confirm"))
 
 
-def let_end(terminal: Terminal, client: Client, newest: SweepList, form: Form) -> None:
+def confirm_newest_sweep(
+    terminal: Terminal, client: Client, newest: SweepList, output_format: OutputFormat
+) -> None:
     """Confirm exactly what the newest sweep held back, and show it."""
     held = next(iter(newest.sweeps), None)
     if held is None or not is_held(held):
-        raise NothingHeld("Nothing is held back, so there is nothing to confirm")
+        raise NothingToConfirm("Nothing is held back, so there is nothing to confirm")
     confirmed = client.confirm_sweep(held.number)
-    terminal.show(confirmed, form, show_sweep(confirmed))
+    terminal.print_result(confirmed, output_format, render_sweep(confirmed))
     number = sum(suspect.fate == "hold" for suspect in confirmed.suspects)
-    terminal.say(words(f"{counted(number, 'machine')} may be ended by the next sweeps now."))
+    terminal.print_message(
+        plain_text(f"{pluralize(number, 'machine')} may be ended by the next sweeps now.")
+    )
 
 
 def is_held(sweep: SweepView) -> bool:
@@ -69,24 +87,85 @@ def is_held(sweep: SweepView) -> bool:
     return sweep.tripped is not None and sweep.confirmed_at is None
 
 
-@admin.command(epilog="Example: scavenger admin backup scavenger.dump")
-def backup(file: BackupFile, home: HomeOption = None) -> None:
+@admin_commands.command(epilog="Example: scavenger admin backup scavenger.dump")
+def backup(file: BackupFileArgument, home: HomeOption = None) -> None:
     """Save all that the controller of this computer knows to a file, while it runs.
 
     A database of your own: with SCAVENGER_DATABASE_URL.
     """
-    hand_over("backup", file, home)
+    run_backup_program("backup", file, home)
 
 
-@admin.command(epilog="Example: scavenger admin restore scavenger.dump --home /var/lib/scavenger")
-def restore(file: BackupFile, home: HomeOption = None) -> None:
+@admin_commands.command(
+    epilog="Example: scavenger admin restore scavenger.dump --home /var/lib/scavenger"
+)
+def restore(file: BackupFileArgument, home: HomeOption = None) -> None:
     """Read a backup into a database that is empty; the controller must not run."""
-    hand_over("restore", file, home)
+    run_backup_program("restore", file, home)
 
 
-def hand_over(action: str, file: Path, home: Path | None) -> NoReturn:
+def run_backup_program(action: str, file: Path, home: Path | None) -> NoReturn:
     """Become the program that knows the database."""
-    command = [sys.executable, "-m", "service.backup", action, str(file.expanduser().absolute())]
+    command = [
+        sys.executable,
+        "-m",
+        "service.postgres.backup",
+        action,
+        str(file.expanduser().absolute()),
+    ]
     if home is not None:
         command += ["--home", str(home.expanduser().absolute())]
     os.execv(command[0], command)  # noqa: S606
+
+
+FATE_LABELS = {
+    "end": ("✗ ended", "red"),
+    "wait": ("◔ ended soon", "yellow"),
+    "hold": ("▲ held back", "yellow"),
+    "keep": ("▶ kept", "blue"),
+    "spare": ("○ spared", "dim"),
+}
+
+
+ORPHAN_COLUMNS = (
+    long_name_column("MACHINE"),
+    text_column("LAUNCH KEY", 3),
+    text_column("JOB", 2),
+    word_column("FATE", 1),
+    text_column("WHY", 1),
+)
+
+
+def render_newest_sweep(sweeps: SweepList) -> RenderableType:
+    """Show the newest of some sweeps, if there is any."""
+    return render_sweep(sweeps.sweeps[0]) if sweeps.sweeps else Text("")
+
+
+def render_sweep(sweep: SweepView) -> RenderableType:
+    """Show a sweep: in one line what was seen, then a row for each machine that stood out."""
+    seen = f"{sweep.at:%Y-%m-%d %H:%M:%S} UTC: {pluralize(sweep.shown, 'machine')} of ours"
+    parts: list[RenderableType] = [plain_text(f"{seen}, {sweep.ended} ended")]
+    if sweep.tripped is not None:
+        parts.append(plain_text(f"▲ Held back: {sweep.tripped}", "bold yellow"))
+    if sweep.confirmed_at is not None:
+        parts.append(plain_text(f"Confirmed at {sweep.confirmed_at:%Y-%m-%d %H:%M:%S} UTC"))
+    parts.append(render_orphans(sweep) if sweep.suspects else plain_text("Nothing stands out."))
+    return Group(*parts)
+
+
+def render_orphans(sweep: SweepView) -> RenderableType:
+    """Show machines that stood out, one row each."""
+    return FittedTable(ORPHAN_COLUMNS, [orphan_row(suspect) for suspect in sweep.suspects])
+
+
+def orphan_row(suspect: OrphanView) -> tuple[Cell, ...]:
+    """Return the cells of a machine that stood out."""
+    names = (suspect.machine, suspect.launch_key, suspect.job)
+    cells = (plain_text(known or UNKNOWN_VALUE) for known in names)
+    return (*cells, render_fate(suspect), plain_text(suspect.reason))
+
+
+def render_fate(suspect: OrphanView) -> Text:
+    """Show what becomes of a machine, with a shape of its own, because colour alone fails."""
+    fate, style = FATE_LABELS.get(suspect.fate, (suspect.fate, ""))
+    return plain_text(fate, style)

@@ -1,36 +1,508 @@
-"""``scavenger curve``: the cost/time curve of a job."""
+"""``scavenger curve``: the cost/time curve of a job as a plot, a table and equations."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Protocol, Self
 
 import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from scavenger.cli.curve_table import show_curve
-from scavenger.cli.errors import NoCurve
-from scavenger.cli.option import FormOption, JobArgument
-from scavenger.cli.reference import find_job
-from scavenger.cli.terminal import Form, terminal_of
+from scavenger.cli.errors import CurveUnavailable
+from scavenger.cli.jobs import render_facts
+from scavenger.cli.options import JobArgument, OutputOption, find_job
+from scavenger.cli.output import (
+    Cell,
+    FittedTable,
+    OutputFormat,
+    format_config,
+    format_cost_to_target,
+    format_milliseconds,
+    format_number,
+    format_percent,
+    format_time_interval,
+    format_time_to_target,
+    get_terminal,
+    key_number_column,
+    number_column,
+    plain_text,
+    pluralize,
+    text_column,
+    word_column,
+)
+from scavenger.schemas import ConfigView, CurveView, LawsView, PointView
 
-All = Annotated[bool, typer.Option("--all", help="Show every point, dominated ones too.")]
+AllPointsOption = Annotated[
+    bool, typer.Option("--all", help="Show every point, dominated ones too.")
+]
 
 
 def curve(
     context: typer.Context,
     job: JobArgument,
-    every: All = False,
-    output: FormOption = Form.TABLE,
+    every: AllPointsOption = False,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show what each configuration costs and takes, and why one was chosen."""
-    terminal = terminal_of(context)
+    terminal = get_terminal(context)
     with terminal.connect() as client:
         shown = find_job(client, job)
-        found = client.curve(shown.id)
+        found = client.get_curve(shown.id)
     if found.points:
-        table = show_curve(found, width=terminal.data.width, is_complete=every)
-        terminal.show(found, output, table)
+        table = render_curve(found, width=terminal.stdout.width, is_complete=every)
+        terminal.print_result(found, output, table)
         return
-    if output is Form.JSON:
+    if output is OutputFormat.JSON:
         # Its probes and resizes are data all the same.
-        terminal.write(found.model_dump_json(indent=2))
-    raise NoCurve(shown, found.why)
+        terminal.write_line(found.model_dump_json(indent=2))
+    raise CurveUnavailable(shown, found.why)
+
+
+MAX_CURVE_ROWS = 24
+HEAVIEST_LAW_NOTE = "; the lines above are the heaviest law"
+BASIS_NOTES = {
+    "relative": "multiples of the start's: the epochs to target are not known yet",
+    "remaining": "of what was left of the job when this was chosen",
+}
+
+
+def render_curve(curve: CurveView, *, width: int, is_complete: bool = False) -> RenderableType:
+    """Show a curve: plot, points, laws and choice.
+
+    Args:
+        curve: The curve; it has at least one point.
+        width: Columns there are.
+        is_complete: Whether to show every point of a long curve.
+    """
+    return Group(
+        render_plot(curve, width=min(width, 100)),
+        Text(),
+        render_points(curve, is_complete=is_complete),
+        Text(),
+        render_facts(curve_facts(curve)),
+    )
+
+
+CURVE_COLUMNS = (
+    key_number_column("K"),
+    key_number_column("B"),
+    word_column("", 3),
+    number_column("τ", 4),
+    number_column("γ", 5),
+    number_column("e(B)", 6),
+    number_column("TIME", 1),
+    number_column("COST", 1),
+    text_column("NOTE", 2),
+)
+
+
+def render_points(curve: CurveView, *, is_complete: bool = False) -> RenderableType:
+    """Show points from fast to slow, those of a long curve that matter only."""
+    points = sorted(curve.points, key=lambda point: (point.time, point.cost))
+    shown = (
+        points if is_complete or len(points) <= MAX_CURVE_ROWS else important_points(points, curve)
+    )
+    table = FittedTable(CURVE_COLUMNS, [point_row(point, curve) for point in shown])
+    return Group(table, *(Text(f"· {line}", "dim") for line in table_footnotes(shown, len(points))))
+
+
+def table_footnotes(shown: Sequence[PointView], points: int) -> list[str]:
+    """Say what the table does not show, and what its brackets mean."""
+    lines = []
+    if points > len(shown):
+        hidden = pluralize(points - len(shown), "point")
+        lines.append(f"{hidden} more, dominated or over limits: --all shows them")
+    if any(point.time_low < point.time_high for point in shown):
+        lines.append("80 % of what is possible lies within the brackets; costs err alike")
+    return lines
+
+
+def important_points(points: Sequence[PointView], curve: CurveView) -> list[PointView]:
+    """Return the points on the front, the measured and the marked ones."""
+    return [
+        point for point in points if point.on_front or point.measured or point_labels(point, curve)
+    ]
+
+
+def point_row(point: PointView, curve: CurveView) -> tuple[Cell, ...]:
+    """Return the cells of a point."""
+    step_time = point.measured_step_time or point.step_time
+    return (
+        str(point.workers),
+        str(point.global_batch),
+        source_symbol(point),
+        format_milliseconds(step_time),
+        format_number(point.noise),
+        format_number(point.epochs),
+        format_time_interval(point.time_low, point.time, point.time_high, curve.basis),
+        format_cost_to_target(point.cost, curve.basis),
+        describe_point(point, curve),
+    )
+
+
+def source_symbol(point: PointView) -> str:
+    """Return the shape the plot has for where the iteration time comes from."""
+    if point.measured:
+        return MEASURED_SYMBOL.shape
+    return FRONT_SYMBOL.shape if point.on_front and not point.violations else PREDICTED_SYMBOL.shape
+
+
+def describe_point(point: PointView, curve: CurveView) -> Text:
+    """Say what is special about a point."""
+    if point.violations:
+        return plain_text(f"✕ {'; '.join(point.violations)}", "dim")
+    front = ["front"] if point.on_front else []
+    return Text(" · ".join([*point_labels(point, curve), *front]))
+
+
+def point_labels(point: PointView, curve: CurveView) -> list[str]:
+    """Return the names a configuration goes by, with their shapes."""
+    named = {
+        "★ knee" if curve.knee_bends else "no knee": curve.knee,
+        "✔ chosen": curve.chosen,
+        "▣ current": curve.current,
+        "runner-up": curve.runner_up,
+        "fastest": curve.fastest,
+        "cheapest": curve.cheapest,
+        "start": curve.start,
+    }
+    return [name for name, config in named.items() if is_at(point, config)]
+
+
+def is_at(point: PointView, config: ConfigView | None) -> bool:
+    """Tell whether a point is this configuration."""
+    return config is not None and (
+        (point.workers, point.global_batch) == (config.workers, config.global_batch)
+    )
+
+
+def find_point(curve: CurveView, config: ConfigView | None) -> PointView | None:
+    """Return the point of a configuration; None if the curve has none."""
+    return next((point for point in curve.points if is_at(point, config)), None)
+
+
+def curve_facts(curve: CurveView) -> list[tuple[str, str]]:
+    """Say the laws, where they come from, and what was chosen."""
+    basis = BASIS_NOTES.get(curve.basis)
+    return [
+        *([] if curve.laws is None else law_facts(curve.laws, curve.points)),
+        *([] if basis is None else [("figures", basis)]),
+        ("source", curve.source),
+        ("objective", curve.objective),
+        ("chosen", format_config(curve.chosen)),
+        ("why", curve.why),
+    ]
+
+
+def law_facts(laws: LawsView, points: Sequence[PointView]) -> list[tuple[str, str]]:
+    """Write the fitted laws as equations."""
+    fixed, growing = (
+        format_milliseconds(laws.compute_fixed),
+        format_milliseconds(laws.compute_per_sample),
+    )
+    compute = combine_terms(fixed, f"{growing} × b", laws.flatness)
+    return [
+        ("compute", f"{compute}, with b = B / K samples per worker"),
+        ("sync", sync_equation(laws)),
+        ("iteration", f"τ = {combine_terms('compute', 'sync', laws.overlap)}"),
+        *(
+            [("forms", f"{describe_average(laws.averaged)}{HEAVIEST_LAW_NOTE}")]
+            if laws.averaged[1:]
+            else []
+        ),
+        ("epochs", epochs_equation(laws, points)),
+        *([("noise", noise_equation(laws))] if laws.noise_scale is not None else []),
+        ("error", describe_error(laws)),
+    ]
+
+
+def combine_terms(one: str, other: str, power: float) -> str:
+    """Write a sum, or a smooth maximum for a power above 1.
+
+    >>> combine_terms("compute", "sync", 1.0), combine_terms("compute", "sync", 2.0)
+    ('compute + sync', '(compute^2 + sync^2)^(1/2)')
+    """
+    if power == 1:
+        return f"{one} + {other}"
+    bases = (f"({part})" if " " in part else part for part in (one, other))
+    return f"({' + '.join(f'{base}^{power:g}' for base in bases)})^(1/{power:g})"
+
+
+def sync_equation(laws: LawsView) -> str:
+    """Write the law of synchronisation."""
+    size = "log2 K" if laws.growth == "log" else "K"
+    fixed, slope = format_milliseconds(laws.sync_fixed), format_milliseconds(laws.sync_per_worker)
+    sync = f"{fixed} + {slope} × {size}"
+    across = format_milliseconds(laws.sync_across_machines)
+    more = f", {across} more across machines" if laws.sync_across_machines else ""
+    return f"{sync}, for K above 1{more}"
+
+
+def epochs_equation(laws: LawsView, points: Sequence[PointView]) -> str:
+    """Write the law of epochs; the curve's points tell its factor."""
+    if laws.critical_batch == 0:
+        return "e(B) grows like B: the gradients have no noise that more samples would average"
+    terms = epochs_terms(laws)
+    if not terms:
+        return "e(B) is taken as constant: nothing tells what a batch costs"
+    shapes = [epochs_shape(laws, point.global_batch) for point in points[:1]]
+    factor = format_number(points[0].epochs / shapes[0]) if shapes and shapes[0] > 0 else "e*"
+    return f"e(B) = {factor} × ({' + '.join(terms)})"
+
+
+def epochs_terms(laws: LawsView) -> list[str]:
+    """Write what epochs are in proportion to; empty where they do not depend on the batch."""
+    if laws.noise_floor is not None and laws.noise_per_root is not None:
+        return [format_number(laws.noise_floor), f"{format_number(laws.noise_per_root)} / √B"]
+    terms = []
+    if laws.noisy_samples:
+        terms.append(
+            f"{format_number(laws.noisy_samples)} / (B + {format_number(laws.noise_scale or 0.0)})"
+        )
+    if laws.critical_batch is not None:
+        terms.append(f"B / {format_number(laws.critical_batch)}")
+    return ["1", *terms] if terms else []
+
+
+def epochs_shape(laws: LawsView, global_batch: int) -> float:
+    """Return what epochs are in proportion to at a batch in samples."""
+    if laws.noise_floor is not None and laws.noise_per_root is not None:
+        return laws.noise_floor + laws.noise_per_root / math.sqrt(global_batch)
+    falling = laws.noisy_samples / (global_batch + (laws.noise_scale or 0.0))
+    rising = global_batch / laws.critical_batch if laws.critical_batch else 0.0
+    return 1 + falling + rising
+
+
+def noise_equation(laws: LawsView) -> str:
+    """Write the law of noise."""
+    scale = format_number(laws.noise_scale)
+    if laws.noise_floor is not None and laws.noise_per_root is not None:
+        root = f"{format_number(laws.noise_floor)} + {format_number(laws.noise_per_root)} / √B"
+        return f"γ = K × ({root}), the paper's law; measured φ = {scale} samples"
+    return f"γ = K × (b + φ) / (B + φ), with φ = {scale} samples"
+
+
+def describe_error(laws: LawsView) -> str:
+    """Say how far iteration times are from the laws."""
+    measured = f"iteration times ±{format_percent(laws.mean_relative_error)} where measured"
+    return (
+        measured if laws.spread is None else f"{measured}, ±{format_percent(laws.spread)} elsewhere"
+    )
+
+
+MAX_NAMED_FORMS = 4
+
+
+class AveragedLaw(Protocol):
+    """One of the laws of an average, as the API and ``scavenger fit`` tell it."""
+
+    @property
+    def weight(self) -> float:
+        """Its share, 0 to 1."""
+
+    @property
+    def growth(self) -> str:
+        """How synchronisation grows: linear, log or servers."""
+
+    @property
+    def sync_fixed(self) -> float:
+        """Seconds of synchronisation as soon as there are two workers."""
+
+    @property
+    def sync_per_worker(self) -> float:
+        """Seconds of synchronisation per worker, or per doubling."""
+
+    @property
+    def sync_across_machines(self) -> float:
+        """Seconds of synchronisation as soon as there are two machines."""
+
+    @property
+    def overlap(self) -> float:
+        """q, how much of synchronisation hides behind compute."""
+
+    @property
+    def flatness(self) -> float:
+        """r, how abruptly small batches stop saving time."""
+
+
+def describe_average(laws: Sequence[AveragedLaw]) -> str:
+    """Name the forms that are averaged, the heaviest first.
+
+    Laws whose forms have one name count together.
+    """
+    shares: dict[str, float] = defaultdict(float)
+    for law in laws:
+        shares[describe_form(law)] += law.weight
+    ranked = sorted(shares.items(), key=lambda named: -named[1])
+    named = [f"{name} {format_percent(share)}" for name, share in ranked[:MAX_NAMED_FORMS]]
+    others = ranked[MAX_NAMED_FORMS:]
+    if others:
+        named.append(f"{len(others)} more {format_percent(sum(share for _, share in others))}")
+    count = f"{len(ranked)} form{'' if len(ranked) == 1 else 's'}"
+    return f"average of {count}: {', '.join(named)}"
+
+
+def describe_form(law: AveragedLaw) -> str:
+    """Name the form of a law: how synchronisation grows, what overlaps, what is flat.
+
+    The same symbols as in the equations: K workers, q overlap, r flatness.
+    """
+    grows = "log2 K" if law.growth == "log" else "K"
+    parts = [grows if law.sync_per_worker > 0 else "constant" if law.sync_fixed > 0 else ""]
+    if law.sync_across_machines > 0:
+        parts.append("step to machines")
+    name = " + ".join(part for part in parts if part) or "no sync"
+    flat = f" r={law.flatness:g}" if law.flatness > 1 else ""
+    return f"{name} q={law.overlap:g}{flat}"
+
+
+PLOT_HEIGHT = 14
+PLOT_MARGIN = 10
+PLOT_OVERSHOOT = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class PlotSymbol:
+    """A shape and its style."""
+
+    shape: str
+    style: str
+    meaning: str
+
+
+INFEASIBLE_SYMBOL = PlotSymbol("✕", "dim", "over a limit")
+PREDICTED_SYMBOL = PlotSymbol("◇", "", "predicted")
+FRONT_SYMBOL = PlotSymbol("◆", "cyan", "predicted, on the front")
+MEASURED_SYMBOL = PlotSymbol("●", "blue", "measured")
+CHOSEN_SYMBOL = PlotSymbol("▣", "bold green", "chosen")
+KNEE_SYMBOL = PlotSymbol("★", "bold yellow", "knee")
+# A later mark is drawn over an earlier one.
+PLOT_SYMBOLS = (
+    INFEASIBLE_SYMBOL,
+    PREDICTED_SYMBOL,
+    FRONT_SYMBOL,
+    MEASURED_SYMBOL,
+    CHOSEN_SYMBOL,
+    KNEE_SYMBOL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlotWindow:
+    """The part of the plane that is drawn."""
+
+    fastest: float
+    slowest: float
+    cheapest: float
+    dearest: float
+
+    @classmethod
+    def around(cls, points: Sequence[PointView]) -> Self:
+        """Return the window that holds the feasible points, and what lies just beyond them."""
+        feasible = [point for point in points if not point.violations] or points
+        fastest, slowest = axis_range([p.time for p in feasible], [p.time for p in points])
+        cheapest, dearest = axis_range([p.cost for p in feasible], [p.cost for p in points])
+        return cls(fastest, slowest, cheapest, dearest)
+
+    def __contains__(self, point: PointView) -> bool:
+        is_in_time = self.fastest <= point.time <= self.slowest
+        return is_in_time and self.cheapest <= point.cost <= self.dearest
+
+    def place(self, point: PointView, width: int, height: int) -> tuple[int, int]:
+        """Return row and column of a point, row 0 being the dearest."""
+        column = position_between(point.time, self.fastest, self.slowest)
+        row = 1 - position_between(point.cost, self.cheapest, self.dearest)
+        return round(row * (height - 1)), round(column * (width - 1))
+
+
+def axis_range(feasible: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of an axis: what is over a limit by little is shown, by much is not.
+
+    >>> axis_range([1.0, 2.0], [1.0, 2.0, 2.2, 9.0])
+    (1.0, 2.2)
+    """
+    low, high = min(feasible), max(feasible)
+    furthest = high + PLOT_OVERSHOOT * (high - low)
+    return low, max(value for value in values if value <= furthest)
+
+
+def position_between(value: float, low: float, high: float) -> float:
+    """Return where a value lies between two others, from 0 to 1; in the middle of nothing."""
+    return (value - low) / (high - low) if high > low else 0.5
+
+
+def render_plot(curve: CurveView, *, width: int, height: int = PLOT_HEIGHT) -> Text:
+    """Draw cost over time; the curve has at least one point.
+
+    Args:
+        curve: The curve.
+        width: Columns there are, axis included.
+        height: Rows of the plane itself.
+    """
+    window = PlotWindow.around(curve.points)
+    seen = [point for point in curve.points if point in window]
+    columns = max(width - PLOT_MARGIN - 2, 10)
+    marked = [(symbol_of(point, curve), point) for point in seen]
+    marked.sort(key=lambda pair: PLOT_SYMBOLS.index(pair[0]))
+    cells = {window.place(point, columns, height): mark for mark, point in marked}
+    plot = Text("cost to target\n", "dim")
+    for row in range(height):
+        plot.append(f"{row_label(row, height, window, curve.basis):>{PLOT_MARGIN}} ┤", "dim")
+        _append_row(plot, cells, row, columns)
+    plot.append(time_axis(window, curve.basis, columns), "dim")
+    plot.append_text(render_legend((mark for mark, _ in marked), len(curve.points) - len(seen)))
+    return plot
+
+
+def symbol_of(point: PointView, curve: CurveView) -> PlotSymbol:
+    """Return the shape of a point."""
+    config = ConfigView(workers=point.workers, global_batch=point.global_batch)
+    if config == curve.knee and curve.knee_bends:
+        return KNEE_SYMBOL
+    if config == curve.chosen:
+        return CHOSEN_SYMBOL
+    if point.violations:
+        return INFEASIBLE_SYMBOL
+    if point.measured:
+        return MEASURED_SYMBOL
+    return FRONT_SYMBOL if point.on_front else PREDICTED_SYMBOL
+
+
+def row_label(row: int, height: int, window: PlotWindow, basis: str) -> str:
+    """Return the cost beside a row: the dearest at the top, the cheapest at the bottom."""
+    if row == 0:
+        return format_cost_to_target(window.dearest, basis)
+    return format_cost_to_target(window.cheapest, basis) if row == height - 1 else ""
+
+
+def _append_row(
+    plot: Text, cells: dict[tuple[int, int], PlotSymbol], row: int, columns: int
+) -> None:
+    for column in range(columns):
+        mark = cells.get((row, column))
+        plot.append(mark.shape if mark else " ", mark.style if mark else "")
+    plot.append("\n")
+
+
+def time_axis(window: PlotWindow, basis: str, columns: int) -> str:
+    """Draw the axis of time with its ends."""
+    low, high = (format_time_to_target(time, basis) for time in (window.fastest, window.slowest))
+    gap = columns - len(low) - len(high)
+    title = "time to target".center(gap) if gap > 14 else " " * max(gap, 1)
+    margin = " " * (PLOT_MARGIN + 1)
+    return f"{margin}└{'─' * columns}\n{margin} {low}{title}{high}\n"
+
+
+def render_legend(marks: Iterable[PlotSymbol], hidden: int) -> Text:
+    """Explain the shapes that were drawn."""
+    drawn = set(marks)
+    margin = " " * (PLOT_MARGIN + 2)
+    text = Text(margin)
+    text.append("  ".join(f"{mark.shape} {mark.meaning}" for mark in PLOT_SYMBOLS if mark in drawn))
+    if hidden:
+        text.append(f"\n{margin}{pluralize(hidden, 'point')} far over a limit not shown", "dim")
+    return text

@@ -1,4 +1,4 @@
-"""``scavenger demo``: a controller, a job that searches, and the same job again without."""
+"""``scavenger demo``: trains one job twice in a private controller, first with a search."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -15,26 +16,30 @@ from types import FrameType
 import typer
 from rich.text import Text
 
-from scavenger.cli.demo_story import tell_first_job, tell_second_job
-from scavenger.cli.error_report import report_outcome, show_report
-from scavenger.cli.exit_code import ExitCode, code_of_job
-from scavenger.cli.figures import words
-from scavenger.cli.option import HomeOption
-from scavenger.cli.private_controller import run_controller
-from scavenger.cli.sighting import sight
-from scavenger.cli.submit import read_spec
-from scavenger.cli.terminal import Form, Terminal, terminal_of
-from scavenger.cli.watch import show_all
+from scavenger.cli.demo_report import render_first_job, render_second_job
+from scavenger.cli.errors import (
+    ControllerStartFailed,
+    ExitCode,
+    exit_code_of_job,
+    render_report,
+    report_job_outcome,
+)
+from scavenger.cli.options import HomeOption
+from scavenger.cli.output import OutputFormat, Terminal, get_terminal, plain_text
+from scavenger.cli.programs import controller_command
+from scavenger.cli.submit import read_job_file
+from scavenger.cli.watch import poll_job, show_updates
 from scavenger.client.client import Client
 from scavenger.client.errors import ClientError
-from scavenger.job import JobSpec
-from scavenger.shipped import shipped
-from scavenger.view import CurveView, JobView
+from scavenger.client.profile import CONNECTION_FILE, ConnectionProfile, read_connection
+from scavenger.job.spec import JobSpec
+from scavenger.resources import resource_path
+from scavenger.schemas import CurveView, JobView
 
-FAREWELL = 15.0
-INTERVAL = 0.25
-LOOK = 0.5  # for how long the other programs are watched
-SLACK = 0.5  # of a core that others may use unnoticed
+DEMO_STOP_TIMEOUT = 15.0
+DEMO_POLL_INTERVAL = 0.25
+LOAD_SAMPLE_TIME = 0.5  # for how long the other programs are watched
+SPARE_CORES = 0.5  # of a core that others may use unnoticed
 
 PROLOGUE = (
     "Scavenger chooses how many workers (K) and which global batch (B) a training job should use. "
@@ -50,28 +55,30 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
     No account, no cloud. Takes less than two minutes on a quiet computer and leaves nothing behind,
     unless --home names a directory to keep.
     """
-    terminal = terminal_of(context)
-    spec = read_spec(find_example())
-    with directory_for(home) as place, sigterm_as_exit():
-        if warning := crowded(busy_cores(), os.cpu_count() or 1, spec.space.workers[-1]):
-            terminal.say(words(warning, "yellow"))
-        terminal.say(words(f"Starting a private controller in {place}"))
+    terminal = get_terminal(context)
+    spec = read_job_file(example_job_file())
+    with demo_directory(home) as place, sigterm_as_exit():
+        if warning := load_warning(
+            measure_busy_cores(), os.cpu_count() or 1, spec.space.workers[-1]
+        ):
+            terminal.print_message(plain_text(warning, "yellow"))
+        terminal.print_message(plain_text(f"Starting a private controller in {place}"))
         with (
             run_controller(place, terminal.pause) as profile,
             Client(profile.url, profile.token) as client,
         ):
-            code = perform(terminal, client, spec)
+            code = run_demo(terminal, client, spec)
     raise typer.Exit(code)
 
 
-def busy_cores() -> float:
+def measure_busy_cores() -> float:
     """Return how many cores programs use now; nothing of the demo runs yet."""
     import psutil
 
-    return psutil.cpu_percent(interval=LOOK) / 100 * (os.cpu_count() or 1)
+    return psutil.cpu_percent(interval=LOAD_SAMPLE_TIME) / 100 * (os.cpu_count() or 1)
 
 
-def crowded(busy: float, cores: int, workers: int) -> str | None:
+def load_warning(busy: float, cores: int, workers: int) -> str | None:
     """Say so when other programs leave too few cores for the workers; None if they do not.
 
     Args:
@@ -79,7 +86,7 @@ def crowded(busy: float, cores: int, workers: int) -> str | None:
         cores: Cores there are.
         workers: The most workers of the job, each of which keeps a core busy.
     """
-    if cores - busy >= workers - SLACK:
+    if cores - busy >= workers - SPARE_CORES:
         return None
     return (
         f"! Other programs use {busy:.1f} of {cores} cores, and this job has up to {workers} "
@@ -87,73 +94,79 @@ def crowded(busy: float, cores: int, workers: int) -> str | None:
     )
 
 
-def perform(terminal: Terminal, client: Client, spec: JobSpec) -> ExitCode:
+def run_demo(terminal: Terminal, client: Client, spec: JobSpec) -> ExitCode:
     """Run the job twice, tell both stories, and say whether they went as they should."""
     jobs: list[str] = []
     try:
-        terminal.data.print(Text(PROLOGUE))
-        first, first_curve = train(terminal, client, spec, jobs)
-        terminal.data.print(tell_first_job(first, first_curve, width=terminal.data.width))
-        if code_of_job(first) is not ExitCode.SUCCESS:
-            return give_up(terminal, first)
-        second, second_curve = train(terminal, client, spec, jobs)
-        terminal.data.print(tell_second_job(first, second, first_curve, second_curve))
-        if code_of_job(second) is not ExitCode.SUCCESS:
-            return give_up(terminal, second)
+        terminal.stdout.print(Text(PROLOGUE))
+        first, first_curve = run_job(terminal, client, spec, jobs)
+        terminal.stdout.print(render_first_job(first, first_curve, width=terminal.stdout.width))
+        if exit_code_of_job(first) is not ExitCode.SUCCESS:
+            return report_failure(terminal, first)
+        second, second_curve = run_job(terminal, client, spec, jobs)
+        terminal.stdout.print(render_second_job(first, second, first_curve, second_curve))
+        if exit_code_of_job(second) is not ExitCode.SUCCESS:
+            return report_failure(terminal, second)
     finally:
-        leave(terminal, client, jobs)
-    return judge(terminal, second_curve)
+        cancel_running_jobs(terminal, client, jobs)
+    return report_result(terminal, second_curve)
 
 
-def train(
+def run_job(
     terminal: Terminal, client: Client, spec: JobSpec, jobs: list[str]
 ) -> tuple[JobView, CurveView]:
     """Run the job to its end, showing it, and remember its id in ``jobs`` from the start."""
     job = client.submit(json.dumps(spec.document()), "json")
     jobs.append(job.id)
     nth = "first" if len(jobs) == 1 else "second"
-    title = f"The {nth} job, {job.name}, to {spec.target_in_words}"
-    terminal.data.print(Text(f"\n{title}", "bold"))
-    ended = show_all(terminal, sight(client, job.id, terminal.pause), Form.TABLE)
-    return ended, client.curve(job.id)
+    title = f"The {nth} job, {job.name}, to {spec.target_text}"
+    terminal.stdout.print(Text(f"\n{title}", "bold"))
+    ended = show_updates(terminal, poll_job(client, job.id, terminal.pause), OutputFormat.TABLE)
+    return ended, client.get_curve(job.id)
 
 
-def give_up(terminal: Terminal, job: JobView) -> ExitCode:
+def report_failure(terminal: Terminal, job: JobView) -> ExitCode:
     """Say which job did not succeed."""
-    terminal.say(show_report(report_outcome(job)))
-    return code_of_job(job)
+    terminal.print_message(render_report(report_job_outcome(job)))
+    return exit_code_of_job(job)
 
 
-def judge(terminal: Terminal, second: CurveView) -> ExitCode:
+def report_result(terminal: Terminal, second: CurveView) -> ExitCode:
     """Say whether the second job needed no search."""
     if second.probes:
-        terminal.say(words(f"✗ The second job made {len(second.probes)} probes", "bold red"))
+        terminal.print_message(
+            plain_text(f"✗ The second job made {len(second.probes)} probes", "bold red")
+        )
         return ExitCode.OTHER
-    terminal.say(words("\n✔ Both jobs reached their target, the second without a search", "green"))
-    terminal.say(words("Next: scavenger serve, and in your repository: scavenger submit job.yaml"))
+    terminal.print_message(
+        plain_text("\n✔ Both jobs reached their target, the second without a search", "green")
+    )
+    terminal.print_message(
+        plain_text("Next: scavenger serve, and in your repository: scavenger submit job.yaml")
+    )
     return ExitCode.SUCCESS
 
 
-def leave(terminal: Terminal, client: Client, jobs: Sequence[str]) -> None:
+def cancel_running_jobs(terminal: Terminal, client: Client, jobs: Sequence[str]) -> None:
     """See to it that no worker outlives the controller that counts its cost."""
     with suppress(ClientError):
         for job in jobs:
-            if not client.job(job).phase.is_final:
-                terminal.say(words(f"Ending {job}, which still runs"))
+            if not client.get_job(job).phase.is_final:
+                terminal.print_message(plain_text(f"Ending {job}, which still runs"))
                 client.cancel(job)
-        for _ in range(round(FAREWELL / INTERVAL)):
-            if not any(client.job(job).workers_alive for job in jobs):
+        for _ in range(round(DEMO_STOP_TIMEOUT / DEMO_POLL_INTERVAL)):
+            if not any(client.get_job(job).workers_alive for job in jobs):
                 return
-            terminal.pause(INTERVAL)
+            terminal.pause(DEMO_POLL_INTERVAL)
 
 
-def find_example() -> Path:
+def example_job_file() -> Path:
     """Return the document of the job to show."""
-    return shipped("examples/digits") / "job.yaml"
+    return resource_path("examples/digits") / "job.yaml"
 
 
 @contextmanager
-def directory_for(home: Path | None) -> Iterator[Path]:
+def demo_directory(home: Path | None) -> Iterator[Path]:
     """Return the directory to work in; one that nobody named is removed afterwards."""
     if home is not None:
         yield home.expanduser().absolute()
@@ -177,3 +190,87 @@ def sigterm_as_exit() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+CONTROLLER_LOG_FILE = "controller.log"
+CONTROLLER_LOG_LINES = 10
+CONTROLLER_START_TIMEOUT = 60.0
+CONTROLLER_STOP_TIMEOUT = 30.0
+START_POLL_INTERVAL = 0.1
+
+
+@contextmanager
+def run_controller(home: Path, pause: Callable[[float], None]) -> Iterator[ConnectionProfile]:
+    """Run a controller in a directory, and stop it whatever happens.
+
+    Raises:
+        ControllerStartFailed: It did not come up; the error holds what it said last.
+    """
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    before = file_version(home / CONNECTION_FILE)
+    with (home / CONTROLLER_LOG_FILE).open("wb") as log:
+        process = subprocess.Popen(
+            controller_command(port=0, home=home),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C in a terminal is for the demo, which stops its controller last.
+            start_new_session=True,
+        )
+    try:
+        yield wait_until_ready(process, home, before, pause)
+    finally:
+        stop_process(process)
+
+
+def wait_until_ready(
+    process: subprocess.Popen[bytes],
+    home: Path,
+    before: tuple[int, int] | None,
+    pause: Callable[[float], None],
+) -> ConnectionProfile:
+    """Wait until a controller has left a fresh address and answers there."""
+    for _ in range(round(CONTROLLER_START_TIMEOUT / START_POLL_INTERVAL)):
+        if process.poll() is not None:
+            what = f"the controller ended with exit code {process.returncode} before it was ready"
+            raise ControllerStartFailed(what, last_lines(home / CONTROLLER_LOG_FILE))
+        if file_version(home / CONNECTION_FILE) != before:
+            profile = read_connection(home / CONNECTION_FILE)
+            if profile is not None and is_healthy(profile):
+                return profile
+        pause(START_POLL_INTERVAL)
+    what = f"the controller was not ready within {CONTROLLER_START_TIMEOUT:.0f} s"
+    raise ControllerStartFailed(what, last_lines(home / CONTROLLER_LOG_FILE))
+
+
+def is_healthy(profile: ConnectionProfile) -> bool:
+    """Tell whether a controller answers."""
+    try:
+        with Client(profile.url, profile.token) as client:
+            return client.get_health().status == "ok"
+    except ClientError:
+        return False
+
+
+def stop_process(process: subprocess.Popen[bytes]) -> None:
+    """Ask a process to end; one that does not is ended."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.wait(CONTROLLER_STOP_TIMEOUT)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+def file_version(path: Path) -> tuple[int, int] | None:
+    """Return what changes when a file is written; None while there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def last_lines(path: Path) -> str:
+    """Return the last lines of a log."""
+    return "\n".join(path.read_text(errors="replace").splitlines()[-CONTROLLER_LOG_LINES:])

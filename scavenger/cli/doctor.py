@@ -1,4 +1,4 @@
-"""``scavenger doctor``: looks at everything a controller depends on, and says what to do."""
+"""``scavenger doctor``: checks a controller and its computer, and names remedies."""
 
 from __future__ import annotations
 
@@ -11,92 +11,111 @@ from pathlib import Path
 
 import httpx
 import typer
+from rich.console import RenderableType
+from rich.table import Table
 
-from scavenger.checkup import (
-    bad,
+from scavenger.cli.errors import ExitCode
+from scavenger.cli.options import HomeOption, OutputOption
+from scavenger.cli.output import OutputFormat, Terminal, get_terminal, plain_text, pluralize
+from scavenger.client.client import Client, is_loopback
+from scavenger.client.diagnostics import (
     check_clocks,
     check_disk,
-    check_modes,
+    check_encryption,
+    check_permissions,
     check_versions,
-    check_way,
-    doubtful,
-    good,
+    failed_check,
+    passed_check,
+    warning_check,
 )
-from scavenger.cli.checklist import show_checks
-from scavenger.cli.exit_code import ExitCode
-from scavenger.cli.figures import counted, words
-from scavenger.cli.option import FormOption, HomeOption
-from scavenger.cli.terminal import Form, Terminal, terminal_of
-from scavenger.client.client import Client, is_loopback
-from scavenger.client.errors import ClientError, NoToken, Refused, Unauthenticated, Unreachable
+from scavenger.client.errors import AccessDenied, ClientError, ErrorResponse, NoToken, Unreachable
 from scavenger.client.profile import CONNECTION_FILE, data_directory
-from scavenger.view import CheckupView, CheckView
+from scavenger.schemas import CheckView, DiagnosticsView
 
 SECRET_FILES = ("token", "secret", CONNECTION_FILE, "postgres/password")
 
 
 def doctor(
-    context: typer.Context, home: HomeOption = None, output: FormOption = Form.TABLE
+    context: typer.Context, home: HomeOption = None, output: OutputOption = OutputFormat.TABLE
 ) -> None:
     """Check the controller, its database, clocks, disk and secrets; say what to put right."""
-    terminal, directory = terminal_of(context), data_directory() if home is None else home
-    checks = [*checks_of_controller(terminal), *checks_of_home(directory.expanduser())]
+    terminal, directory = get_terminal(context), data_directory() if home is None else home
+    checks = [*check_controller(terminal), *check_home_directory(directory.expanduser())]
     if not any(check.name == "disk" for check in checks) and directory.exists():
         checks.append(check_disk(shutil.disk_usage(directory).free))
-    found = CheckupView(version=version("scavenger"), at=datetime.now(UTC), checks=checks)
-    terminal.show(found, output, show_checks(found))
+    found = DiagnosticsView(version=version("scavenger"), at=datetime.now(UTC), checks=checks)
+    terminal.print_result(found, output, render_checks(found))
     failed = sum(check.state == "failed" for check in checks)
     if failed:
-        terminal.say(words(f"{counted(failed, 'check')} failed."))
+        terminal.print_message(plain_text(f"{pluralize(failed, 'check')} failed."))
         raise typer.Exit(ExitCode.OTHER)
 
 
-def checks_of_controller(terminal: Terminal) -> Iterator[CheckView]:
+def check_controller(terminal: Terminal) -> Iterator[CheckView]:
     """Yield what the controller says about itself, and how one gets there."""
     try:
         with terminal.connect() as client:
-            yield way_to(client)
-            client.health()
-            yield good("controller", f"answers at {client.url}")
+            yield check_connection(client)
+            client.get_health()
+            yield passed_check("controller", f"answers at {client.url}")
             asked = datetime.now(UTC)
-            checkup = client.checkup()
+            checkup = client.get_diagnostics()
             answered = datetime.now(UTC)
     except ClientError as error:
-        yield failure(error)
+        yield check_of_error(error)
         return
-    yield good("token", "is accepted")
+    yield passed_check("token", "is accepted")
     yield check_versions(version("scavenger"), checkup.version)
     yield check_clocks("clock", checkup.at - (asked + (answered - asked) / 2))
     yield from checkup.checks
 
 
-def way_to(client: Client) -> CheckView:
+def check_connection(client: Client) -> CheckView:
     """Judge the way to the controller."""
     url = httpx.URL(client.url)
-    return check_way(url.scheme, is_loopback=is_loopback(url.host))
+    return check_encryption(url.scheme, is_loopback=is_loopback(url.host))
 
 
-def failure(error: ClientError) -> CheckView:
+def check_of_error(error: ClientError) -> CheckView:
     """Say what a controller that gave no answer of use lacks."""
     match error:
-        case NoToken() | Unauthenticated():
+        case NoToken() | AccessDenied():
             remedy = "name a token that the controller knows in SCAVENGER_TOKEN"
-            return bad("token", str(error), remedy)
+            return failed_check("token", str(error), remedy)
         case Unreachable(url=url):
             where = f" at {url}" if url else ""
             remedy = "start it with scavenger serve, or name its address in SCAVENGER_URL"
-            return bad("controller", f"nothing answers{where}: {error}", remedy)
-        case Refused(problem=problem) if problem.status == 404:
+            return failed_check("controller", f"nothing answers{where}: {error}", remedy)
+        case ErrorResponse(problem=problem) if problem.status == 404:
             remedy = "install the same version in both places"
-            return doubtful("versions", "the controller cannot examine itself", remedy)
+            return warning_check("versions", "the controller cannot examine itself", remedy)
         case _:
-            return bad("controller", str(error), "read the controller's log")
+            return failed_check("controller", str(error), "read the controller's log")
 
 
-def checks_of_home(home: Path) -> Iterator[CheckView]:
+def check_home_directory(home: Path) -> Iterator[CheckView]:
     """Yield what is found in the data directory of a controller on this computer."""
     if not home.is_dir():
-        yield doubtful("home", f"{home} is not there", "pass --home, or start a controller here")
+        yield warning_check(
+            "home", f"{home} is not there", "pass --home, or start a controller here"
+        )
         return
     files = [home, *(home / name for name in SECRET_FILES)]
-    yield check_modes({str(file): os.stat(file).st_mode for file in files if file.exists()})
+    yield check_permissions({str(file): os.stat(file).st_mode for file in files if file.exists()})
+
+
+CHECK_SYMBOLS = {"ok": ("✔", "green"), "warning": ("▲", "yellow"), "failed": ("✗", "red")}
+
+
+def render_checks(checkup: DiagnosticsView) -> RenderableType:
+    """Show every check: a shape of its own, for colour alone fails, then what was found."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for check in checkup.checks:
+        mark, style = CHECK_SYMBOLS.get(check.state, (check.state, ""))
+        grid.add_row(plain_text(mark, style), plain_text(check.name), plain_text(check.found))
+        if check.remedy:
+            grid.add_row("", "", plain_text(f"→ {check.remedy}", "bold"))
+    return grid

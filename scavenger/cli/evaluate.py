@@ -1,33 +1,51 @@
-"""``scavenger evaluate``: how well the laws predict measurements they were not fitted to."""
+"""``scavenger evaluate``: how well the models predict measurements that they were not fitted to."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 
 import typer
-from rich.console import Console
+from pydantic import TypeAdapter
+from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
-from scavenger.cli.figures import words
-from scavenger.cli.fit import TopologyName
-from scavenger.cli.option import FormOption, JsonOption, TableFiles, read_counts
-from scavenger.cli.terminal import Form, terminal_of
-from scavenger.quantity import Bounds
+from scavenger.cli.fit import TopologyChoice
+from scavenger.cli.options import JsonOption, OutputOption, TableFilesArgument, parse_counts
+from scavenger.cli.output import (
+    UNKNOWN_VALUE,
+    FittedTable,
+    OutputFormat,
+    format_number,
+    get_terminal,
+    key_number_column,
+    long_name_column,
+    name_column,
+    number_column,
+    plain_text,
+)
+from scavenger.job.fields import Bounds
+from scavenger.models.epochs import LawFamily
+from scavenger.offline.evaluation.checks import EvaluatedFigure, Evaluation, GroupMean
+from scavenger.offline.evaluation.regret import DEADLINE, REGRET_OBJECTIVES, Regret
+from scavenger.offline.evaluation.sampling import DesignName
+from scavenger.offline.tables.runs import TARGET_SHARE
 
 if TYPE_CHECKING:
-    from scavenger.evaluation.evaluation import Check, Finding
-    from scavenger.models.epochs import Laws
-    from scavenger.tables.tables import Tables
+    from scavenger.models.epochs import LawFamily
+    from scavenger.offline.evaluation.checks import EvaluationCheck, EvaluationFinding
+    from scavenger.offline.tables.files import MeasurementTables
 
-FEWEST_POINTS, MOST_POINTS = 2, 64
-MOST_DRAWS = 1000
+MIN_FIT_POINTS, MAX_FIT_POINTS = 2, 64
+MAX_RANDOM_DESIGNS = 1000
 
 
-class LawsChoice(StrEnum):
+class ComparedLaws(StrEnum):
     """Which laws to compare."""
 
     BOTH = "both"
@@ -35,27 +53,27 @@ class LawsChoice(StrEnum):
     PAPER = "paper"
 
 
-LAWS: dict[LawsChoice, tuple[Laws, ...]] = {
-    LawsChoice.BOTH: ("measured", "paper"),
-    LawsChoice.MEASURED: ("measured",),
-    LawsChoice.PAPER: ("paper",),
+LAWS_BY_CHOICE: dict[ComparedLaws, tuple[LawFamily, ...]] = {
+    ComparedLaws.BOTH: ("measured", "paper"),
+    ComparedLaws.MEASURED: ("measured",),
+    ComparedLaws.PAPER: ("paper",),
 }
-Table = Annotated[
+TablePatternOption = Annotated[
     str | None, typer.Option("--table", help="Only these tables, e.g. 'pollux/*/spread'.")
 ]
-Points = Annotated[
+PointsOption = Annotated[
     str, typer.Option("--points", help="Numbers of configurations to fit to, e.g. 4,6,8.")
 ]
-LawsOption = Annotated[
-    LawsChoice, typer.Option("--laws", help="Laws to compare: the data's, the paper's lines.")
+ComparedLawsOption = Annotated[
+    ComparedLaws, typer.Option("--laws", help="Laws to compare: the data's, the paper's lines.")
 ]
-Workers = Annotated[
+WorkersFilterOption = Annotated[
     str | None, typer.Option("--workers", help="Only rows with these workers, e.g. 6..16.")
 ]
-MinWorkers = Annotated[
+MinWorkersOption = Annotated[
     int, typer.Option("--min-workers", min=1, help="Only rows with at least so many workers.")
 ]
-BatchRatio = Annotated[
+BatchRatioOption = Annotated[
     float | None,
     typer.Option(
         "--batch-ratio",
@@ -63,43 +81,43 @@ BatchRatio = Annotated[
         "one.",
     ),
 ]
-FourCorners = Annotated[
+FourCornersOption = Annotated[
     bool,
     typer.Option("--four-corners", help="Leave out what has fewer than four distinct corners."),
 ]
-Random = Annotated[
+RandomDesignsOption = Annotated[
     int,
     typer.Option(
         "--random",
         min=0,
-        max=MOST_DRAWS,
+        max=MAX_RANDOM_DESIGNS,
         help="Also fit to so many random choices of configurations, for each number of points.",
     ),
 ]
-Seed = Annotated[
+SeedOption = Annotated[
     int, typer.Option("--seed", min=0, help="The same seed makes the same random choices.")
 ]
-TopologyOption = Annotated[
-    TopologyName,
+DefaultTopologyOption = Annotated[
+    TopologyChoice,
     typer.Option("--topology", help="How gradients travelled where a file does not say."),
 ]
 
 
 def evaluate(
     context: typer.Context,
-    files: TableFiles,
-    points: Points = "4,6,8",
-    table: Table = None,
-    laws: LawsOption = LawsChoice.BOTH,
-    workers: Workers = None,
-    min_workers: MinWorkers = 1,
-    batch_ratio: BatchRatio = None,
-    four_corners: FourCorners = False,
-    random: Random = 0,
-    seed: Seed = 0,
-    topology: TopologyOption = TopologyName.ALL_REDUCE,
+    files: TableFilesArgument,
+    points: PointsOption = "4,6,8",
+    table: TablePatternOption = None,
+    laws: ComparedLawsOption = ComparedLaws.BOTH,
+    workers: WorkersFilterOption = None,
+    min_workers: MinWorkersOption = 1,
+    batch_ratio: BatchRatioOption = None,
+    four_corners: FourCornersOption = False,
+    random: RandomDesignsOption = 0,
+    seed: SeedOption = 0,
+    topology: DefaultTopologyOption = TopologyChoice.ALL_REDUCE,
     json: JsonOption = False,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Predict tables of measurements from a few of their rows, and compare with the others.
 
@@ -108,79 +126,79 @@ def evaluate(
     by such predictions loses against the best configuration measured.
     """
     # What fits takes longer to import than every other command takes to run.
-    from scavenger.cli.evaluation_table import show_evaluation, write_evaluation
-    from scavenger.cli.table_file import read_files
-    from scavenger.evaluation.design import RandomDesign, SearchDesign
-    from scavenger.evaluation.evaluation import Scope, list_checks, summarise
-    from scavenger.evaluation.restriction import Restriction
+    from scavenger.cli.options import read_table_files
+    from scavenger.offline.evaluation.checks import EvaluationScope, list_checks, summarise_findings
+    from scavenger.offline.evaluation.sampling import RandomDesign, Restriction, SearchDesign
 
-    terminal = terminal_of(context)
-    fewest, most = bounds_of(workers, min_workers)
-    require_ratio(batch_ratio)
-    scope = Scope(
-        points=read_points(points),
-        laws=LAWS[laws],
+    terminal = get_terminal(context)
+    fewest, most = worker_bounds(workers, min_workers)
+    validate_batch_ratio(batch_ratio)
+    scope = EvaluationScope(
+        points=parse_points(points),
+        laws=LAWS_BY_CHOICE[laws],
         restriction=Restriction(fewest, most, batch_ratio, four_corners),
         topology=topology.value,
         designs=(SearchDesign(), RandomDesign(random, seed)) if random else (SearchDesign(),),
     )
-    tables = only(read_files(files), table)
+    tables = select_tables(read_table_files(files), table)
     checks = list_checks(tables, scope)
-    findings = tuple(run(checks, terminal.chatter))
+    findings = tuple(run_checks(checks, terminal.stderr))
     if not findings:
-        terminal.say(words("Nothing to check: no table has more rows than points to fit to"))
-    evaluation = summarise(findings)
-    if json or output is Form.JSON:
-        terminal.write(write_evaluation(evaluation))
+        terminal.print_message(
+            plain_text("Nothing to check: no table has more rows than points to fit to")
+        )
+    evaluation = summarise_findings(findings)
+    if json or output is OutputFormat.JSON:
+        terminal.write_line(evaluation_to_json(evaluation))
     else:
-        terminal.data.print(show_evaluation(evaluation))
+        terminal.stdout.print(render_evaluation(evaluation))
 
 
-def bounds_of(workers: str | None, fewest: int) -> tuple[int, int | None]:
+def worker_bounds(workers: str | None, fewest: int) -> tuple[int, int | None]:
     """Return the fewest and the most workers that count."""
     if workers is None:
         return fewest, None
-    counts = read_counts(workers)
+    counts = parse_counts(workers)
     low, high = (counts.low, counts.high) if isinstance(counts, Bounds) else (counts[0], counts[-1])
     return max(low, fewest), high
 
 
-def require_ratio(ratio: float | None) -> None:
+def validate_batch_ratio(ratio: float | None) -> None:
     """Refuse a ratio of batches that leaves a window of one."""
     if ratio is not None and not 1 < ratio < math.inf:
         message = f"{ratio:g} must be above 1: write e.g. 2.7"
         raise typer.BadParameter(message, param_hint="--batch-ratio")
 
 
-def read_points(text: str) -> tuple[int, ...]:
+def parse_points(text: str) -> tuple[int, ...]:
     """Read numbers of points to fit to.
 
     Raises:
         typer.BadParameter: They are none; the message says what to write.
     """
-    counts = read_counts(text)
+    counts = parse_counts(text)
     listed = tuple(range(counts.low, counts.high + 1)) if isinstance(counts, Bounds) else counts
-    if not FEWEST_POINTS <= listed[0] <= listed[-1] <= MOST_POINTS:
-        message = f"{text} must be from {FEWEST_POINTS} to {MOST_POINTS}: write e.g. 4,6,8"
+    if not MIN_FIT_POINTS <= listed[0] <= listed[-1] <= MAX_FIT_POINTS:
+        message = f"{text} must be from {MIN_FIT_POINTS} to {MAX_FIT_POINTS}: write e.g. 4,6,8"
         raise typer.BadParameter(message, param_hint="--points")
     return listed
 
 
-def only(tables: Tables, pattern: str | None) -> Tables:
+def select_tables(tables: MeasurementTables, pattern: str | None) -> MeasurementTables:
     """Keep the tables that a pattern means, and the epochs of those of seconds.
 
     Raises:
         NoSuchTable: There are none.
     """
-    from scavenger.cli.table_file import matching
+    from scavenger.cli.options import match_table_names
 
     if pattern is None:
         return tables
     every = [table.name for table in tables.steps]
     every += [table.name for table in tables.epochs] + [table.name for table in tables.noise]
-    names = set(matching(every, pattern))
+    names = set(match_table_names(every, pattern))
     steps = tuple(table for table in tables.steps if table.name in names)
-    ancestors = {name for table in steps for name in lineage(table.name)}
+    ancestors = {name for table in steps for name in ancestor_names(table.name)}
     kept = names | ancestors
     return replace(
         tables,
@@ -190,17 +208,17 @@ def only(tables: Tables, pattern: str | None) -> Tables:
     )
 
 
-def lineage(name: str) -> list[str]:
+def ancestor_names(name: str) -> list[str]:
     """Return a table's name and those of the folders above it.
 
-    >>> lineage("pollux/bert/T4")
+    >>> ancestor_names("pollux/bert/T4")
     ['pollux', 'pollux/bert', 'pollux/bert/T4']
     """
     parts = name.split("/")
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
-def run(checks: Sequence[Check], console: Console) -> Iterator[Finding]:
+def run_checks(checks: Sequence[EvaluationCheck], console: Console) -> Iterator[EvaluationFinding]:
     """Run checks and yield what they find, with a bar where somebody looks."""
     columns = (TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(
@@ -208,3 +226,236 @@ def run(checks: Sequence[Check], console: Console) -> Iterator[Finding]:
     ) as bar:
         for check in bar.track(checks):
             yield from check()
+
+
+EVALUATION_FORMAT_VERSION = 1
+ALL_TABLES = "all tables"
+FIGURE_TITLES: dict[EvaluatedFigure, str] = {
+    "step_time": "seconds per iteration, predicted from a few configurations",
+    "epochs": "epochs to target, predicted from a few batches",
+    "noise": "gradient noise, predicted from the two extreme batches",
+    "fastest": "regret of the fastest: true time over the best, less 1",
+    "cheapest": "regret of the cheapest: true cost over the best, less 1",
+    "cheapest_in_time": f"regret of the cheapest that is 90 % sure to take {DEADLINE:g} × the "
+    "least time at most",
+    "cheapest_likely_in_time": f"regret of the cheapest that is expected to take {DEADLINE:g} × "
+    "the least time at most",
+    "knee": "regret of the knee: root of time times cost over the true knee's, less 1",
+}
+
+
+def evaluation_to_json(evaluation: Evaluation) -> str:
+    """Write an evaluation as JSON; docs/measurements.md says what its keys mean."""
+    document = TypeAdapter(Evaluation).dump_python(evaluation, mode="json")
+    return json.dumps({"version": EVALUATION_FORMAT_VERSION, **document}, indent=2, allow_nan=False)
+
+
+def render_evaluation(evaluation: Evaluation) -> RenderableType:
+    """Show an evaluation: each table, then the means by group."""
+    parts: list[RenderableType] = []
+    if evaluation.step_times:
+        parts += ["Seconds per iteration", render_step_times(evaluation), ""]
+    if evaluation.epochs:
+        parts += ["Epochs to target", render_epochs(evaluation), ""]
+    if evaluation.noise:
+        parts += ["Gradient noise", render_noise(evaluation), ""]
+    if evaluation.regrets:
+        parts += ["Regret of choices, in percent", render_regrets(evaluation), ""]
+    parts += ["Means over tables", render_means(evaluation.means)]
+    return Group(*(plain_text(p, "bold") if isinstance(p, str) else p for p in parts))
+
+
+STEP_TIME_COLUMNS = (
+    long_name_column("TABLE"),
+    key_number_column("POINTS"),
+    name_column("DESIGN"),
+    number_column("REST", 4),
+    number_column("WINDOWS", 5),
+    number_column("ERROR", 1),
+    number_column("IN BAND", 3),
+    number_column("LINES", 2),
+)
+EPOCHS_COLUMNS = (
+    long_name_column("TABLE"),
+    key_number_column("BATCHES"),
+    number_column("REST", 4),
+    number_column("ERROR", 1),
+    number_column("IN BAND", 3),
+    number_column("PAPER", 2),
+)
+NOISE_COLUMNS = (
+    long_name_column("TABLE"),
+    number_column("φ", 2),
+    number_column("(B + φ) / B", 1),
+    number_column("n0 + n1/√B", 1),
+)
+REGRET_COLUMNS = (
+    long_name_column("TABLE"),
+    name_column("LAWS"),
+    key_number_column("POINTS"),
+    name_column("DESIGN"),
+    number_column("FAST", 2),
+    number_column("CHEAP", 2),
+    number_column("IN TIME", 3),
+    number_column("LATE", 4),
+    number_column("LIKELY", 5),
+    number_column("LATE", 6),
+    number_column("KNEE", 1),
+)
+
+
+def render_step_times(evaluation: Evaluation) -> RenderableType:
+    """Show predictions of seconds, ours beside the paper's lines."""
+    rows = [
+        (
+            plain_text(first.table),
+            str(first.points),
+            first.design,
+            str(first.rest),
+            str(first.windows),
+            format_share(first.error),
+            format_share(first.covered, 0),
+            UNKNOWN_VALUE if paper is None else format_share(paper.error),
+        )
+        for first, paper in pair_with_paper(evaluation.step_times)
+    ]
+    return FittedTable(STEP_TIME_COLUMNS, rows, gap=1)
+
+
+def render_epochs(evaluation: Evaluation) -> RenderableType:
+    """Show predictions of epochs, ours beside the paper's law."""
+    rows = [
+        (
+            plain_text(first.table),
+            str(first.batches),
+            str(first.rest),
+            format_share(first.error),
+            UNKNOWN_VALUE if first.covered is None else format_share(first.covered, 0),
+            UNKNOWN_VALUE if paper is None else format_share(paper.error),
+        )
+        for first, paper in pair_with_paper(evaluation.epochs)
+    ]
+    rule = (
+        f"a metric's target lies {TARGET_SHARE:.0%} of the way to the best one that every "
+        "batch reaches"
+    )
+    return Group(FittedTable(EPOCHS_COLUMNS, rows, gap=1), Text(f"· {rule}", "dim"))
+
+
+def render_noise(evaluation: Evaluation) -> RenderableType:
+    """Show predictions of noise by both laws."""
+    rows = [
+        (
+            plain_text(error.table),
+            format_number(error.noise_scale),
+            format_share(error.error),
+            format_share(error.root_error),
+        )
+        for error in evaluation.noise
+    ]
+    return FittedTable(NOISE_COLUMNS, rows, gap=1)
+
+
+def render_regrets(evaluation: Evaluation) -> RenderableType:
+    """Show regrets, one row for each table, number of points and laws."""
+    found_by: dict[tuple[str, LawFamily, int, DesignName], dict[str, Regret]] = {}
+    for each in evaluation.regrets:
+        row = (each.table, each.laws, each.points, each.design)
+        found_by.setdefault(row, {})[each.wish] = each
+    rows = [
+        (
+            plain_text(table),
+            laws,
+            str(points),
+            design,
+            *(cell for wish in REGRET_OBJECTIVES for cell in regret_cells(found[wish])),
+        )
+        for (table, laws, points, design), found in found_by.items()
+    ]
+    return FittedTable(REGRET_COLUMNS, rows, gap=1)
+
+
+def regret_cells(regret: Regret) -> Iterable[str]:
+    """Yield the regret and, of an objective with a deadline, how often it is missed."""
+    yield f"{100 * regret.regret:.1f}"
+    if "in_time" in regret.wish:
+        yield f"{100 * regret.late:.0f}"
+
+
+def render_means(means: Sequence[GroupMean]) -> RenderableType:
+    """Show means by what was predicted, then by group."""
+    width = max((len(mean.group or ALL_TABLES) for mean in means), default=0)
+    parts: list[RenderableType] = []
+    for predicted, meaning in FIGURE_TITLES.items():
+        own = [mean for mean in means if mean.figure == predicted]
+        if own:
+            parts += [Text(meaning, "dim"), render_group_means(own, width)]
+    return Group(*parts)
+
+
+def render_group_means(means: Sequence[GroupMean], width: int) -> RenderableType:
+    """Show the means of one figure, all groups as wide as the widest."""
+    band = "IN TIME" if "in_time" in means[0].figure else "IN BAND"
+    columns = (
+        long_name_column("GROUP".ljust(width)),
+        name_column("LAWS"),
+        key_number_column("POINTS"),
+        name_column("DESIGN"),
+        number_column("TABLES", 3),
+        number_column("ERROR", 1),
+        number_column(band, 2),
+    )
+    rows = [
+        (
+            plain_text(mean.group or ALL_TABLES),
+            mean.laws,
+            str(mean.points),
+            mean.design,
+            str(mean.tables),
+            format_share(mean.error, 2),
+            UNKNOWN_VALUE if mean.covered is None else format_share(mean.covered, 0),
+        )
+        for mean in sorted(means, key=mean_order)
+    ]
+    return FittedTable(columns, rows, gap=1)
+
+
+def mean_order(mean: GroupMean) -> tuple[bool, str, int, bool, str]:
+    """Key of the order in which means are shown: all tables first, searches before chance."""
+    return mean.group != "", mean.group, mean.points, mean.design == "random", mean.laws
+
+
+class LawComparison(Protocol):
+    """What was predicted by one of several laws."""
+
+    @property
+    def table(self) -> str:
+        """Name of the table."""
+
+    @property
+    def laws(self) -> LawFamily:
+        """The laws."""
+
+
+ComparisonT = TypeVar("ComparisonT", bound=LawComparison)
+
+
+def pair_with_paper(
+    errors: Sequence[ComparisonT],
+) -> Iterable[tuple[ComparisonT, ComparisonT | None]]:
+    """Yield each finding with that of the paper's laws, which follows it where both were asked."""
+    for error, after in zip(errors, (*errors[1:], None), strict=True):
+        if error.laws == "measured":
+            is_paper = after is not None and after.laws == "paper" and after.table == error.table
+            yield error, after if is_paper else None
+    if all(error.laws == "paper" for error in errors):
+        yield from ((error, error) for error in errors)
+
+
+def format_share(value: float, digits: int = 1) -> str:
+    """Write a share in percent.
+
+    >>> format_share(0.0149, 2)
+    '1.49 %'
+    """
+    return f"{100 * value:.{digits}f} %"

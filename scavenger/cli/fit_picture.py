@@ -1,4 +1,4 @@
-"""The cost/time curve of a FitReport as a picture, each role with a shape of its own."""
+"""The picture of ``scavenger fit --plot``: the cost/time curve as SVG or PNG, by matplotlib."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scavenger.cli.errors import NoPlots
-from scavenger.fit.place import Place
-from scavenger.fit.predicted_point import Interval, PredictedPoint
-from scavenger.fit.report import FitReport
+from scavenger.cli.errors import PlottingNotInstalled
+from scavenger.offline.fit import FitReport
+from scavenger.report import OutcomeInterval, PredictedPoint, ReportedConfig
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,21 +19,21 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 # 900 pixels wide on a screen; twice as many in a PNG, for the screens that show more.
-WIDTH, HEIGHT, DOTS_PER_INCH = 9.0, 5.7, 200
+PICTURE_WIDTH, PICTURE_HEIGHT, DOTS_PER_INCH = 9.0, 5.7, 200
 INK, DIM, PALE, GRID = "#24292f", "#57606a", "#8c959f", "#e6e8eb"
 BLUE, ORANGE = "#0969da", "#bc4c00"
 # Axes whose ends differ by more than this factor are logarithmic.
-WIDE = 6.0
+LOG_SCALE_RATIO = 6.0
 # Points this far beyond the front, in widths of it, are left out.
-BEYOND = 0.35
+PICTURE_OVERSHOOT = 0.35
 # Logarithm of the factor between the ends of a front that counts as narrow.
-NARROW = math.log(3)
+NARROW_FRONT = math.log(3)
 # Sizes of words, in points.
-LETTER, LINE = 6.4, 13.5
+LETTER_WIDTH, LINE_HEIGHT = 6.4, 13.5
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class AxisScale:
     """One axis: its unit and title.
 
     Attributes:
@@ -47,7 +46,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class PictureWindow:
     """The part of the plane that is drawn, in units of its axes."""
 
     left: float
@@ -61,10 +60,10 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class PointLabel:
     """Words beside a point."""
 
-    place: Place
+    place: ReportedConfig
     names: tuple[str, ...]
 
     @property
@@ -74,12 +73,12 @@ class Label:
         return f"{' · '.join(self.names)}\n{where}"
 
 
-def require_plots() -> None:
-    """Raise NoPlots where the package that draws is not installed."""
+def require_matplotlib() -> None:
+    """Raise PlottingNotInstalled where the package that draws is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise NoPlots("Pictures need matplotlib, which is not installed") from None
+        raise PlottingNotInstalled("Pictures need matplotlib, which is not installed") from None
 
 
 def draw_fit(report: FitReport, file: Path) -> None:
@@ -96,23 +95,25 @@ def draw_fit(report: FitReport, file: Path) -> None:
     with matplotlib.rc_context(
         {"svg.fonttype": "none", "svg.hashsalt": "scavenger", "font.size": 10}
     ):
-        figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DOTS_PER_INCH, facecolor="white")
+        figure = Figure(
+            figsize=(PICTURE_WIDTH, PICTURE_HEIGHT), dpi=DOTS_PER_INCH, facecolor="white"
+        )
         axes = figure.add_axes((0.1, 0.115, 0.87, 0.69))
-        draw_plane(axes, report)
+        draw_axes(axes, report)
         write_title(figure, report)
         kind = file.suffix.lower().removeprefix(".")
         metadata = {"Date": None} if kind == "svg" else {}
         figure.savefig(file, format=kind, metadata=metadata)
 
 
-def draw_plane(axes: Axes, report: FitReport) -> None:
+def draw_axes(axes: Axes, report: FitReport) -> None:
     """Draw everything within the axes."""
     time, cost = time_scale(report), cost_scale(report)
     front = [point for point in report.points if point.is_on_front]
     window = window_around(report, time, cost)
     prepare_axes(axes, window, time, cost)
     draw_front(axes, front, time, cost)
-    shown = [p for p in report.points if window.holds(*spot(p, time, cost))]
+    shown = [p for p in report.points if window.holds(*position_of(p, time, cost))]
     draw_points(axes, shown, time, cost)
     draw_labels(axes, report, window, time, cost)
     hidden = len(report.points) - len(shown)
@@ -122,55 +123,55 @@ def draw_plane(axes: Axes, report: FitReport) -> None:
         axes.text(*below, note, transform=axes.transAxes, ha="right", va="top", color=DIM, size=9)
 
 
-def time_scale(report: FitReport) -> Scale:
+def time_scale(report: FitReport) -> AxisScale:
     """Return the unit in which times read well."""
     if report.basis == "relative":
-        return Scale(1.0, "time to target, in multiples of the start's")
+        return AxisScale(1.0, "time to target, in multiples of the start's")
     longest = max(point.time.median for point in report.points if point.is_on_front)
     for divisor, unit in ((3600.0, "hours"), (60.0, "minutes")):
         if longest >= 2 * divisor:
-            return Scale(divisor, f"time to target, {unit}")
-    return Scale(1.0, "time to target, seconds")
+            return AxisScale(divisor, f"time to target, {unit}")
+    return AxisScale(1.0, "time to target, seconds")
 
 
-def cost_scale(report: FitReport) -> Scale:
+def cost_scale(report: FitReport) -> AxisScale:
     """Return the unit of costs."""
     match report.cost_unit:
         case "USD":
-            return Scale(1.0, "cost to target, US dollars")
+            return AxisScale(1.0, "cost to target, US dollars")
         case "machine-hours":
-            return Scale(1.0, "cost to target, machine-hours")
+            return AxisScale(1.0, "cost to target, machine-hours")
         case "relative":
-            return Scale(1.0, "cost to target, in multiples of the start's")
+            return AxisScale(1.0, "cost to target, in multiples of the start's")
 
 
-def spot(point: PredictedPoint, time: Scale, cost: Scale) -> tuple[float, float]:
+def position_of(point: PredictedPoint, time: AxisScale, cost: AxisScale) -> tuple[float, float]:
     """Return where a point lies, in units of the axes."""
     return point.time.median / time.divisor, point.cost.median / cost.divisor
 
 
-def window_around(report: FitReport, time: Scale, cost: Scale) -> Window:
+def window_around(report: FitReport, time: AxisScale, cost: AxisScale) -> PictureWindow:
     """Return what holds the front with its band, and what lies just beyond it."""
     front = [point for point in report.points if point.is_on_front]
-    left, right = reach([p.time for p in front], [p.time.median for p in report.points])
-    low, high = reach([p.cost for p in front], [p.cost.median for p in report.points])
-    return Window(
+    left, right = axis_limits([p.time for p in front], [p.time.median for p in report.points])
+    low, high = axis_limits([p.cost for p in front], [p.cost.median for p in report.points])
+    return PictureWindow(
         left / time.divisor, right / time.divisor, low / cost.divisor, high / cost.divisor
     )
 
 
-def reach(front: Sequence[Interval], values: Iterable[float]) -> tuple[float, float]:
+def axis_limits(front: Sequence[OutcomeInterval], values: Iterable[float]) -> tuple[float, float]:
     """Return the ends of an axis, in logarithms where it is wide; labels need room below."""
     low, high = min(each.low for each in front), max(each.high for each in front)
     if low <= 0:
         return 0.0, high * 1.1 or 1.0
-    furthest = high * math.exp(BEYOND * max(math.log(high / low), NARROW))
+    furthest = high * math.exp(PICTURE_OVERSHOOT * max(math.log(high / low), NARROW_FRONT))
     high = max(high, *(value for value in values if value <= furthest))
-    width = max(math.log(high / low), NARROW / 2)
+    width = max(math.log(high / low), NARROW_FRONT / 2)
     return low * math.exp(-0.2 * width), high * math.exp(0.04 * width)
 
 
-def prepare_axes(axes: Axes, window: Window, time: Scale, cost: Scale) -> None:
+def prepare_axes(axes: Axes, window: PictureWindow, time: AxisScale, cost: AxisScale) -> None:
     """Set ends, ticks and titles of the axes; no frame, only a light grid."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -180,7 +181,7 @@ def prepare_axes(axes: Axes, window: Window, time: Scale, cost: Scale) -> None:
         (axes.xaxis, window.left, window.right, time.title),
         (axes.yaxis, window.low, window.high, cost.title),
     ):
-        if low > 0 and high / low > WIDE:
+        if low > 0 and high / low > LOG_SCALE_RATIO:
             axes.set(**{f"{axis.axis_name}scale": "log"})
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         else:
@@ -195,34 +196,38 @@ def prepare_axes(axes: Axes, window: Window, time: Scale, cost: Scale) -> None:
         spine.set_visible(False)
 
 
-def draw_front(axes: Axes, front: Sequence[PredictedPoint], time: Scale, cost: Scale) -> None:
+def draw_front(
+    axes: Axes, front: Sequence[PredictedPoint], time: AxisScale, cost: AxisScale
+) -> None:
     """Draw the line of the front and its band: time and cost err together, along diagonals."""
     low = [(p.time.low / time.divisor, p.cost.low / cost.divisor) for p in front]
     high = [(p.time.high / time.divisor, p.cost.high / cost.divisor) for p in front]
     outline = [*low, *reversed(high)]
     # A front of one point has a band without width.
     edge = 9.0 if len(front) == 1 else 0.0
-    xs, ys = columns(outline)
+    xs, ys = unzip_positions(outline)
     axes.fill(xs, ys, color=BLUE, alpha=0.12, linewidth=edge, zorder=1)
-    xs, ys = columns([spot(point, time, cost) for point in front])
+    xs, ys = unzip_positions([position_of(point, time, cost) for point in front])
     axes.plot(xs, ys, color=BLUE, linewidth=1.6, zorder=2)
 
 
-def columns(spots: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+def unzip_positions(spots: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
     """Return places as two columns."""
     return [x for x, _ in spots], [y for _, y in spots]
 
 
-def draw_points(axes: Axes, points: Sequence[PredictedPoint], time: Scale, cost: Scale) -> None:
+def draw_points(
+    axes: Axes, points: Sequence[PredictedPoint], time: AxisScale, cost: AxisScale
+) -> None:
     """Draw points: measured filled circles, predicted hollow diamonds, dominated ones pale."""
     for is_front, is_measured in product((False, True), repeat=2):
         own = [
-            spot(p, time, cost)
+            position_of(p, time, cost)
             for p in points
             if p.is_on_front == is_front and (p.measured_step_time is not None) == is_measured
         ]
         color = BLUE if is_front else PALE
-        xs, ys = columns(own)
+        xs, ys = unzip_positions(own)
         axes.scatter(
             xs,
             ys,
@@ -236,15 +241,17 @@ def draw_points(axes: Axes, points: Sequence[PredictedPoint], time: Scale, cost:
         )
 
 
-def draw_labels(axes: Axes, report: FitReport, window: Window, time: Scale, cost: Scale) -> None:
+def draw_labels(
+    axes: Axes, report: FitReport, window: PictureWindow, time: AxisScale, cost: AxisScale
+) -> None:
     """Write names below and to the left of their points, where no point can be: it would win."""
-    taken: list[Box] = []
-    for label in labels_of(report):
-        x, y = spot(report.point_at(label.place), time, cost)
+    taken: list[LabelBox] = []
+    for label in list_labels(report):
+        x, y = position_of(report.point_at(label.place), time, cost)
         if not window.holds(x, y):
             continue
         right, top = axes.transData.transform((x, y)) * 72 / DOTS_PER_INCH
-        box = free_box(label, right - 9, top - 9, taken)
+        box = find_free_box(label, right - 9, top - 9, taken)
         taken.append(box)
         is_chosen = label.place == report.chosen.place
         axes.annotate(
@@ -267,7 +274,7 @@ def draw_labels(axes: Axes, report: FitReport, window: Window, time: Scale, cost
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class LabelBox:
     """The room a label takes on the page, in points."""
 
     left: float
@@ -275,23 +282,25 @@ class Box:
     bottom: float
     top: float
 
-    def meets(self, other: Box) -> bool:
+    def meets(self, other: LabelBox) -> bool:
         """Tell whether two labels would cover each other."""
         is_beside = self.right < other.left or other.right < self.left
         return not (is_beside or self.top < other.bottom or other.top < self.bottom)
 
 
-def free_box(label: Label, right: float, top: float, taken: Sequence[Box]) -> Box:
+def find_free_box(
+    label: PointLabel, right: float, top: float, taken: Sequence[LabelBox]
+) -> LabelBox:
     """Return the highest room below a place that no other label takes."""
     lines = label.text.split("\n")
-    width, height = LETTER * max(map(len, lines)), LINE * len(lines)
-    box = Box(right - width, right, top - height, top)
+    width, height = LETTER_WIDTH * max(map(len, lines)), LINE_HEIGHT * len(lines)
+    box = LabelBox(right - width, right, top - height, top)
     while any(box.meets(other) for other in taken):
-        box = Box(box.left, box.right, box.bottom - 2, box.top - 2)
+        box = LabelBox(box.left, box.right, box.bottom - 2, box.top - 2)
     return box
 
 
-def labels_of(report: FitReport) -> tuple[Label, ...]:
+def list_labels(report: FitReport) -> tuple[PointLabel, ...]:
     """Return the points that have names, each once with all of them."""
     named = {
         "chosen": report.chosen.place,
@@ -301,7 +310,8 @@ def labels_of(report: FitReport) -> tuple[Label, ...]:
     }
     places = dict.fromkeys(named.values())
     return tuple(
-        Label(place, tuple(name for name, own in named.items() if own == place)) for place in places
+        PointLabel(place, tuple(name for name, own in named.items() if own == place))
+        for place in places
     )
 
 
@@ -314,11 +324,11 @@ def write_title(figure: Figure, report: FitReport) -> None:
     figure.text(0.03, 0.897, subtitle(report), color=DIM)
     figure.legend(
         handles=[
-            shape("o", BLUE, BLUE, "measured"),
-            shape("D", "white", BLUE, "predicted"),
+            legend_entry("o", BLUE, BLUE, "measured"),
+            legend_entry("D", "white", BLUE, "predicted"),
             Line2D([], [], color=BLUE, linewidth=1.6, label="front: none is cheaper and faster"),
             Patch(facecolor=BLUE, alpha=0.12, linewidth=0, label="80 % of possible outcomes"),
-            shape("o", PALE, PALE, "dominated"),
+            legend_entry("o", PALE, PALE, "dominated"),
         ],
         loc="upper left",
         bbox_to_anchor=(0.022, 0.885),
@@ -332,7 +342,7 @@ def write_title(figure: Figure, report: FitReport) -> None:
     )
 
 
-def shape(marker: str, face: str, edge: str, label: str) -> Line2D:
+def legend_entry(marker: str, face: str, edge: str, label: str) -> Line2D:
     """Return one entry that explains a shape."""
     from matplotlib.lines import Line2D
 

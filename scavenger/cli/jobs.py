@@ -1,59 +1,228 @@
-"""``scavenger list``, ``show`` and ``cancel``: jobs as they are, and their end."""
+"""``scavenger list``, ``show`` and ``cancel``, and the tables of jobs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
-from scavenger.cli.errors import NeedsAnswer
-from scavenger.cli.figures import money, percent, words
-from scavenger.cli.job_table import share_done, show_job, show_jobs
-from scavenger.cli.option import FormOption, JobArgument
-from scavenger.cli.reference import find_job
-from scavenger.cli.terminal import Form, terminal_of
-from scavenger.view import JobView
+from scavenger.cli.errors import ConfirmationRequired
+from scavenger.cli.options import JobArgument, OutputOption, find_job
+from scavenger.cli.output import (
+    Cell,
+    FittedTable,
+    OutputFormat,
+    draw_bar,
+    format_amount,
+    format_config,
+    format_milliseconds,
+    format_number,
+    format_percent,
+    format_seconds,
+    get_terminal,
+    long_name_column,
+    name_column,
+    number_column,
+    plain_text,
+    word_column,
+)
+from scavenger.schemas import IndicatorsView, JobPhase, JobView, ProgressView
 
-Limit = Annotated[int, typer.Option("--limit", min=1, help="Show at most so many.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Show at most so many.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-def list_jobs(context: typer.Context, limit: Limit = 20, output: FormOption = Form.TABLE) -> None:
+def list_jobs(
+    context: typer.Context, limit: LimitOption = 20, output: OutputOption = OutputFormat.TABLE
+) -> None:
     """List jobs, newest first."""
-    terminal = terminal_of(context)
+    terminal = get_terminal(context)
     with terminal.connect() as client:
-        found = client.newest_jobs(limit)
-    if found.jobs or output is Form.JSON:
-        terminal.show(found, output, show_jobs(found.jobs))
+        found = client.list_jobs(limit)
+    if found.jobs or output is OutputFormat.JSON:
+        terminal.print_result(found, output, render_jobs(found.jobs))
     if not found.jobs:
-        terminal.say(words("No jobs yet. Next: scavenger submit job.yaml"))
+        terminal.print_message(plain_text("No jobs yet. Next: scavenger submit job.yaml"))
     if found.next_cursor is not None:
-        terminal.say(words(f"There are more: scavenger list --limit {10 * limit}"))
+        terminal.print_message(plain_text(f"There are more: scavenger list --limit {10 * limit}"))
 
 
-def show(context: typer.Context, job: JobArgument, output: FormOption = Form.TABLE) -> None:
+def show(
+    context: typer.Context, job: JobArgument, output: OutputOption = OutputFormat.TABLE
+) -> None:
     """Show one job in detail."""
-    terminal = terminal_of(context)
+    terminal = get_terminal(context)
     with terminal.connect() as client:
         found = find_job(client, job)
-    terminal.show(found, output, show_job(found))
+    terminal.print_result(found, output, render_job(found))
 
 
-def cancel(context: typer.Context, job: JobArgument, yes: Yes = False) -> None:
+def cancel(context: typer.Context, job: JobArgument, yes: YesOption = False) -> None:
     """End a job: its workers stop, and what it learnt about the model is kept."""
-    terminal = terminal_of(context)
+    terminal = get_terminal(context)
     with terminal.connect() as client:
         found = find_job(client, job)
         if not (yes or found.phase.is_final):
-            if not terminal.can_ask:
-                raise NeedsAnswer(question(found), "--yes")
-            typer.confirm(question(found), abort=True, err=True)
+            if not terminal.is_interactive:
+                raise ConfirmationRequired(confirmation_question(found), "--yes")
+            typer.confirm(confirmation_question(found), abort=True, err=True)
         cancelled = client.cancel(found.id)
-    terminal.write(cancelled.id)
-    terminal.say(words(f"Ending {cancelled.id}. Next: scavenger watch {cancelled.id}"))
+    terminal.write_line(cancelled.id)
+    terminal.print_message(
+        plain_text(f"Ending {cancelled.id}. Next: scavenger watch {cancelled.id}")
+    )
 
 
-def question(job: JobView) -> str:
+def confirmation_question(job: JobView) -> str:
     """Ask for the end of a job, and say what is given up."""
-    done = f"{job.phase.value}, {percent(share_done(job))} done"
-    return f"End {job.name} ({job.id}; {done}, {money(job.cost.accrued)} spent)?"
+    done = f"{job.phase.value}, {format_percent(progress_fraction(job))} done"
+    return f"End {job.name} ({job.id}; {done}, {format_amount(job.cost.accrued)} spent)?"
+
+
+PHASE_ICONS = {
+    JobPhase.PENDING: ("○", "dim"),
+    JobPhase.STARTING: ("◔", "cyan"),
+    JobPhase.PROBING: ("◎", "cyan"),
+    JobPhase.TRAINING: ("▶", "blue"),
+    JobPhase.SUCCEEDED: ("✔", "green"),
+    JobPhase.FAILED: ("✗", "red"),
+    JobPhase.CANCELLED: ("■", "dim"),
+    JobPhase.CAPPED: ("▲", "yellow"),
+}
+
+
+JOB_COLUMNS = (
+    name_column("ID"),
+    long_name_column("NAME"),
+    word_column("PHASE", 1),
+    word_column("CONFIG", 3),
+    number_column("DONE", 4),
+    number_column("SPENT", 2),
+    number_column("TIME", 5),
+)
+
+
+def render_jobs(jobs: Sequence[JobView]) -> RenderableType:
+    """Show jobs as a table, one row each."""
+    return FittedTable(JOB_COLUMNS, [job_row(job) for job in jobs], gap=1)
+
+
+def job_row(job: JobView) -> tuple[Cell, ...]:
+    """Return the cells of a job."""
+    return (
+        plain_text(job.id),
+        plain_text(job.name),
+        render_phase(job),
+        format_config(job.applied or job.target),
+        format_percent(progress_fraction(job)),
+        format_amount(job.cost.accrued),
+        format_seconds(job.elapsed),
+    )
+
+
+def render_phase(job: JobView) -> Text:
+    """Show the phase with a shape of its own, because colour alone fails."""
+    icon, style = PHASE_ICONS[job.phase]
+    return Text(f"{icon} {job.phase.value}", style)
+
+
+def progress_fraction(job: JobView) -> float:
+    """Return the share of the expected progress that is made, from 0 to 1."""
+    if job.phase is JobPhase.SUCCEEDED:
+        return 1.0
+    goal = job.progress.expected_epochs or job.progress.max_epochs
+    return min(max(job.progress.epochs / goal, 0.0), 1.0) if goal > 0 else 0.0
+
+
+def render_job(job: JobView) -> RenderableType:
+    """Show one job in detail."""
+    title = Text.assemble((job.id, "bold"), "  ", plain_text(job.name), "  ", render_phase(job))
+    return Group(title, render_facts(job_facts(job)))
+
+
+def render_facts(facts: Iterable[tuple[str, str]]) -> RenderableType:
+    """Show labelled facts, one under the other."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, fact in facts:
+        grid.add_row(f"  {label}", plain_text(fact))
+    return grid
+
+
+def job_facts(job: JobView) -> list[tuple[str, str]]:
+    """Say everything about a job that fits a line each."""
+    facts = [
+        ("reason", job.reason),
+        ("model", job.model_key),
+        ("search", job.search),
+        ("runs", describe_config_change(job)),
+        ("progress", progress_line(job, width=20)),
+        ("metrics", metrics_line(job.progress)),
+        ("diverged", job.progress.diverged or ""),
+        *indicator_facts(job.indicators),
+        ("cost", cost_line(job)),
+        ("time", f"{format_seconds(job.elapsed)} since {job.created_at:%Y-%m-%d %H:%M:%S} UTC"),
+    ]
+    return [(label, fact) for label, fact in facts if fact]
+
+
+def describe_config_change(job: JobView) -> str:
+    """Say which configuration runs and which one is wanted."""
+    applied, target = format_config(job.applied), format_config(job.target)
+    change = "" if job.applied == job.target or job.phase.is_final else f" → {target}"
+    alive = f"{job.workers_alive} alive"
+    return f"{applied}{change} · generation {job.generation} · {alive}"
+
+
+def progress_line(job: JobView, width: int) -> str:
+    """Draw how far training is, against the epochs expected or else allowed."""
+    progress = job.progress
+    share = progress_fraction(job)
+    if progress.expected_epochs is None:
+        goal = f"of at most {format_number(progress.max_epochs)} epochs"
+    else:
+        expected = format_number(progress.expected_epochs)
+        goal = f"of ≈{expected} epochs (at most {format_number(progress.max_epochs)})"
+    done = (
+        f"{draw_bar(share, width)} {format_percent(share)}  {format_number(progress.epochs)} {goal}"
+    )
+    return f"{done} · iteration {progress.iteration}"
+
+
+def metrics_line(progress: ProgressView) -> str:
+    """Say the last value of everything the script logged."""
+    return " · ".join(f"{name} {format_number(value)}" for name, value in progress.metrics.items())
+
+
+def indicator_facts(indicators: IndicatorsView | None) -> list[tuple[str, str]]:
+    """Say how noisy gradients are among their shards, and where the time of an iteration goes."""
+    if indicators is None:
+        return []
+    noise = (
+        f"γ_n {format_number(indicators.noise)} · φ {format_number(indicators.noise_scale)} samples"
+    )
+    return [("noise", noise), ("iteration", step_time_line(indicators))]
+
+
+def step_time_line(indicators: IndicatorsView) -> str:
+    """Draw an iteration as compute (full) and sync (shaded)."""
+    total = indicators.step_time
+    share = indicators.compute_time / total if total > 0 else 0.0
+    drawn = draw_bar(share, 10).replace("░", "▒")
+    times = (total, indicators.compute_time, indicators.sync_time)
+    step, compute, sync = map(format_milliseconds, times)
+    return f"{drawn} τ {step} = compute {compute} + sync {sync}"
+
+
+def cost_line(job: JobView) -> str:
+    """Say the numbers of money, which are never mixed."""
+    cost = job.cost
+    cap = "no cap" if cost.cap is None else f"cap {format_amount(cost.cap)}"
+    forecast = "" if cost.forecast is None else f" · ≈{format_amount(cost.forecast)} in the end"
+    spent, search = format_amount(cost.accrued), format_amount(cost.search)
+    return f"{spent} spent, {search} of it searching · {cap}{forecast}"

@@ -1,4 +1,4 @@
-"""The ``scavenger`` command: its tree, and what becomes of errors."""
+"""The ``scavenger`` command: its subcommands, and how errors become a report and an exit code."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from scavenger.cli.admin import admin
-from scavenger.cli.agent import AGENT_CONTEXT, agent
+from scavenger.cli.admin import admin_commands
 from scavenger.cli.curve import curve
 from scavenger.cli.demo import demo
 from scavenger.cli.doctor import doctor
-from scavenger.cli.error_report import report_error, show_report
-from scavenger.cli.errors import CommandError
+from scavenger.cli.errors import (
+    CommandError,
+    ExitCode,
+    exit_code_of_error,
+    render_report,
+    report_error,
+)
 from scavenger.cli.evaluate import evaluate
-from scavenger.cli.events import events
-from scavenger.cli.exit_code import ExitCode, code_of_error
 from scavenger.cli.fit import fit
 from scavenger.cli.jobs import cancel, list_jobs, show
 from scavenger.cli.models import models
-from scavenger.cli.serve import serve
+from scavenger.cli.output import open_console, open_terminal
+from scavenger.cli.programs import AGENT_CONTEXT, agent, serve
 from scavenger.cli.simulate import simulate
 from scavenger.cli.submit import submit
-from scavenger.cli.terminal import open_console, open_terminal
-from scavenger.cli.token import token
-from scavenger.cli.watch import watch
+from scavenger.cli.tokens import token_commands
+from scavenger.cli.watch import events, watch
 from scavenger.client.errors import ClientError
 
-Url = Annotated[
+UrlOption = Annotated[
     str | None, typer.Option("--url", help="Address of the controller; else SCAVENGER_URL.")
 ]
-Secret = Annotated[
+TokenOption = Annotated[
     str | None,
     typer.Option("--token", help="Token for it; better SCAVENGER_TOKEN, which nobody sees."),
 ]
 
 
-class Commands(TyperGroup):
+class ErrorReportingGroup(TyperGroup):
     """The commands; what goes wrong in one becomes a report and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -47,14 +49,14 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except (ClientError, CommandError) as error:
-            open_console(is_chatter=True).print(show_report(report_error(error)))
-            raise typer.Exit(code_of_error(error)) from None
+            open_console(is_stderr=True).print(render_report(report_error(error)))
+            raise typer.Exit(exit_code_of_error(error)) from None
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=ErrorReportingGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -65,8 +67,8 @@ app = typer.Typer(
 @app.callback()
 def root(
     context: typer.Context,
-    url: Url = None,
-    secret: Secret = None,
+    url: UrlOption = None,
+    secret: TokenOption = None,
 ) -> None:
     """Choose workers and batch size while a training job runs, and resize it live."""
     context.obj = context.obj or open_terminal(url, secret)
@@ -90,8 +92,8 @@ app.command(
     context_settings=AGENT_CONTEXT, epilog="Example: scavenger agent run -- python train.py"
 )(agent)
 
-app.add_typer(admin, name="admin")
-app.add_typer(token, name="token")
+app.add_typer(admin_commands, name="admin")
+app.add_typer(token_commands, name="token")
 
 
 def main() -> None:

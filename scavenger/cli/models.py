@@ -3,19 +3,64 @@
 from __future__ import annotations
 
 import typer
+from rich.console import RenderableType
 
-from scavenger.cli.figures import words
-from scavenger.cli.model_table import show_models
-from scavenger.cli.option import FormOption
-from scavenger.cli.terminal import Form, terminal_of
+from scavenger.cli.options import OutputOption
+from scavenger.cli.output import (
+    Cell,
+    FittedTable,
+    OutputFormat,
+    format_number,
+    get_terminal,
+    long_name_column,
+    number_column,
+    plain_text,
+    text_column,
+    word_column,
+)
+from scavenger.schemas import StoredModelList, StoredModelView
 
 
-def models(context: typer.Context, output: FormOption = Form.TABLE) -> None:
+def models(context: typer.Context, output: OutputOption = OutputFormat.TABLE) -> None:
     """List the stored models: a job whose model is known needs no search."""
-    terminal = terminal_of(context)
+    terminal = get_terminal(context)
     with terminal.connect() as client:
-        stored = client.models()
-    if stored.models or output is Form.JSON:
-        terminal.show(stored, output, show_models(stored))
+        stored = client.list_models()
+    if stored.models or output is OutputFormat.JSON:
+        terminal.print_result(stored, output, render_models(stored))
     if not stored.models:
-        terminal.say(words("No models yet: the first job of a model stores one."))
+        terminal.print_message(plain_text("No models yet: the first job of a model stores one."))
+
+
+MODEL_COLUMNS = (
+    long_name_column("MODEL"),
+    number_column("JOBS", 2),
+    number_column("φ", 4),
+    number_column("ERROR", 5),
+    text_column("EPOCHS TO TARGET", 1),
+    word_column("UPDATED (UTC)", 3),
+)
+
+
+def render_models(models: StoredModelList) -> RenderableType:
+    """Show stored models, one row each."""
+    return FittedTable(MODEL_COLUMNS, [model_row(model) for model in models.models])
+
+
+def model_row(model: StoredModelView) -> tuple[Cell, ...]:
+    """Return the cells of a model."""
+    return (
+        plain_text(model.model_key),
+        str(model.jobs),
+        format_number(model.laws.noise_scale),
+        f"±{format_number(100 * model.laws.mean_relative_error)} %",
+        plain_text(describe_targets(model)),
+        f"{model.updated_at:%Y-%m-%d %H:%M}",
+    )
+
+
+def describe_targets(model: StoredModelView) -> str:
+    """Say how many epochs each target took, at the reference batch."""
+    known = model.epochs_to_target.items()
+    epochs = " · ".join(f"{target}: {format_number(value)}" for target, value in known)
+    return f"{epochs} (at batch {model.reference_batch})" if epochs else "not known yet"

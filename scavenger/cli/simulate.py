@@ -1,17 +1,42 @@
-"""``scavenger simulate``: policies against an oracle, on a job whose truth is known."""
+"""``scavenger simulate``: compares search strategies with an oracle on a simulated job."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from statistics import median
 from typing import Annotated
 
 import typer
+from pydantic import TypeAdapter
+from rich.console import Console, Group, RenderableType
+from rich.progress import Progress
+from rich.text import Text
 
-from scavenger.cli.option import FormOption
-from scavenger.cli.terminal import Form, terminal_of
+from scavenger.cli.jobs import render_facts
+from scavenger.cli.options import OutputOption
+from scavenger.cli.output import (
+    UNKNOWN_VALUE,
+    FittedTable,
+    OutputFormat,
+    format_dollars,
+    format_number,
+    format_percent,
+    format_seconds,
+    get_terminal,
+    name_column,
+    number_column,
+    pluralize,
+)
+from scavenger.offline.simulator.paper import PaperJob, Perturbations, run_policy
+from scavenger.offline.simulator.simulation import SimulationOutcome
+from scavenger.offline.simulator.summary import SimulationSummary, summarise_outcomes
+from scavenger.planning.decision import SearchName
+from scavenger.planning.objectives import Cheapest, Fastest, Knee, Objective
 
 
-class JobName(StrEnum):
+class SimulatedJobName(StrEnum):
     """A job of the paper's size."""
 
     RESNET18 = "resnet18"
@@ -19,7 +44,7 @@ class JobName(StrEnum):
     TRANSFORMER = "transformer"
 
 
-class Policy(StrEnum):
+class SimulatedStrategy(StrEnum):
     """How to search."""
 
     PARTIAL = "partial"
@@ -29,7 +54,7 @@ class Policy(StrEnum):
     UNIVERSAL = "universal"
 
 
-class Aim(StrEnum):
+class SimulatedObjective(StrEnum):
     """What to optimise."""
 
     KNEE = "knee"
@@ -37,7 +62,7 @@ class Aim(StrEnum):
     CHEAPEST = "cheapest"
 
 
-def read_counts(text: str | None, option: str) -> tuple[int, ...] | None:
+def parse_ascending_counts(text: str | None, option: str) -> tuple[int, ...] | None:
     """Read ascending whole numbers separated by commas, such as ``8,12,16,20``.
 
     Raises:
@@ -58,9 +83,11 @@ def read_counts(text: str | None, option: str) -> tuple[int, ...] | None:
     return counts
 
 
-Job = Annotated[JobName, typer.Option("--job", help="Which job of the paper's size to train.")]
-Policies = Annotated[
-    list[Policy] | None,
+SimulatedJobOption = Annotated[
+    SimulatedJobName, typer.Option("--job", help="Which job of the paper's size to train.")
+]
+StrategiesOption = Annotated[
+    list[SimulatedStrategy] | None,
     typer.Option(
         "--strategy",
         help="How to search; repeat it to compare. 'none' has trained the same job before, "
@@ -68,30 +95,32 @@ Policies = Annotated[
         show_default="partial, full, auto",
     ),
 ]
-Objective = Annotated[Aim, typer.Option("--objective", help="What to choose by.")]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Worlds to repeat everything in.")]
-Jitter = Annotated[
+SimulatedObjectiveOption = Annotated[
+    SimulatedObjective, typer.Option("--objective", help="What to choose by.")
+]
+SeedsOption = Annotated[int, typer.Option("--seeds", min=1, help="Worlds to repeat everything in.")]
+JitterOption = Annotated[
     float, typer.Option("--jitter", min=0, max=1, help="Spread of iteration times, as a share.")
 ]
-Roughness = Annotated[
+RoughnessOption = Annotated[
     float,
     typer.Option("--roughness", min=0, max=1, help="Spread of configurations around their law."),
 ]
-Stragglers = Annotated[
+StragglersOption = Annotated[
     float,
     typer.Option(
         "--stragglers", min=0, max=1, help="Share of iterations with a worker three times as slow."
     ),
 ]
-Drift = Annotated[
+NoiseGrowthOption = Annotated[
     float,
     typer.Option("--drift", min=0.1, max=10, help="Noise scale at the end over that at the start."),
 ]
-Workers = Annotated[
+WorkerCountsOption = Annotated[
     str | None,
     typer.Option("--workers", help="Worker counts to choose from, e.g. 8,12,16,20."),
 ]
-Batches = Annotated[
+BatchSizesOption = Annotated[
     str | None,
     typer.Option("--batches", help="Global batches to choose from, e.g. 384,512,768,1024."),
 ]
@@ -99,17 +128,17 @@ Batches = Annotated[
 
 def simulate(
     context: typer.Context,
-    job: Job = JobName.RESNET18,
-    strategy: Policies = None,
-    objective: Objective = Aim.KNEE,
-    seeds: Seeds = 10,
-    jitter: Jitter = 0.05,
-    roughness: Roughness = 0.03,
-    stragglers: Stragglers = 0.01,
-    drift: Drift = 2.0,
-    workers: Workers = None,
-    batches: Batches = None,
-    output: FormOption = Form.TABLE,
+    job: SimulatedJobOption = SimulatedJobName.RESNET18,
+    strategy: StrategiesOption = None,
+    objective: SimulatedObjectiveOption = SimulatedObjective.KNEE,
+    seeds: SeedsOption = 10,
+    jitter: JitterOption = 0.05,
+    roughness: RoughnessOption = 0.03,
+    stragglers: StragglersOption = 0.01,
+    drift: NoiseGrowthOption = 2.0,
+    workers: WorkerCountsOption = None,
+    batches: BatchSizesOption = None,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Compare search strategies with an oracle, on a job whose truth is known. Nothing is started.
 
@@ -117,28 +146,234 @@ def simulate(
     from the first iteration to the target.
     """
     # What simulates takes longer to import than every other command takes to run.
-    from scavenger.cli.simulation import Comparison, narrow, run_all, show_comparison, write
-    from scavenger.simulator.paper import SETTINGS, Hazards
+    from scavenger.offline.simulator.paper import PAPER_JOBS, Perturbations
 
-    terminal = terminal_of(context)
-    counts, sizes = read_counts(workers, "--workers"), read_counts(batches, "--batches")
+    terminal = get_terminal(context)
+    counts, sizes = (
+        parse_ascending_counts(workers, "--workers"),
+        parse_ascending_counts(batches, "--batches"),
+    )
     try:
-        setting = narrow(SETTINGS[job.value], counts, sizes)
+        setting = restrict_space(PAPER_JOBS[job.value], counts, sizes)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--workers with --batches") from None
-    comparison = Comparison(
+    comparison = StrategyComparison(
         job=setting.name,
         objective=objective.value,
         strategies=tuple(
-            each.value for each in strategy or (Policy.PARTIAL, Policy.FULL, Policy.AUTO)
+            each.value
+            for each in strategy
+            or (SimulatedStrategy.PARTIAL, SimulatedStrategy.FULL, SimulatedStrategy.AUTO)
         ),
         seeds=seeds,
-        hazards=Hazards(jitter, roughness, stragglers, drift),
+        hazards=Perturbations(jitter, roughness, stragglers, drift),
         workers=setting.space.workers,
         global_batches=setting.space.global_batches,
     )
-    result = run_all(comparison, setting, terminal.chatter)
-    if output is Form.JSON:
-        terminal.write(write(result))
+    result = run_comparison(comparison, setting, terminal.stderr)
+    if output is OutputFormat.JSON:
+        terminal.write_line(comparison_to_json(result))
     else:
-        terminal.data.print(show_comparison(result))
+        terminal.stdout.print(render_comparison(result))
+
+
+SIMULATED_OBJECTIVES: dict[str, Objective] = {
+    "knee": Knee(),
+    "fastest": Fastest(),
+    "cheapest": Cheapest(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyComparison:
+    """What to compare.
+
+    Attributes:
+        job: Name of the setting.
+        objective: Name of the objective.
+        strategies: Strategies, in the order of the rows.
+        seeds: Worlds for each.
+        hazards: How far these are from their laws.
+        workers: Worker counts to choose from.
+        global_batches: Batches to choose from, samples.
+    """
+
+    job: str
+    objective: str
+    strategies: tuple[SearchName, ...]
+    seeds: int
+    hazards: Perturbations
+    workers: tuple[int, ...]
+    global_batches: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceRange:
+    """Time and cost of the configurations of a space, each run from the start to the target.
+
+    Attributes:
+        best: The least.
+        median: Half of the configurations take more.
+        worst: The most.
+    """
+
+    best: float
+    median: float
+    worst: float
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonResult:
+    """What came out.
+
+    Attributes:
+        comparison: What was compared.
+        summaries: By strategy.
+        configurations: Configurations in the space.
+        times: Seconds of the configurations in the first world.
+        costs: Dollars of the configurations in the first world.
+        oracle: What the oracle runs in the first world, in words.
+        oracle_time: Seconds it takes.
+        oracle_cost: Dollars it takes.
+    """
+
+    comparison: StrategyComparison
+    summaries: Mapping[str, SimulationSummary]
+    configurations: int
+    times: SpaceRange
+    costs: SpaceRange
+    oracle: str
+    oracle_time: float
+    oracle_cost: float
+
+
+def restrict_space(
+    setting: PaperJob,
+    workers: tuple[int, ...] | None,
+    global_batches: tuple[int, ...] | None,
+) -> PaperJob:
+    """Return a setting with other choices; raises ValueError where there is none to make."""
+    space = setting.space
+    return replace(
+        setting,
+        space=replace(
+            space,
+            workers=workers or space.workers,
+            global_batches=global_batches or space.global_batches,
+        ),
+    )
+
+
+def run_comparison(
+    comparison: StrategyComparison, setting: PaperJob, stderr: Console
+) -> ComparisonResult:
+    """Simulate every strategy in every world; a bar shows how far it is, on a terminal only."""
+    objective = SIMULATED_OBJECTIVES[comparison.objective]
+    outcomes: dict[str, list[SimulationOutcome]] = {}
+    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
+        for strategy in dict.fromkeys(comparison.strategies):
+            outcomes[strategy] = [
+                run_policy(setting, comparison.hazards, strategy, objective, seed)
+                for seed in bar.track(range(comparison.seeds), description=strategy)
+            ]
+    first = next(iter(outcomes.values()))[0]
+    return ComparisonResult(
+        comparison=comparison,
+        summaries={strategy: summarise_outcomes(runs) for strategy, runs in outcomes.items()},
+        configurations=len(first.truth.points),
+        times=range_of([point.time for point in first.truth.points]),
+        costs=range_of([point.cost for point in first.truth.points]),
+        oracle=str(first.oracle.config),
+        oracle_time=first.oracle.time,
+        oracle_cost=first.oracle.cost,
+    )
+
+
+def range_of(values: list[float]) -> SpaceRange:
+    """Return the least, the middle and the largest value."""
+    return SpaceRange(min(values), median(values), max(values))
+
+
+def comparison_to_json(result: ComparisonResult) -> str:
+    """Write a result as JSON."""
+    return TypeAdapter(ComparisonResult).dump_json(result, indent=2).decode()
+
+
+def render_comparison(result: ComparisonResult) -> RenderableType:
+    """Show one row for each strategy, and what it is compared with."""
+    rows = [(strategy, *summary_cells(summary)) for strategy, summary in result.summaries.items()]
+    return Group(
+        FittedTable(COMPARISON_COLUMNS, rows), Text(), render_facts(comparison_facts(result))
+    )
+
+
+COMPARISON_COLUMNS = (
+    name_column("STRATEGY"),
+    number_column("PROBES", 3),
+    number_column("ERROR", 5),
+    number_column("REGRET", 1),
+    number_column("SEARCH", 2),
+    number_column("VS ORACLE", 4),
+    number_column("VS MEDIAN", 6),
+)
+
+
+def summary_cells(summary: SimulationSummary) -> tuple[str, ...]:
+    """Return the figures of one strategy, medians over its runs."""
+    overheads = (summary.time_overhead.median, summary.cost_overhead.median)
+    speedup, saving = summary.speedup.median.median, summary.saving.median.median
+    return (
+        format_number(summary.probes),
+        UNKNOWN_VALUE if summary.error is None else format_percent(summary.error.median),
+        format_change(summary.regret.median),
+        f"{format_delay(summary.search_time.median)} {format_dollars(summary.search_cost.median)}",
+        " ".join(map(format_change, overheads)),
+        f"×{format_number(speedup)} {format_change(-saving)}",
+    )
+
+
+def format_change(share: float) -> str:
+    """Write a share with its sign."""
+    return f"{100 * share:+.1f} %"
+
+
+def format_delay(seconds: float) -> str:
+    """Write seconds that may be less than none."""
+    return f"-{format_seconds(-seconds)}" if seconds < 0 else format_seconds(seconds)
+
+
+def comparison_facts(result: ComparisonResult) -> list[tuple[str, str]]:
+    """Say what the rows are compared with, and what they mean."""
+    comparison, hazards = result.comparison, result.comparison.hazards
+    size = pluralize(result.configurations, "configuration")
+    oracle = f"{format_seconds(result.oracle_time)}, {format_dollars(result.oracle_cost)}"
+    times = " · ".join(
+        format_seconds(value)
+        for value in (result.times.best, result.times.median, result.times.worst)
+    )
+    costs = " · ".join(
+        format_dollars(value)
+        for value in (result.costs.best, result.costs.median, result.costs.worst)
+    )
+    return [
+        ("job", f"{comparison.job}, objective {comparison.objective}"),
+        ("worlds", f"{pluralize(comparison.seeds, 'seed')}: {describe_perturbations(hazards)}"),
+        ("oracle", f"{result.oracle}: {oracle}"),
+        ("space", f"{size}, best · median · worst: {times}; {costs}"),
+        ("error", "of predicted time to target, mean over all configurations"),
+        ("regret", "of the choice against the oracle's, by the objective, both from the start"),
+        ("search", "time and cost until the choice first trains, beyond what it takes so far"),
+        ("vs oracle", "time and cost to target, search included, against the oracle's choice"),
+        ("vs median", "how many times faster than the median configuration, and its cost"),
+    ]
+
+
+def describe_perturbations(hazards: Perturbations) -> str:
+    """Say how far the worlds are from their laws."""
+    shares = (hazards.jitter, hazards.roughness, hazards.stragglers)
+    jitter, roughness, stragglers = map(format_percent, shares)
+    growth = format_number(hazards.noise_growth)
+    return (
+        f"jitter {jitter}, roughness {roughness}, stragglers in {stragglers} of iterations, "
+        f"φ grows ×{growth}"
+    )

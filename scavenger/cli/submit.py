@@ -1,4 +1,4 @@
-"""``scavenger submit``: checks a job document here, then hands it to the controller."""
+"""``scavenger submit``: validates a job document, prints the plan and sends the document."""
 
 from __future__ import annotations
 
@@ -8,89 +8,95 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from rich.console import RenderableType
 from rich.text import Text
 
-from scavenger.cli.errors import UnusableDocument
-from scavenger.cli.figures import words
-from scavenger.cli.option import FormOption
-from scavenger.cli.plan_summary import show_plan
-from scavenger.cli.terminal import Form, terminal_of
-from scavenger.cli.watch import accompany, wait
-from scavenger.errors import InvalidDocument, Problem
-from scavenger.job import JobSpec
-from scavenger.submission import parse_job, validate_job
+from scavenger.cli.errors import InvalidInput
+from scavenger.cli.jobs import render_facts
+from scavenger.cli.options import OutputOption
+from scavenger.cli.output import OutputFormat, format_seconds, get_terminal, plain_text, pluralize
+from scavenger.cli.watch import follow_job, wait_for_job
+from scavenger.errors import DocumentProblem, InvalidDocument
+from scavenger.job.fields import format_money, format_price
+from scavenger.job.pricing import ResourcePriceSpec
+from scavenger.job.spec import JobSpec
+from scavenger.job.validation import parse_job, validate_job
+from scavenger.planning.decision import FIRST_CORNERS
+from scavenger.planning.search.corners import CornerSearch
 
 STANDARD_INPUT = Path("-")
 # Names of what a process has open; they last no longer than it, even where they lead to files.
-DESCRIPTORS = (Path("/dev/stdin"), Path("/dev/fd"), Path("/proc"))
+DESCRIPTOR_DIRECTORIES = (Path("/dev/stdin"), Path("/dev/fd"), Path("/proc"))
 
-File = Annotated[
+JobFileArgument = Annotated[
     Path,
     typer.Argument(
         help="Job document, YAML or JSON (docs/job-spec.md); - reads standard input.",
     ),
 ]
-Watch = Annotated[
+WatchOption = Annotated[
     bool, typer.Option("--watch", help="Show the job until it has ended; ends as the job does.")
 ]
-Wait = Annotated[
+WaitOption = Annotated[
     bool, typer.Option("--wait", help="Wait until the job has ended; ends as the job does.")
 ]
-Name = Annotated[str | None, typer.Option("--name", help="Call the job so.")]
+NameOption = Annotated[str | None, typer.Option("--name", help="Call the job so.")]
 
 
 def submit(
     context: typer.Context,
-    file: File,
-    watch: Watch = False,
-    wait_for_end: Wait = False,
-    name: Name = None,
-    output: FormOption = Form.TABLE,
+    file: JobFileArgument,
+    watch: WatchOption = False,
+    wait_for_end: WaitOption = False,
+    name: NameOption = None,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Submit a job. Its command runs in the directory of the file, unless the file names one.
 
     A document from standard input or a pipe has no such directory: its command runs in yours.
     """
-    terminal = terminal_of(context)
-    spec = read_spec(file, name)
+    terminal = get_terminal(context)
+    spec = read_job_file(file, name)
     with terminal.connect() as client:
         job = client.submit(json.dumps(spec.document()), "json")
-        if output is Form.JSON:
-            terminal.write(job.model_dump_json(indent=2))
+        if output is OutputFormat.JSON:
+            terminal.write_line(job.model_dump_json(indent=2))
         else:
-            terminal.say(Text.assemble("Submitted ", words(job.name, "bold")))
-            terminal.say(show_plan(spec))
-            terminal.write(job.id)
+            terminal.print_message(Text.assemble("Submitted ", plain_text(job.name, "bold")))
+            terminal.print_message(render_plan(spec))
+            terminal.write_line(job.id)
         if watch:
-            raise typer.Exit(accompany(terminal, client, job.id, output))
+            raise typer.Exit(follow_job(terminal, client, job.id, output))
         if wait_for_end:
-            raise typer.Exit(wait(terminal, client, job.id))
-    terminal.say(words(f"Next: scavenger watch {job.id}"))
+            raise typer.Exit(wait_for_job(terminal, client, job.id))
+    terminal.print_message(plain_text(f"Next: scavenger watch {job.id}"))
 
 
-def read_spec(file: Path, name: str | None = None) -> JobSpec:
+def read_job_file(file: Path, name: str | None = None) -> JobSpec:
     """Read a job document from a file.
 
     Raises:
-        UnusableDocument: Everything that is wrong with it, and where.
+        InvalidInput: Everything that is wrong with it, and where.
     """
-    text = read_text(file)
+    text = read_document(file)
     try:
-        spec = parse_job(text, media_of(file, text), directory=str(directory_of(file)))
+        spec = parse_job(
+            text, document_format(file, text), directory=str(working_directory_of(file))
+        )
     except InvalidDocument as error:
-        raise UnusableDocument(source_of(file), error.problems) from None
-    return spec if name is None else rename(spec, name)
+        raise InvalidInput(source_name(file), error.problems) from None
+    return spec if name is None else rename_spec(spec, name)
 
 
-def rename(spec: JobSpec, name: str) -> JobSpec:
+def rename_spec(spec: JobSpec, name: str) -> JobSpec:
     """Return the spec with another name."""
     try:
         return validate_job({**spec.document(), "name": name})
     except InvalidDocument as error:
-        raise UnusableDocument("--name", error.problems) from None
+        raise InvalidInput("--name", error.problems) from None
 
 
-def read_text(file: Path) -> str:
+def read_document(file: Path) -> str:
     """Read a file or standard input, or say why it cannot be read."""
     try:
         return (sys.stdin.buffer.read() if file == STANDARD_INPUT else file.read_bytes()).decode()
@@ -98,23 +104,23 @@ def read_text(file: Path) -> str:
         message = error.strerror or str(error)
     except UnicodeDecodeError as error:
         message = f"is no UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}"
-    raise UnusableDocument(source_of(file), [Problem("", message)])
+    raise InvalidInput(source_name(file), [DocumentProblem("", message)])
 
 
-def source_of(file: Path) -> str:
+def source_name(file: Path) -> str:
     """Name a file in a message."""
     return "standard input" if file == STANDARD_INPUT else str(file)
 
 
-def directory_of(file: Path) -> Path:
+def working_directory_of(file: Path) -> Path:
     """Return where the command of a document runs: beside it, if it is a file that stays."""
     is_descriptor = any(
-        place in DESCRIPTORS for place in (file.absolute(), *file.absolute().parents)
+        place in DESCRIPTOR_DIRECTORIES for place in (file.absolute(), *file.absolute().parents)
     )
     return file.resolve().parent if file.is_file() and not is_descriptor else Path.cwd()
 
 
-def media_of(file: Path, text: str) -> Literal["yaml", "json"]:
+def document_format(file: Path, text: str) -> Literal["yaml", "json"]:
     """Tell YAML from JSON by the name, or else by the first character."""
     match file.suffix.lower():
         case ".json":
@@ -123,3 +129,62 @@ def media_of(file: Path, text: str) -> Literal["yaml", "json"]:
             return "yaml"
         case _:
             return "json" if text.lstrip().startswith("{") else "yaml"
+
+
+def render_plan(spec: JobSpec) -> RenderableType:
+    """Show the plan of a job."""
+    return render_facts(plan_facts(spec))
+
+
+def plan_facts(spec: JobSpec) -> list[tuple[str, str]]:
+    """Say what a job is going to do, one fact a line."""
+    return [
+        ("model", f"{spec.model.key}, {spec.model.dataset_size:,} samples"),
+        ("target", spec.target_text),
+        ("space", describe_space(spec)),
+        ("search", describe_search(spec)),
+        ("objective", spec.objective_text),
+        *([("laws", "the paper's, whatever is measured")] if spec.laws == "paper" else []),
+        ("cap", describe_cap(spec)),
+        ("runs", " ".join(spec.run.command)),
+        ("in", spec.run.directory or "the worker's own directory"),
+    ]
+
+
+def describe_space(spec: JobSpec) -> str:
+    """Say how many configurations there are to choose from."""
+    workers, batches = spec.space.workers, spec.space.global_batches
+    size = pluralize(sum(1 for _ in spec.space), "configuration")
+    return f"{size}: K {workers[0]}–{workers[-1]}, B {batches[0]}–{batches[-1]}"
+
+
+def describe_search(spec: JobSpec) -> str:
+    """Say how the configuration will be found."""
+    corners = pluralize(CornerSearch().probes(spec.space), "corner")
+    match spec.search:
+        case "auto":
+            first = pluralize(FIRST_CORNERS.probes(spec.space), "corner")
+            return f"auto: a stored model if one fits, or else probes of {first} and what pays"
+        case "none":
+            return f"none: the stored model; without one, probes of {corners}"
+        case "partial":
+            return f"partial: probes of {corners}"
+        case "full":
+            return f"full: probes of all {pluralize(sum(1 for _ in spec.space), 'configuration')}"
+        case "universal":
+            return f"universal: the average of all stored models; without any, probes of {corners}"
+
+
+def describe_cap(spec: JobSpec) -> str:
+    """Say the most the job can spend."""
+    limits = spec.limits
+    cost = "no limit of cost" if limits.max_cost is None else format_money(limits.max_cost)
+    time = "" if limits.max_time is None else f" · {format_seconds(limits.max_time)}"
+    return f"{cost}{time} · {describe_price(spec)}"
+
+
+def describe_price(spec: JobSpec) -> str:
+    """Say what a worker is billed."""
+    most = "at most " if isinstance(spec.price, ResourcePriceSpec) else ""
+    quantum = f", billed by {format_seconds(spec.quantum)}" if spec.quantum else ""
+    return f"one worker costs {most}{format_price(spec.price_per_hour)}{quantum}"

@@ -1,123 +1,328 @@
-"""``scavenger watch``: shows a job until it has ended, and ends as it did."""
+"""``scavenger watch`` and ``events``: a job while it runs.
+
+``poll_job`` yields an update every half second. A terminal shows a live view, a pipe one line per
+change, and ``-o json`` one document per change.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
 
 import typer
+from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-from scavenger.cli.error_report import report_outcome, show_report
-from scavenger.cli.event_table import show_event
-from scavenger.cli.exit_code import ExitCode, code_of_job
-from scavenger.cli.figures import money, span, words
-from scavenger.cli.live import SILENCE, landmark, show_change, show_live
-from scavenger.cli.option import FormOption, JobArgument
-from scavenger.cli.reference import find_job
-from scavenger.cli.sighting import Sighting, sight
-from scavenger.cli.terminal import Form, Terminal, terminal_of
+from scavenger.cli.errors import ExitCode, exit_code_of_job, render_report, report_job_outcome
+from scavenger.cli.jobs import (
+    cost_line,
+    describe_config_change,
+    indicator_facts,
+    metrics_line,
+    progress_fraction,
+    progress_line,
+    render_facts,
+    render_phase,
+)
+from scavenger.cli.options import JobArgument, OutputOption, find_job
+from scavenger.cli.output import (
+    OutputFormat,
+    Terminal,
+    format_amount,
+    format_config,
+    format_percent,
+    format_seconds,
+    get_terminal,
+    plain_text,
+)
 from scavenger.client.client import Client
-from scavenger.view import EventView, JobView
+from scavenger.client.errors import Unreachable
+from scavenger.schemas import EventList, EventView, JobView
 
-RECENT = 5
+RECENT_EVENTS = 5
 
 
-def watch(context: typer.Context, job: JobArgument, output: FormOption = Form.TABLE) -> None:
+def watch(
+    context: typer.Context, job: JobArgument, output: OutputOption = OutputFormat.TABLE
+) -> None:
     """Show a job until it has ended. Ctrl-C leaves it running. Ends with the job's exit code."""
-    terminal = terminal_of(context)
+    terminal = get_terminal(context)
     with terminal.connect() as client:
         found = find_job(client, job)
-        raise typer.Exit(accompany(terminal, client, found.id, output))
+        raise typer.Exit(follow_job(terminal, client, found.id, output))
 
 
-def accompany(terminal: Terminal, client: Client, job: str, form: Form) -> ExitCode:
+def follow_job(
+    terminal: Terminal, client: Client, job: str, output_format: OutputFormat
+) -> ExitCode:
     """Show a job until it has ended, or the user has seen enough."""
     try:
-        ended = show_all(terminal, sight(client, job, terminal.pause), form)
+        ended = show_updates(terminal, poll_job(client, job, terminal.pause), output_format)
     except KeyboardInterrupt:
-        return detach(terminal, job)
-    return conclude(terminal, ended, form)
+        return report_detached(terminal, job)
+    return report_end(terminal, ended, output_format)
 
 
-def wait(terminal: Terminal, client: Client, job: str) -> ExitCode:
+def wait_for_job(terminal: Terminal, client: Client, job: str) -> ExitCode:
     """Wait silently until a job has ended, or the user has waited enough."""
     try:
-        ended = last(sighting.job for sighting in sight(client, job, terminal.pause))
+        ended = last_of(update.job for update in poll_job(client, job, terminal.pause))
     except KeyboardInterrupt:
-        return detach(terminal, job)
-    return conclude(terminal, ended, Form.TABLE)
+        return report_detached(terminal, job)
+    return report_end(terminal, ended, OutputFormat.TABLE)
 
 
-def detach(terminal: Terminal, job: str) -> ExitCode:
+def report_detached(terminal: Terminal, job: str) -> ExitCode:
     """Say that the job goes on."""
-    terminal.say(words(f"Detached: {job} goes on."))
-    terminal.say(words(f"Next: scavenger watch {job}    or end it: scavenger cancel {job}"))
+    terminal.print_message(plain_text(f"Detached: {job} goes on."))
+    terminal.print_message(
+        plain_text(f"Next: scavenger watch {job}    or end it: scavenger cancel {job}")
+    )
     return ExitCode.INTERRUPTED
 
 
-def conclude(terminal: Terminal, job: JobView, form: Form) -> ExitCode:
+def report_end(terminal: Terminal, job: JobView, output_format: OutputFormat) -> ExitCode:
     """Say how a job ended."""
-    code = code_of_job(job)
+    code = exit_code_of_job(job)
     if code is not ExitCode.SUCCESS:
-        terminal.say(show_report(report_outcome(job)))
-    elif form is Form.TABLE:
-        spent = f"{span(job.elapsed)}, {money(job.cost.accrued)}"
-        terminal.say(words(f"✔ {job.reason} ({spent})", "green"))
-        terminal.say(words(f"Next: scavenger curve {job.id}"))
+        terminal.print_message(render_report(report_job_outcome(job)))
+    elif output_format is OutputFormat.TABLE:
+        spent = f"{format_seconds(job.elapsed)}, {format_amount(job.cost.accrued)}"
+        terminal.print_message(plain_text(f"✔ {job.reason} ({spent})", "green"))
+        terminal.print_message(plain_text(f"Next: scavenger curve {job.id}"))
     return code
 
 
-def show_all(terminal: Terminal, sightings: Iterator[Sighting], form: Form) -> JobView:
-    """Show sightings in the form that fits, and return the job as it ended."""
-    if form is Form.JSON:
-        return show_documents(terminal, sightings)
-    if terminal.is_live:
-        return show_picture(terminal, sightings)
-    return show_lines(terminal, sightings)
+def show_updates(
+    terminal: Terminal, updates: Iterator[JobUpdate], output_format: OutputFormat
+) -> JobView:
+    """Show updates in the format that fits, and return the job as it ended."""
+    if output_format is OutputFormat.JSON:
+        return print_json_lines(terminal, updates)
+    if terminal.can_redraw:
+        return show_live_view(terminal, updates)
+    return print_lines(terminal, updates)
 
 
-def show_picture(terminal: Terminal, sightings: Iterator[Sighting]) -> JobView:
+def show_live_view(terminal: Terminal, updates: Iterator[JobUpdate]) -> JobView:
     """Redraw one picture of the job."""
-    recent: deque[EventView] = deque(maxlen=RECENT)
+    recent: deque[EventView] = deque(maxlen=RECENT_EVENTS)
     job: JobView | None = None
-    with Live(console=terminal.data, auto_refresh=False) as live:
-        for sighting in sightings:
-            job = sighting.job
-            recent.extend(sighting.fresh)
-            width, is_stale = terminal.data.width, sighting.is_stale
-            live.update(show_live(job, recent, width=width, is_stale=is_stale), refresh=True)
+    with Live(console=terminal.stdout, auto_refresh=False) as live:
+        for update in updates:
+            job = update.job
+            recent.extend(update.new_events)
+            width, is_stale = terminal.stdout.width, update.is_stale
+            live.update(render_live_view(job, recent, width=width, is_stale=is_stale), refresh=True)
     assert job is not None
     return job
 
 
-def show_lines(terminal: Terminal, sightings: Iterator[Sighting]) -> JobView:
+def print_lines(terminal: Terminal, updates: Iterator[JobUpdate]) -> JobView:
     """Write a line for each event and each change."""
     job: JobView | None = None
     was_stale = False
-    for sighting in sightings:
-        for event in sighting.fresh:
-            terminal.data.print(show_event(event, since=sighting.job.created_at))
-        if sighting.is_stale and not was_stale:
-            terminal.say(words(f"! {SILENCE}"))
-        if job is None or landmark(job) != landmark(sighting.job):
-            terminal.data.print(show_change(sighting.job))
-        job, was_stale = sighting.job, sighting.is_stale
+    for update in updates:
+        for event in update.new_events:
+            terminal.stdout.print(render_event(event, since=update.job.created_at))
+        if update.is_stale and not was_stale:
+            terminal.print_message(plain_text(f"! {UNREACHABLE_MESSAGE}"))
+        if job is None or change_key(job) != change_key(update.job):
+            terminal.stdout.print(render_change(update.job))
+        job, was_stale = update.job, update.is_stale
     assert job is not None
     return job
 
 
-def show_documents(terminal: Terminal, sightings: Iterator[Sighting]) -> JobView:
+def print_json_lines(terminal: Terminal, updates: Iterator[JobUpdate]) -> JobView:
     """Write the job as a line of JSON for each change."""
     job: JobView | None = None
-    for sighting in sightings:
-        if job is None or landmark(job) != landmark(sighting.job):
-            terminal.write(sighting.job.model_dump_json())
-        job = sighting.job
+    for update in updates:
+        if job is None or change_key(job) != change_key(update.job):
+            terminal.write_line(update.job.model_dump_json())
+        job = update.job
     assert job is not None
     return job
 
 
-def last(jobs: Iterable[JobView]) -> JobView:
+def last_of(jobs: Iterable[JobView]) -> JobView:
     """Return the last of at least one."""
     return deque(jobs, maxlen=1)[0]
+
+
+UNREACHABLE_MESSAGE = "the controller does not answer; the job goes on, and so do the attempts"
+
+
+def render_live_view(
+    job: JobView, recent: Sequence[EventView], *, width: int, is_stale: bool = False
+) -> RenderableType:
+    """Show where a job stands.
+
+    Args:
+        job: The job.
+        recent: Its last events, oldest first.
+        width: Columns there are.
+        is_stale: Whether the controller has not answered lately.
+    """
+    title = Text.assemble(
+        (job.id, "bold"),
+        "  ",
+        plain_text(job.name),
+        "  ",
+        render_phase(job),
+        f"  {format_seconds(job.elapsed)}",
+    )
+    facts = [
+        ("search", job.search),
+        ("runs", describe_config_change(job)),
+        ("progress", progress_line(job, width=max(10, min(30, width - 70)))),
+        ("metrics", metrics_line(job.progress)),
+        ("diverged", job.progress.diverged or ""),
+        *indicator_facts(job.indicators),
+        ("cost", cost_line(job)),
+    ]
+    parts: list[RenderableType] = [title, render_facts(fact for fact in facts if fact[1])]
+    if recent:
+        parts += [Text(), render_events(recent, since=job.created_at)]
+    if is_stale:
+        parts.append(Text(f"! {UNREACHABLE_MESSAGE}", "yellow"))
+    return Group(*parts)
+
+
+def render_change(job: JobView) -> RenderableType:
+    """Say where a job stands in one line."""
+    parts = [
+        f"{format_seconds(job.elapsed)}",
+        job.phase.value,
+        describe_target(job),
+        format_percent(progress_fraction(job)),
+        metrics_line(job.progress),
+        format_amount(job.cost.accrued),
+    ]
+    return plain_text(" · ".join(part for part in parts if part))
+
+
+def describe_target(job: JobView) -> str:
+    """Say the configuration that runs, or with an arrow the one it is being resized to."""
+    is_there = job.phase.is_final or job.applied == job.target
+    return format_config(job.applied) if is_there else f"→ {format_config(job.target)}"
+
+
+def change_key(job: JobView) -> tuple[object, ...]:
+    """Return what has to change for another line; progress counts in tenths."""
+    return (job.phase, job.target, int(10 * progress_fraction(job)))
+
+
+FollowOption = Annotated[
+    bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")
+]
+
+
+def events(
+    context: typer.Context,
+    job: JobArgument,
+    follow: FollowOption = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show what happened to a job, and why. With --follow and JSON, one event a line."""
+    terminal = get_terminal(context)
+    with terminal.connect() as client:
+        found = find_job(client, job)
+        if follow:
+            raise typer.Exit(follow_events(terminal, client, found.id, output))
+        happened = list(client.list_events(found.id))
+    terminal.print_result(EventList(events=happened), output, render_events(happened))
+
+
+def follow_events(
+    terminal: Terminal, client: Client, job: str, output_format: OutputFormat
+) -> ExitCode:
+    """Show events as they happen."""
+    try:
+        for update in poll_job(client, job, terminal.pause):
+            for event in update.new_events:
+                if output_format is OutputFormat.JSON:
+                    terminal.write_line(event.model_dump_json())
+                else:
+                    terminal.stdout.print(render_event(event))
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    return ExitCode.SUCCESS
+
+
+def render_events(events: Iterable[EventView], since: datetime | None = None) -> RenderableType:
+    """Show events, oldest first.
+
+    Args:
+        events: What happened.
+        since: Moment to count seconds from; times of day are shown if None.
+    """
+    return Group(*(render_event(event, since) for event in events))
+
+
+def render_event(event: EventView, since: datetime | None = None) -> RenderableType:
+    """Show one event: when, what kind, and its sentence."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True, min_width=8)
+    grid.add_column(style="cyan", no_wrap=True, min_width=9)
+    grid.add_column(overflow="fold")
+    grid.add_row(format_moment(event.at, since), plain_text(event.kind), plain_text(event.message))
+    return grid
+
+
+def format_moment(at: datetime, since: datetime | None) -> str:
+    """Write when something happened, in UTC or in seconds since another moment."""
+    return f"{at:%H:%M:%S}" if since is None else f"{(at - since).total_seconds():+7.1f}s"
+
+
+JOB_POLL_INTERVAL = 0.5
+MAX_SILENCE = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobUpdate:
+    """What was seen at one look.
+
+    Attributes:
+        job: The job.
+        new_events: Events not seen before, oldest first.
+        is_stale: Whether the controller did not answer, so that this is what was seen before.
+    """
+
+    job: JobView
+    new_events: tuple[EventView, ...] = ()
+    is_stale: bool = False
+
+
+def poll_job(client: Client, job: str, pause: Callable[[float], None]) -> Iterator[JobUpdate]:
+    """Look at a job every half second; the last update shows it ended, with all its events.
+
+    A controller that restarts is waited for.
+
+    Raises:
+        Unreachable: The controller did not answer at first, or not for half a minute.
+    """
+    seen: JobView | None = None
+    after, silence = 0, 0.0
+    while True:
+        try:
+            # The job first: once it has ended, the events that follow are all there will be.
+            found = client.get_job(job)
+            new_events = tuple(client.list_events(job, after))
+        except Unreachable:
+            if seen is None or silence >= MAX_SILENCE:
+                raise
+            silence += JOB_POLL_INTERVAL
+            yield JobUpdate(seen, is_stale=True)
+        else:
+            seen, silence = found, 0.0
+            after = new_events[-1].sequence if new_events else after
+            yield JobUpdate(found, new_events)
+            if found.phase.is_final:
+                return
+        pause(JOB_POLL_INTERVAL)

@@ -1,4 +1,4 @@
-"""Client: the controller's REST interface as methods that return views."""
+"""HTTP client of the controller: one method per route, which returns a schema."""
 
 from __future__ import annotations
 
@@ -14,35 +14,40 @@ from uuid import uuid4
 import httpx
 from pydantic import ValidationError
 
-from scavenger.client.errors import Refused, ServerFault, Unreachable, refusal
-from scavenger.view import (
-    CheckupView,
+from scavenger.client.errors import ErrorResponse, ServerFault, Unreachable, error_for_problem
+from scavenger.schemas import (
     CurveView,
+    DiagnosticsView,
     EventList,
     EventView,
     JobList,
     JobView,
     NewTokenView,
-    PersonRole,
     ProblemView,
     StoredModelList,
     SweepList,
     SweepView,
     TokenList,
     TokenView,
+    UserRole,
     View,
 )
 
-TIMEOUT = httpx.Timeout(15.0, connect=5.0)
-TRIES = 3
-LARGEST_PAGE = 200
-NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)
-TRY_AGAIN = ("idempotency_in_progress", "database_unavailable")
-MEDIA = {"yaml": "application/yaml", "json": "application/json"}
+CLIENT_TIMEOUT = httpx.Timeout(15.0, connect=5.0)
+REQUEST_ATTEMPTS = 3
+MAX_PAGE_SIZE = 200
+NOT_SENT_ERRORS = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.UnsupportedProtocol,
+    httpx.InvalidURL,
+)
+RETRYABLE_CODES = ("idempotency_in_progress", "database_unavailable")
+DOCUMENT_MEDIA_TYPES = {"yaml": "application/yaml", "json": "application/json"}
 
-AnyView = TypeVar("AnyView", bound=View)
-AnyPage = TypeVar("AnyPage", JobList, EventList, StoredModelList)
-Parameters = Mapping[str, str | int]
+ViewT = TypeVar("ViewT", bound=View)
+PageT = TypeVar("PageT", JobList, EventList, StoredModelList)
+QueryParameters = Mapping[str, str | int]
 
 
 class HealthView(View):
@@ -54,8 +59,8 @@ class HealthView(View):
 class Client:
     """Talks to one controller; close it, or use it in a ``with`` statement.
 
-    Every method raises Unreachable when nothing answers, and a kind of Refused when the controller
-    says no.
+    Every method raises Unreachable when nothing answers, and a kind of ErrorResponse when the
+    controller answers with a problem.
     """
 
     def __init__(
@@ -79,7 +84,7 @@ class Client:
             self._http = httpx.Client(
                 base_url=url,
                 headers={"Authorization": f"Bearer {token}"},
-                timeout=TIMEOUT,
+                timeout=CLIENT_TIMEOUT,
                 transport=transport,
                 # A proxy cannot reach this machine's own loopback address.
                 trust_env=not is_loopback(httpx.URL(url).host),
@@ -105,28 +110,28 @@ class Client:
         self._http.close()
 
     def submit(self, document: str, media: Literal["yaml", "json"] = "yaml") -> JobView:
-        """Submit a job document; raises Invalid with every problem of it."""
-        return self._change(JobView, "/v1/jobs", document.encode(), media)
+        """Submit a job document; raises InvalidRequest with every problem of it."""
+        return self._post(JobView, "/v1/jobs", document.encode(), media)
 
-    def job(self, job: str) -> JobView:
+    def get_job(self, job: str) -> JobView:
         """Return one job."""
-        return self._ask(JobView, "GET", job_path(job))
+        return self._request(JobView, "GET", job_path(job))
 
-    def jobs(self, wanted: str) -> Iterator[JobView]:
+    def find_jobs(self, wanted: str) -> Iterator[JobView]:
         """Yield jobs, newest first, whose id begins or ends with a text, or whose name begins so.
 
         Most often one page holds them all; the next is read only when it is come to.
         """
-        for page in self._pages(JobList, "/v1/jobs", {"q": wanted, "limit": LARGEST_PAGE}):
+        for page in self._iterate_pages(JobList, "/v1/jobs", {"q": wanted, "limit": MAX_PAGE_SIZE}):
             yield from page.jobs
 
-    def newest_jobs(self, limit: int) -> JobList:
+    def list_jobs(self, limit: int) -> JobList:
         """Return the newest jobs, at most so many, and where the others begin."""
         found: list[JobView] = []
         parameters: dict[str, str | int] = {}
         while True:
-            parameters["limit"] = min(limit - len(found), LARGEST_PAGE)
-            page = self._ask(JobList, "GET", "/v1/jobs", parameters=parameters)
+            parameters["limit"] = min(limit - len(found), MAX_PAGE_SIZE)
+            page = self._request(JobList, "GET", "/v1/jobs", parameters=parameters)
             found += page.jobs
             if page.next_cursor is None or not page.jobs or len(found) >= limit:
                 return JobList(jobs=found, next_cursor=page.next_cursor)
@@ -134,96 +139,98 @@ class Client:
 
     def cancel(self, job: str) -> JobView:
         """Ask for the end of a job; raises Conflict if it has ended already."""
-        return self._change(JobView, f"{job_path(job)}/actions/cancel")
+        return self._post(JobView, f"{job_path(job)}/actions/cancel")
 
-    def curve(self, job: str) -> CurveView:
+    def get_curve(self, job: str) -> CurveView:
         """Return the cost/time curve of a job."""
-        return self._ask(CurveView, "GET", f"{job_path(job)}/curve")
+        return self._request(CurveView, "GET", f"{job_path(job)}/curve")
 
-    def events(self, job: str, after: int = 0) -> Iterator[EventView]:
+    def list_events(self, job: str, after: int = 0) -> Iterator[EventView]:
         """Yield every event of a job after a sequence number, oldest first."""
         path = f"{job_path(job)}/events"
-        for page in self._pages(EventList, path, {"after": after, "limit": LARGEST_PAGE}):
+        for page in self._iterate_pages(EventList, path, {"after": after, "limit": MAX_PAGE_SIZE}):
             yield from page.events
 
-    def models(self) -> StoredModelList:
+    def list_models(self) -> StoredModelList:
         """Return every stored model, newest first."""
-        pages = self._pages(StoredModelList, "/v1/models", {"limit": LARGEST_PAGE})
+        pages = self._iterate_pages(StoredModelList, "/v1/models", {"limit": MAX_PAGE_SIZE})
         return StoredModelList(models=[model for page in pages for model in page.models])
 
-    def sweeps(self, limit: int = 50) -> SweepList:
+    def list_sweeps(self, limit: int = 50) -> SweepList:
         """Return what the last looks for machines that nobody wants found, newest first."""
-        return self._ask(SweepList, "GET", "/v1/sweeps", parameters={"limit": limit})
+        return self._request(SweepList, "GET", "/v1/sweeps", parameters={"limit": limit})
 
     def confirm_sweep(self, number: int) -> SweepView:
         """Let what a sweep held back be ended; raises Conflict if it held nothing."""
         content = json.dumps({"confirm": True, "sweep": number}).encode()
-        return self._change(SweepView, "/v1/sweeps", content)
+        return self._post(SweepView, "/v1/sweeps", content)
 
     def create_token(
-        self, name: str, role: PersonRole, project: str | None, lifetime: float | None
+        self, name: str, role: UserRole, project: str | None, lifetime: float | None
     ) -> NewTokenView:
         """Make a token, which is good for so many seconds; its secret is in this answer only."""
         wish = {"name": name, "role": role, "project": project, "lifetime": lifetime}
         content = json.dumps(wish).encode()
-        headers = {"Content-Type": MEDIA["json"]}
-        return self._ask(NewTokenView, "POST", "/v1/tokens", content=content, headers=headers)
+        headers = {"Content-Type": DOCUMENT_MEDIA_TYPES["json"]}
+        return self._request(NewTokenView, "POST", "/v1/tokens", content=content, headers=headers)
 
-    def tokens(self) -> TokenList:
+    def list_tokens(self) -> TokenList:
         """Return the tokens of the project, newest first."""
-        return self._ask(TokenList, "GET", "/v1/tokens")
+        return self._request(TokenList, "GET", "/v1/tokens")
 
     def revoke_token(self, token: str) -> TokenView:
         """Let a token open nothing any more, by its id."""
-        return self._ask(TokenView, "POST", f"/v1/tokens/{quote(token, safe='')}/actions/revoke")
+        return self._request(
+            TokenView, "POST", f"/v1/tokens/{quote(token, safe='')}/actions/revoke"
+        )
 
-    def checkup(self) -> CheckupView:
+    def get_diagnostics(self) -> DiagnosticsView:
         """Return what the controller finds out about itself."""
-        return self._ask(CheckupView, "GET", "/v1/checkup")
+        return self._request(DiagnosticsView, "GET", "/v1/checkup")
 
-    def health(self) -> HealthView:
+    def get_health(self) -> HealthView:
         """Return whether the controller works."""
-        return self._ask(HealthView, "GET", "/healthz")
+        return self._request(HealthView, "GET", "/healthz")
 
-    def _change(
+    def _post(
         self,
-        view: type[AnyView],
+        view: type[ViewT],
         path: str,
         content: bytes = b"",
         media: Literal["yaml", "json"] = "json",
-    ) -> AnyView:
+    ) -> ViewT:
         """Send a request that changes something, again if its answer is lost: it is done once."""
-        headers = {"Content-Type": MEDIA[media], "Idempotency-Key": str(uuid4())}
-        for _ in range(TRIES - 1):
+        headers = {"Content-Type": DOCUMENT_MEDIA_TYPES[media], "Idempotency-Key": str(uuid4())}
+        for _ in range(REQUEST_ATTEMPTS - 1):
             try:
-                return self._ask(view, "POST", path, content=content, headers=headers)
-            except (Unreachable, Refused) as error:
-                if not may_be_done(error):
+                return self._request(view, "POST", path, content=content, headers=headers)
+            except (Unreachable, ErrorResponse) as error:
+                if not should_retry(error):
                     raise
             time.sleep(self.pause)
-        return self._ask(view, "POST", path, content=content, headers=headers)
+        return self._request(view, "POST", path, content=content, headers=headers)
 
-    def _pages(
-        self, view: type[AnyPage], path: str, parameters: dict[str, str | int]
-    ) -> Iterator[AnyPage]:
+    def _iterate_pages(
+        self, view: type[PageT], path: str, parameters: dict[str, str | int]
+    ) -> Iterator[PageT]:
         """Yield a list page after page."""
         while True:
-            page = self._ask(view, "GET", path, parameters=parameters)
+            page = self._request(view, "GET", path, parameters=parameters)
             yield page
             if page.next_cursor in (None, parameters.get("cursor")):
                 return
             parameters = {**parameters, "cursor": page.next_cursor}
 
-    def _ask(
+    def _request(
         self,
-        view: type[AnyView],
+        view: type[ViewT],
         method: str,
         path: str,
         *,
-        parameters: Parameters | None = None,
+        parameters: QueryParameters | None = None,
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> AnyView:
+    ) -> ViewT:
         """Send one request and read the answer as a view."""
         try:
             response = self._http.request(
@@ -232,8 +239,8 @@ class Client:
         except (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL) as error:
             raise Unreachable(self.url, str(error) or type(error).__name__) from error
         if not response.is_success:
-            raise refusal(read_problem(response), path)
-        return read_view(view, response)
+            raise error_for_problem(parse_problem(response), path)
+        return parse_view(view, response)
 
 
 def is_loopback(host: str) -> bool:
@@ -248,11 +255,11 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def may_be_done(error: Unreachable | Refused) -> bool:
+def should_retry(error: Unreachable | ErrorResponse) -> bool:
     """Tell whether a request that failed may have been carried out, or soon will be."""
-    if isinstance(error, Refused):
-        return error.problem.code in TRY_AGAIN
-    return not isinstance(error.__cause__, NEVER_SENT)
+    if isinstance(error, ErrorResponse):
+        return error.problem.code in RETRYABLE_CODES
+    return not isinstance(error.__cause__, NOT_SENT_ERRORS)
 
 
 def job_path(job: str) -> str:
@@ -260,28 +267,28 @@ def job_path(job: str) -> str:
     return f"/v1/jobs/{quote(job, safe='')}"
 
 
-def read_view(view: type[AnyView], response: httpx.Response) -> AnyView:
+def parse_view(view: type[ViewT], response: httpx.Response) -> ViewT:
     """Read an answer that says the request went well."""
     try:
         return view.model_validate_json(response.content)
     except ValidationError as error:
         detail = f"what came back is no {view.__name__} ({error.error_count()} differences)"
-        problem = plain_problem(response, "The answer cannot be read", detail)
+        problem = generic_problem(response, "The answer cannot be read", detail)
         raise ServerFault(problem, response.request.url.path) from None
 
 
-def read_problem(response: httpx.Response) -> ProblemView:
+def parse_problem(response: httpx.Response) -> ProblemView:
     """Read an answer that says something went wrong, whoever gave it."""
     try:
         problem = ProblemView.model_validate_json(response.content)
     except ValidationError:
         words = response.reason_phrase or "no reason given"
         title = f"Something that is no controller answered {response.status_code} ({words})"
-        return plain_problem(response, title, "")
+        return generic_problem(response, title, "")
     return problem.model_copy(update={"status": response.status_code})
 
 
-def plain_problem(response: httpx.Response, title: str, detail: str) -> ProblemView:
+def generic_problem(response: httpx.Response, title: str, detail: str) -> ProblemView:
     """Make a problem of an answer that does not describe one."""
     return ProblemView(
         type="about:blank",

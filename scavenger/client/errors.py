@@ -1,22 +1,22 @@
-"""What can go wrong between a program and the controller.
+"""Errors of the client.
 
 ::
 
     ClientError
-    ├── NoToken              no token is known for this controller: say which one to use
-    ├── Unreachable          nothing answers: start the controller, or try again later
-    └── Refused              the controller answered with a problem, ``problem`` holds it
-        ├── Unauthenticated  the token is missing, wrong or not allowed to: use another one
+    ├── NoToken              no token is known for this controller: name one
+    ├── Unreachable          no answer: start the controller, or try again later
+    └── ErrorResponse        the controller answered with a problem, ``problem`` holds it
+        ├── AccessDenied     the token is missing, wrong or lacks the permission: use another one
         ├── NotFound         there is nothing by that id: list what there is
-        ├── Conflict         not in this state: look at the job first
-        ├── TooOften         asked too often: wait a moment, then the same again
-        ├── Invalid          the request cannot be used: correct what ``problem.errors`` name
+        ├── Conflict         not possible in this state: look at the job first
+        ├── RateLimited      too many requests: wait a moment, then send the same request again
+        ├── InvalidRequest   the request cannot be used: correct what ``problem.errors`` name
         └── ServerFault      the controller failed, or its answer cannot be read: read its log
 """
 
 from __future__ import annotations
 
-from scavenger.view import ProblemView
+from scavenger.schemas import ProblemView
 
 
 class ClientError(Exception):
@@ -39,7 +39,7 @@ class Unreachable(ClientError):
         super().__init__(reason)
 
 
-class Refused(ClientError):
+class ErrorResponse(ClientError):
     """The controller answered with a problem.
 
     Attributes:
@@ -53,42 +53,42 @@ class Refused(ClientError):
         super().__init__(f"{problem.title}: {problem.detail}" if problem.detail else problem.title)
 
 
-class Unauthenticated(Refused):
+class AccessDenied(ErrorResponse):
     """The token is missing, wrong, or not allowed to do this; use another one."""
 
 
-class NotFound(Refused):
+class NotFound(ErrorResponse):
     """There is nothing by that id; list what there is."""
 
 
-class Conflict(Refused):
+class Conflict(ErrorResponse):
     """Not possible in the state the job is in; look at it first."""
 
 
-class TooOften(Refused):
+class RateLimited(ErrorResponse):
     """The controller is asked too often; wait a moment, then ask the same again."""
 
 
-class Invalid(Refused):
+class InvalidRequest(ErrorResponse):
     """The request cannot be used; correct what ``problem.errors`` name and send it again."""
 
 
-class ServerFault(Refused):
+class ServerFault(ErrorResponse):
     """The controller failed or answered something unreadable; read its log, then try again."""
 
 
-def refusal(problem: ProblemView, path: str = "") -> Refused:
+def error_for_problem(problem: ProblemView, path: str = "") -> ErrorResponse:
     """Return the error that fits the status of a problem, for what was asked for."""
     match problem.status:
         case 401 | 403:
-            return Unauthenticated(problem, path)
+            return AccessDenied(problem, path)
         case 404:
             return NotFound(problem, path)
         case 409 | 412:
             return Conflict(problem, path)
         case 429:
-            return TooOften(problem, path)
+            return RateLimited(problem, path)
         case status if 400 <= status < 500:
-            return Invalid(problem, path)
+            return InvalidRequest(problem, path)
         case _:
             return ServerFault(problem, path)

@@ -1,8 +1,8 @@
-"""Profile: the address of the controller and the token for it.
+"""Address and token of the controller.
 
-The only place of client and command line that reads the environment. What is named explicitly
-comes first, then ``SCAVENGER_URL`` and ``SCAVENGER_TOKEN``, then the file ``connection.json`` that
-a running controller keeps in its data directory.
+The only module of the client and the command line that reads the environment. Explicit arguments
+come first, then ``SCAVENGER_URL`` and ``SCAVENGER_TOKEN``, then the file ``connection.json`` that a
+running controller keeps in its data directory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONNECTION_FILE = "connection.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class ConnectionProfile:
     """Where the controller is and how to prove who asks.
 
     Attributes:
@@ -47,7 +47,7 @@ class _Connection(BaseModel):
 
 def find_profile(
     url: str | None = None, token: str | None = None, environment: Mapping[str, str] | None = None
-) -> Profile:
+) -> ConnectionProfile:
     """Return the profile to use.
 
     The token of the file is used for the address of the file only: it is not sent anywhere else.
@@ -62,20 +62,20 @@ def find_profile(
         NoToken: A controller is known, but no token for it.
     """
     variables = os.environ if environment is None else environment
-    path = profile_file(variables)
+    path = connection_file(variables)
     named = url or variables.get("SCAVENGER_URL")
     secret = token or variables.get("SCAVENGER_TOKEN")
     if named and secret:
-        return Profile(named.rstrip("/"), secret.strip())
+        return ConnectionProfile(named.rstrip("/"), secret.strip())
     connection = read_connection(path)
     if named and (connection is None or connection.url != named.rstrip("/")):
         raise NoToken(f"no token is known for {named}, and {path} holds none for it")
     if connection is None:
         raise Unreachable("", f"no controller has left its address in {path}")
-    return Profile(connection.url, secret.strip()) if secret else connection
+    return ConnectionProfile(connection.url, secret.strip()) if secret else connection
 
 
-def profile_file(environment: Mapping[str, str] | None = None) -> Path:
+def connection_file(environment: Mapping[str, str] | None = None) -> Path:
     """Return the file in which a controller of this user leaves its address and a token."""
     return data_directory(environment) / CONNECTION_FILE
 
@@ -92,10 +92,10 @@ def data_directory(environment: Mapping[str, str] | None = None) -> Path:
     return Path("/var/lib/scavenger") if os.geteuid() == 0 else Path.home() / ".scavenger"
 
 
-def read_connection(path: Path) -> Profile | None:
+def read_connection(path: Path) -> ConnectionProfile | None:
     """Read what a controller left about itself; None while there is nothing usable."""
     try:
         connection = _Connection.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
-    return Profile(connection.url.rstrip("/"), connection.token.strip())
+    return ConnectionProfile(connection.url.rstrip("/"), connection.token.strip())

@@ -1,17 +1,23 @@
-"""PerformanceModel: time to target, from iterations needed and seconds per iteration."""
+"""PerformanceModel: time to target from iterations and seconds per iteration (Eqs. 3, 4).
+
+``fit_performance`` fits all of it to the probes of one job; no coefficient is ever negative.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scavenger.cluster import ClusterConfig
-from scavenger.grid import Floats, Grid
-from scavenger.models.averaged import StepTimeModel
-from scavenger.models.statistical import StatisticalModel
+from scavenger.cluster import ClusterConfig, Floats, Grid, grid_of
+from scavenger.measurement.profiling import Measurement, Observation
+from scavenger.models.epochs import FinishedRun, Kappa, LawFamily, StatisticalModel, fit_statistical
+from scavenger.models.forms import ALL_FORMS, PAPER_FORM, StepTimeForm, Topology
+from scavenger.models.iteration_time import StepTimeModel
+from scavenger.models.iteration_time_fitting import fit_step_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +85,75 @@ class PerformanceModel:
 
     def _relative_epochs(self, global_batch: int) -> float:
         return self.statistical.relative_epochs(global_batch, self.reference_batch)
+
+
+NEGLIGIBLE_STEP_TIME = 1e-12
+
+
+def fit_performance(
+    observations: Sequence[Observation],
+    dataset_size: int,
+    reference_batch: int,
+    epochs_at_reference: float | None,
+    *,
+    kappa: Kappa = Kappa(),  # noqa: B008
+    runs: Sequence[FinishedRun] = (),
+    topology: Topology = "all_reduce",
+    laws: LawFamily = "measured",
+    epochs_deviation: float = 0.0,
+) -> PerformanceModel:
+    """Fit everything that can be known from a job's probes.
+
+    Args:
+        observations: Settled probes, at least one.
+        dataset_size: Samples of one epoch.
+        reference_batch: Batch in samples at which ``epochs_at_reference`` holds.
+        epochs_at_reference: Epochs to target; None while unknown.
+        kappa: κ of B_crit = κ φ, learned from finished jobs (SCIENCE §2).
+        runs: What finished runs to the same target took, by batch.
+        topology: How gradients travel.
+        laws: ``measured`` lets the data choose among the forms; ``paper`` takes the paper's.
+        epochs_deviation: Relative standard deviation of ``epochs_at_reference``.
+
+    Raises:
+        NotEnoughData: No observations: probe one configuration.
+    """
+    parallel = fit_parallel(observations, topology, laws)
+    statistical = fit_statistical(observations, kappa, runs, laws)
+    return PerformanceModel(
+        parallel,
+        statistical,
+        dataset_size,
+        reference_batch,
+        epochs_at_reference,
+        0.0 if epochs_at_reference is None else epochs_deviation,
+    )
+
+
+def fit_parallel(
+    observations: Sequence[Observation],
+    topology: Topology = "all_reduce",
+    laws: LawFamily = "measured",
+) -> StepTimeModel:
+    """Fit iteration time to a job's probes (Eqs. 8-10), the newest of each configuration.
+
+    Raises:
+        NotEnoughData: No observations: probe one configuration.
+    """
+    newest = {o.config: o.measurement for o in observations}
+    return fit_step_time(tuple(newest.values()), topology, forms=forms_for(laws))
+
+
+def forms_for(laws: LawFamily) -> tuple[StepTimeForm, ...]:
+    """Return the forms of iteration time that laws choose from."""
+    return (PAPER_FORM,) if laws == "paper" else ALL_FORMS
+
+
+def mean_relative_error(model: StepTimeModel, measurements: Sequence[Measurement]) -> float:
+    """Mean of |predicted / measured - 1| of the iteration time; 0 when none was measured."""
+    longest = max((m.step_time for m in measurements), default=0.0)
+    told = [m for m in measurements if m.step_time > longest * NEGLIGIBLE_STEP_TIME]
+    if not told:
+        return 0.0
+    predicted = model.step_times(grid_of([m.config for m in told]))
+    return float(np.mean(np.abs(predicted / [m.step_time for m in told] - 1)))

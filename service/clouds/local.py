@@ -1,9 +1,9 @@
-"""LocalProvider, machines that are process groups on this computer.
+"""The local cloud: machines that are process groups on this computer.
 
-A machine is a file ``<launch key>.vm`` that its processes keep locked: the lock is inherited from
-parent to child and the kernel drops it with the last of them, so whether a machine lives is
-something the kernel knows, whoever was killed. Beside the file lie ``<launch key>.pid``, written
-by the supervisor, and ``<launch key>.log``, all it says.
+A machine is a file ``<launch key>.vm`` that its processes keep locked. A child inherits the lock
+from its parent, and the kernel drops it with the last process, so the kernel knows whether a
+machine lives, even after a crash. Beside the file lie ``<launch key>.pid``, written by the
+supervisor, and ``<launch key>.log``, its output.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ import psutil
 from service.clouds.provider import Instance, InstanceState, LaunchRequest
 from service.errors import LaunchRefused, OutOfCapacity, ProviderUnavailable
 
-SUPERVISOR = ("-m", "worker_agent.supervision.supervisor")
-PACKAGES = Path(__file__).parents[2]  # supervisors run the same version as the controller
-PATIENCE = 2.0  # a killed group is gone in milliseconds unless the computer is overloaded
-STARTING = 2.0  # Python with a framework; the resize itself takes hundredths of a second
-EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+SUPERVISOR_MODULE = ("-m", "worker_agent.supervisor.supervisor")
+PACKAGE_ROOT = Path(__file__).parents[2]  # supervisors run the same version as the controller
+KILL_TIMEOUT = 2.0  # a killed group is gone in milliseconds unless the computer is overloaded
+PROCESS_START_SECONDS = (
+    2.0  # Python with a framework; the resize itself takes hundredths of a second
+)
+OUT_OF_RESOURCES = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
 
 class LocalProvider:
@@ -60,7 +62,7 @@ class LocalProvider:
         """Number in a file of the directory, which tells it from all others."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = self._root / "account"
-        with _turn(self._root):
+        with _exclusive(self._root):
             if not file.exists():
                 draft = file.with_suffix(".new")
                 draft.write_text(uuid4().hex)
@@ -70,7 +72,7 @@ class LocalProvider:
     @property
     def pause(self) -> float:
         """Seconds a change of machines usually takes on this computer."""
-        return STARTING + self._boot_delay
+        return PROCESS_START_SECONDS + self._boot_delay
 
     def launch(self, request: LaunchRequest) -> Instance:
         """Start a process group, or return the one this launch key already started.
@@ -105,10 +107,10 @@ class LocalProvider:
             ProviderUnavailable: One still lives after 2 s; repeat.
         """
         machine = self._machine(provider_id)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + KILL_TIMEOUT
         while _is_alive(machine):
             if time.monotonic() > deadline:
-                raise ProviderUnavailable(f"{provider_id} still runs after {PATIENCE:.0f} s")
+                raise ProviderUnavailable(f"{provider_id} still runs after {KILL_TIMEOUT:.0f} s")
             _kill(machine)
             time.sleep(0.01)
 
@@ -131,17 +133,17 @@ class LocalProvider:
         try:
             with open(machine.with_suffix(".log"), "ab", opener=_private) as log:
                 supervisor = subprocess.Popen(
-                    [self._python, *SUPERVISOR, str(machine)],
+                    [self._python, *SUPERVISOR_MODULE, str(machine)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    cwd=PACKAGES,
+                    cwd=PACKAGE_ROOT,
                     env=self._environment(request),
                     start_new_session=True,
                     pass_fds=[lock],
                 )
         except OSError as error:
-            if error.errno in EXHAUSTED:
+            if error.errno in OUT_OF_RESOURCES:
                 machine.unlink()
                 raise OutOfCapacity(f"cannot start another process: {error}") from error
             raise LaunchRefused(f"cannot run {self._python}: {error}") from error
@@ -166,7 +168,7 @@ def _claim(machine: Path, request: LaunchRequest) -> int | None:
 
     The file appears under its name complete and locked, so nobody sees a machine half made.
     """
-    with _turn(machine.parent):
+    with _exclusive(machine.parent):
         if machine.exists():
             return None
         draft = machine.with_suffix(".new")
@@ -179,7 +181,7 @@ def _claim(machine: Path, request: LaunchRequest) -> int | None:
 
 
 @contextmanager
-def _turn(root: Path) -> Iterator[None]:
+def _exclusive(root: Path) -> Iterator[None]:
     """Let nobody else make anything in the directory meanwhile."""
     with open(root / "lock", "w", opener=_private) as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)

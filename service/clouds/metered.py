@@ -1,4 +1,4 @@
-"""Metered: a provider whose calls are timed and counted, whichever cloud it speaks to."""
+"""A provider that times and counts the calls to another provider."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from service import meters
 from service.clouds.provider import Instance, LaunchRequest, Provider
 from service.errors import CloudError, LaunchRefused, OutOfCapacity, ProviderUnavailable
-from service.tracing import span
+from service.observability import metrics
+from service.observability.tracing import span
 
-Operation = Literal["launch", "list", "terminate", "forget"]
-WORDS: dict[type[CloudError], str] = {
+ProviderOperation = Literal["launch", "list", "terminate", "forget"]
+ERROR_LABELS: dict[type[CloudError], str] = {
     OutOfCapacity: "capacity",
     ProviderUnavailable: "unavailable",
     LaunchRefused: "refused",
@@ -22,7 +22,7 @@ WORDS: dict[type[CloudError], str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Metered:
+class MeteredProvider:
     """Passes every call on, and notes how long it took and how it ended."""
 
     provider: Provider
@@ -59,9 +59,11 @@ class Metered:
                 instance = self.provider.launch(request)
         except CloudError as error:
             is_over = isinstance(error, LaunchRefused)
-            meters.LAUNCHES.labels("refused" if is_over else "delayed", word_of(error)).inc()
+            metrics.LAUNCH_RESULTS.labels(
+                "refused" if is_over else "delayed", error_label(error)
+            ).inc()
             raise
-        meters.LAUNCHES.labels("started", "").inc()
+        metrics.LAUNCH_RESULTS.labels("started", "").inc()
         return instance
 
     def list(self) -> tuple[Instance, ...]:
@@ -80,25 +82,25 @@ class Metered:
             self.provider.forget(provider_id)
 
 
-def word_of(error: BaseException) -> str:
+def error_label(error: BaseException) -> str:
     """Return the word for what went wrong; few, whatever a cloud says.
 
     >>> [word_of(error) for error in (OutOfCapacity("no m5"), ValueError("odd"))]
     ['capacity', 'error']
     """
-    return next((word for kind, word in WORDS.items() if isinstance(error, kind)), "error")
+    return next((word for kind, word in ERROR_LABELS.items() if isinstance(error, kind)), "error")
 
 
 @contextmanager
-def _timed(operation: Operation) -> Iterator[None]:
+def _timed(operation: ProviderOperation) -> Iterator[None]:
     began, result = time.perf_counter(), "error"
     try:
         with span(f"provider {operation}"):
             yield
         result = "ok"
     except BaseException as error:
-        result = word_of(error)
+        result = error_label(error)
         raise
     finally:
         seconds = time.perf_counter() - began
-        meters.PROVIDER_CALLS.labels(operation, result).observe(seconds)
+        metrics.PROVIDER_CALL_SECONDS.labels(operation, result).observe(seconds)

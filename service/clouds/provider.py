@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-LAUNCH_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-LABEL = re.compile(r"[A-Za-z0-9._-]{1,63}")
-MOST_LABELS = 16
+LAUNCH_KEY_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+LABEL_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,63}")
+MAX_LABELS = 16
 
 
 class InstanceState(StrEnum):
@@ -54,17 +54,19 @@ class LaunchRequest:
     longest_run: float = math.inf
 
     def __post_init__(self) -> None:
-        if not LAUNCH_KEY.fullmatch(self.launch_key):
-            raise ValueError(f"launch_key must match {LAUNCH_KEY.pattern}, got {self.launch_key!r}")
+        if not LAUNCH_KEY_PATTERN.fullmatch(self.launch_key):
+            raise ValueError(
+                f"launch_key must match {LAUNCH_KEY_PATTERN.pattern}, got {self.launch_key!r}"
+            )
         if not self.command:
             raise ValueError("command is empty")
         if not (math.isfinite(self.price_per_hour) and self.price_per_hour >= 0):
             raise ValueError(f"price_per_hour must be 0 or more, got {self.price_per_hour}")
-        if len(self.labels) > MOST_LABELS:
-            raise ValueError(f"at most {MOST_LABELS} labels, got {len(self.labels)}")
+        if len(self.labels) > MAX_LABELS:
+            raise ValueError(f"at most {MAX_LABELS} labels, got {len(self.labels)}")
         for text in (text for pair in self.labels.items() for text in pair):
-            if not LABEL.fullmatch(text):
-                raise ValueError(f"labels must match {LABEL.pattern}, got {text!r}")
+            if not LABEL_PATTERN.fullmatch(text):
+                raise ValueError(f"labels must match {LABEL_PATTERN.pattern}, got {text!r}")
         if not self.longest_run > 0:
             raise ValueError(f"longest_run must be above 0, got {self.longest_run}")
 

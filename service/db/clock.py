@@ -1,7 +1,7 @@
-"""Clock: the database's time, which all controllers share, told without asking it every time.
+"""The database's time, which all controllers share, without a query for every reading.
 
-Whoever compares moments that several computers wrote down needs one clock for all of them. It is
-asked now and then; in between a controller counts seconds by a clock that nobody sets.
+Moments that several computers write down must come from one clock. The database is asked every few
+seconds; in between the controller counts seconds with its monotonic clock.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, func, select
 
-Seconds = Callable[[], float]
+Stopwatch = Callable[[], float]
 
 
-class Clock:
+class DatabaseClock:
     """The time of one database, as one process knows it.
 
     Args:
         seconds: Tells seconds since any moment, and is never set.
     """
 
-    def __init__(self, seconds: Seconds = time.monotonic) -> None:
+    def __init__(self, seconds: Stopwatch = time.monotonic) -> None:
         self._seconds = seconds
         self._origin: datetime | None = None
 
@@ -50,7 +50,7 @@ class Clock:
         self._origin = min(max(known, earliest), latest)
 
 
-CLOCKS: WeakKeyDictionary[Engine, Clock] = WeakKeyDictionary()
+DATABASE_CLOCKS: WeakKeyDictionary[Engine, DatabaseClock] = WeakKeyDictionary()
 
 
 def now(engine: Engine) -> datetime:
@@ -58,26 +58,26 @@ def now(engine: Engine) -> datetime:
     clock = clock_of(engine)
     if not clock.is_set:
         with engine.connect() as connection:
-            compare(connection)
+            synchronize(connection)
     return clock.now()
 
 
-def compare(connection: Connection) -> None:
+def synchronize(connection: Connection) -> None:
     """Compare the clock with the database's own; to be done every few seconds."""
-    clock_of(connection.engine).compare(lambda: ask(connection))
+    clock_of(connection.engine).compare(lambda: read(connection))
 
 
-def ask(connection: Connection) -> datetime:
+def read(connection: Connection) -> datetime:
     """Ask the database what time it is."""
     moment: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
     return moment
 
 
-def wall() -> datetime:
+def local_time() -> datetime:
     """Return what this computer's own clock says, by which nothing is decided."""
     return datetime.now(UTC)
 
 
-def clock_of(engine: Engine) -> Clock:
+def clock_of(engine: Engine) -> DatabaseClock:
     """Return the clock of a database."""
-    return CLOCKS.setdefault(engine, Clock())
+    return DATABASE_CLOCKS.setdefault(engine, DatabaseClock())

@@ -1,4 +1,4 @@
-"""The directives table: everything the workers of a job were told, by generation."""
+"""Directives: what the workers of a job were told, by generation, and how long each change took."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, func, insert, select
-from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy import Connection, func, select
+from sqlalchemy.dialects.postgresql import distinct_on, insert
 
-from scavenger.protocol import Directive
+from scavenger.protocol import Directive, Regrouped
 from service.db.schema import directives, regroups, statistics
 
-DIRECTIVE = TypeAdapter(Directive)
+DIRECTIVE_ADAPTER = TypeAdapter(Directive)
 
 
 @dataclass(frozen=True, slots=True)
-class Resize:
+class PublishedDirective:
     """A Directive, and how its leader entered it.
 
     Attributes:
@@ -33,7 +33,7 @@ class Resize:
 
 def publish(connection: Connection, job: str, directive: Directive, now: datetime) -> None:
     """Store a Directive; the workers learn it from the answers to their reports."""
-    content = DIRECTIVE.dump_python(directive, mode="json")
+    content = DIRECTIVE_ADAPTER.dump_python(directive, mode="json")
     row = {"job": job, "generation": directive.generation, "directive": content}
     connection.execute(insert(directives).values(**row, published_at=now))
 
@@ -54,10 +54,13 @@ def newest_of(
         .order_by(directives.c.job, directives.c.generation.desc())
     )
     rows = connection.execute(query)
-    return {row.job: (DIRECTIVE.validate_python(row.directive), row.published_at) for row in rows}
+    return {
+        row.job: (DIRECTIVE_ADAPTER.validate_python(row.directive), row.published_at)
+        for row in rows
+    }
 
 
-def fruitless(connection: Connection, job: str) -> tuple[datetime, ...]:
+def published_without_iterations(connection: Connection, job: str) -> tuple[datetime, ...]:
     """Return when the newest Directives were published that bore no iteration, oldest first."""
     bearing = select(func.max(statistics.c.generation)).where(statistics.c.job == job)
     newer = directives.c.generation > func.coalesce(bearing.scalar_subquery(), 0)
@@ -65,7 +68,7 @@ def fruitless(connection: Connection, job: str) -> tuple[datetime, ...]:
     return tuple(connection.execute(query.order_by(directives.c.generation)).scalars())
 
 
-def history(connection: Connection, job: str) -> list[Resize]:
+def history(connection: Connection, job: str) -> list[PublishedDirective]:
     """Return every Directive with what became of it, oldest first."""
     same = (regroups.c.job == directives.c.job) & (regroups.c.generation == directives.c.generation)
     query = (
@@ -75,11 +78,30 @@ def history(connection: Connection, job: str) -> list[Resize]:
         .order_by(directives.c.generation)
     )
     return [
-        Resize(
-            DIRECTIVE.validate_python(row.directive),
+        PublishedDirective(
+            DIRECTIVE_ADAPTER.validate_python(row.directive),
             row.published_at,
             row.pause,
             row.iterations_lost,
         )
         for row in connection.execute(query)
     ]
+
+
+def resize_pauses(connection: Connection, job: str) -> tuple[float, ...]:
+    """Return the seconds that each change of generation took, without the job's first start."""
+    query = select(regroups.c.pause).where(regroups.c.job == job, regroups.c.generation > 1)
+    return tuple(connection.execute(query).scalars())
+
+
+def record_regroup(connection: Connection, job: str, regrouped: Regrouped, now: datetime) -> bool:
+    """Store how long a change took; False when it is known already."""
+    row = {
+        "job": job,
+        "generation": regrouped.generation,
+        "pause": regrouped.pause,
+        "iterations_lost": regrouped.iterations_lost,
+        "at": now,
+    }
+    query = insert(regroups).values(row).on_conflict_do_nothing().returning(regroups.c.job)
+    return connection.execute(query).first() is not None

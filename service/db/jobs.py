@@ -1,18 +1,27 @@
-"""The jobs and outcomes tables: what was asked for, and what became of it."""
+"""Jobs: what was asked for, what became of it, its events, and the curve of each choice.
+
+Triggers number events at the commit (ADR 31), over all jobs, in the order in which they become
+visible: a reader that has seen a number has missed none below it. A stored curve leaves out what
+other tables hold: the job's position, probes and resizes. Its points are columns of numbers with 7
+digits; 400 points, the most a job may have, take about 25 KB.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
     Select,
+    delete,
     false,
+    func,
     insert,
     or_,
     select,
@@ -21,17 +30,39 @@ from sqlalchemy import (
 )
 
 from scavenger.cluster import ClusterConfig
-from scavenger.job import JobSpec
-from scavenger.submission import validate_job
-from scavenger.view import Phase
-from service.caller import EVERY_PROJECT, FIRST_PROJECT
-from service.db.schema import jobs, leases, outcomes, vms
+from scavenger.job.spec import JobSpec
+from scavenger.job.validation import validate_job
+from scavenger.schemas import CurveView, EventView, JobPhase, PointView
+from service.auth.principals import EVERY_PROJECT, FIRST_PROJECT
+from service.db.schema import curves, events, jobs, leases, outcomes, vms
 
-PREFIX = "job_"  # of every id; it may be left out where a job is looked for
+
+class JobRow(Protocol):
+    """A row that belongs to a job."""
+
+    @property
+    def job(self) -> str:
+        """Its job."""
+
+
+JobRowT = TypeVar("JobRowT", bound=JobRow)
+
+
+def group_by_job(
+    wanted: Collection[str], rows: Iterable[JobRowT]
+) -> Mapping[str, tuple[JobRowT, ...]]:
+    """Return rows by their job, in their order; jobs without any are there, too."""
+    found: dict[str, list[JobRowT]] = {job: [] for job in wanted}
+    for row in rows:
+        found[row.job].append(row)
+    return {job: tuple(own) for job, own in found.items()}
+
+
+JOB_ID_PREFIX = "job_"  # of every id; it may be left out where a job is looked for
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class StoredJob:
     """A job as stored: the wish and its outcome so far.
 
     Attributes:
@@ -50,7 +81,7 @@ class Job:
     spec: JobSpec
     created_at: datetime
     cancel_requested_at: datetime | None
-    phase: Phase
+    phase: JobPhase
     reason: str
     search: str
     chosen: ClusterConfig | None
@@ -83,14 +114,19 @@ def create(
             created_at=now,
         )
     )
-    begun = {"phase": Phase.PENDING, "reason": "waiting to start", "search": "", "diverged": False}
+    begun = {
+        "phase": JobPhase.PENDING,
+        "reason": "waiting to start",
+        "search": "",
+        "diverged": False,
+    }
     connection.execute(insert(outcomes).values(job=job, **begun))
 
 
-def find(connection: Connection, job: str) -> Job | None:
+def find(connection: Connection, job: str) -> StoredJob | None:
     """Return one job, or None if there is none of that id."""
-    row = connection.execute(joined().where(jobs.c.id == job)).first()
-    return None if row is None else to_job(row)
+    row = connection.execute(select_jobs().where(jobs.c.id == job)).first()
+    return None if row is None else job_of_row(row)
 
 
 def project_of(connection: Connection, job: str) -> str | None:
@@ -104,7 +140,7 @@ def newest(
     limit: int,
     project: str = EVERY_PROJECT,
     wanted: str | None = None,
-) -> list[Job]:
+) -> list[StoredJob]:
     """Return jobs of a project newest first, from below a position.
 
     Args:
@@ -114,45 +150,45 @@ def newest(
         project: Their project, or every one.
         wanted: What their id begins or ends with, or their name begins with; None for all.
     """
-    query = joined().order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit)
+    query = select_jobs().order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit)
     if project != EVERY_PROJECT:
         query = query.where(jobs.c.project == project)
     if wanted is not None:
-        query = query.where(goes_by(wanted))
+        query = query.where(matches_text(wanted))
     if before is not None:
         query = query.where(tuple_(jobs.c.created_at, jobs.c.id) < before)
-    return [to_job(row) for row in connection.execute(query)]
+    return [job_of_row(row) for row in connection.execute(query)]
 
 
-def goes_by(text: str) -> ColumnElement[bool]:
+def matches_text(text: str) -> ColumnElement[bool]:
     """Tell of a job whether its id begins or ends with a text, or its name begins with it."""
     if not (text.isascii() and text.isprintable()):
         return false()  # no id and no name holds such a character, and Postgres not every one
     return or_(
         jobs.c.id.startswith(text, autoescape=True),
-        jobs.c.id.startswith(f"{PREFIX}{text}", autoescape=True),
+        jobs.c.id.startswith(f"{JOB_ID_PREFIX}{text}", autoescape=True),
         jobs.c.id.endswith(text, autoescape=True),
         jobs.c.name.startswith(text, autoescape=True),
     )
 
 
-def unfinished(connection: Connection, most: int) -> list[Job]:
+def unfinished(connection: Connection, most: int) -> list[StoredJob]:
     """Return the jobs that go on, newest first, and no more than so many."""
-    final = [phase for phase in Phase if phase.is_final]
-    query = joined().where(outcomes.c.phase.not_in(final))
+    final = [phase for phase in JobPhase if phase.is_final]
+    query = select_jobs().where(outcomes.c.phase.not_in(final))
     ordered = query.order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(most)
-    return [to_job(row) for row in connection.execute(ordered)]
+    return [job_of_row(row) for row in connection.execute(ordered)]
 
 
 def needing_attention(connection: Connection) -> Sequence[str]:
     """Return the ids of jobs that are not final, or that still have a machine."""
-    final = [phase for phase in Phase if phase.is_final]
+    final = [phase for phase in JobPhase if phase.is_final]
     unfinished = select(outcomes.c.job).where(outcomes.c.phase.not_in(final))
     with_vms = select(vms.c.job).where(vms.c.state != "gone")
     return connection.execute(unfinished.union(with_vms)).scalars().all()
 
 
-def hold(connection: Connection, job: str) -> None:
+def lock_for_change(connection: Connection, job: str) -> None:
     """Let nobody act for a job, or begin to, before this transaction ends."""
     # The lease first: who acts holds it when writing rows that refer to the job.
     connection.execute(select(leases.c.job).where(leases.c.job == job).with_for_update())
@@ -177,20 +213,20 @@ def change_outcome(connection: Connection, job: str, **values: object) -> None:
     connection.execute(update(outcomes).where(outcomes.c.job == job).values(**values))
 
 
-def joined() -> Select[Any]:
+def select_jobs() -> Select[Any]:
     """Select jobs with their outcomes."""
     return select(jobs, outcomes).join(outcomes, outcomes.c.job == jobs.c.id)
 
 
-def to_job(row: Row[Any]) -> Job:
+def job_of_row(row: Row[Any]) -> StoredJob:
     """Turn a joined row into a Job."""
-    return Job(
+    return StoredJob(
         id=row.id,
         name=row.name,
         spec=validate_job(row.spec),
         created_at=row.created_at,
         cancel_requested_at=row.cancel_requested_at,
-        phase=Phase(row.phase),
+        phase=JobPhase(row.phase),
         reason=row.reason,
         search=row.search,
         chosen=None if row.chosen is None else ClusterConfig(**row.chosen),
@@ -204,3 +240,84 @@ def to_job(row: Row[Any]) -> Job:
         waiting=row.waiting,
         diverged=row.diverged,
     )
+
+
+def record_event(
+    connection: Connection,
+    job: str,
+    now: datetime,
+    kind: str,
+    message: str,
+    data: Mapping[str, object] | None = None,
+) -> None:
+    """Record a sentence, in the transaction of what it tells about."""
+    row = {"job": job, "at": now, "kind": kind, "message": message, "data": dict(data or {})}
+    connection.execute(insert(events).values(row))
+
+
+def events_after(connection: Connection, job: str, after: int, limit: int) -> list[EventView]:
+    """Return events after a sequence number, oldest first."""
+    query = (
+        select(events)
+        .where(events.c.job == job, events.c.sequence > after)
+        .order_by(events.c.sequence)
+        .limit(limit)
+    )
+    return [EventView.model_validate(dict(row)) for row in connection.execute(query).mappings()]
+
+
+FIELDS_OF_THE_JOB = {"decision", "decided_at", "current", "probes", "resizes"}
+MAX_CURVES_KEPT = 32  # of a job: the first, and the newest
+
+
+def store_curve(connection: Connection, job: str, curve: CurveView, now: datetime) -> None:
+    """Store the curve of a choice, under the next number."""
+    query = select(func.coalesce(func.max(curves.c.number), 0) + 1).where(curves.c.job == job)
+    number = connection.execute(query).scalar_one()
+    content = curve.model_dump(mode="json", exclude={*FIELDS_OF_THE_JOB, "points"})
+    row = {"job": job, "number": number, "at": now, "curve": content}
+    connection.execute(insert(curves).values({**row, "points": points_to_columns(curve.points)}))
+    old = (curves.c.number > 1) & (curves.c.number <= number - MAX_CURVES_KEPT + 1)
+    connection.execute(delete(curves).where(curves.c.job == job, old))
+
+
+def newest_curve(connection: Connection, job: str) -> CurveView | None:
+    """Return the curve of a job's last choice; None before it chose."""
+    query = select(curves).where(curves.c.job == job).order_by(curves.c.number.desc()).limit(1)
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    facts = {"decision": row.number, "decided_at": row.at, "points": columns_to_points(row.points)}
+    told_elsewhere: dict[str, Any] = {"current": None, "probes": [], "resizes": []}
+    return CurveView.model_validate({**row.curve, **facts, **told_elsewhere})
+
+
+def points_to_columns(points: list[PointView]) -> dict[str, list[Any]]:
+    """Turn points into columns; one whose figures are no numbers cannot be drawn, and is left out.
+
+    >>> to_columns([])["workers"]
+    []
+    """
+    rows = [{name: round_to_7_digits(value) for name, value in point} for point in points]
+    kept = [row for row in rows if all(map(is_finite_or_text, row.values()))]
+    return {name: [row[name] for row in kept] for name in PointView.model_fields}
+
+
+def columns_to_points(columns: dict[str, list[Any]]) -> list[PointView]:
+    """Turn columns into points again."""
+    rows = zip(*columns.values(), strict=True)
+    return [PointView.model_validate(dict(zip(columns, row, strict=True))) for row in rows]
+
+
+def round_to_7_digits(value: object) -> object:
+    """Round a number to 7 digits, which is more than any forecast has.
+
+    >>> short(0.123456789), short(64), short(True)
+    (0.1234568, 64, True)
+    """
+    return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
+def is_finite_or_text(value: object) -> bool:
+    """Tell whether a value, if it is a number, is finite."""
+    return not isinstance(value, float) or math.isfinite(value)

@@ -1,4 +1,4 @@
-"""The models table: what finished jobs taught, by project and signature."""
+"""Stored models: what finished jobs have taught, by project and signature."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, Engine, Select, Text, literal_column, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
-from scavenger.models.epochs import EpochsSeen, Kappa
-from scavenger.models.fitting import fit_parallel
-from scavenger.prior import StoredModel
-from service.caller import EVERY_PROJECT
+from scavenger.models.epochs import FinishedRun, Kappa
+from scavenger.models.performance import fit_parallel
+from scavenger.planning.transfer import StoredModel
+from service.auth.principals import EVERY_PROJECT
 from service.db.schema import models
 
-MODEL = TypeAdapter(StoredModel)
-MOST_RUNS = 32
-MOST_KEPT = 2000
+STORED_MODEL = TypeAdapter(StoredModel)
+MAX_RUNS_KEPT = 32
+MAX_MODELS_CACHED = 2000
 
 # Two versions of a row differ in who wrote it, or in where.
-WRITTEN = literal_column("models.xmin::text || models.ctid::text", Text)
-Version = tuple[str, str]
+ROW_VERSION = literal_column("models.xmin::text || models.ctid::text", Text)
+ModelVersion = tuple[str, str]
 
 # Every tick of every job asks, and models seldom change.
-KEPT: WeakKeyDictionary[Engine, dict[Version, StoredModel]] = WeakKeyDictionary()
+MODEL_CACHE: WeakKeyDictionary[Engine, dict[ModelVersion, StoredModel]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ModelRow:
     """A stored model, and where it stands among the others."""
 
     project: str
@@ -45,10 +45,10 @@ def find(connection: Connection, project: str, signature: str) -> StoredModel | 
     mine = (models.c.project == project, models.c.signature == signature)
     query = select(models.c.model).where(*mine)
     row = connection.execute(query).scalar()
-    return None if row is None else doubted(MODEL.validate_python(row))
+    return None if row is None else with_uncertainty(STORED_MODEL.validate_python(row))
 
 
-def doubted(stored: StoredModel) -> StoredModel:
+def with_uncertainty(stored: StoredModel) -> StoredModel:
     """Return a stored model with what its fit left open.
 
     Models stored before fits said so would count as known exactly: they are fitted anew.
@@ -69,7 +69,7 @@ def store(
     """Store a model, over the one it grew from."""
     content = {
         "model_key": model_key,
-        "model": MODEL.dump_python(model, mode="json"),
+        "model": STORED_MODEL.dump_python(model, mode="json"),
         "jobs": model.jobs,
         "updated_at": now,
     }
@@ -83,7 +83,7 @@ def newest(
     project: str,
     limit: int | None = None,
     before: tuple[datetime, str, str] | None = None,
-) -> list[Entry]:
+) -> list[ModelRow]:
     """Return a project's stored models with their keys and ages, newest first, below a position."""
     position = (models.c.updated_at, models.c.project, models.c.signature)
     query = select(models).order_by(*(column.desc() for column in position))
@@ -92,69 +92,79 @@ def newest(
     if before is not None:
         query = query.where(tuple_(*position) < before)
     return [
-        Entry(row.project, row.model_key, doubted(MODEL.validate_python(row.model)), row.updated_at)
+        ModelRow(
+            row.project,
+            row.model_key,
+            with_uncertainty(STORED_MODEL.validate_python(row.model)),
+            row.updated_at,
+        )
         for row in connection.execute(query.limit(limit))
     ]
 
 
 def recent(connection: Connection, project: str, limit: int) -> tuple[StoredModel, ...]:
     """Return a project's models, newest first; only what has changed is read again."""
-    mine = select(models.c.signature, WRITTEN).where(models.c.project == project)
-    return _kept(connection, project, mine.order_by(models.c.updated_at.desc()).limit(limit))
+    mine = select(models.c.signature, ROW_VERSION).where(models.c.project == project)
+    return _cached(connection, project, mine.order_by(models.c.updated_at.desc()).limit(limit))
 
 
 def known(
     connection: Connection, project: str, signatures: Collection[str]
 ) -> Mapping[str, StoredModel]:
     """Return those models of a project there are, by signature; only what changed is read again."""
-    mine = select(models.c.signature, WRITTEN).where(models.c.project == project)
-    found = _kept(connection, project, mine.where(models.c.signature.in_(signatures)))
+    mine = select(models.c.signature, ROW_VERSION).where(models.c.project == project)
+    found = _cached(connection, project, mine.where(models.c.signature.in_(signatures)))
     return {model.signature: model for model in found}
 
 
-def _kept(connection: Connection, project: str, versions: Select[Any]) -> tuple[StoredModel, ...]:
-    kept = KEPT.get(connection.engine, {})
+def _cached(connection: Connection, project: str, versions: Select[Any]) -> tuple[StoredModel, ...]:
+    kept = MODEL_CACHE.get(connection.engine, {})
     listed = [(row[0], row[1]) for row in connection.execute(versions)]
     known = {version[0]: kept[version] for version in listed if version in kept}
     unread = [signature for signature, _ in listed if signature not in known]
     if unread:
         fresh = _read(connection, project, unread)
-        KEPT[connection.engine] = {**(kept if len(kept) < MOST_KEPT else {}), **fresh}
+        MODEL_CACHE[connection.engine] = {
+            **(kept if len(kept) < MAX_MODELS_CACHED else {}),
+            **fresh,
+        }
         known |= {signature: model for (signature, _), model in fresh.items()}
     return tuple(known[signature] for signature, _ in listed if signature in known)
 
 
 def _read(
     connection: Connection, project: str, signatures: Sequence[str]
-) -> dict[Version, StoredModel]:
-    query = select(models.c.signature, WRITTEN, models.c.model)
+) -> dict[ModelVersion, StoredModel]:
+    query = select(models.c.signature, ROW_VERSION, models.c.model)
     theirs = (models.c.project == project, models.c.signature.in_(signatures))
     rows = connection.execute(query.where(*theirs))
-    return {(row[0], row[1]): doubted(MODEL.validate_python(row[2])) for row in rows}
+    return {
+        (row[0], row[1]): with_uncertainty(STORED_MODEL.validate_python(row[2])) for row in rows
+    }
 
 
-def learned(earlier: StoredModel | None, fresh: StoredModel) -> StoredModel:
+def merge_job(earlier: StoredModel | None, fresh: StoredModel) -> StoredModel:
     """Add a finished job to what is stored: its laws replace, targets, runs and count add up."""
     if earlier is None:
         return fresh
     return replace(
         fresh,
-        epochs_by_target={**translated(earlier, fresh), **fresh.epochs_by_target},
+        epochs_by_target={**rescale_epochs(earlier, fresh), **fresh.epochs_by_target},
         jobs=earlier.jobs + fresh.jobs,
-        runs=joined(earlier, fresh),
+        runs=merge_runs(earlier, fresh),
     )
 
 
-def joined(earlier: StoredModel, fresh: StoredModel) -> dict[str, tuple[EpochsSeen, ...]]:
+def merge_runs(earlier: StoredModel, fresh: StoredModel) -> dict[str, tuple[FinishedRun, ...]]:
     """Return the newest runs to each target, oldest first."""
     targets = dict.fromkeys((*earlier.runs, *fresh.runs))
     return {
-        target: (*earlier.runs.get(target, ()), *fresh.runs.get(target, ()))[-MOST_RUNS:]
+        target: (*earlier.runs.get(target, ()), *fresh.runs.get(target, ()))[-MAX_RUNS_KEPT:]
         for target in targets
     }
 
 
-def translated(earlier: StoredModel, fresh: StoredModel) -> dict[str, float]:
+def rescale_epochs(earlier: StoredModel, fresh: StoredModel) -> dict[str, float]:
     """Return the earlier epochs to each target, counted at the fresh reference batch."""
     reference = fresh.model.reference_batch
     epochs = {t: earlier.epochs_to(t, reference) for t in earlier.epochs_by_target}

@@ -1,7 +1,7 @@
-"""Partitions of the chunks table: one per day, made ahead, thinned when old, dropped in the end.
+"""Partitions of the chunks table: one per day, made ahead, thinned when old, then dropped.
 
-Nothing here keeps anybody waiting: a partition is made on its own and then attached, which stops no
-insert, and a lock that is not had at once is tried for in the next round.
+None of this blocks a report: a partition is built on its own and then attached, which stops no
+insert, and a lock that is not free at once is tried again in the next run.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from datetime import UTC, date, datetime, timedelta
 import numpy as np
 from sqlalchemy import Connection, delete, func, insert, select, text
 
-from service.db.batch import Batch
-from service.db.packing import pack, unpack
 from service.db.schema import chunks
+from service.db.step_arrays import StepArrays, pack, unpack
 
-AHEAD = 7  # days for which partitions are there, should nobody make more
-EVERY = 10  # rows of which one is kept in the end
-MOST_CHUNKS = 500  # that are thinned into one
-PREFIX = "chunks_"
-LOCK = 0x5CA7DA75  # any number, as long as nobody else takes it
+DAYS_AHEAD = 7  # days for which partitions are there, should nobody make more
+THINNING_FACTOR = 10  # rows of which one is kept in the end
+MAX_CHUNKS_THINNED = 500  # that are thinned into one
+PARTITION_PREFIX = "chunks_"
+PARTITION_LOCK = 0x5CA7DA75  # any number, as long as nobody else takes it
 
-FOUND = text(
+FIND_PARTITIONS = text(
     "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'chunks'::regclass"
 )
 
@@ -32,37 +31,40 @@ def today(connection: Connection) -> date:
     return moment.astimezone(UTC).date()
 
 
-def days(connection: Connection) -> set[date]:
+def partitioned_days(connection: Connection) -> set[date]:
     """Return the days that have a partition."""
-    names = connection.execute(FOUND).scalars()
-    return {datetime.strptime(name, f"{PREFIX}%Y%m%d").replace(tzinfo=UTC).date() for name in names}
+    names = connection.execute(FIND_PARTITIONS).scalars()
+    return {
+        datetime.strptime(name, f"{PARTITION_PREFIX}%Y%m%d").replace(tzinfo=UTC).date()
+        for name in names
+    }
 
 
-def prepare(connection: Connection) -> None:
+def create_ahead(connection: Connection) -> None:
     """Make the partitions of today and the days ahead."""
-    take_turns(connection, timedelta(seconds=10))
+    lock_partitions(connection, timedelta(seconds=10))
     first = today(connection)
-    wanted = {first + timedelta(days=number) for number in range(AHEAD + 1)}
-    for day in sorted(wanted - days(connection)):
-        name, end = f"{PREFIX}{day:%Y%m%d}", day + timedelta(days=1)
+    wanted = {first + timedelta(days=number) for number in range(DAYS_AHEAD + 1)}
+    for day in sorted(wanted - partitioned_days(connection)):
+        name, end = f"{PARTITION_PREFIX}{day:%Y%m%d}", day + timedelta(days=1)
         connection.execute(text(f"CREATE TABLE {name} (LIKE chunks INCLUDING ALL)"))
         bounds = f"FROM ('{day} 00:00+00') TO ('{end} 00:00+00')"
         connection.execute(text(f"ALTER TABLE chunks ATTACH PARTITION {name} FOR VALUES {bounds}"))
 
 
-def drop(connection: Connection, keep: timedelta) -> list[date]:
+def drop_older_than(connection: Connection, keep: timedelta) -> list[date]:
     """Drop the days that ended longer ago than that; returns them."""
-    take_turns(connection, timedelta(seconds=0.2))
+    lock_partitions(connection, timedelta(seconds=0.2))
     first = today(connection) - keep
-    past = sorted(day for day in days(connection) if day < first)
+    past = sorted(day for day in partitioned_days(connection) if day < first)
     for day in past:
-        connection.execute(text(f"DROP TABLE {PREFIX}{day:%Y%m%d}"))
+        connection.execute(text(f"DROP TABLE {PARTITION_PREFIX}{day:%Y%m%d}"))
     return past
 
 
-def take_turns(connection: Connection, patience: timedelta) -> None:
+def lock_partitions(connection: Connection, patience: timedelta) -> None:
     """Let one controller at a time change partitions, and give up waiting for locks soon."""
-    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": PARTITION_LOCK})
     milliseconds = int(patience.total_seconds() * 1000)
     connection.execute(text(f"SET LOCAL lock_timeout = {milliseconds}"))
 
@@ -91,23 +93,25 @@ def thin(connection: Connection, keep: timedelta) -> bool:
         & (c.received_at < midnight + timedelta(days=1))
     )
     query = select(chunks).where(is_due & is_same).order_by(c.sequence)
-    found = connection.execute(query.limit(MOST_CHUNKS).with_for_update(skip_locked=True)).all()
+    found = connection.execute(
+        query.limit(MAX_CHUNKS_THINNED).with_for_update(skip_locked=True)
+    ).all()
     if not found:
         return False
-    kept = sample([unpack(row.columns) for row in found])
+    kept = sample_rows([unpack(row.columns) for row in found])
     for row in found:
         is_it = (c.worker == row.worker) & (c.sequence == row.sequence)
         connection.execute(delete(chunks).where(is_it, c.received_at == row.received_at))
-    content = {"rows": len(kept), "every": EVERY, "columns": pack(kept)}
+    content = {"rows": len(kept), "every": THINNING_FACTOR, "columns": pack(kept)}
     connection.execute(insert(chunks).values({**found[0]._asdict(), **content}))
     return True
 
 
-def sample(batches: list[Batch]) -> Batch:
+def sample_rows(batches: list[StepArrays]) -> StepArrays:
     """Return every tenth row of chunks that follow one another."""
-    return Batch(
-        np.concatenate([batch.offset for batch in batches])[::EVERY],
-        np.concatenate([batch.iteration for batch in batches])[::EVERY],
-        np.concatenate([batch.shards for batch in batches])[::EVERY],
-        np.concatenate([batch.series for batch in batches], axis=1)[:, ::EVERY],
+    return StepArrays(
+        np.concatenate([batch.offset for batch in batches])[::THINNING_FACTOR],
+        np.concatenate([batch.iteration for batch in batches])[::THINNING_FACTOR],
+        np.concatenate([batch.shards for batch in batches])[::THINNING_FACTOR],
+        np.concatenate([batch.series for batch in batches], axis=1)[:, ::THINNING_FACTOR],
     )

@@ -1,10 +1,13 @@
-"""The tables, one concern each; every column has one writer (named beside each table).
+"""The tables, one concern each. Every column has one writer, named beside its table.
 
-Moments are ``timestamptz``; money is ``numeric``; anything a fit could read refuses NaN.
+Moments are ``timestamptz``; money is ``numeric``; columns that a fit reads refuse NaN.
+``PHASE_TRANSITIONS`` and ``VM_TRANSITIONS`` list what may become of a job and of a machine;
+triggers refuse any other change.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
@@ -27,6 +30,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+from scavenger.schemas import JobPhase
+
 metadata = MetaData(
     naming_convention={
         "ix": "ix_%(column_0_N_label)s",
@@ -38,7 +43,7 @@ metadata = MetaData(
 )
 
 
-def moment(name: str, *, nullable: bool = True, primary_key: bool = False) -> Column[Any]:
+def moment_column(name: str, *, nullable: bool = True, primary_key: bool = False) -> Column[Any]:
     """A column that holds a moment in UTC."""
     return Column(
         name,
@@ -48,7 +53,7 @@ def moment(name: str, *, nullable: bool = True, primary_key: bool = False) -> Co
     )
 
 
-def finite(name: str) -> CheckConstraint:
+def finite_constraint(name: str) -> CheckConstraint:
     """A constraint that refuses NaN, which Postgres would otherwise store and spread."""
     return CheckConstraint(
         f"{name} = {name} AND {name} < 'Infinity'::float8", name=f"{name}_finite"
@@ -75,13 +80,13 @@ jobs = Table(
     Column("name", Text, nullable=False),
     Column("model_key", Text, nullable=False),
     Column("spec", JSONB, nullable=False),
-    moment("created_at", nullable=False),
-    moment("cancel_requested_at"),
+    moment_column("created_at", nullable=False),
+    moment_column("cancel_requested_at"),
     Index(None, "created_at", "id"),
     Index(None, "project", "created_at", "id"),
 )
 
-# What became of a job: written by the reconciler. Phases change as service.db.transitions says, and
+# What became of a job: written by the reconciler. Phases change as service.db.schema says, and
 # one that is final is for ever (a trigger).
 outcomes = Table(
     "outcomes",
@@ -97,10 +102,10 @@ outcomes = Table(
     Column("worker_exit_code", Integer),
     Column("epochs_to_target", Double),
     Column("diverged", Boolean, nullable=False),
-    moment("finished_at"),
+    moment_column("finished_at"),
     Column("waiting", Text),
-    moment("due_from"),
-    moment("due_until"),
+    moment_column("due_from"),
+    moment_column("due_until"),
     Index(None, "phase"),
 )
 
@@ -110,7 +115,7 @@ leases = Table(
     metadata,
     job_column(primary_key=True),
     Column("token", Text, nullable=False),
-    moment("expires_at", nullable=False),
+    moment_column("expires_at", nullable=False),
 )
 
 # Virtual machines: intent first, then what the provider showed; gone is for ever (triggers).
@@ -127,19 +132,19 @@ vms = Table(
     Column("price_per_hour", Numeric, nullable=False),
     Column("quantum", Double, nullable=False),
     Column("prepaid", Double, nullable=False),
-    moment("intended_at", nullable=False),
-    moment("began_at"),
-    moment("attempted_at"),
-    moment("missed_at"),
-    moment("ordered_at"),
+    moment_column("intended_at", nullable=False),
+    moment_column("began_at"),
+    moment_column("attempted_at"),
+    moment_column("missed_at"),
+    moment_column("ordered_at"),
     Column("orders", Integer, nullable=False),
-    moment("ended_at"),
-    moment("prepaid_until", nullable=False),
+    moment_column("ended_at"),
+    moment_column("prepaid_until", nullable=False),
     Index(None, "job"),
     CheckConstraint("role IN ('worker', 'server')", name="role_known"),
     CheckConstraint("state IN ('intended', 'launched', 'ending', 'gone')", name="state_known"),
-    finite("quantum"),
-    finite("prepaid"),
+    finite_constraint("quantum"),
+    finite_constraint("prepaid"),
 )
 
 # Machines that came up, and by which word of theirs they are known: written by the API.
@@ -148,7 +153,7 @@ enrolments = Table(
     metadata,
     Column("worker", Text, ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
     Column("nonce_digest", Text, nullable=False),
-    moment("at", nullable=False),
+    moment_column("at", nullable=False),
 )
 
 # How a worker's command ended: written by the agent endpoint.
@@ -158,7 +163,7 @@ exits = Table(
     Column("worker", Text, ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
     Column("code", Integer, nullable=False),
     Column("tail", Text, nullable=False),
-    moment("at", nullable=False),
+    moment_column("at", nullable=False),
 )
 
 # Where each worker stands: written by the agent endpoint.
@@ -180,10 +185,10 @@ workers = Table(
     Column("next_sequence", BigInteger, nullable=False),
     Column("dropped", BigInteger, nullable=False),
     Column("rejected", BigInteger, nullable=False),
-    moment("hello_at", nullable=False),
-    moment("seen_at", nullable=False),
+    moment_column("hello_at", nullable=False),
+    moment_column("seen_at", nullable=False),
     Index(None, "job"),
-    finite("epochs"),
+    finite_constraint("epochs"),
 )
 
 # Measured iterations, packed, one row per report, in a partition per day: written by the agent
@@ -217,7 +222,7 @@ statistics = Table(
     Column("fading", Double, nullable=False),
     Column("lowest", Double, nullable=False),
     Column("highest", Double, nullable=False),
-    *[finite(name) for name in ("mean", "distance", "fading", "lowest", "highest")],
+    *[finite_constraint(name) for name in ("mean", "distance", "fading", "lowest", "highest")],
 )
 
 # What workers were told: written by the reconciler.
@@ -227,7 +232,7 @@ directives = Table(
     job_column(primary_key=True),
     Column("generation", BigInteger, primary_key=True),
     Column("directive", JSONB, nullable=False),
-    moment("published_at", nullable=False),
+    moment_column("published_at", nullable=False),
 )
 
 # How long each change of generation took: written by the agent endpoint.
@@ -238,8 +243,8 @@ regroups = Table(
     Column("generation", BigInteger, primary_key=True),
     Column("pause", Double, nullable=False),
     Column("iterations_lost", BigInteger, nullable=False),
-    moment("at", nullable=False),
-    finite("pause"),
+    moment_column("at", nullable=False),
+    finite_constraint("pause"),
 )
 
 # Settled probes, of a configuration one before the noise has settled and one after: written by the
@@ -258,8 +263,11 @@ observations = Table(
     Column("iterations", Integer, nullable=False),
     Column("seconds", Double, nullable=False),
     Column("cost", Numeric, nullable=False),
-    moment("settled_at", nullable=False),
-    *[finite(name) for name in ("noise", "noise_scale", "compute_time", "sync_time", "seconds")],
+    moment_column("settled_at", nullable=False),
+    *[
+        finite_constraint(name)
+        for name in ("noise", "noise_scale", "compute_time", "sync_time", "seconds")
+    ],
 )
 
 # Noise scales that had drifted, from which plans were made anew: written by the reconciler.
@@ -267,9 +275,9 @@ drifts = Table(
     "drifts",
     metadata,
     job_column(primary_key=True),
-    moment("at", primary_key=True),
+    moment_column("at", primary_key=True),
     Column("noise_scale", Double, nullable=False),
-    finite("noise_scale"),
+    finite_constraint("noise_scale"),
 )
 
 # Where the loss or the target's metric was first NaN or infinite: written by the agent endpoint.
@@ -281,7 +289,7 @@ divergences = Table(
     Column("worker", Text, nullable=False),
     Column("value", Text, nullable=False),
     Column("iteration", BigInteger, nullable=False),
-    moment("at", nullable=False),
+    moment_column("at", nullable=False),
 )
 
 # The curve each choice was made from, for ever (a trigger): written by the reconciler.
@@ -290,7 +298,7 @@ curves = Table(
     metadata,
     job_column(primary_key=True),
     Column("number", Integer, primary_key=True),
-    moment("at", nullable=False),
+    moment_column("at", nullable=False),
     Column("curve", JSONB, nullable=False),
     Column("points", JSONB, nullable=False),
 )
@@ -302,8 +310,8 @@ readings = Table(
     job_column(primary_key=True),
     Column("epochs", Double, primary_key=True),
     Column("value", Double, nullable=False),
-    finite("epochs"),
-    finite("value"),
+    finite_constraint("epochs"),
+    finite_constraint("value"),
 )
 
 # Fitted models by project and signature: written by the reconciler.
@@ -315,7 +323,7 @@ models = Table(
     Column("model_key", Text, nullable=False),
     Column("model", JSONB, nullable=False),
     Column("jobs", Integer, nullable=False),
-    moment("updated_at", nullable=False),
+    moment_column("updated_at", nullable=False),
 )
 
 # One sentence per thing that happened: written in the transaction of what it tells. Triggers number
@@ -325,7 +333,7 @@ events = Table(
     metadata,
     Column("sequence", BigInteger, Identity(always=True), primary_key=True),
     job_column(),
-    moment("at", nullable=False),
+    moment_column("at", nullable=False),
     Column("kind", Text, nullable=False),
     Column("message", Text, nullable=False),
     Column("data", JSONB, nullable=False),
@@ -356,12 +364,12 @@ sweeps = Table(
     "sweeps",
     metadata,
     Column("number", BigInteger, Identity(always=True), primary_key=True),
-    moment("at", nullable=False),
+    moment_column("at", nullable=False),
     Column("shown", Integer),
     Column("suspects", JSONB),
     Column("ended", Integer, nullable=False),
     Column("tripped", Text),
-    moment("confirmed_at"),
+    moment_column("confirmed_at"),
 )
 
 # Requests that carry a key, with what was answered: written in the transaction of their effect.
@@ -374,7 +382,7 @@ requests = Table(
     Column("status", Integer, nullable=False),
     Column("headers", JSONB, nullable=False),
     Column("content", Text, nullable=False),
-    moment("at", nullable=False),
+    moment_column("at", nullable=False),
     Index("ix_requests_at", "at"),
 )
 
@@ -387,11 +395,11 @@ tokens = Table(
     Column("project", Text, nullable=False),
     Column("role", Text, nullable=False),
     Column("name", Text, nullable=False),
-    moment("created_at", nullable=False),
+    moment_column("created_at", nullable=False),
     Column("created_by", Text, nullable=False),
-    moment("expires_at"),
-    moment("revoked_at"),
-    moment("last_used_at"),
+    moment_column("expires_at"),
+    moment_column("revoked_at"),
+    moment_column("last_used_at"),
     CheckConstraint("role IN ('viewer', 'submitter', 'operator', 'admin')", name="role_known"),
 )
 
@@ -400,7 +408,7 @@ audit = Table(
     "audit",
     metadata,
     Column("number", BigInteger, Identity(always=True), primary_key=True),
-    moment("at", nullable=False),
+    moment_column("at", nullable=False),
     Column("who", Text, nullable=False),
     Column("project", Text, nullable=False),
     Column("method", Text, nullable=False),
@@ -410,3 +418,24 @@ audit = Table(
     Column("request_id", Text, nullable=False),
     Index(None, "project", "number"),
 )
+
+FINAL_PHASES = frozenset(phase for phase in JobPhase if phase.is_final)
+FAILURE_PHASES = FINAL_PHASES - {JobPhase.SUCCEEDED}
+
+# Before anything was told to a worker nothing can have succeeded; and a search is never taken up
+# again. What earlier jobs taught may make it needless.
+PHASE_TRANSITIONS: Mapping[JobPhase, frozenset[JobPhase]] = {
+    JobPhase.PENDING: FAILURE_PHASES | {JobPhase.STARTING, JobPhase.TRAINING},
+    JobPhase.STARTING: FAILURE_PHASES | {JobPhase.PROBING, JobPhase.TRAINING},
+    JobPhase.PROBING: FINAL_PHASES | {JobPhase.TRAINING},
+    JobPhase.TRAINING: FINAL_PHASES,
+    **{phase: frozenset() for phase in JobPhase if phase.is_final},
+}
+
+# One that is ending may be shown for the first time: it is ending all the same.
+VM_TRANSITIONS: Mapping[str, frozenset[str]] = {
+    "intended": frozenset({"launched", "ending", "gone"}),
+    "launched": frozenset({"ending", "gone"}),
+    "ending": frozenset({"gone"}),
+    "gone": frozenset(),
+}

@@ -1,4 +1,4 @@
-"""The sweeps table: what each look for machines that nobody wants found, and what became of it."""
+"""Sweeps: what each run of the garbage collector found, and what became of it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, text, upda
 
 from service.db.schema import sweeps
 
-KEPT = 1000
-LOCK = 0x5CA75EE9  # any number, as long as nobody else takes it
-SKEW = timedelta(minutes=1)
+SWEEPS_KEPT = 1000
+SWEEP_LOCK = 0x5CA75EE9  # any number, as long as nobody else takes it
+MAX_CLOCK_SKEW = timedelta(minutes=1)
 
-Fate = Literal["end", "wait", "hold", "keep", "spare"]
+Disposition = Literal["end", "wait", "hold", "keep", "spare"]
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
+class Orphan:
     """A machine the cloud shows that is not simply one of a job that goes on.
 
     Attributes:
@@ -34,7 +34,7 @@ class Suspect:
     machine: str
     launch_key: str
     job: str
-    fate: Fate
+    fate: Disposition
     reason: str
     since: datetime | None
 
@@ -53,23 +53,23 @@ class Sweep:
     number: int
     at: datetime
     shown: int
-    suspects: tuple[Suspect, ...]
+    suspects: tuple[Orphan, ...]
     ended: int
     tripped: str | None
     confirmed_at: datetime | None
 
 
-SUSPECTS = TypeAdapter(tuple[Suspect, ...])
+ORPHANS = TypeAdapter(tuple[Orphan, ...])
 
 
 def begin(connection: Connection, now: datetime, pause: timedelta) -> int | None:
     """Announce a sweep, the only one for so long; None while the last one was not long ago."""
     _lock(connection)
     # One far ahead was announced before a clock was set back: it must not stop all that follow.
-    recent = (sweeps.c.at > now - pause) & (sweeps.c.at < now + SKEW)
+    recent = (sweeps.c.at > now - pause) & (sweeps.c.at < now + MAX_CLOCK_SKEW)
     if connection.execute(select(sweeps.c.number).where(recent).limit(1)).first() is not None:
         return None
-    kept = select(sweeps.c.number).order_by(sweeps.c.number.desc()).offset(KEPT - 1).limit(1)
+    kept = select(sweeps.c.number).order_by(sweeps.c.number.desc()).offset(SWEEPS_KEPT - 1).limit(1)
     old = (sweeps.c.number <= kept.scalar_subquery(), sweeps.c.confirmed_at.is_(None))
     connection.execute(delete(sweeps).where(*old))
     query = insert(sweeps).values(at=now, ended=0).returning(sweeps.c.number)
@@ -81,19 +81,19 @@ def record(
     number: int,
     *,
     shown: int,
-    suspects: tuple[Suspect, ...],
+    suspects: tuple[Orphan, ...],
     tripped: str | None,
 ) -> bool:
     """Store what a sweep found; False when another began since, and this one must not act."""
     _lock(connection)
     newest = select(func.max(sweeps.c.number)).scalar_subquery()
-    content = SUSPECTS.dump_python(suspects, mode="json")
+    content = ORPHANS.dump_python(suspects, mode="json")
     query = update(sweeps).where(sweeps.c.number == number, sweeps.c.number == newest)
     found = query.values(shown=shown, suspects=content, tripped=tripped)
     return connection.execute(found).rowcount == 1
 
 
-def note_ended(connection: Connection, number: int, ended: int) -> None:
+def record_ended(connection: Connection, number: int, ended: int) -> None:
     """Note how many machines' end the cloud accepted."""
     connection.execute(update(sweeps).where(sweeps.c.number == number).values(ended=ended))
 
@@ -120,18 +120,18 @@ def confirm(connection: Connection, number: int, now: datetime) -> None:
     connection.execute(query.values(confirmed_at=now))
 
 
-def confirmed(connection: Connection) -> Mapping[str, Fate]:
+def confirmed_orphans(connection: Connection) -> Mapping[str, Disposition]:
     """Return the machines somebody saw held back and let be ended, with their fate back then."""
     query = select(sweeps.c.suspects).where(sweeps.c.confirmed_at.is_not(None))
     rows = connection.execute(query.order_by(sweeps.c.number)).scalars()
-    suspects = (suspect for row in rows for suspect in SUSPECTS.validate_python(row))
+    suspects = (suspect for row in rows for suspect in ORPHANS.validate_python(row))
     return {one.machine: one.fate for one in suspects if one.fate in ("hold", "keep")}
 
 
 def _lock(connection: Connection) -> None:
-    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": SWEEP_LOCK})
 
 
 def _sweep(row: Row[tuple[object, ...]]) -> Sweep:
     facts = dict(row._mapping)
-    return Sweep(**{**facts, "suspects": SUSPECTS.validate_python(facts["suspects"])})
+    return Sweep(**{**facts, "suspects": ORPHANS.validate_python(facts["suspects"])})

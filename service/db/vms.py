@@ -1,30 +1,36 @@
-"""The vms table: every machine from the intent to launch it until the provider shows it gone."""
+"""Machines, from the intent to launch one until it is proven gone; and launch counters.
+
+Every launch is counted before the provider is called, and the machine carries the count in a label.
+A database that was restored from a backup has an old counter, so machines launched after the backup
+can be told apart. A controller that finds a counter other than its own starts a new one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Literal
-from uuid import UUID, uuid5
+from uuid import UUID, uuid4, uuid5
 
 from sqlalchemy import Connection, case, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from scavenger.protocol import Role
-from scavenger.view import Phase
-from service.db.grouping import by_job
-from service.db.schema import exits, jobs, outcomes, vms
+from scavenger.schemas import JobPhase
+from service.db.jobs import group_by_job
+from service.db.schema import epochs, exits, jobs, outcomes, vms
 
 # Launch key, the cloud's name for what it made, and when it was asked last.
-Standing = tuple[str, str | None, datetime | None]
+LaunchStatus = tuple[str, str | None, datetime | None]
 
-NAMESPACE = UUID("5ca7e26e-0000-4000-8000-000000000001")
+LAUNCH_KEY_NAMESPACE = UUID("5ca7e26e-0000-4000-8000-000000000001")
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class BillingTerms:
     """What a machine is billed.
 
     Attributes:
@@ -89,14 +95,14 @@ class Vm:
         return self.state != "gone"
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> LaunchStatus:
         """How far its launch is."""
         return self.launch_key, self.provider_id, self.attempted_at
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> BillingTerms:
         """What it is billed."""
-        return Terms(self.price_per_hour, timedelta(seconds=self.quantum))
+        return BillingTerms(self.price_per_hour, timedelta(seconds=self.quantum))
 
     @property
     def paid_from(self) -> datetime:
@@ -111,7 +117,7 @@ class Vm:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class MachineRecord:
     """What is known of the machine of a launch key.
 
     Attributes:
@@ -141,19 +147,21 @@ def of_jobs(connection: Connection, wanted: Collection[str]) -> Mapping[str, tup
         .where(vms.c.job.in_(wanted))
         .order_by(vms.c.intended_at, vms.c.id)
     )
-    return by_job(wanted, (Vm(**row) for row in connection.execute(query).mappings()))
+    return group_by_job(wanted, (Vm(**row) for row in connection.execute(query).mappings()))
 
 
-def standing(connection: Connection) -> frozenset[Standing]:
+def launch_statuses(connection: Connection) -> frozenset[LaunchStatus]:
     """Return how far the launch of each machine is that may exist."""
     query = select(vms.c.launch_key, vms.c.provider_id, vms.c.attempted_at)
     rows = connection.execute(query.where(vms.c.state != "gone"))
     return frozenset((key, name, attempted_at) for key, name, attempted_at in rows)
 
 
-def of_keys(connection: Connection, launch_keys: Collection[str]) -> Mapping[str, Known]:
+def by_launch_key(
+    connection: Connection, launch_keys: Collection[str]
+) -> Mapping[str, MachineRecord]:
     """Return what is known of the machines of these launch keys."""
-    final = [phase for phase in Phase if phase.is_final]
+    final = [phase for phase in JobPhase if phase.is_final]
     ended_at = case((outcomes.c.phase.in_(final), outcomes.c.finished_at))
     query = (
         select(vms.c.launch_key, vms.c.state, vms.c.provider_id, ended_at)
@@ -161,14 +169,14 @@ def of_keys(connection: Connection, launch_keys: Collection[str]) -> Mapping[str
         .where(vms.c.launch_key.in_(launch_keys))
     )
     rows = connection.execute(query)
-    return {key: Known(state != "gone", name, ended) for key, state, name, ended in rows}
+    return {key: MachineRecord(state != "gone", name, ended) for key, state, name, ended in rows}
 
 
-def intend(
+def record_intent(
     connection: Connection,
     job: str,
     number: int,
-    terms: Terms,
+    terms: BillingTerms,
     now: datetime,
     prepaid: timedelta,
     *,
@@ -184,7 +192,7 @@ def intend(
             id=f"{job}-{role[0]}{number}",
             job=job,
             role=role,
-            launch_key=str(uuid5(NAMESPACE, f"{job}/{number}")),
+            launch_key=str(uuid5(LAUNCH_KEY_NAMESPACE, f"{job}/{number}")),
             state="intended",
             price_per_hour=terms.price_per_hour,
             quantum=terms.quantum.total_seconds(),
@@ -196,54 +204,54 @@ def intend(
     )
 
 
-def attempted(connection: Connection, vm: str, now: datetime, prepaid_until: datetime) -> None:
+def record_attempt(connection: Connection, vm: str, now: datetime, prepaid_until: datetime) -> None:
     """Note that the provider is about to be asked for the machine, and until when it may live.
 
     What passed before the first time cost nothing.
     """
-    extend(connection, vm, prepaid_until)
+    extend_prepaid(connection, vm, prepaid_until)
     began = case((vms.c.attempted_at.is_(None), now), else_=vms.c.began_at)
     query = update(vms).where(vms.c.id == vm)
     connection.execute(query.values(began_at=began, attempted_at=now))
 
 
-def launched(connection: Connection, vm: str, provider_id: str) -> None:
+def record_launch(connection: Connection, vm: str, provider_id: str) -> None:
     """Note that the provider has the machine."""
     state = case((vms.c.state == "intended", "launched"), else_=vms.c.state)
     query = update(vms).where(vms.c.id == vm, vms.c.state != "gone")
     connection.execute(query.values(state=state, provider_id=provider_id, missed_at=None))
 
 
-def missed(connection: Connection, vm: str, since: datetime | None) -> None:
+def record_missing(connection: Connection, vm: str, since: datetime | None) -> None:
     """Note since when lists do not show the machine, or that they do again."""
     query = update(vms).where(vms.c.id == vm, vms.c.state != "gone")
     connection.execute(query.values(missed_at=since))
 
 
-def order_end(connection: Connection, vm: str, now: datetime) -> None:
+def record_end_order(connection: Connection, vm: str, now: datetime) -> None:
     """Note that the provider is about to be told to end the machine."""
     query = update(vms).where(vms.c.id == vm, vms.c.state != "gone")
     connection.execute(query.values(state="ending", ordered_at=now, orders=vms.c.orders + 1))
 
 
-def gone(connection: Connection, vm: str, now: datetime) -> None:
+def record_gone(connection: Connection, vm: str, now: datetime) -> None:
     """Note that the provider showed the machine gone; its cost ends here."""
     query = update(vms).where(vms.c.id == vm, vms.c.state != "gone")
     connection.execute(query.values(state="gone", ended_at=now))
 
 
-def job_of(connection: Connection, vm: str) -> str | None:
+def running_job_of(connection: Connection, vm: str) -> str | None:
     """Return the job of a machine that may still exist, or None."""
     query = select(vms.c.job).where(vms.c.id == vm, vms.c.state != "gone")
     return connection.execute(query).scalar()
 
 
-def attempted_at_of(connection: Connection, vm: str) -> datetime | None:
+def last_attempt_of(connection: Connection, vm: str) -> datetime | None:
     """Return when the provider was last asked for a machine; None if it never was."""
     return connection.execute(select(vms.c.attempted_at).where(vms.c.id == vm)).scalar()
 
 
-def ever_of(connection: Connection, vm: str) -> str | None:
+def job_ever_of(connection: Connection, vm: str) -> str | None:
     """Return the job of a machine, gone or not, or None if there never was such a machine."""
     return connection.execute(select(vms.c.job).where(vms.c.id == vm)).scalar()
 
@@ -253,14 +261,65 @@ def lock_job(connection: Connection, job: str) -> None:
     connection.execute(select(jobs.c.id).where(jobs.c.id == job).with_for_update(key_share=True))
 
 
-def extend(connection: Connection, vm: str, prepaid_until: datetime) -> None:
+def extend_prepaid(connection: Connection, vm: str, prepaid_until: datetime) -> None:
     """Move the moment until which a machine's time is reserved; it never moves back."""
     query = update(vms).where(vms.c.id == vm, vms.c.prepaid_until < prepaid_until)
     connection.execute(query.values(prepaid_until=prepaid_until))
 
 
-def note_exit(connection: Connection, vm: str, code: int, tail: str, now: datetime) -> bool:
+def record_exit(connection: Connection, vm: str, code: int, tail: str, now: datetime) -> bool:
     """Write down how a machine's training command ended; whether that is news: the first counts."""
     row = {"worker": vm, "code": code, "tail": tail, "at": now}
     query = upsert(exits).values(row).on_conflict_do_nothing().returning(exits.c.worker)
     return connection.execute(query).scalar() is not None
+
+
+class LaunchCounter:
+    """Launches of one controller, as long as its database remembers all of them."""
+
+    def __init__(self) -> None:
+        self._token, self._launches = uuid4().hex, 0
+        self._turn = threading.Lock()
+
+    def count_launch(self, connection: Connection) -> str:
+        """Count a launch, and return what its machine will carry."""
+        with self._turn:
+            if not self._count(connection):
+                self._token, self._launches = uuid4().hex, 1
+                row = {"token": self._token, "launches": self._launches}
+                connection.execute(insert(epochs).values(row))
+            return f"{self._token}-{self._launches}"
+
+    def _count(self, connection: Connection) -> bool:
+        mine = (epochs.c.token == self._token, epochs.c.launches == self._launches)
+        self._launches += 1
+        # Another thread's count may not be committed yet: wait for it, then compare.
+        connection.execute(select(epochs).where(mine[0]).with_for_update())
+        query = update(epochs).where(*mine).values(launches=self._launches)
+        return connection.execute(query).rowcount == 1
+
+
+def launch_counts(connection: Connection, tokens: Iterable[str]) -> Mapping[str, int]:
+    """Return how many launches are remembered of each of these epochs that is known at all."""
+    query = select(epochs.c.token, epochs.c.launches).where(epochs.c.token.in_(set(tokens)))
+    return {row.token: row.launches for row in connection.execute(query)}
+
+
+def counter_of(stamp: str) -> str:
+    """Return the epoch a stamp belongs to.
+
+    >>> token_of("5ca7e26e-12")
+    '5ca7e26e'
+    """
+    return stamp.rpartition("-")[0]
+
+
+def is_counted(stamp: str, known: Mapping[str, int]) -> bool:
+    """Tell whether a launch was before the last thing the database remembers.
+
+    >>> [is_remembered(stamp, {"a": 2}) for stamp in ("a-2", "a-3", "b-1", "a-x", "")]
+    [True, False, False, False, False]
+    """
+    token, _, number = stamp.rpartition("-")
+    is_number = number.isascii() and number.isdigit()
+    return is_number and int(number) <= known.get(token, 0)

@@ -1,10 +1,11 @@
-"""The workers table: where each worker stands, as it says itself."""
+"""Workers as they last reported themselves, and which process each machine's token was given to."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -12,15 +13,15 @@ from sqlalchemy import Connection, Row, case, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.protocol import Hello, NotFinite
-from service.db.grouping import by_job
-from service.db.schema import workers
+from service.db.jobs import group_by_job
+from service.db.schema import enrolments, workers
 
-NOT_FINITE = TypeAdapter(dict[str, NotFinite])
-STATELESS = {"generation": 0, "broken": None, "refused": None, "finished": None}
+NOT_FINITE_VALUES = TypeAdapter(dict[str, NotFinite])
+FRESH_PROCESS = {"generation": 0, "broken": None, "refused": None, "finished": None}
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerRow:
     """Where one worker stands, as it last said itself.
 
     Attributes:
@@ -54,22 +55,22 @@ class Worker:
         return self.address != ""
 
 
-def of_job(connection: Connection, job: str) -> tuple[Worker, ...]:
+def of_job(connection: Connection, job: str) -> tuple[WorkerRow, ...]:
     """Return the workers of a job in the order they said hello."""
     return of_jobs(connection, [job])[job]
 
 
-def of_jobs(connection: Connection, wanted: Collection[str]) -> Mapping[str, tuple[Worker, ...]]:
+def of_jobs(connection: Connection, wanted: Collection[str]) -> Mapping[str, tuple[WorkerRow, ...]]:
     """Return the workers of these jobs, by job, in the order they said hello."""
     query = select(workers).where(workers.c.job.in_(wanted))
     ordered = query.order_by(workers.c.hello_at, workers.c.worker)
-    return by_job(wanted, map(worker_of, connection.execute(ordered)))
+    return group_by_job(wanted, map(worker_of_row, connection.execute(ordered)))
 
 
-def worker_of(row: Row[Any]) -> Worker:
+def worker_of_row(row: Row[Any]) -> WorkerRow:
     """Turn a row into a Worker."""
     facts = dict(row._mapping)
-    return Worker(**{**facts, "not_finite": NOT_FINITE.validate_python(row.not_finite)})
+    return WorkerRow(**{**facts, "not_finite": NOT_FINITE_VALUES.validate_python(row.not_finite)})
 
 
 def address_of(connection: Connection, worker: str) -> str | None:
@@ -78,7 +79,7 @@ def address_of(connection: Connection, worker: str) -> str | None:
     return connection.execute(query).scalar()
 
 
-def greet(connection: Connection, job: str, hello: Hello, now: datetime) -> int:
+def record_hello(connection: Connection, job: str, hello: Hello, now: datetime) -> int:
     """Note a worker that is up; returns the sequence expected from it next.
 
     One that comes with another address is a new process, which has nothing of the state before.
@@ -98,7 +99,7 @@ def greet(connection: Connection, job: str, hello: Hello, now: datetime) -> int:
         **nothing,
     }
     is_same = workers.c.address == hello.address
-    anew = {"hello_at": now, **STATELESS}
+    anew = {"hello_at": now, **FRESH_PROCESS}
     again: dict[str, Any] = {"address": hello.address, "seen_at": now}
     for name, value in anew.items():
         again[name] = case((is_same, workers.c[name]), else_=value)
@@ -106,7 +107,16 @@ def greet(connection: Connection, job: str, hello: Hello, now: datetime) -> int:
     return int(connection.execute(query.returning(workers.c.next_sequence)).scalar_one())
 
 
-def note_restart(connection: Connection, worker: str, now: datetime) -> None:
+def record_restart(connection: Connection, worker: str, now: datetime) -> None:
     """Note that a worker's process is gone and a new one will say hello, unless it has by now."""
     query = update(workers).where(workers.c.worker == worker, workers.c.hello_at <= now)
-    connection.execute(query.values(address="", seen_at=now, **STATELESS))
+    connection.execute(query.values(address="", seen_at=now, **FRESH_PROCESS))
+
+
+def record_enrolment(connection: Connection, worker: str, nonce: str, now: datetime) -> bool:
+    """Let a machine in by its word; False when another word was given for it before."""
+    digest = sha256(nonce.encode()).hexdigest()
+    row = {"worker": worker, "nonce_digest": digest, "at": now}
+    connection.execute(insert(enrolments).values(row).on_conflict_do_nothing())
+    query = select(enrolments.c.nonce_digest).where(enrolments.c.worker == worker)
+    return bool(connection.execute(query).scalar_one() == digest)

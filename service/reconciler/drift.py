@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from scavenger.cluster import ClusterConfig
-from scavenger.decision import weight_of
 from scavenger.errors import NothingFeasible
+from scavenger.measurement.stability import detect_drift
 from scavenger.models.performance import PerformanceModel
-from scavenger.objective import Within
-from scavenger.search.value_of_information import weigh
-from scavenger.stability import judge_drift
-from scavenger.tradeoff import TradeoffPoint, trace_curve
-from service.curves import Drawing
-from service.db.drifts import Drifted
-from service.knowledge import Knowledge, Sketch, wish_of
-from service.reconciler.action import Replan
-from service.reconciler.snapshot import Snapshot
+from scavenger.planning.curve import TradeoffPoint, predict_curve
+from scavenger.planning.decision import time_weight_of
+from scavenger.planning.objectives import Within
+from scavenger.planning.search.value_of_information import log_loss
+from scavenger.planning.state import CurvePreview, PlanningState, base_objective
+from service.db.measurements import RecordedDrift
+from service.reconciler.actions import Replan
+from service.state.curves import CurveDrawing
+from service.state.job_state import JobState
 
 PATIENCE = timedelta(minutes=5)
 LEAST_SAVING = 0.03
@@ -60,30 +60,30 @@ class Better:
     """
 
     config: ClusterConfig
-    drawing: Drawing
+    drawing: CurveDrawing
 
 
-def is_due(now: datetime, published_at: datetime | None, drifted: Drifted | None) -> bool:
+def is_due(now: datetime, published_at: datetime | None, drifted: RecordedDrift | None) -> bool:
     """Tell whether a plan has stood for long enough to be looked at again."""
     since = published_at if drifted is None else max(published_at or drifted.at, drifted.at)
     return since is not None and now - since >= PATIENCE
 
 
-def replan(snapshot: Snapshot) -> Replan | None:
+def replan(state: JobState) -> Replan | None:
     """The noise scale has left the one the configuration was chosen with: choose again."""
-    directive, chosen, level = snapshot.directive, snapshot.job.chosen, snapshot.job.spec.level
+    directive, chosen, level = state.directive, state.job.chosen, state.job.spec.level
     if chosen is None or directive is None or directive.config != chosen or level == "observe":
         return None
-    if not is_due(snapshot.now, snapshot.published_at, snapshot.drifted):
+    if not is_due(state.now, state.published_at, state.drifted):
         return None
-    belief = snapshot.knowledge.belief()
-    planned = None if belief is None else belief.model.statistical.noise_scale
-    if planned is None or what_is_left(snapshot).is_over:
+    fitted_model = state.knowledge.fitted_model()
+    planned = None if fitted_model is None else fitted_model.model.statistical.noise_scale
+    if planned is None or what_is_left(state).is_over:
         return None
-    drift = judge_drift(snapshot.steps, chosen.global_batch, planned)
+    drift = detect_drift(state.steps, chosen.global_batch, planned)
     if not drift.has_drifted or drift.noise_scale is None:
         return None
-    better, why = choose_again(snapshot, chosen, drift.noise_scale)
+    better, why = choose_again(state, chosen, drift.noise_scale)
     said = f"{drift.why} since the choice: {why}"
     if level != "control":
         return Replan(None, drift.noise_scale, f"{said}; the job is only advised")
@@ -92,29 +92,29 @@ def replan(snapshot: Snapshot) -> Replan | None:
     return Replan(better.config, drift.noise_scale, said, better.drawing)
 
 
-def what_is_left(snapshot: Snapshot) -> Remainder:
+def what_is_left(state: JobState) -> Remainder:
     """Return what is left of the target, and of the limits."""
-    spec, expected = snapshot.job.spec, snapshot.knowledge.expected_epochs()
-    done = snapshot.epochs
+    spec, expected = state.job.spec, state.knowledge.expected_epochs()
+    done = state.epochs
     cap, longest = spec.limits.max_cost, spec.limits.max_time
     return Remainder(
         epochs=None if expected is None else expected - done,
         most_epochs=spec.stop_rule.max_progress - done,
-        money=None if cap is None else float(cap - snapshot.accrued),
-        time=None if longest is None else longest - snapshot.elapsed,
+        money=None if cap is None else float(cap - state.accrued),
+        time=None if longest is None else longest - state.elapsed,
     )
 
 
 def choose_again(
-    snapshot: Snapshot, chosen: ClusterConfig, noise_scale: float
+    state: JobState, chosen: ClusterConfig, noise_scale: float
 ) -> tuple[Better | None, str]:
     """Return the configuration that is worth a resize, None for none, and a sentence why."""
-    knowledge = replace(snapshot.knowledge, noise_scale=noise_scale)
-    spec, rest, belief = knowledge.spec, what_is_left(snapshot), knowledge.belief()
-    assert belief is not None
-    model = replace(belief.model, epochs_at_reference=rest.epochs)
-    curve = trace_curve(spec.space, model, spec.price_model, belief.observations)
-    wish = Within(wish_of(spec), max_cost=rest.money, max_time=rest.time)
+    knowledge = replace(state.knowledge, noise_scale=noise_scale)
+    spec, rest, fitted_model = knowledge.spec, what_is_left(state), knowledge.fitted_model()
+    assert fitted_model is not None
+    model = replace(fitted_model.model, epochs_at_reference=rest.epochs)
+    curve = predict_curve(spec.space, model, spec.price_model, fitted_model.observations)
+    wish = Within(base_objective(spec), max_cost=rest.money, max_time=rest.time)
     try:
         choice = wish.choose(curve)
     except NothingFeasible as error:
@@ -124,12 +124,12 @@ def choose_again(
         return None, f"{chosen} stays, of which the curve tells nothing"
     if best == now:
         return None, f"{chosen} stays, {choice.why}"
-    saving = saved(now, best, weight_of(wish))
+    saving = saved(now, best, time_weight_of(wish))
     needed = least_saving(knowledge, model, rest, now)
     is_urgent = wish.violations(now, curve.basis) and not wish.violations(best, curve.basis)
     if saving >= needed or is_urgent:
-        sketch = Sketch(curve, model, belief.observations, belief.source)
-        better = Better(best.config, Drawing(sketch, wish, choice, "rest"))
+        preview = CurvePreview(curve, model, fitted_model.observations, fitted_model.source)
+        better = Better(best.config, CurveDrawing(preview, wish, choice, "rest"))
         return better, f"{best.config} saves {saving:.0%} of the rest, {choice.why}"
     much = f"{max(saving, 0.0):.1%} of the rest, but a resize has to save {needed:.1%}"
     return None, f"{chosen} stays: {best.config} would save {much}"
@@ -137,12 +137,12 @@ def choose_again(
 
 def saved(now: TradeoffPoint, best: TradeoffPoint, time_weight: float) -> float:
     """Return what one configuration saves against another, as a share; below 0 for a loss."""
-    burdens = [weigh(point.time, point.cost, time_weight) for point in (best, now)]
-    return 1 - math.exp(burdens[0] - burdens[1])
+    losses = [log_loss(point.time, point.cost, time_weight) for point in (best, now)]
+    return 1 - math.exp(losses[0] - losses[1])
 
 
 def least_saving(
-    knowledge: Knowledge, model: PerformanceModel, rest: Remainder, now: TradeoffPoint
+    knowledge: PlanningState, model: PerformanceModel, rest: Remainder, now: TradeoffPoint
 ) -> float:
     """Return the share of the rest that a resize has to save to be worth its pause."""
     epochs = rest.most_epochs if rest.epochs is None else rest.epochs

@@ -1,7 +1,7 @@
-"""Fleet: the machines of jobs, made and ended as decided, and compared with what the cloud shows.
+"""Launch and terminate machines as planned, and compare them with what the cloud lists.
 
 Every call to the cloud is preceded by the row that announces it, and no cloud is called inside a
-database session. A job's calls are one trip: nothing else is done for it before they are over.
+database session. The calls of one job form a batch; the job's next tick waits for its end.
 """
 
 from __future__ import annotations
@@ -16,34 +16,38 @@ from functools import partial
 from sqlalchemy import Connection, Engine
 
 from scavenger.protocol import Role
-from scavenger.view import Phase
-from service import ledger, meters
-from service.clouds.metered import word_of
+from scavenger.schemas import JobPhase
+from service import ledger
+from service.clouds.executor import CloudCall, CloudExecutor
+from service.clouds.inventory import CloudInventory, CloudListing
+from service.clouds.labels import ResourceLabels
+from service.clouds.metered import error_label
 from service.clouds.provider import Instance, LaunchRequest, Provider
+from service.clouds.storage import CheckpointStorage
 from service.db import jobs, vms
-from service.db.epochs import Epoch
-from service.db.events import say
-from service.db.jobs import Job
-from service.db.leases import Lease, acting
-from service.db.vms import Vm
+from service.db.controllers import JobLease, under_lease
+from service.db.jobs import StoredJob, record_event
+from service.db.vms import LaunchCounter, Vm
 from service.errors import CloudError, LaunchRefused
-from service.reconciler.action import Launch, Terminate
-from service.reconciler.census import ALARM, Finding, census
-from service.reconciler.courier import Call, Courier
-from service.reconciler.farewell import Farewell, farewell
-from service.reconciler.lookout import Lookout, Sighting
-from service.reconciler.ownership import Ownership
-from service.reconciler.snapshot import Snapshot
-from service.storage import Storage
+from service.observability import metrics
+from service.reconciler.actions import Launch, Terminate
+from service.reconciler.diff import (
+    ALARM_ORDERS,
+    TerminationReason,
+    VmChange,
+    diff_machine,
+    termination_reason,
+)
+from service.state.job_state import JobState
 
 log = logging.getLogger(__name__)
 
-Present = Callable[[], datetime]
-Pending = tuple[Vm, Finding]
+CurrentTime = Callable[[], datetime]
+PendingChange = tuple[Vm, VmChange]
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class DiffResult:
     """What a look at the provider's machines came to.
 
     Attributes:
@@ -51,7 +55,7 @@ class Observed:
         is_news: Whether something was written down.
     """
 
-    pending: tuple[Pending, ...]
+    pending: tuple[PendingChange, ...]
     is_news: bool
 
 
@@ -62,29 +66,29 @@ class Fleet:
     Attributes:
         environment: Makes what a machine needs to find and trust the controller and its job.
         storage: Where machines keep what outlives them.
-        ownership: Writes the labels by which machines are known as ours.
+        resource_labels: Writes the labels by which machines are known as ours.
         epoch: Counts launches.
         stopwatch: Seconds since whenever; calls to a cloud may take many of them.
-        courier: Makes the calls to the cloud.
+        executor: Makes the calls to the cloud.
     """
 
     engine: Engine
     provider: Provider
     environment: Callable[[Vm], Mapping[str, str]]
-    storage: Storage
-    ownership: Ownership
-    epoch: Epoch = field(default_factory=Epoch)
+    storage: CheckpointStorage
+    resource_labels: ResourceLabels
+    epoch: LaunchCounter = field(default_factory=LaunchCounter)
     stopwatch: Callable[[], float] = time.monotonic
-    courier: Courier = field(default_factory=Courier)
+    executor: CloudExecutor = field(default_factory=CloudExecutor)
 
-    def follow(self, now: datetime) -> Present:
+    def follow(self, now: datetime) -> CurrentTime:
         """Return what tells the moment as time goes by from now on."""
         began = self.stopwatch()
         return lambda: now + timedelta(seconds=self.stopwatch() - began)
 
     def observe(
-        self, lease: Lease, snapshot: Snapshot, present: Present, lookout: Lookout
-    ) -> Observed | None:
+        self, lease: JobLease, state: JobState, present: CurrentTime, inventory: CloudInventory
+    ) -> DiffResult | None:
         """Compare what should exist with what the provider shows, and write that down.
 
         Returns:
@@ -93,64 +97,72 @@ class Fleet:
         Raises:
             CloudError: The provider shows nothing; nothing is known.
         """
-        sighting = lookout.sighting(present())
-        if sighting is None:
+        listing = inventory.listing(present())
+        if listing is None:
             return None
         lag, boot = (timedelta(seconds=s) for s in (self.provider.lag, self.provider.boot))
-        pending: list[Pending] = []
-        is_news, is_final = False, is_over(snapshot.job)
-        for vm in filter(sighting.tells_of, (vm for vm in snapshot.vms if vm.is_alive)):
-            instance = sighting.shown.get(vm.launch_key)
-            found = census(vm, instance, sighting.at, lag, boot, is_final=is_final)
-            if found in (Finding.END, Finding.LAUNCH):
+        pending: list[PendingChange] = []
+        is_news, is_final = False, is_ended_or_ending(state.job)
+        for vm in filter(listing.covers, (vm for vm in state.vms if vm.is_alive)):
+            instance = listing.shown.get(vm.launch_key)
+            found = diff_machine(vm, instance, listing.at, lag, boot, is_final=is_final)
+            if found in (VmChange.END, VmChange.LAUNCH):
                 pending.append((vm, found))
-            if found is Finding.END and vm.missed_at is not None:
-                found = Finding.SEE
-            if found not in (Finding.END, Finding.LAUNCH, Finding.NOTHING):
-                self._note(lease, vm, sighting, found, present())
+            if found is VmChange.END and vm.missed_at is not None:
+                found = VmChange.SEE
+            if found not in (VmChange.END, VmChange.LAUNCH, VmChange.NOTHING):
+                self._note(lease, vm, listing, found, present())
                 is_news = True
-        return Observed(tuple(pending), is_news)
+        return DiffResult(tuple(pending), is_news)
 
-    def pursue(self, lease: Lease, job: Job, present: Present, pending: Sequence[Pending]) -> None:
+    def retry_pending(
+        self,
+        lease: JobLease,
+        job: StoredJob,
+        present: CurrentTime,
+        pending: Sequence[PendingChange],
+    ) -> None:
         """Ask the provider again for machines that are not there, or to end those that still are.
 
         Ends come first: they cost.
         """
-        calls: list[Call] = []
-        for vm, _ in (each for each in pending if each[1] is Finding.END):
+        calls: list[CloudCall] = []
+        for vm, _ in (each for each in pending if each[1] is VmChange.END):
             calls += self._order_end(lease, vm, present(), is_overdue=vm.ordered_at is None)
-        for vm, _ in (each for each in pending if each[1] is Finding.LAUNCH):
-            calls.append(partial(self._start, lease, job, vm, present))
-        self.courier.send(job.id, calls)
+        for vm, _ in (each for each in pending if each[1] is VmChange.LAUNCH):
+            calls.append(partial(self._launch_machine, lease, job, vm, present))
+        self.executor.send(job.id, calls)
 
     def _note(
-        self, lease: Lease, vm: Vm, sighting: Sighting, found: Finding, now: datetime
+        self, lease: JobLease, vm: Vm, listing: CloudListing, found: VmChange, now: datetime
     ) -> None:
         """Write down what a census found, if nobody else acts for the job."""
-        with acting(self.engine, lease) as connection:
-            note(connection, vm, sighting, found, now)
+        with under_lease(self.engine, lease) as connection:
+            write_change(connection, vm, listing, found, now)
 
-    def launch(self, lease: Lease, snapshot: Snapshot, action: Launch, present: Present) -> None:
+    def launch(
+        self, lease: JobLease, state: JobState, action: Launch, present: CurrentTime
+    ) -> None:
         """Write the intents, reserve their money, and only then call the provider."""
-        spec, now = snapshot.job.spec, snapshot.now
+        spec, now = state.job.spec, state.now
         boot = timedelta(seconds=self.provider.boot)
-        with acting(self.engine, lease) as connection:
-            vms.lock_job(connection, snapshot.job.id)
-            machines = vms.of_job(connection, snapshot.job.id)
-            span = ledger.affordable(machines, spec, action.count, action.servers, boot)
+        with under_lease(self.engine, lease) as connection:
+            vms.lock_job(connection, state.job.id)
+            machines = vms.of_job(connection, state.job.id)
+            span = ledger.affordable_span(machines, spec, action.count, action.servers, boot)
             if span is None:
                 # A lease that was renewed since the plan took the money; the next tick sees that.
-                log.info("%s: max_cost no longer pays for %s", snapshot.job.id, action.why)
+                log.info("%s: max_cost no longer pays for %s", state.job.id, action.why)
                 return
-            whole = ledger.terms_of_all(spec, action.count, action.servers)
+            whole = ledger.terms_for(spec, action.count, action.servers)
             for number, role in enumerate(roles_of(action), len(machines) + 1):
-                terms = ledger.terms_of_role(spec, role)
-                vms.intend(
-                    connection, snapshot.job.id, number, terms, now, span, boot=boot, role=role
+                terms = ledger.terms_for_role(spec, role)
+                vms.record_intent(
+                    connection, state.job.id, number, terms, now, span, boot=boot, role=role
                 )
-            if snapshot.job.phase is Phase.PENDING:
+            if state.job.phase is JobPhase.PENDING:
                 jobs.change_outcome(
-                    connection, snapshot.job.id, phase=Phase.STARTING, reason="machines boot"
+                    connection, state.job.id, phase=JobPhase.STARTING, reason="machines boot"
                 )
             facts = {
                 "workers": action.count,
@@ -158,42 +170,46 @@ class Fleet:
                 "prepaid": span.total_seconds(),
                 "price_per_hour": float(whole.price_per_hour),
             }
-            say(connection, snapshot.job.id, now, "launch", f"launching {action.why}", facts)
+            record_event(connection, state.job.id, now, "launch", f"launching {action.why}", facts)
             known = {vm.id for vm in machines}
-            fresh = [vm for vm in vms.of_job(connection, snapshot.job.id) if vm.id not in known]
-        calls = [partial(self._start, lease, snapshot.job, vm, present) for vm in fresh]
-        self.courier.send(lease.job, calls)
+            fresh = [vm for vm in vms.of_job(connection, state.job.id) if vm.id not in known]
+        calls = [partial(self._launch_machine, lease, state.job, vm, present) for vm in fresh]
+        self.executor.send(lease.job, calls)
 
-    def _start(self, lease: Lease, job: Job, vm: Vm, present: Present) -> None:
+    def _launch_machine(
+        self, lease: JobLease, job: StoredJob, vm: Vm, present: CurrentTime
+    ) -> None:
         """Launch one intended machine; the key makes doing it twice harmless."""
         now = present()
         boot, cap = timedelta(seconds=self.provider.boot), job.spec.limits.max_cost
-        with acting(self.engine, lease) as connection:
-            if is_over(jobs.find(connection, job.id)):
+        with under_lease(self.engine, lease) as connection:
+            if is_ended_or_ending(jobs.find(connection, job.id)):
                 return  # this call may have waited for long
             if not ledger.reserve_attempt(connection, vm, cap, now, boot):
-                vms.order_end(connection, vm.id, now)
+                vms.record_end_order(connection, vm.id, now)
                 why = f"{vm.id}: max_cost does not pay for asking again"
-                say(connection, vm.job, now, "launch_refused", why, {"vm": vm.id, "reason": "cap"})
+                record_event(
+                    connection, vm.job, now, "launch_refused", why, {"vm": vm.id, "reason": "cap"}
+                )
                 return
-            labels = self.ownership.labels(vm.launch_key, self.epoch.stamp(connection))
+            labels = self.resource_labels.labels(vm.launch_key, self.epoch.count_launch(connection))
         try:
-            instance = self.provider.launch(self._request(job, vm, labels))
+            instance = self.provider.launch(self._launch_request(job, vm, labels))
         except LaunchRefused as error:
-            with acting(self.engine, lease) as connection:
-                refuse(connection, vm, now, error)
+            with under_lease(self.engine, lease) as connection:
+                write_refusal(connection, vm, now, error)
         except CloudError as error:
             log.info("%s is not there yet, it will be asked for again: %s", vm.id, error)
             if vm.attempted_at is None:
-                with acting(self.engine, lease) as connection:
-                    facts = {"vm": vm.id, "reason": word_of(error)}
+                with under_lease(self.engine, lease) as connection:
+                    facts = {"vm": vm.id, "reason": error_label(error)}
                     why = f"{vm.id}: {error}; trying again"
-                    say(connection, vm.job, now, "launch_delayed", why, facts)
+                    record_event(connection, vm.job, now, "launch_delayed", why, facts)
         else:
-            with acting(self.engine, lease) as connection:
-                confirm(connection, vm, instance, now)
+            with under_lease(self.engine, lease) as connection:
+                write_launch(connection, vm, instance, now)
 
-    def _request(self, job: Job, vm: Vm, labels: Mapping[str, str]) -> LaunchRequest:
+    def _launch_request(self, job: StoredJob, vm: Vm, labels: Mapping[str, str]) -> LaunchRequest:
         """Compose what a machine is launched with, the same whenever that is repeated."""
         run = job.spec.run
         return LaunchRequest(
@@ -218,29 +234,31 @@ class Fleet:
             labels=labels,
         )
 
-    def terminate(self, lease: Lease, snapshot: Snapshot, action: Terminate) -> None:
+    def terminate(self, lease: JobLease, state: JobState, action: Terminate) -> None:
         """Order the end of machines; they are gone only once that is proven."""
-        with acting(self.engine, lease) as connection:
+        with under_lease(self.engine, lease) as connection:
             facts = {"vms": list(action.vms)}
-            say(connection, lease.job, snapshot.now, "terminate", f"ending {action.why}", facts)
-        calls: list[Call] = []
-        for vm in snapshot.vms:
+            record_event(
+                connection, lease.job, state.now, "terminate", f"ending {action.why}", facts
+            )
+        calls: list[CloudCall] = []
+        for vm in state.vms:
             if vm.id in action.vms:
-                calls += self._order_end(lease, vm, snapshot.now)
-        self.courier.send(lease.job, calls)
+                calls += self._order_end(lease, vm, state.now)
+        self.executor.send(lease.job, calls)
 
     def _order_end(
-        self, lease: Lease, vm: Vm, now: datetime, *, is_overdue: bool = False
-    ) -> list[Call]:
+        self, lease: JobLease, vm: Vm, now: datetime, *, is_overdue: bool = False
+    ) -> list[CloudCall]:
         """Write down that a machine is to end; return what tells the provider, if it knows it."""
-        with acting(self.engine, lease) as connection:
-            vms.order_end(connection, vm.id, now)
+        with under_lease(self.engine, lease) as connection:
+            vms.record_end_order(connection, vm.id, now)
             if is_overdue:
                 why = f"ending {vm.id}: its paid time is over and it still runs"
-                say(connection, vm.job, now, "terminate", why, {"vms": [vm.id]})
-            if vm.orders == ALARM:
-                why = f"{vm.id} was told {ALARM} times to end and still runs: end it by hand"
-                say(connection, vm.job, now, "undeletable", why, {"vm": vm.id})
+                record_event(connection, vm.job, now, "terminate", why, {"vms": [vm.id]})
+            if vm.orders == ALARM_ORDERS:
+                why = f"{vm.id} was told {ALARM_ORDERS} times to end and still runs: end it by hand"
+                record_event(connection, vm.job, now, "undeletable", why, {"vm": vm.id})
         if vm.provider_id is None:
             return []  # it is told when a list shows it
         return [partial(self._end, vm.id, vm.provider_id)]
@@ -255,36 +273,38 @@ class Fleet:
             log.exception("%s does not end yet, it will be told again", vm)
 
 
-def note(connection: Connection, vm: Vm, sighting: Sighting, found: Finding, now: datetime) -> None:
+def write_change(
+    connection: Connection, vm: Vm, listing: CloudListing, found: VmChange, now: datetime
+) -> None:
     """Write down what a census found."""
     match found:
-        case Finding.CONFIRM:
-            confirm(connection, vm, sighting.shown[vm.launch_key], now)
-        case Finding.MISS:
-            vms.missed(connection, vm.id, sighting.until)
-        case Finding.SEE:
-            vms.missed(connection, vm.id, None)
-        case Finding.BURY:
+        case VmChange.CONFIRM:
+            write_launch(connection, vm, listing.shown[vm.launch_key], now)
+        case VmChange.MISS:
+            vms.record_missing(connection, vm.id, listing.until)
+        case VmChange.SEE:
+            vms.record_missing(connection, vm.id, None)
+        case VmChange.BURY:
             # Machines end themselves when their prepaid time does, whoever is looking.
-            bury(connection, vm, now, min(now, vm.prepaid_until + ledger.GRACE))
+            write_gone(connection, vm, now, min(now, vm.prepaid_until + ledger.POWER_OFF_GRACE))
         case _:
             raise AssertionError(f"a census of {vm.id} found {found} and nothing to write")
 
 
-def confirm(connection: Connection, vm: Vm, instance: Instance, now: datetime) -> None:
+def write_launch(connection: Connection, vm: Vm, instance: Instance, now: datetime) -> None:
     """Write down that the cloud has a machine, and say so the first time."""
-    vms.launched(connection, vm.id, instance.provider_id)
+    vms.record_launch(connection, vm.id, instance.provider_id)
     if vm.provider_id is None:
         facts = {"vm": vm.id, "machine": instance.provider_id, "orders": vm.orders}
-        say(connection, vm.job, now, "vm_launched", f"{vm.id} was started", facts)
+        record_event(connection, vm.job, now, "vm_launched", f"{vm.id} was started", facts)
 
 
-def bury(connection: Connection, vm: Vm, now: datetime, ended_at: datetime) -> None:
+def write_gone(connection: Connection, vm: Vm, now: datetime, ended_at: datetime) -> None:
     """Write down that a machine is gone, why, and what it cost."""
-    why = farewell(vm, now)
-    if why is Farewell.TAKEN:
-        meters.PREEMPTIONS.inc()
-    vms.gone(connection, vm.id, ended_at)
+    why = termination_reason(vm, now)
+    if why is TerminationReason.TAKEN:
+        metrics.PREEMPTIONS.inc()
+    vms.record_gone(connection, vm.id, ended_at)
     span = timedelta(0) if vm.attempted_at is None else ended_at - vm.paid_from
     facts = {
         "vm": vm.id,
@@ -292,20 +312,20 @@ def bury(connection: Connection, vm: Vm, now: datetime, ended_at: datetime) -> N
         "seconds": span.total_seconds(),
         "cost": float(vm.cost(ended_at)),
     }
-    say(connection, vm.job, now, "vm_gone", f"{vm.id} is gone: {why}", facts)
+    record_event(connection, vm.job, now, "vm_gone", f"{vm.id} is gone: {why}", facts)
 
 
-def refuse(connection: Connection, vm: Vm, now: datetime, error: LaunchRefused) -> None:
+def write_refusal(connection: Connection, vm: Vm, now: datetime, error: LaunchRefused) -> None:
     """Give a launch key up; an answer that was lost may have made its machine all the same."""
-    facts = {"vm": vm.id, "reason": word_of(error)}
-    say(connection, vm.job, now, "launch_refused", f"{vm.id}: {error}", facts)
+    facts = {"vm": vm.id, "reason": error_label(error)}
+    record_event(connection, vm.job, now, "launch_refused", f"{vm.id}: {error}", facts)
     if vm.attempted_at is None:
-        vms.gone(connection, vm.id, now)
+        vms.record_gone(connection, vm.id, now)
     else:
-        vms.order_end(connection, vm.id, now)
+        vms.record_end_order(connection, vm.id, now)
 
 
-def is_over(job: Job | None) -> bool:
+def is_ended_or_ending(job: StoredJob | None) -> bool:
     """Whether a job has ended, or is to: nothing is launched for it any more."""
     return job is None or job.phase.is_final or job.cancel_requested_at is not None
 

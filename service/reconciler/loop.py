@@ -1,7 +1,8 @@
-"""The loop: one pass over all jobs whenever there is news, and now and then anyway.
+"""The loop: one pass over all jobs whenever there is news, and every half second.
 
-Any number of controllers may run: each acts for the jobs whose lease it holds. A job whose tick
-fails rests and is tried again, and the others go on; so they do while it waits for its cloud.
+Any number of controllers may run; each acts for the jobs whose lease it holds. A job whose tick
+fails pauses and is tried again. Neither a failed job nor one that waits for its cloud delays the
+others.
 """
 
 from __future__ import annotations
@@ -17,57 +18,57 @@ from functools import partial
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from service import meters
-from service.db import clock, jobs, leases
-from service.db.leases import Lease
-from service.db.pool import AWAY
+from service.background import TaskHeartbeat
+from service.clouds.inventory import CloudInventory
+from service.db import clock, controllers, jobs
+from service.db.controllers import JobLease
+from service.db.database import DATABASE_AWAY
 from service.errors import LeaseLost
-from service.logs import about
-from service.pulse import Pulse
-from service.reconciler.action import Action, Rest, Resume
-from service.reconciler.lookout import Lookout
+from service.observability import metrics
+from service.observability.logs import log_context
+from service.observability.tracing import span
+from service.reconciler.actions import Action, Idle, Unblocked
 from service.reconciler.tick import Reconciler
-from service.tracing import span
 
 log = logging.getLogger(__name__)
 
-INTERVAL = 0.5
-REST = 5.0
-DEAF = 30.0
-PATIENCE = 5.0
-MOST_TICKS = 20
-FAREWELL = 5.0
-REVIEW = 15.0
-FRESH = leases.TERM.total_seconds() / 2
+PASS_INTERVAL = 0.5
+FAILED_TICK_PAUSE = 5.0
+MAX_DATABASE_SILENCE = 30.0
+PASS_TIMEOUT = 5.0
+MAX_TICKS_PER_PASS = 20
+LOOP_STOP_TIMEOUT = 5.0
+REVIEW_INTERVAL = 15.0
+LEASE_FRESH = controllers.LEASE_TERM.total_seconds() / 2
 
 
-class Loop:
+class ReconcilerLoop:
     """Runs ticks on a thread of its own until it is stopped.
 
     Args:
         reconciler: Does what a tick does.
-        lookout: Shows the cloud; None for one that waits for it.
+        inventory: Shows the cloud; None for one that waits for it.
     """
 
-    def __init__(self, reconciler: Reconciler, lookout: Lookout | None = None) -> None:
+    def __init__(self, reconciler: Reconciler, inventory: CloudInventory | None = None) -> None:
         self.reconciler = reconciler
-        self.lookout = lookout or reconciler.look_out()
-        self.courier = reconciler.fleet.courier
+        self.inventory = inventory or reconciler.open_inventory()
+        self.executor = reconciler.fleet.executor
         self.engine: Engine = reconciler.engine
         self.news = threading.Event()
         self.is_stopping = False
         self.resting: dict[str, float] = {}
         self.said: dict[str, str] = {}
-        self.held: dict[str, Lease] = {}
+        self.held: dict[str, JobLease] = {}
         self.prolonged: dict[str, float] = {}
         self.reviewed: dict[str, float] = {}
-        self.pulse = Pulse(PATIENCE)
+        self.heartbeat = TaskHeartbeat(PASS_TIMEOUT)
         self.answered_at = time.monotonic()
         self.thread = threading.Thread(target=self._run, name="reconciler")
 
     def start(self) -> None:
         """Start the thread."""
-        self.courier.tell(self.nudge)
+        self.executor.tell(self.nudge)
         self.thread.start()
 
     def stop(self) -> None:
@@ -83,59 +84,61 @@ class Loop:
     def _run(self) -> None:
         while not self.is_stopping:
             try:
-                with meters.PASSES.time():
+                with metrics.PASS_SECONDS.time():
                     self._pass()
-                self.pulse.beat()
+                self.heartbeat.beat()
             except SQLAlchemyError as error:
                 log.warning("the database does not answer, looking again soon: %s", error)
             except Exception:  # without it a mistake would end all passes, and jobs stand still
                 log.exception("the pass failed, looking again soon")
             self._wait()
-        self.lookout.close()
-        self.courier.close(FAREWELL)
+        self.inventory.close()
+        self.executor.close(LOOP_STOP_TIMEOUT)
         self._give_back()
 
     def _wait(self) -> None:
-        self.news.wait(INTERVAL)
+        self.news.wait(PASS_INTERVAL)
         self.news.clear()
 
     def _pass(self) -> None:
         began = time.monotonic()
         with self.engine.begin() as connection:
-            clock.compare(connection)
+            clock.synchronize(connection)
             waiting = jobs.needing_attention(connection)
-            kept = leases.prolong(connection, self.held.values(), leases.TERM)
-            theirs = leases.of_others(connection, self.held.values())
+            kept = controllers.renew_leases(connection, self.held.values(), controllers.LEASE_TERM)
+            theirs = controllers.leased_by_others(connection, self.held.values())
         self._note_answer()
         ours = [job for job in waiting if job not in theirs]
         self.held = {job: lease for job, lease in self.held.items() if job in ours}
         self.prolonged = dict.fromkeys(kept, began)
         self.reviewed = {job: at for job, at in self.reviewed.items() if job in self.held}
-        self.courier.keep(ours)
-        self.lookout.renew()
+        self.executor.keep(ours)
+        self.inventory.renew()
         for job in ours:
             if self.resting.get(job, 0.0) <= time.monotonic() and not self.is_stopping:
-                with about(partial(dict, job=job)):
+                with log_context(partial(dict, job=job)):
                     self._attend(job)
 
     def _note_answer(self) -> None:
         """Note that the database answered; while it did not, nobody could be heard either."""
         now = time.monotonic()
-        if now - self.answered_at > DEAF:
+        if now - self.answered_at > MAX_DATABASE_SILENCE:
             self.reconciler = replace(self.reconciler, started_at=clock.now(self.engine))
         self.answered_at = now
 
-    def _take(self, job: str) -> Lease | None:
+    def _take(self, job: str) -> JobLease | None:
         """Take or prolong the lease of a job; None while another controller has it.
 
         What this pass has prolonged is good for a while. A lease that was lost since is noticed by
         the first thing that is written under it.
         """
-        fresh, held = self.prolonged.get(job, -math.inf) + FRESH, self.held.get(job)
+        fresh, held = self.prolonged.get(job, -math.inf) + LEASE_FRESH, self.held.get(job)
         if held is not None and time.monotonic() < fresh:
             return held
         with self.engine.begin() as connection:
-            lease = leases.take(connection, job, self.held.get(job), leases.TERM)
+            lease = controllers.acquire_lease(
+                connection, job, self.held.get(job), controllers.LEASE_TERM
+            )
         if lease is None:
             self.held.pop(job, None)
         else:
@@ -146,37 +149,37 @@ class Loop:
         """Let other controllers go on at once."""
         with suppress(SQLAlchemyError), self.engine.begin() as connection:
             for lease in self.held.values():
-                leases.give_back(connection, lease)
+                controllers.release_lease(connection, lease)
 
     def _is_back(self, job: str) -> bool:
         """Whether a job waits for its cloud no more; its next tick finds what was not written."""
         try:
-            return self.courier.is_back(job)
-        except (*AWAY, LeaseLost) as error:
+            return self.executor.is_finished(job)
+        except (*DATABASE_AWAY, LeaseLost) as error:
             log.warning("%s: what its cloud answered could not be written down: %s", job, error)
             return True
 
-    def _tick(self, lease: Lease) -> Action:
+    def _tick(self, lease: JobLease) -> Action:
         """Do one thing for a job; its noise is slow, and not looked at in every pass.
 
         What a job waited for is taken back before anything else is done, so that its noise is
         looked at once more in the next tick.
         """
         now = time.monotonic()
-        reviews = now >= self.reviewed.get(lease.job, -math.inf) + REVIEW
+        reviews = now >= self.reviewed.get(lease.job, -math.inf) + REVIEW_INTERVAL
         moment = clock.now(self.engine)
-        action = self.reconciler.tick(lease, moment, self.lookout, reviews=reviews)
-        if reviews and not isinstance(action, Resume):
+        action = self.reconciler.tick(lease, moment, self.inventory, reviews=reviews)
+        if reviews and not isinstance(action, Unblocked):
             self.reviewed[lease.job] = now
         return action
 
     def _attend(self, job: str) -> None:
         """Tick until there is nothing to do; a failing job rests, the others go on."""
         try:
-            for _ in range(MOST_TICKS):
-                is_back = self._is_back(job)
+            for _ in range(MAX_TICKS_PER_PASS):
+                is_finished = self._is_back(job)
                 lease = self._take(job)
-                if lease is None or not is_back:
+                if lease is None or not is_finished:
                     return
                 self._note_answer()
                 with span("tick", job=job):
@@ -185,14 +188,14 @@ class Loop:
                     return
                 self.said[job] = action.why
                 log.info("%s: %s", job, action.why)
-                if isinstance(action, Rest):
+                if isinstance(action, Idle):
                     return
-        except AWAY:
+        except DATABASE_AWAY:
             raise
         except LeaseLost as error:
             self.held.pop(job, None)
-            meters.LEASES_LOST.inc()
+            metrics.LEASES_LOST.inc()
             log.info("%s", error)
         except Exception:
-            self.resting[job] = time.monotonic() + REST
-            log.exception("%s: tick failed, resting for %.0f s", job, REST)
+            self.resting[job] = time.monotonic() + FAILED_TICK_PAUSE
+            log.exception("%s: tick failed, resting for %.0f s", job, FAILED_TICK_PAUSE)

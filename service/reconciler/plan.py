@@ -1,8 +1,8 @@
-"""plan(): from a Snapshot to the one thing to do now. Pure; the first concern that speaks wins.
+"""plan(): from the state of a job to the one action to do now. Pure.
 
-The concerns stand in the order of their urgency: a job that ends ends before it grows, a lost
-worker is left behind before a new one is awaited, growing precedes using, and machines are deleted
-only after the workers on them have been left out.
+The first concern that has an action wins. Concerns are listed in order of urgency: a job that ends
+ends before it grows, a lost worker is left behind before a new one is awaited, growing precedes
+using, and machines are deleted only after their workers have left.
 """
 
 from __future__ import annotations
@@ -13,300 +13,310 @@ from datetime import timedelta
 from statistics import median
 
 from scavenger.cluster import ClusterConfig
-from scavenger.decision import Probe
 from scavenger.errors import NothingFeasible
-from scavenger.profiling import (
+from scavenger.measurement.profiling import (
     MOST_NOISE_ROWS,
     PROBE_ITERATIONS,
-    WARM_UP,
-    NotYet,
+    WARM_UP_ITERATIONS,
+    NotSettled,
     Settled,
     settle,
 )
+from scavenger.planning.decision import Probe
 from scavenger.protocol import Directive
-from scavenger.view import Phase
+from scavenger.schemas import JobPhase
 from service.db.vms import Vm
-from service.reconciler.action import (
+from service.reconciler.actions import (
     Action,
-    Choose,
+    Blocked,
+    ChooseConfig,
     Finish,
-    Keep,
+    Idle,
+    KeepConfig,
     Launch,
-    Learn,
-    Publish,
-    Rest,
-    Resume,
+    PublishDirective,
+    StoreProbe,
     Terminate,
-    Wait,
+    Unblocked,
 )
-from service.reconciler.deadline import (
-    BOOT,
-    FAREWELL,
-    FROZEN,
-    PROBE,
-    STANDBY,
-    UNANSWERED,
-    is_late,
-    stays_on,
-    told_at,
-)
-from service.reconciler.divergence import complete
+from service.reconciler.directives import choose_members, next_directive, shrink_config
 from service.reconciler.drift import replan
-from service.reconciler.ending import (
+from service.reconciler.endings import (
     clean_up,
-    count,
-    end_by_failure,
+    counted,
+    end_at_limit,
     end_by_itself,
-    end_by_limit,
-    end_by_wish,
+    end_on_failure,
+    end_on_request,
     is_done,
     is_ending,
 )
-from service.reconciler.level import advise, is_searched
 from service.reconciler.repair import repair
-from service.reconciler.servers import (
-    are_ready,
-    end_late_servers,
-    missing_servers,
+from service.reconciler.servers import are_servers_ready, end_late_servers, missing_servers
+from service.reconciler.target import (
+    NOISE_SPLIT_EVERY,
+    PROBE_SPLIT_EVERY,
+    TargetConfig,
+    advise,
+    choose_target,
+    is_searched,
+    unpaid_reason,
 )
-from service.reconciler.snapshot import Snapshot
-from service.reconciler.succession import choose_members, follow, shrink
-from service.reconciler.wanted import SPLIT_NOISE, SPLIT_PROBE, Wanted, unpaid, want
+from service.reconciler.timeouts import (
+    BOOT_TIMEOUT,
+    LAUNCH_FREEZE,
+    LAUNCH_UNANSWERED,
+    PROBE_TIMEOUT,
+    RELEASE_TIMEOUT,
+    STANDBY_TIMEOUT,
+    directive_audible_since,
+    ignores_standby,
+    is_boot_late,
+)
+from service.state.job_state import JobState, complete_reason
 
-PROBE_ROWS = (PROBE_ITERATIONS + WARM_UP) * (SPLIT_PROBE + 1) // SPLIT_PROBE + 1
-SPEECHLESS = timedelta(minutes=1)
+PROBE_REPORT_ROWS = (PROBE_ITERATIONS + WARM_UP_ITERATIONS) * (
+    PROBE_SPLIT_EVERY + 1
+) // PROBE_SPLIT_EVERY + 1
+LAUNCH_SILENCE = timedelta(minutes=1)
 
 
-def plan(snapshot: Snapshot) -> Action:
+def plan(state: JobState) -> Action:
     """Return the one thing to do for this job now; what it waits for is said once."""
-    action, said = hold(snapshot, decide(snapshot)), snapshot.job.waiting
+    action, said = hold_while_hidden(state, decide_action(state)), state.job.waiting
     match action:
-        case Wait(why) if why == said:
-            return Rest(why)
-        case Wait():
+        case Blocked(why) if why == said:
+            return Idle(why)
+        case Blocked():
             return action
         case Finish():
-            return complete(snapshot, action)
-        case _ if said is not None and not snapshot.job.phase.is_final:
-            return Resume(f"going on, after: {said}")
+            return complete_reason(state, action)
+        case _ if said is not None and not state.job.phase.is_final:
+            return Unblocked(f"going on, after: {said}")
         case _:
             return action
 
 
-def hold(snapshot: Snapshot, action: Action) -> Action:
+def hold_while_hidden(state: JobState, action: Action) -> Action:
     """Make and end no machines of a job that goes on while the cloud does not show them."""
-    is_held = snapshot.is_hidden and not snapshot.job.phase.is_final
+    is_held = state.is_hidden and not state.job.phase.is_final
     if is_held and isinstance(action, Launch | Terminate):
-        return Wait("the cloud does not show its machines, so none is made or ended until it does")
+        return Blocked(
+            "the cloud does not show its machines, so none is made or ended until it does"
+        )
     return action
 
 
-def decide(snapshot: Snapshot) -> Action:
+def decide_action(state: JobState) -> Action:
     """Return what to do, whatever was said before."""
-    if snapshot.job.phase.is_final:
-        return clean_up(snapshot)
-    for concern in (end_by_wish, end_by_limit, end_by_itself, end_by_failure, repair):
-        action = concern(snapshot)
+    if state.job.phase.is_final:
+        return clean_up(state)
+    for concern in (end_on_request, end_at_limit, end_by_itself, end_on_failure, repair):
+        action = concern(state)
         if action is not None:
             return action
-    if is_done(snapshot):
-        return Rest("training is done, its command is still ending")
+    if is_done(state):
+        return Idle("training is done, its command is still ending")
     try:
-        return advance(snapshot)
+        return advance(state)
     except NothingFeasible as error:
-        return Finish(Phase.FAILED, f"{error}; raise the limit named and submit again")
+        return Finish(JobPhase.FAILED, f"{error}; raise the limit named and submit again")
 
 
-def advance(snapshot: Snapshot) -> Action:
+def advance(state: JobState) -> Action:
     """Move a healthy job towards the configuration it should be in."""
-    aged = replan(snapshot)
+    aged = replan(state)
     if aged is not None:
         return aged
-    advice = advise(snapshot)
+    advice = advise(state)
     if advice is not None:
         return advice
-    wanted = want(snapshot)
-    if isinstance(wanted, Choose | Keep):
+    wanted = choose_target(state)
+    if isinstance(wanted, ChooseConfig | KeepConfig):
         return wanted
-    concerns: tuple[Callable[[Snapshot, Wanted], Action | None], ...] = (
-        learn,
-        back_off,
-        grow,
-        resize,
-        trim,
+    concerns: tuple[Callable[[JobState, TargetConfig], Action | None], ...] = (
+        settle_running_probe,
+        leave_out_unreachable,
+        launch_missing,
+        publish_target,
+        end_spare_machines,
     )
     for concern in concerns:
-        action = concern(snapshot, wanted)
+        action = concern(state, wanted)
         if action is not None:
             return action
-    return Rest(f"running {wanted.config}") if wanted.lacks is None else Wait(wanted.lacks)
+    return Idle(f"running {wanted.config}") if wanted.lacks is None else Blocked(wanted.lacks)
 
 
-def learn(snapshot: Snapshot, wanted: Wanted) -> Action | None:
+def settle_running_probe(state: JobState, wanted: TargetConfig) -> Action | None:
     """A probe has been measured for long enough."""
-    directive, probe = snapshot.directive, wanted.probe
+    directive, probe = state.directive, wanted.probe
     if directive is None or directive.purpose != "probe" or probe is None:
         return None
     if directive.config != probe.config:
         return None
-    settled = measure(snapshot, probe, MOST_NOISE_ROWS)
-    if isinstance(settled, NotYet):
-        return give_up(snapshot, probe, settled.why)
-    return Learn(settled, f"probe {len(snapshot.probes) + 1} settled: {settled.why}")
+    settled = settle_probe(state, probe, MOST_NOISE_ROWS)
+    if isinstance(settled, NotSettled):
+        return give_up_probe(state, probe, settled.why)
+    return StoreProbe(settled, f"probe {len(state.probes) + 1} settled: {settled.why}")
 
 
-def measure(snapshot: Snapshot, probe: Probe, most_noise_rows: int) -> Settled | NotYet:
+def settle_probe(state: JobState, probe: Probe, most_noise_rows: int) -> Settled | NotSettled:
     """Condense what was measured of a probe, or say what is missing."""
     return settle(
-        snapshot.steps,
+        state.steps,
         probe.config,
         measures=probe.measures,
-        has_settled_noise=snapshot.knowledge.has_settled_noise,
-        losses_before=snapshot.losses_before,
+        has_settled_noise=state.knowledge.has_settled_noise,
+        losses_before=state.losses_before,
         most_noise_rows=most_noise_rows,
     )
 
 
-def give_up(snapshot: Snapshot, probe: Probe, why: str) -> Action | None:
+def give_up_probe(state: JobState, probe: Probe, why: str) -> Action | None:
     """A probe that does not settle is settled with what there is, or ends the search."""
     config = probe.config
-    if not PROBE.is_over(told_at(snapshot), snapshot.now):
+    if not PROBE_TIMEOUT.is_over(directive_audible_since(state), state.now):
         return None
-    settled = measure(snapshot, probe, 0)
-    if not isinstance(settled, NotYet):
-        return Learn(settled, f"probe {len(snapshot.probes) + 1} took {PROBE.span}: {settled.why}")
-    said = f"no probe of {config} within {PROBE.span}: {why}"
-    if not (snapshot.probes and is_searched(snapshot.job.spec)):
-        return Keep(config, f"{said}; training on it")
-    run = snapshot.knowledge.choose_now()
-    return Choose(run, f"{said}, so the search ends {run.why}")
+    settled = settle_probe(state, probe, 0)
+    if not isinstance(settled, NotSettled):
+        return StoreProbe(
+            settled, f"probe {len(state.probes) + 1} took {PROBE_TIMEOUT.span}: {settled.why}"
+        )
+    said = f"no probe of {config} within {PROBE_TIMEOUT.span}: {why}"
+    if not (state.probes and is_searched(state.job.spec)):
+        return KeepConfig(config, f"{said}; training on it")
+    run = state.knowledge.choose_now()
+    return ChooseConfig(run, f"{said}, so the search ends {run.why}")
 
 
-def back_off(snapshot: Snapshot, wanted: Wanted) -> Action | None:
+def leave_out_unreachable(state: JobState, wanted: TargetConfig) -> Action | None:
     """The leader could not reach the newcomers: go on with those it had."""
-    directive = snapshot.directive
+    directive = state.directive
     # The leader before refuses, which need not be a member of the new generation.
-    if directive is None or all(w.refused != directive.generation for w in snapshot.workers):
+    if directive is None or all(w.refused != directive.generation for w in state.workers):
         return None
     members = tuple(
-        m for m in directive.members if (w := snapshot.worker(m.worker)) and w.generation > 0
+        m for m in directive.members if (w := state.worker(m.worker)) and w.generation > 0
     )
     newcomers = tuple(m.worker for m in directive.members if m not in members)
-    alive = tuple(vm.id for vm in snapshot.alive if vm.id in newcomers)
+    alive = tuple(vm.id for vm in state.alive if vm.id in newcomers)
     if alive:
         return Terminate(alive, f"{', '.join(alive)} cannot be reached by the leader")
     if not members:
         return None
-    config = shrink(snapshot, directive.config, len(members))
+    config = shrink_config(state, directive.config, len(members))
     why = f"newcomers cannot be reached: going on with {config}"
-    return Publish(follow(snapshot, config, members, why, repairs=True), why)
+    return PublishDirective(next_directive(state, config, members, why, repairs=True), why)
 
 
-def grow(snapshot: Snapshot, wanted: Wanted) -> Action | None:
+def launch_missing(state: JobState, wanted: TargetConfig) -> Action | None:
     """Launch what is missing; training goes on meanwhile."""
-    late = tuple(vm.id for vm in snapshot.available if is_late(snapshot, vm))
+    late = tuple(vm.id for vm in state.available if is_boot_late(state, vm))
     if late:
-        return Terminate(late, f"{', '.join(late)} did not say hello in {BOOT.after}")
-    astray = tuple(vm.id for vm in snapshot.available if stays_on(snapshot, vm))
+        return Terminate(late, f"{', '.join(late)} did not say hello in {BOOT_TIMEOUT.after}")
+    astray = tuple(vm.id for vm in state.available if ignores_standby(state, vm))
     if astray:
-        return Terminate(astray, f"{', '.join(astray)} did not stand by in {STANDBY.after}")
-    missing = missing_workers(snapshot, wanted.config)
-    servers = missing_servers(snapshot)
+        return Terminate(astray, f"{', '.join(astray)} did not stand by in {STANDBY_TIMEOUT.after}")
+    missing = missing_worker_machines(state, wanted.config)
+    servers = missing_servers(state)
     if not missing and not servers:
-        return launch_ahead(snapshot, needed(snapshot, wanted))
-    if is_ending(snapshot):
-        return Rest("training is ending, no machine is replaced")
-    if (frozen := freeze(snapshot, missing + servers)) is not None:
+        return launch_ahead(state, config_to_launch_for(state, wanted))
+    if is_ending(state):
+        return Idle("training is ending, no machine is replaced")
+    if (frozen := freeze_launches(state, missing + servers)) is not None:
         return frozen
-    if not snapshot.affords(missing, servers):
-        return do_without(snapshot, missing + servers)
-    beside = f", and {count(servers, 'server')}" if servers else ""
-    return Launch(missing, f"{count(missing, 'machine')} for {wanted.config}{beside}", servers)
+    if not state.can_afford(missing, servers):
+        return go_on_without(state, missing + servers)
+    beside = f", and {counted(servers, 'server')}" if servers else ""
+    return Launch(missing, f"{counted(missing, 'machine')} for {wanted.config}{beside}", servers)
 
 
-def launch_ahead(snapshot: Snapshot, config: ClusterConfig) -> Launch | None:
+def launch_ahead(state: JobState, config: ClusterConfig) -> Launch | None:
     """Launch the machines of the next probe early; what stands against it stops no probe."""
-    missing = missing_workers(snapshot, config)
-    if not missing or is_ending(snapshot) or freeze(snapshot, missing) is not None:
+    missing = missing_worker_machines(state, config)
+    if not missing or is_ending(state) or freeze_launches(state, missing) is not None:
         return None
-    if not snapshot.affords(missing, 0):
+    if not state.can_afford(missing, 0):
         return None
-    return Launch(missing, f"{count(missing, 'machine')} for {config}")
+    return Launch(missing, f"{counted(missing, 'machine')} for {config}")
 
 
-def missing_workers(snapshot: Snapshot, config: ClusterConfig) -> int:
+def missing_worker_machines(state: JobState, config: ClusterConfig) -> int:
     """Return how many machines of workers a configuration needs besides those there are."""
-    return max(config.workers - len(snapshot.available), 0)
+    return max(config.workers - len(state.available), 0)
 
 
-def needed(snapshot: Snapshot, wanted: Wanted) -> ClusterConfig:
+def config_to_launch_for(state: JobState, wanted: TargetConfig) -> ClusterConfig:
     """Return the configuration that machines are needed for, now or when the next probe begins."""
     probe = wanted.probe
     if probe is None or probe.then is None or probe.then.workers <= wanted.config.workers:
         return wanted.config
-    return probe.then if is_ending_soon(snapshot, probe) else wanted.config
+    return probe.then if is_ending_soon(state, probe) else wanted.config
 
 
-def is_ending_soon(snapshot: Snapshot, probe: Probe) -> bool:
+def is_ending_soon(state: JobState, probe: Probe) -> bool:
     """Whether a probe of time ends before a machine that is launched now has booted.
 
     Where machines need no boot, those of the next probe share this one's computer: they would
     disturb what is measured.
     """
-    directive, seconds = snapshot.directive, snapshot.steps.step_time
-    if not snapshot.boot or directive is None or directive.config != probe.config or not seconds:
+    directive, seconds = state.directive, state.steps.step_time
+    if not state.boot or directive is None or directive.config != probe.config or not seconds:
         return False
-    left = max(PROBE_ITERATIONS + WARM_UP - len(seconds), 0) * median(seconds)
-    return left <= snapshot.boot.total_seconds()
+    left = max(PROBE_ITERATIONS + WARM_UP_ITERATIONS - len(seconds), 0) * median(seconds)
+    return left <= state.boot.total_seconds()
 
 
-def freeze(snapshot: Snapshot, missing: int) -> Action | None:
+def freeze_launches(state: JobState, missing: int) -> Action | None:
     """Launch nothing for a while if too much was launched lately: something kills machines."""
-    spec = snapshot.job.spec
+    spec = state.job.spec
     most = 2 * (spec.space.workers[-1] + spec.strategy.servers) + 2
-    lately = [vm.intended_at for vm in snapshot.vms if snapshot.now - vm.intended_at < FROZEN.after]
+    lately = [
+        vm.intended_at for vm in state.vms if state.now - vm.intended_at < LAUNCH_FREEZE.after
+    ]
     if len(lately) + missing <= most:
         return None
-    again_at = lately[min(len(lately) + missing - most, len(lately)) - 1] + FROZEN.after
-    return Wait(
+    again_at = lately[min(len(lately) + missing - most, len(lately)) - 1] + LAUNCH_FREEZE.after
+    return Blocked(
         f"{len(lately)} machines were launched within an hour, where {most} are allowed: none "
         f"before {again_at:%H:%M} UTC; read the events for how each ended"
     )
 
 
-def do_without(snapshot: Snapshot, missing: int) -> Action:
+def go_on_without(state: JobState, missing: int) -> Action:
     """The cap does not pay for the machines without which nothing can go on."""
-    why = unpaid(missing)
-    if not snapshot.alive or missing_servers(snapshot):
-        return Finish(Phase.CAPPED, why, remedy="raise limits.max_cost and submit again")
-    return Wait(why)
+    why = unpaid_reason(missing)
+    if not state.alive or missing_servers(state):
+        return Finish(JobPhase.CAPPED, why, remedy="raise limits.max_cost and submit again")
+    return Blocked(why)
 
 
-def resize(snapshot: Snapshot, wanted: Wanted) -> Action | None:
+def publish_target(state: JobState, wanted: TargetConfig) -> Action | None:
     """Tell the workers the wanted configuration, once enough of them are ready."""
-    directive = snapshot.directive
-    if not snapshot.is_applied:
-        return Rest("waiting for the workers to regroup")
-    missing = wanted.config.workers - len(snapshot.ready)
+    directive = state.directive
+    if not state.is_applied:
+        return Idle("waiting for the workers to regroup")
+    missing = wanted.config.workers - len(state.ready)
     if missing > 0:
-        return await_boot(snapshot, missing)
-    if not are_ready(snapshot):
-        return end_late_servers(snapshot) or Rest("waiting for the parameter servers to boot")
-    members = choose_members(snapshot, wanted.config.workers)
-    told = follow(snapshot, wanted.config, members, wanted.why)
+        return await_boot(state, missing)
+    if not are_servers_ready(state):
+        return end_late_servers(state) or Idle("waiting for the parameter servers to boot")
+    members = choose_members(state, wanted.config.workers)
+    told = next_directive(state, wanted.config, members, wanted.why)
     if wanted.probe is not None:
-        split = SPLIT_NOISE if wanted.probe.measures == "noise" else SPLIT_PROBE
-        told = replace(told, purpose="probe", split_every=split, report_after=PROBE_ROWS)
-    if directive is not None and is_told(directive, told):
+        split = NOISE_SPLIT_EVERY if wanted.probe.measures == "noise" else PROBE_SPLIT_EVERY
+        told = replace(told, purpose="probe", split_every=split, report_after=PROBE_REPORT_ROWS)
+    if directive is not None and is_published(directive, told):
         return None
     if wanted.is_search:
         names = [member.worker for member in members]
-        aside = tuple(vm.id for vm in snapshot.available if vm.id not in names)
+        aside = tuple(vm.id for vm in state.available if vm.id not in names)
         told = replace(told, standby=aside)
-    return Publish(told, wanted.why)
+    return PublishDirective(told, wanted.why)
 
 
-def is_told(directive: Directive, wanted: Directive) -> bool:
+def is_published(directive: Directive, wanted: Directive) -> bool:
     """Whether the workers do already what they are to do."""
     now, then = (
         (d.config, d.purpose, d.members, d.split_every if d.config.workers == 1 else 0)
@@ -315,52 +325,52 @@ def is_told(directive: Directive, wanted: Directive) -> bool:
     return now == then
 
 
-def await_boot(snapshot: Snapshot, missing: int) -> Action:
+def await_boot(state: JobState, missing: int) -> Action:
     """Wait for machines that boot, and say so of those that the cloud does not give."""
-    asked = [vm.intended_at for vm in snapshot.available if vm.state == "intended"]
-    if not asked or snapshot.now - min(asked) < SPEECHLESS:
-        return Rest(f"waiting for {count(missing, 'worker')} to boot")
+    asked = [vm.intended_at for vm in state.available if vm.state == "intended"]
+    if not asked or state.now - min(asked) < LAUNCH_SILENCE:
+        return Idle(f"waiting for {counted(missing, 'worker')} to boot")
     since = min(asked)
-    return Wait(
+    return Blocked(
         f"the cloud has given no machine since {since:%H:%M} UTC: it is asked again twice a "
-        f"minute, and for another at {since + UNANSWERED.after:%H:%M} UTC"
+        f"minute, and for another at {since + LAUNCH_UNANSWERED.after:%H:%M} UTC"
     )
 
 
-def trim(snapshot: Snapshot, wanted: Wanted) -> Action | None:
+def end_spare_machines(state: JobState, wanted: TargetConfig) -> Action | None:
     """End machines that are neither in use nor awaited, nor worth keeping for another probe."""
-    spare = tuple(vm for vm in snapshot.alive if vm.id not in snapshot.members)
-    awaited = needed(snapshot, wanted).workers - len(snapshot.members)
-    if not spare or len(snapshot.members) < wanted.config.workers:
+    spare = tuple(vm for vm in state.alive if vm.id not in state.members)
+    awaited = config_to_launch_for(state, wanted).workers - len(state.members)
+    if not spare or len(state.members) < wanted.config.workers:
         return None
-    kept = [vm for vm in spare if wanted.is_search and is_worth_keeping(snapshot, vm)]
+    kept = [vm for vm in spare if wanted.is_search and is_worth_keeping(state, vm)]
     released = [vm.id for vm in spare if vm not in kept]
     ended = tuple(released[: len(released) - max(awaited - len(kept), 0)])
     if not ended:
         return None
-    published_at = snapshot.published_at or snapshot.now
-    if snapshot.now - published_at < FAREWELL.after:
-        ended = tuple(vm for vm in ended if is_waiting(snapshot, vm))
+    published_at = state.published_at or state.now
+    if state.now - published_at < RELEASE_TIMEOUT.after:
+        ended = tuple(vm for vm in ended if is_uninvited(state, vm))
     if not ended:
-        return Rest("letting released workers end by themselves")
-    return Terminate(ended, f"{count(len(ended), 'machine')} released by {wanted.config}")
+        return Idle("letting released workers end by themselves")
+    return Terminate(ended, f"{counted(len(ended), 'machine')} released by {wanted.config}")
 
 
-def is_waiting(snapshot: Snapshot, worker: str) -> bool:
+def is_uninvited(state: JobState, worker: str) -> bool:
     """Whether a worker waits to be named, so that it will not end by itself."""
-    known = snapshot.worker(worker)
+    known = state.worker(worker)
     return known is not None and known.is_up and known.generation == 0
 
 
-def is_worth_keeping(snapshot: Snapshot, vm: Vm) -> bool:
+def is_worth_keeping(state: JobState, vm: Vm) -> bool:
     """Whether an idle machine has cost less since it stood by than a new one would.
 
     A search may want it again, or not: so long it never costs more than twice what it had to.
     """
-    known, boot = snapshot.worker(vm.id), snapshot.boot_seen
+    known, boot = state.worker(vm.id), state.fastest_boot
     if known is None or boot is None or not vm.price_per_hour:
         return True  # it still boots, or is free
-    gone_at = snapshot.now + FAREWELL.after
+    gone_at = state.now + RELEASE_TIMEOUT.after
     kept = vm.terms.price_of(gone_at - vm.paid_from)
     used = vm.terms.price_of(known.hello_at - vm.paid_from)
-    return kept - used < vm.terms.price_of(max(boot, snapshot.boot) + FAREWELL.after)
+    return kept - used < vm.terms.price_of(max(boot, state.boot) + RELEASE_TIMEOUT.after)

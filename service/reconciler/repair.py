@@ -1,64 +1,69 @@
-"""Repair: what is done about a generation that cannot go on."""
+"""Repair: what to do about a generation that cannot go on."""
 
 from __future__ import annotations
 
 from scavenger.protocol import Directive
-from scavenger.view import Phase
-from service.db.workers import Worker
-from service.reconciler.action import Action, Finish, Publish, Terminate
-from service.reconciler.deadline import (
-    ALL_SILENT,
-    ENTRY,
-    FIRST,
-    breath,
+from scavenger.schemas import JobPhase
+from service.db.workers import WorkerRow
+from service.reconciler.actions import Action, Finish, PublishDirective, Terminate
+from service.reconciler.directives import (
+    choose_members,
+    next_directive,
+    shrink_config,
+    surviving_members,
+)
+from service.reconciler.endings import is_done
+from service.reconciler.servers import replace_servers, stuck_servers
+from service.reconciler.timeouts import (
+    ALL_WORKERS_SILENT,
+    ENTRY_TIMEOUT,
+    FIRST_ITERATION_TIMEOUT,
     is_entry_over,
     is_fruitless,
-    is_idle,
+    is_without_iteration,
+    reform_delay,
 )
-from service.reconciler.ending import is_done
-from service.reconciler.servers import replace_servers, silent_servers
-from service.reconciler.snapshot import Snapshot
-from service.reconciler.succession import choose_members, follow, shrink, survivors_of
+from service.state.job_state import JobState
 
 
-def repair(snapshot: Snapshot) -> Action | None:
+def repair(state: JobState) -> Action | None:
     """The generation cannot go on: those who can form the next one, from the most advanced."""
-    directive = snapshot.directive
-    if directive is None or is_done(snapshot):
+    directive = state.directive
+    if directive is None or is_done(state):
         return None
-    hung = hung_members(snapshot)
+    hung = hung_members(state)
     if hung:
-        return Terminate(hung, f"{', '.join(hung)} silent{how_long(snapshot)}")
-    stuck = silent_servers(snapshot)
+        return Terminate(hung, f"{', '.join(hung)} silent{silence_reason(state)}")
+    stuck = stuck_servers(state)
     if stuck:
         return Terminate(stuck, f"{', '.join(stuck)} silent while the workers wait")
-    if snapshot.lost_servers:
-        return replace_servers(snapshot, directive)
-    if snapshot.lost or snapshot.restarted:
-        return leave_lost_behind(snapshot, directive)
-    if snapshot.released:
-        return let_released_go(snapshot, directive)
-    if is_broken(snapshot, directive):
-        return form_anew(snapshot, directive, "the workers lost touch")
-    if is_entry_over(snapshot):
-        return enforce_entry(snapshot, directive)
-    return end_idle(snapshot, directive)
+    if state.lost_servers:
+        return replace_servers(state, directive)
+    if state.lost or state.restarted:
+        return leave_lost_behind(state, directive)
+    if state.released:
+        return replace_released(state, directive)
+    if is_broken(state, directive):
+        return form_again(state, directive, "the workers lost touch")
+    if is_entry_over(state):
+        return enforce_entry(state, directive)
+    return end_idle(state, directive)
 
 
-def form_anew(snapshot: Snapshot, directive: Directive, what: str) -> Action:
+def form_again(state: JobState, directive: Directive, what: str) -> Action:
     """Tell the same workers again, unless that was in vain too often."""
-    if is_fruitless(snapshot):
-        return Finish(Phase.FAILED, f"{what}, {in_vain(snapshot, directive)}")
+    if is_fruitless(state):
+        return Finish(JobPhase.FAILED, f"{what}, {fruitless_reason(state, directive)}")
     why = f"{what}: forming {directive.config} anew"
-    again = follow(snapshot, directive.config, directive.members, why, repairs=True)
-    return Publish(again, why)
+    again = next_directive(state, directive.config, directive.members, why, repairs=True)
+    return PublishDirective(again, why)
 
 
-def in_vain(snapshot: Snapshot, directive: Directive) -> str:
+def fruitless_reason(state: JobState, directive: Directive) -> str:
     """Say what was tried and who did not follow."""
-    told = snapshot.fruitless
-    minutes = (snapshot.now - told[0]).total_seconds() / 60
-    outside = [w.worker for w in members_alive(snapshot) if w.generation < directive.generation]
+    told = state.fruitless
+    minutes = (state.now - told[0]).total_seconds() / 60
+    outside = [w.worker for w in living_members(state) if w.generation < directive.generation]
     missing = f", the newest not entered by {', '.join(outside)}" if outside else ""
     return (
         f"and no iteration came of {len(told)} directives within {minutes:.0f} min{missing}; "
@@ -66,90 +71,93 @@ def in_vain(snapshot: Snapshot, directive: Directive) -> str:
     )
 
 
-def enforce_entry(snapshot: Snapshot, directive: Directive) -> Action:
+def enforce_entry(state: JobState, directive: Directive) -> Action:
     """Some have not entered the generation for too long: go back to those it had, or try again."""
-    members = members_alive(snapshot)
+    members = living_members(state)
     newcomers = tuple(worker.worker for worker in members if worker.generation == 0)
     if newcomers and len(newcomers) < len(members):
-        return Terminate(newcomers, f"{', '.join(newcomers)} did not join in {ENTRY.span}")
-    return form_anew(snapshot, directive, f"directive {directive.generation} was not entered")
+        return Terminate(newcomers, f"{', '.join(newcomers)} did not join in {ENTRY_TIMEOUT.span}")
+    return form_again(state, directive, f"directive {directive.generation} was not entered")
 
 
-def end_idle(snapshot: Snapshot, directive: Directive) -> Action | None:
+def end_idle(state: JobState, directive: Directive) -> Action | None:
     """Those who entered a generation and never finished an iteration get new machines."""
-    idle = tuple(worker.worker for worker in members_alive(snapshot))
-    if not (idle and snapshot.fruitless and is_idle(snapshot)):
+    idle = tuple(worker.worker for worker in living_members(state))
+    if not (idle and state.fruitless and is_without_iteration(state)):
         return None
-    if is_fruitless(snapshot):
-        return Finish(Phase.FAILED, f"nobody trains, {in_vain(snapshot, directive)}")
-    return Terminate(idle, f"{', '.join(idle)} finished no iteration in {FIRST.span}")
+    if is_fruitless(state):
+        return Finish(JobPhase.FAILED, f"nobody trains, {fruitless_reason(state, directive)}")
+    return Terminate(
+        idle, f"{', '.join(idle)} finished no iteration in {FIRST_ITERATION_TIMEOUT.span}"
+    )
 
 
-def members_alive(snapshot: Snapshot) -> tuple[Worker, ...]:
+def living_members(state: JobState) -> tuple[WorkerRow, ...]:
     """Return the members whose machine runs, in rank order."""
-    alive = {vm.id for vm in snapshot.alive}
-    known = (snapshot.worker(member) for member in snapshot.members if member in alive)
+    alive = {vm.id for vm in state.alive}
+    known = (state.worker(member) for member in state.members if member in alive)
     return tuple(worker for worker in known if worker is not None)
 
 
-def leave_lost_behind(snapshot: Snapshot, directive: Directive) -> Action | None:
+def leave_lost_behind(state: JobState, directive: Directive) -> Action | None:
     """Members died: the survivors go on without them, and with those that are back already."""
-    survivors = survivors_of(snapshot, directive)
+    survivors = surviving_members(state, directive)
     if not survivors:
         return None
-    config = shrink(snapshot, directive.config, len(survivors))
-    why = f"{news_of(snapshot)} with {config}"
-    return Publish(follow(snapshot, config, survivors, why, repairs=True), why)
+    config = shrink_config(state, directive.config, len(survivors))
+    why = f"{loss_reason(state)} with {config}"
+    return PublishDirective(next_directive(state, config, survivors, why, repairs=True), why)
 
 
-def news_of(snapshot: Snapshot) -> str:
+def loss_reason(state: JobState) -> str:
     """Say what befell the members, and who goes on."""
-    again = f"{', '.join(snapshot.restarted)} started again"
-    if not snapshot.lost:
+    again = f"{', '.join(state.restarted)} started again"
+    if not state.lost:
         return f"{again}: going on"
-    lost = f"lost {', '.join(snapshot.lost)}"
-    return f"{lost}; {again}: going on" if snapshot.restarted else f"{lost}: the survivors go on"
+    lost = f"lost {', '.join(state.lost)}"
+    return f"{lost}; {again}: going on" if state.restarted else f"{lost}: the survivors go on"
 
 
-def let_released_go(snapshot: Snapshot, directive: Directive) -> Action | None:
+def replace_released(state: JobState, directive: Directive) -> Action | None:
     """Members' machines were told to end: the others go on, with whoever is ready to step in.
 
     Nothing is broken: the others have left them out at an iteration boundary already.
     """
-    members = choose_members(snapshot, directive.config.workers)
-    if not survivors_of(snapshot, directive):
+    members = choose_members(state, directive.config.workers)
+    if not surviving_members(state, directive):
         return None
-    config = shrink(snapshot, directive.config, len(members))
-    why = f"{', '.join(snapshot.released)} was told to leave: the others go on with {config}"
-    return Publish(follow(snapshot, config, members, why), why)
+    config = shrink_config(state, directive.config, len(members))
+    why = f"{', '.join(state.released)} was told to leave: the others go on with {config}"
+    return PublishDirective(next_directive(state, config, members, why), why)
 
 
-def is_broken(snapshot: Snapshot, directive: Directive) -> bool:
+def is_broken(state: JobState, directive: Directive) -> bool:
     """Whether a member waits for a new generation, for long enough that it is no accident."""
-    age = snapshot.now - (snapshot.published_at or snapshot.now)
-    members = [snapshot.worker(member) for member in snapshot.members]
+    age = state.now - (state.published_at or state.now)
+    members = [state.worker(member) for member in state.members]
     waits = any(w is not None and w.broken is not None for w in members)
-    return waits and age > breath(snapshot)
+    return waits and age > reform_delay(state)
 
 
-def hung_members(snapshot: Snapshot) -> tuple[str, ...]:
+def hung_members(state: JobState) -> tuple[str, ...]:
     """Members that have said nothing for long while another still speaks, or all for longer."""
-    alive = [vm.id for vm in snapshot.alive if vm.id in snapshot.members]
-    silent = tuple(worker for worker in alive if snapshot.is_silent(worker))
+    alive = [vm.id for vm in state.alive if vm.id in state.members]
+    silent = tuple(worker for worker in alive if state.is_silent(worker))
     if len(silent) < len(alive):
         return silent
-    return silent if is_nobody_heard(snapshot, silent) else ()
+    return silent if are_all_silent(state, silent) else ()
 
 
-def is_nobody_heard(snapshot: Snapshot, workers: tuple[str, ...]) -> bool:
+def are_all_silent(state: JobState, workers: tuple[str, ...]) -> bool:
     """Whether none of these processes has spoken for so long that none will."""
-    known = [snapshot.worker(worker) for worker in workers]
+    known = [state.worker(worker) for worker in workers]
     return all(
-        w is not None and w.is_up and snapshot.silence(w.worker) > ALL_SILENT.after for w in known
+        w is not None and w.is_up and state.silence(w.worker) > ALL_WORKERS_SILENT.after
+        for w in known
     )
 
 
-def how_long(snapshot: Snapshot) -> str:
+def silence_reason(state: JobState) -> str:
     """Say why those who are silent are not waited for."""
-    is_everybody = is_nobody_heard(snapshot, snapshot.members)
-    return f" for {ALL_SILENT.after}" if is_everybody else " while the others wait"
+    is_everybody = are_all_silent(state, state.members)
+    return f" for {ALL_WORKERS_SILENT.after}" if is_everybody else " while the others wait"

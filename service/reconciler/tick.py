@@ -12,15 +12,15 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
-from service.db.leases import Lease, acting
+from service.clouds.inventory import CloudInventory
+from service.db.controllers import JobLease, under_lease
 from service.errors import CloudError
-from service.reconciler.action import Action, Launch, Rest, Terminate
-from service.reconciler.fleet import Fleet, Pending
-from service.reconciler.lookout import Lookout
+from service.reconciler.actions import Action, Idle, Launch, Terminate
+from service.reconciler.apply import record_action
+from service.reconciler.fleet import Fleet, PendingChange
 from service.reconciler.plan import plan
-from service.reconciler.reading import read
-from service.reconciler.record import record
-from service.reconciler.snapshot import Snapshot
+from service.state.job_state import JobState
+from service.state.loader import load_job_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,15 @@ class Reconciler:
         """The database."""
         return self.fleet.engine
 
-    def look_out(self) -> Lookout:
+    def open_inventory(self) -> CloudInventory:
         """Begin to look at the cloud, for as many jobs as are ticked with it."""
-        return Lookout(self.engine, self.fleet.provider, stopwatch=self.fleet.stopwatch)
+        return CloudInventory(self.engine, self.fleet.provider, stopwatch=self.fleet.stopwatch)
 
     def tick(
         self,
-        lease: Lease,
+        lease: JobLease,
         now: datetime,
-        lookout: Lookout | None = None,
+        inventory: CloudInventory | None = None,
         *,
         reviews: bool = True,
     ) -> Action:
@@ -56,46 +56,46 @@ class Reconciler:
         Args:
             lease: The right to act for it.
             now: The moment.
-            lookout: Shows the cloud; None for one of its own.
+            inventory: Shows the cloud; None for one of its own.
             reviews: Whether a plan that has stood for a while is held against the newest noise.
 
         Raises:
             LeaseLost: Another controller acts for this job; nothing more was written.
         """
-        present, snapshot = self.fleet.follow(now), self._see(lease, now, reviews=reviews)
-        pending: Sequence[Pending] = ()
+        present, state = self.fleet.follow(now), self._see(lease, now, reviews=reviews)
+        pending: Sequence[PendingChange] = ()
         try:
-            found = self.fleet.observe(lease, snapshot, present, lookout or self.look_out())
+            found = self.fleet.observe(lease, state, present, inventory or self.open_inventory())
         except CloudError:
-            snapshot = replace(snapshot, is_hidden=True)
+            state = replace(state, is_hidden=True)
         else:
             if found is None:
-                return Rest("the cloud has been asked for its machines")
+                return Idle("the cloud has been asked for its machines")
             pending = found.pending
             if found.is_news:
-                snapshot = self._see(lease, now, reviews=reviews)
-        action = plan(snapshot)
+                state = self._see(lease, now, reviews=reviews)
+        action = plan(state)
         match action:
             case Launch():
-                self.fleet.launch(lease, snapshot, action, present)
+                self.fleet.launch(lease, state, action, present)
             case Terminate():
-                self.fleet.terminate(lease, snapshot, action)
-            case Rest():
-                self.fleet.pursue(lease, snapshot.job, present, pending)
+                self.fleet.terminate(lease, state, action)
+            case Idle():
+                self.fleet.retry_pending(lease, state.job, present, pending)
             case _:
-                with acting(self.engine, lease) as connection:
-                    record(connection, self.fleet.provider.name, snapshot, action)
+                with under_lease(self.engine, lease) as connection:
+                    record_action(connection, self.fleet.provider.name, state, action)
         return action
 
-    def _see(self, lease: Lease, now: datetime, *, reviews: bool) -> Snapshot:
+    def _see(self, lease: JobLease, now: datetime, *, reviews: bool) -> JobState:
         """Return everything there is to plan with."""
         provider = self.fleet.provider
         with self.engine.connect() as connection:
-            snapshot = read(
+            state = load_job_state(
                 connection, provider.name, lease.job, now, provider.pause, reviews=reviews
             )
         return replace(
-            snapshot,
+            state,
             listening_since=self.started_at,
             boot=timedelta(seconds=provider.boot),
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scavenger.view import Phase
+from scavenger.schemas import JobPhase
 from tests.acceptance.test_digits_job import digits
 from tests.controller import Controller
 
@@ -57,7 +57,7 @@ def test_a_backup_is_taken_while_jobs_run_and_restored_elsewhere(place: Path) ->
         assert new.ask("GET", f"/v1/jobs/{later}").status_code == 404
         assert new.events(kept) == told
         another = new.submit(digits(run=FAILS))
-        assert new.finished(another).phase is Phase.FAILED
+        assert new.finished(another).phase is JobPhase.FAILED
         assert new.events(another)[0].sequence > told[-1].sequence
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scavenger.view import Phase
+from scavenger.schemas import JobPhase
 from tests.acceptance.test_digits_job import held
 from tests.controller import Controller
 
@@ -31,7 +31,7 @@ def test_training_goes_on_and_the_job_ends_right(open_directory: Path) -> None:
         controller.wait(lambda: controller.curve(job).chosen is not None)
         path.unlink()
         view = controller.finished(job)
-        assert view.phase is Phase.SUCCEEDED, view.reason
+        assert view.phase is JobPhase.SUCCEEDED, view.reason
         curve = controller.curve(job)
         assert len(curve.probes) >= 4
         assert all(resize.iterations_lost in (0, None) for resize in curve.resizes)

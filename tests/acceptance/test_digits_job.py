@@ -13,7 +13,7 @@ import psutil
 import pytest
 import yaml
 
-from scavenger.view import JobView, Phase
+from scavenger.schemas import JobPhase, JobView
 from tests.controller import Controller
 
 HELD = Path(__file__).with_name("held.py")
@@ -55,7 +55,7 @@ def first(controller: Controller) -> JobView:
 def test_the_digits_job_is_searched_resized_and_reaches_its_target(
     controller: Controller, first: JobView
 ) -> None:
-    assert first.phase is Phase.SUCCEEDED, first.reason
+    assert first.phase is JobPhase.SUCCEEDED, first.reason
     assert first.progress.metrics["accuracy"] >= 0.97
     curve = controller.curve(first.id)
     probed = [(probe.workers, probe.global_batch) for probe in curve.probes]
@@ -83,7 +83,7 @@ def test_the_same_job_again_needs_no_search_and_says_so(
     document = held(path)
     path.unlink()
     second = controller.finished(controller.submit(document))
-    assert second.phase is Phase.SUCCEEDED, second.reason
+    assert second.phase is JobPhase.SUCCEEDED, second.reason
     assert second.search.startswith("no search: model of 1 earlier job")
     curve = controller.curve(second.id)
     assert curve.probes == []
@@ -124,7 +124,7 @@ def test_survivors_of_a_killed_worker_finish_the_job(
     controller.wait(lambda: controller.job(job).progress.iteration > 20)
     kill(controller.trainers()[0])
     view = controller.finished(job)
-    assert view.phase is Phase.SUCCEEDED, view.reason
+    assert view.phase is JobPhase.SUCCEEDED, view.reason
     events = [(event.kind, event.message) for event in controller.events(job)]
     assert any(event == kind and words in text for event, text in events)
     assert any(event == "resize" and goes_on in text for event, text in events)
@@ -136,7 +136,7 @@ def test_survivors_of_a_killed_worker_finish_the_job(
 def test_a_script_that_fails_fails_the_job_with_its_own_words(controller: Controller) -> None:
     command = [sys.executable, "-c", "raise SystemExit('the data is missing')"]
     view = controller.finished(controller.submit(digits(run={"command": command})))
-    assert (view.phase, view.worker_exit_code) == (Phase.FAILED, 1)
+    assert (view.phase, view.worker_exit_code) == (JobPhase.FAILED, 1)
     assert "the data is missing" in view.reason
 
 
@@ -147,7 +147,7 @@ def test_a_cancelled_job_leaves_no_machine(controller: Controller) -> None:
     controller.wait(lambda: controller.job(job).workers_alive == 1)
     controller.ask("POST", f"/v1/jobs/{job}/actions/cancel")
     view = controller.finished(job)
-    assert view.phase is Phase.CANCELLED
+    assert view.phase is JobPhase.CANCELLED
     controller.wait(lambda: not controller.trainers())
 
 
@@ -160,5 +160,5 @@ def test_the_gpt_example_trains_on_two_workers_for_some_iterations(controller: C
         "run": {"command": [sys.executable, "train.py"], "directory": str(directory)},
     }
     view = controller.finished(controller.submit(document))
-    assert view.phase is Phase.SUCCEEDED, view.reason
+    assert view.phase is JobPhase.SUCCEEDED, view.reason
     assert view.progress.epochs >= 0.02

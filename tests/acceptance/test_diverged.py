@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scavenger.view import JobView, Phase
+from scavenger.schemas import JobPhase, JobView
 from tests.acceptance.test_digits_job import digits
 from tests.controller import Controller
 
@@ -67,7 +67,7 @@ def watch(controller: Controller, job: JobView) -> int:
 def test_what_stays_nan_ends_as_diverged(controller: Controller) -> None:
     job = trained(controller, "0.5 if job.iteration < 60 else float('inf')", 40, 10**9)
     worker = f"{job.id}-w1"
-    assert job.phase is Phase.FAILED
+    assert job.phase is JobPhase.FAILED
     for series, value, iteration in (("loss", "NaN", 40), ("accuracy", "Infinity", 61)):
         said = f"{series} became {value} at iteration {iteration} on {worker}"
         assert f"{said} and has not been finite since" in job.reason
@@ -80,7 +80,7 @@ def test_what_stays_nan_ends_as_diverged(controller: Controller) -> None:
 
 def test_a_loss_that_recovers_fails_no_job(controller: Controller) -> None:
     job = trained(controller, "0.5 if job.iteration < 100 else 0.95", 40, 41)
-    assert job.phase is Phase.SUCCEEDED, job.reason
+    assert job.phase is JobPhase.SUCCEEDED, job.reason
     ((_, message),) = told(controller, job)
     assert message.startswith(f"loss became NaN at iteration 40 on {job.id}-w1")
     assert (job.diverged, watch(controller, job)) == (False, 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from scavenger.view import Phase
+from scavenger.schemas import JobPhase
 from tests.controller import Controller, supervisor_of
 
 SCRIPT = Path(__file__).parents[1] / "integration" / "trainee.py"
@@ -61,4 +61,4 @@ def test_a_killed_server_is_replaced_and_training_goes_on(open_directory: Path) 
         assert controller.job(job).servers_alive == 2
         controller.ask("POST", f"/v1/jobs/{job}/actions/cancel")
         view = controller.finished(job)
-        assert (view.phase, view.servers_alive) == (Phase.CANCELLED, 0)
+        assert (view.phase, view.servers_alive) == (JobPhase.CANCELLED, 0)

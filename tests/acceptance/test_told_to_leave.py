@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from scavenger.view import Phase
+from scavenger.schemas import JobPhase
 from tests.controller import Controller, supervisor_of
 
 SCRIPT = Path(__file__).parents[1] / "integration" / "trainee.py"
@@ -56,7 +56,7 @@ def told(controller: Controller, job: str, words: str) -> bool:
 
 def cancel(controller: Controller, job: str) -> None:
     controller.ask("POST", f"/v1/jobs/{job}/actions/cancel")
-    assert controller.finished(job).phase is Phase.CANCELLED
+    assert controller.finished(job).phase is JobPhase.CANCELLED
 
 
 def test_the_leader_leaves_and_is_replaced(controller: Controller, open_directory: Path) -> None:
@@ -72,7 +72,7 @@ def test_the_leader_leaves_and_is_replaced(controller: Controller, open_director
         ),
     )
     view = controller.job(job)
-    assert view.phase is not Phase.FAILED
+    assert view.phase is not JobPhase.FAILED
     resizes = controller.curve(job).resizes
     assert 1 in [resize.after.workers for resize in resizes]
     assert all(resize.iterations_lost in (0, None) for resize in resizes)

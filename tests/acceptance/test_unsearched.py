@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scavenger.view import JobView, Phase
+from scavenger.schemas import JobPhase, JobView
 from tests.acceptance.test_digits_job import digits
 from tests.controller import Controller
 
@@ -30,7 +30,7 @@ def test_a_job_that_is_advised_stays_and_hears_what_would_be_better(
         return view if view.advice is not None and view.applied is not None else None
 
     view = controller.wait(advised)
-    assert view.phase is Phase.TRAINING
+    assert view.phase is JobPhase.TRAINING
     assert view.applied is not None
     assert (view.applied.workers, view.applied.global_batch) == (1, 8)
     assert view.advice is not None

@@ -15,36 +15,23 @@ from typing import Any
 from sqlalchemy import Connection, Engine, insert, text
 
 from scavenger.cluster import ClusterConfig
-from scavenger.prior import StoredModel
+from scavenger.planning.state import PlanningState, signature_of
+from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import Hello, Member, Progress, StepColumns, StepReport
-from scavenger.view import PersonRole, Phase
-from service.api.intake import take_in
-from service.api.sieve import judge
-from service.caller import FIRST_PROJECT
+from scavenger.schemas import JobPhase, UserRole
+from service.api.telemetry import store_report, validate_rows
+from service.auth.principals import FIRST_PROJECT
+from service.auth.tokens import ApiToken, make_token
+from service.clouds.labels import ResourceLabels
 from service.clouds.provider import LaunchRequest
-from service.credential import Credential, make_token
-from service.db import (
-    audit,
-    clock,
-    directives,
-    events,
-    jobs,
-    models,
-    observations,
-    tokens,
-    vms,
-    workers,
-)
-from service.db.audit import Entry
-from service.db.batch import batch_of
-from service.db.epochs import Epoch
-from service.db.packing import pack
+from service.db import access, clock, directives, jobs, measurements, models, vms, workers
+from service.db import jobs as events
+from service.db.access import AuditEntry, StoredToken
 from service.db.schema import readings
 from service.db.schema import sweeps as swept
-from service.db.streams import Condition, Piece, store
-from service.db.tokens import Token
-from service.knowledge import Knowledge, signature_of
-from service.reconciler.ownership import Ownership
+from service.db.step_arrays import pack, to_arrays
+from service.db.telemetry import NewRows, WorkerCondition, store_rows
+from service.db.vms import LaunchCounter
 from tests.builders import directive, probe, spec, steps
 from tests.fakecloud.provider import FakeCloudProvider
 from tests.telemetry.source import measured
@@ -76,7 +63,7 @@ class Fleet:
 
     engine: Engine
     provider: FakeCloudProvider
-    ownership: Ownership
+    resource_labels: ResourceLabels
     jobs: int
     records: int
     wishes: Mapping[str, Any] = field(default_factory=dict)
@@ -84,7 +71,7 @@ class Fleet:
     def build(self) -> None:
         """Write everything down, and launch the machines."""
         with self.engine.begin() as connection:
-            now = clock.ask(connection)
+            now = clock.read(connection)
             self._learn(connection, now)
             self._remember(connection, now)
         for number in range(self.jobs):
@@ -100,7 +87,7 @@ class Fleet:
         jobs.change_outcome(
             connection,
             job,
-            phase=Phase.TRAINING,
+            phase=JobPhase.TRAINING,
             reason=f"training on {CONFIG}",
             search="searched: 3 probes",
             chosen=CONFIG,
@@ -111,34 +98,38 @@ class Fleet:
         told = directive(CONFIG.workers, CONFIG.global_batch, members=members)
         directives.publish(connection, job, told, now - AGE / 2)
         for config in PROBED:
-            observations.record(connection, job, probe(*config))
+            measurements.record_probe(connection, job, probe(*config))
         curve = [{"job": job, "epochs": 0.2 * n, "value": 0.9 - 0.8 / n} for n in range(1, 41)]
         connection.execute(insert(readings), curve)
         for place in range(EVENTS):
-            events.say(connection, job, began, "probe", f"sentence {place}", {"generation": 1})
+            events.record_event(
+                connection, job, began, "probe", f"sentence {place}", {"generation": 1}
+            )
         self._measure(connection, job, names[0], now)
 
     def _launch(self, connection: Connection, job: str, place: int, now: datetime) -> str:
         """Launch a machine, and write down what it said."""
         worker, began = f"{job}-w{place}", now - AGE
-        vms.intend(connection, job, place, vms.Terms(Decimal("0.36")), began, timedelta(hours=9))
+        vms.record_intent(
+            connection, job, place, vms.BillingTerms(Decimal("0.36")), began, timedelta(hours=9)
+        )
         key = vms.of_job(connection, job)[-1].launch_key
-        labels = self.ownership.labels(key, Epoch().stamp(connection))
+        labels = self.resource_labels.labels(key, LaunchCounter().count_launch(connection))
         request = LaunchRequest(key, job, ("python", "train.py"), {}, None, 0.36, labels)
         made = self.provider.launch(request)
-        vms.attempted(connection, worker, began, now + timedelta(hours=9))
-        vms.launched(connection, worker, made.provider_id)
-        workers.greet(connection, job, Hello(worker, "10.0.0.1:7777"), now)
-        take_in(connection, judge(StepReport(worker, STANDS), {}), now + LATER)
+        vms.record_attempt(connection, worker, began, now + timedelta(hours=9))
+        vms.record_launch(connection, worker, made.provider_id)
+        workers.record_hello(connection, job, Hello(worker, "10.0.0.1:7777"), now)
+        store_report(connection, validate_rows(StepReport(worker, STANDS), {}), now + LATER)
         return worker
 
     def _measure(self, connection: Connection, job: str, worker: str, now: datetime) -> None:
         """Store a report as it is stored when it comes, and the others as copies of it."""
-        batch = batch_of(report())
+        batch = to_arrays(report())
         reports = self.records // self.jobs // ROWS
         last = reports * ROWS
-        stands = Condition(STANDS, None, None, None)
-        store(connection, 0, Piece(worker, 1, 0, last, 0, 0, batch, stands), now + LATER)
+        stands = WorkerCondition(STANDS, None, None, None)
+        store_rows(connection, 0, NewRows(worker, 1, 0, last, 0, 0, batch, stands), now + LATER)
         copied = {"worker": worker, "job": job, "rows": ROWS, "columns": pack(batch)}
         connection.execute(FILL, {**copied, "reports": reports - 1})
 
@@ -146,23 +137,27 @@ class Fleet:
         """Store what earlier jobs taught."""
         for number in range(MODELS):
             wish = spec(**document(number))
-            known = Knowledge(wish, tuple(probe(*c).observation for c in PROBED), None)
-            belief = known.belief()
-            assert belief is not None
+            known = PlanningState(wish, tuple(probe(*c).observation for c in PROBED), None)
+            fitted_model = known.fitted_model()
+            assert fitted_model is not None
             signature = f"{signature_of(wish, 'fake')}{number}"
-            taught = StoredModel(signature, belief.model, belief.observations, {}, jobs=1)
+            taught = StoredModel(
+                signature, fitted_model.model, fitted_model.observations, {}, jobs=1
+            )
             models.store(connection, FIRST_PROJECT, wish.model.key, taught, now)
 
     def _remember(self, connection: Connection, now: datetime) -> None:
         """Write down who asked for what, and what was swept."""
         for number in range(PAST):
             asked = ("scv_bench", FIRST_PROJECT, "POST", "/v1/jobs", f"job_{number}", 201, "-")
-            audit.write(connection, Entry(now, *asked))
+            access.write_audit_entry(connection, AuditEntry(now, *asked))
             made = make_token()
-            credential = Credential.of(made)
-            name, role = f"person {number}", PersonRole.VIEWER
+            credential = ApiToken.of(made)
+            name, role = f"person {number}", UserRole.VIEWER
             facts = {"created_at": now, "created_by": "bench"}
-            tokens.store(connection, credential, Token(credential.id, name, "*", role, **facts))
+            access.store_token(
+                connection, credential, StoredToken(credential.id, name, "*", role, **facts)
+            )
             connection.execute(
                 insert(swept).values(at=now - timedelta(hours=2), shown=1000, suspects=[], ended=0)
             )

@@ -25,10 +25,10 @@ from pydantic import TypeAdapter
 from sqlalchemy import Engine, create_engine, func, select, text
 
 from scavenger.protocol import Progress, StepReport
-from service.db import statistics
-from service.db.migrate import migrate
+from service.db import telemetry
+from service.db.database import migrate
 from service.db.schema import chunks
-from service.postgres import EmbeddedPostgres
+from service.postgres.server import EmbeddedPostgres
 from tests.bench.load import Caller, Client, best_rate, closed_loop, open_loop, percentile
 from tests.bench.machine import measure
 from tests.bench.tracker import SERIES, tracker, tracker_clients
@@ -156,7 +156,7 @@ class Case:
         query = select(func.coalesce(func.sum(chunks.c.rows), 0)).where(chunks.c.job == job)
         with self.engine.connect() as connection:
             stored = connection.execute(query).scalar_one()
-            known = statistics.of_job(connection, job)[1, "step_time"].count
+            known = telemetry.statistics_of_job(connection, job)[1, "step_time"].count
         return sent == stored == known
 
 
@@ -165,7 +165,7 @@ class Stream:
 
     def __init__(self, port: int, worker: str, rows: int) -> None:
         self.rows, self.sequence = rows, 0
-        self.caller = Caller(port, {"Authorization": f"Bearer {KEYS.issue(worker)}"})
+        self.caller = Caller(port, {"Authorization": f"Bearer {KEYS.issue_worker_token(worker)}"})
         progress = Progress(1, 1, 1, 0.1, {"loss": 0.5})
         report = StepReport(worker, progress, 7_777_777, measured(0, rows))
         self.before, _, self.after = REPORT.dump_json(report).partition(b"7777777")

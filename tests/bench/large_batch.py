@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from scavenger.lr_scaling import LearningRateRule, prior_kappa
+from scavenger.learning_rate import LearningRateRule, prior_kappa
 from tests.bench.rules import (
     BATCHES,
     EPOCHS,

@@ -14,17 +14,19 @@ from dataclasses import replace
 from itertools import product
 from statistics import median
 
-from scavenger.cluster import ClusterConfig, ConfigSpace
-from scavenger.grid import grid_of
-from scavenger.machine import MachineType
-from scavenger.models.averaged import StepTimeModel, average_laws
-from scavenger.models.parallel import ParallelModel, Slowness
+from scavenger.cluster import ClusterConfig, ConfigSpace, MachineType, grid_of
+from scavenger.models.epochs import StatisticalModel
+from scavenger.models.iteration_time import (
+    ParallelModel,
+    Slowness,
+    StepTimeModel,
+    Uncertainty,
+    average_laws,
+)
 from scavenger.models.performance import PerformanceModel
-from scavenger.models.statistical import StatisticalModel
-from scavenger.models.uncertainty import Uncertainty
-from scavenger.objective import Choice, Knee, Within
+from scavenger.planning.curve import curve_from_forecast, forecast_space
+from scavenger.planning.objectives import Choice, Knee, Within
 from scavenger.pricing import PerMachine, PriceModel
-from scavenger.tradeoff import draw_curve, forecast_space
 
 KINDS, REGIONS = 10, 10
 WORKERS = tuple(range(1, 51))
@@ -103,7 +105,7 @@ def wide_question(model: PerformanceModel) -> tuple[ConfigSpace, PerformanceMode
 def plan(space: ConfigSpace, model: PerformanceModel, price: PriceModel, limits: Within) -> Choice:
     """Plan with columns, as ``decide`` does for spaces too large to draw."""
     forecast = forecast_space(space, model, price, ())
-    return limits.choose(draw_curve(forecast.rows(limits.shortlist(forecast))))
+    return limits.choose(curve_from_forecast(forecast.rows(limits.shortlist(forecast))))
 
 
 def plan_naively(space: ConfigSpace, model: PerformanceModel, price: PriceModel) -> float:

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 import worker_agent
 from tests.bench.diary import Boot, Diary, Iteration
 from tests.bench.workload import RESIZED, SEED
-from worker_agent.sampler import SampleOrder, Share
+from worker_agent.sampler import SampleOrder, SampleRange
 
 BATCH = 32
 CHECKPOINT = Path("checkpoint.pt")
@@ -90,7 +90,7 @@ class Training:
         """Yield one worker's samples, from the position on."""
         order = SampleOrder(self.size, SEED)
         while True:
-            mine = Share(self.position, BATCH).split(workers)[rank]
+            mine = SampleRange(self.position, BATCH).split(workers)[rank]
             yield torch.from_numpy(order.indices(mine))
 
     def save(self, path: Path) -> None:

@@ -1,7 +1,7 @@
 """Training digits under each learning-rate rule, and the law of epochs that comes out of it.
 
-Factors come from ``LearningRateScaling`` and act through the agent's ``ScaledSteps``. Now and then
-a batch is taken in two halves, as one worker alone would, so that its noise is known.
+Factors come from ``LearningRateScaling`` and act through the agent's ``LearningRateScaler``. Now
+and then a batch is taken in two halves, as one worker alone would, so that its noise is known.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from functools import cache
 from statistics import fmean, median
 
 from scavenger.cluster import ClusterConfig
-from scavenger.indicators import Observation, ScalingIndicators
-from scavenger.lr_scaling import LearningRateRule, LearningRateScaling, prior_kappa
+from scavenger.learning_rate import LearningRateRule, LearningRateScaling, prior_kappa
+from scavenger.measurement.noise import ShardNorms, SmoothedNoise, pool_noise
+from scavenger.measurement.profiling import Observation, ScalingIndicators
 from scavenger.models.epochs import (
-    EpochsSeen,
+    FinishedRun,
     Kappa,
+    StatisticalModel,
     average_runs,
-    contradiction,
+    explain_contradiction,
     fit_statistical,
     learn_kappa,
 )
-from scavenger.models.statistical import StatisticalModel
-from scavenger.noise import ShardNorms, SmoothedNoise, pooled_noise
-from scavenger.simulator.task import Task, digits_mlp
-from scavenger.simulator.virtual import SampleOrder
-from worker_agent.strategies.scaled_steps import ScaledSteps
+from tests.paper.tasks import Task, digits_mlp
+from tests.paper.virtual import SampleOrder
+from worker_agent.pytorch.optimizer_hooks import LearningRateScaler
 
 SMALL, LARGE = 32, 256
 RATE = 0.02  # in the middle of the rates that are good for the small batch
@@ -86,7 +86,7 @@ class Training:
     def __init__(self, recipe: Recipe, seed: int) -> None:
         self.recipe, self.task = recipe, task()
         self.trainee = self.task.trainee(seed)
-        self.steps = ScaledSteps(self.trainee.optimizer)
+        self.steps = LearningRateScaler(self.trainee.optimizer)
         self.order = SampleOrder(len(self.task.examples), seed)
         self.noise = SmoothedNoise()
         self.rows: list[ShardNorms] = []
@@ -113,13 +113,13 @@ class Training:
             self.rows.append(ShardNorms(HALVES, found.local_norm_sq, found.mean_norm_sq))
             self.noise = self.noise.with_row(self.rows[-1], batch)
         due = scaling.factor(batch, self.noise.noise_scale)
-        self.steps.factor = scaling.warming(1.0, due, self.epochs)
+        self.steps.factor = scaling.warm_up_factor(1.0, due, self.epochs)
         self.trainee.learn(found.mean, self.recipe.rate)
         self.iterations += 1
 
     def finish(self, reached: float | None) -> Outcome:
         """Say how it ended."""
-        found = pooled_noise(self.rows, self.recipe.global_batch)
+        found = pool_noise(self.rows, self.recipe.global_batch)
         accuracy = self.task.evaluate(self.trainee)
         return Outcome(accuracy, reached, None if found is None else found.noise_scale)
 
@@ -168,7 +168,7 @@ class Law:
         kappa: κ for the next job, corrected by the runs.
     """
 
-    runs: tuple[EpochsSeen, ...]
+    runs: tuple[FinishedRun, ...]
     noise_scale: float
     assumed: StatisticalModel
     fitted: StatisticalModel
@@ -195,7 +195,7 @@ class Law:
     @property
     def is_met(self) -> bool:
         """Whether runs do not contradict the arm that was assumed, and the fitted one is near."""
-        return contradiction(self.assumed, self.runs) is None and self.error <= NEAR
+        return explain_contradiction(self.assumed, self.runs) is None and self.error <= NEAR
 
 
 def find_law(rule: LearningRateRule, batches: Sequence[int] = BATCHES) -> Law:
@@ -209,7 +209,7 @@ def find_law(rule: LearningRateRule, batches: Sequence[int] = BATCHES) -> Law:
         for seed in LAW_SEEDS
     ]
     runs = tuple(
-        EpochsSeen(batch, outcome.epochs_to_goal)
+        FinishedRun(batch, outcome.epochs_to_goal)
         for batch, outcome in reached
         if outcome.epochs_to_goal is not None
     )

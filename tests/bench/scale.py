@@ -22,15 +22,15 @@ import httpx
 import psutil
 from sqlalchemy import Engine, create_engine, text
 
-from service.db import clock, installation, partitions
-from service.db.migrate import migrate
-from service.postgres import EmbeddedPostgres
+from service.clouds.labels import ResourceLabels
+from service.clouds.storage import CheckpointStorage
+from service.db import clock, controllers, partitions
+from service.db.database import migrate
+from service.garbage_collection.collector import GarbageCollector
+from service.postgres.server import EmbeddedPostgres
 from service.reconciler.fleet import Fleet as Acting
-from service.reconciler.loop import Loop
-from service.reconciler.ownership import Ownership
-from service.reconciler.sweeper import Sweeper
+from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from service.storage import Storage
 from tests.bench.fleet import Fleet
 from tests.bench.ingest import controller
 from tests.bench.load import percentile
@@ -80,7 +80,7 @@ def connected(url: str) -> Iterator[Engine]:
     engine = create_engine(url, pool_size=10)
     migrate(engine)
     with engine.begin() as connection:
-        partitions.prepare(connection)
+        partitions.create_ahead(connection)
     yield engine
     engine.dispose()
 
@@ -88,14 +88,14 @@ def connected(url: str) -> Iterator[Engine]:
 def bench(engine: Engine, provider: FakeCloudProvider, url: str, jobs: int, records: int) -> int:
     """Build everything, and measure; returns the exit code."""
     with engine.begin() as connection:
-        ownership = Ownership(installation.identify(connection), b"a secret")
+        ownership = ResourceLabels(controllers.installation_id(connection), b"a secret")
     began = time.perf_counter()
     Fleet(engine, provider, ownership, jobs, records).build()
     print(f"{jobs} jobs, {5 * jobs:,} machines, {counted(engine):,} records, ", end="")
     print(f"built in {time.perf_counter() - began:.0f} s", flush=True)
     results = [
         bench_passes(engine, provider, ownership, jobs),
-        bench_sweeps(Sweeper(engine, provider, ownership)),
+        bench_sweeps(GarbageCollector(engine, provider, ownership)),
     ]
     with controller(url) as port:
         results += bench_lists(port)
@@ -104,12 +104,12 @@ def bench(engine: Engine, provider: FakeCloudProvider, url: str, jobs: int, reco
 
 
 def bench_passes(
-    engine: Engine, provider: FakeCloudProvider, ownership: Ownership, jobs: int
+    engine: Engine, provider: FakeCloudProvider, ownership: ResourceLabels, jobs: int
 ) -> bool:
     """Measure passes over all jobs; whether none but the first took too long."""
-    fleet = Acting(engine, provider, lambda _: {}, Storage(Path("/nowhere")), ownership)
+    fleet = Acting(engine, provider, lambda _: {}, CheckpointStorage(Path("/nowhere")), ownership)
     with engine.connect() as connection:
-        loop = Loop(Reconciler(fleet, clock.ask(connection)))
+        loop = ReconcilerLoop(Reconciler(fleet, clock.read(connection)))
     me = psutil.Process()
     taken = [measured(loop._pass, me) for _ in range(PASSES)]
     quiet = sum(said.startswith("running") for said in loop.said.values())
@@ -119,13 +119,13 @@ def bench_passes(
     return told("a pass", others, PASS, 1.0, "s") and quiet == jobs
 
 
-def bench_sweeps(sweeper: Sweeper) -> bool:
+def bench_sweeps(sweeper: GarbageCollector) -> bool:
     """Measure sweeps; whether none took too long or found anything."""
     found = []
 
     def sweep() -> None:
         with sweeper.engine.connect() as connection:
-            now = clock.ask(connection)
+            now = clock.read(connection)
         found.append(sweeper.sweep(now, timedelta(0)))
 
     taken = [measured(sweep, psutil.Process()) for _ in range(SWEEPS)]

@@ -28,11 +28,17 @@ from torch import distributed, nn
 from tests.integration.forked import PRELOADED
 from tests.integration.test_downpour import conduct, rate, rows, start_servers, wait_for_rows
 from tests.integration.test_downpour import order as order_downpour
-from worker_agent.parameter_server.client import Client
-from worker_agent.parameter_server.message import Holding, Joining, Pushing
-from worker_agent.parameter_server.optimizer import Slots, describe
-from worker_agent.parameter_server.server import Server
-from worker_agent.parameter_server.shard import Segment, ranges
+from worker_agent.parameter_server.client import ParameterServerClient
+from worker_agent.parameter_server.messages import (
+    JoinRequest,
+    OptimizerSlots,
+    PushRequest,
+    Segment,
+    ShardManifest,
+    describe_optimizer,
+    shard_ranges,
+)
+from worker_agent.parameter_server.server import ShardServer
 
 SIZES = {"3.2 MB": 800_000, "44.7 MB": 11_175_000}
 WORKERS = SERVERS = 2
@@ -121,7 +127,7 @@ def started_server(processes: list[multiprocessing.process.BaseProcess]) -> str:
 def serve(pipe: Connection) -> None:
     """Be a server."""
     torch.set_num_threads(1)
-    server = Server("127.0.0.1", SECRET)
+    server = ShardServer("127.0.0.1", SECRET)
     pipe.send(server.address)
     server.serve()
 
@@ -166,7 +172,7 @@ class Trip:
         everyone = list(range(WORKERS))
         self.workers = distributed.new_group(everyone)
         self.groups = [distributed.new_group([*everyone, WORKERS + s]) for s in range(SERVERS)]
-        self.edges = ranges(size, SERVERS)
+        self.edges = shard_ranges(size, SERVERS)
         self.gradient, self.weights = torch.randn(size), torch.zeros(size)
         self.iteration = 0
         if rank < WORKERS:
@@ -176,21 +182,21 @@ class Trip:
             self.shard, self.momentum = torch.zeros(high - low), torch.zeros(high - low)
 
     def _join(self, addresses: Sequence[str]) -> None:
-        self.client = Client(addresses, SECRET, lambda: False)
+        self.client = ParameterServerClient(addresses, SECRET, lambda: False)
         names = tuple(f"w{rank}" for rank in range(WORKERS))
-        applied = self.client.join((1, 0), 0, Joining(names[self.rank], names, True, ""))
+        applied = self.client.join((1, 0), 0, JoinRequest(names[self.rank], names, True, ""))
         sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.01, momentum=0.9)
         for server, (low, high) in enumerate(self.edges):
             if applied[server] < 0:
-                segments, slots = (Segment(0, high - low),), (Slots({}, ()),)
-                holding = Holding("float32", describe(sgd), segments, slots, "", 0)
+                segments, slots = (Segment(0, high - low),), (OptimizerSlots({}, ()),)
+                holding = ShardManifest("float32", describe_optimizer(sgd), segments, slots, "", 0)
                 self.client.put(server, 0, holding, [self.weights[low:high]])
 
     def ours(self) -> None:
         """Push to our servers and hear from them."""
         if self.rank >= WORKERS:
             return
-        said = Pushing(1 / WORKERS, False, np.zeros(7), np.array([0.01]), "")
+        said = PushRequest(1 / WORKERS, False, np.zeros(7), np.array([0.01]), "")
         self.client.push(self.iteration, said, [self.gradient], self.weights)
         self.iteration += 1
 

@@ -22,18 +22,18 @@ import httpx
 import uvicorn
 from sqlalchemy import Engine
 
-from service.api.world import World
+from service.__main__ import freeze_loaded_objects
+from service.api.dependencies import AppState
 from service.app import build_app
-from service.db import installation, jobs, vms
-from service.garbage import spare_what_is_loaded
-from service.postgres import EmbeddedPostgres
-from service.reconciler.courier import Courier
+from service.clouds.executor import CloudExecutor
+from service.clouds.inventory import CloudInventory
+from service.clouds.labels import ResourceLabels
+from service.clouds.storage import CheckpointStorage
+from service.db import controllers, jobs, vms
+from service.postgres.server import EmbeddedPostgres
 from service.reconciler.fleet import Fleet
-from service.reconciler.lookout import Lookout
-from service.reconciler.loop import Loop
-from service.reconciler.ownership import Ownership
+from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from service.storage import Storage
 from tests.bench.load import percentile
 from tests.bench.scale import connected
 from tests.builders import document, spec
@@ -49,7 +49,7 @@ from tests.telemetry.controller import KEYS
 JOBS, CHANGED = 10, 5
 PAGE, LAG = 0.25, 1.0  # the most that each may take, in seconds
 WISH = document(limits={"max_cost": "100 USD", "workers": "2..2", "batch": [120]})
-STORAGE = Storage(Path("/nowhere"))
+STORAGE = CheckpointStorage(Path("/nowhere"))
 
 
 class Bench:
@@ -58,11 +58,11 @@ class Bench:
     def __init__(self, engine: Engine, provider: HangingProvider) -> None:
         self.engine, self.provider = engine, provider
         with engine.begin() as connection:
-            ownership = Ownership(installation.identify(connection), b"our secret")
-        courier = Courier(8)
-        fleet = Fleet(engine, provider, lambda _: {}, STORAGE, ownership, courier=courier)
+            ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
+        executor = CloudExecutor(8)
+        fleet = Fleet(engine, provider, lambda _: {}, STORAGE, ownership, executor=executor)
         acting = Reconciler(fleet, datetime.now(UTC))
-        self.loop = Loop(acting, Lookout(engine, provider, Courier(1)))
+        self.loop = ReconcilerLoop(acting, CloudInventory(engine, provider, CloudExecutor(1)))
 
     def submit(self, *numbers: int) -> None:
         for number in numbers:
@@ -80,14 +80,14 @@ class Bench:
         return {vm.state for machines in found for vm in machines}
 
     def watch(self, port: int, what: str, seconds: float) -> bool:
-        """Ask for pages and look at the pulse for a while; whether both were soon enough."""
+        """Ask for pages and look at the heartbeat for a while; whether both were soon enough."""
         pages, lag, end = list[float](), 0.0, time.monotonic() + seconds
         headers = {"Authorization": f"Bearer {KEYS.token}"}
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers) as client:
             while (began := time.monotonic()) < end:
                 client.get("/v1/jobs?limit=50").raise_for_status()
                 pages.append(time.monotonic() - began)
-                lag = max(lag, self.loop.pulse.lag)
+                lag = max(lag, self.loop.heartbeat.lag)
                 time.sleep(0.02)
         late = percentile(sorted(pages), 0.99)
         print(
@@ -138,11 +138,11 @@ def measure(bench: Bench, port: int, seconds: float) -> int:
 @contextmanager
 def serving(bench: Bench) -> Iterator[int]:
     """Run the loop and the API in this process, as ``scavenger serve`` does."""
-    pulses = {"reconciler": bench.loop.pulse}
-    world = World(bench.engine, bench.provider.name, STORAGE, bench.loop.nudge, pulses)
+    heartbeats = {"reconciler": bench.loop.heartbeat}
+    world = AppState(bench.engine, bench.provider.name, STORAGE, bench.loop.nudge, heartbeats)
     server = uvicorn.Server(uvicorn.Config(build_app(world, KEYS), port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
-    spare_what_is_loaded()
+    freeze_loaded_objects()
     thread.start()
     bench.loop.start()
     until(lambda: server.started)

@@ -22,8 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 import worker_agent
 from tests.bench.turn import Turn
 from tests.bench.workload import SEED, WORKLOADS, Workload
-from worker_agent.hooks.pytorch import measure
-from worker_agent.sampler import SampleOrder, Share
+from worker_agent.pytorch.instrumentation import measure_module
+from worker_agent.sampler import SampleOrder, SampleRange
 
 WORKERS = 2
 GLOBAL_BATCH = 32 * WORKERS
@@ -60,7 +60,7 @@ def train_with_ddp(workload: Workload, turn: Turn, way: str) -> None:
     )
     network = DistributedDataParallel(workload.model)
     if way == "hooks":
-        measure(network, workload.optimizer)
+        measure_module(network, workload.optimizer)
     batches = read_norms(workload, rank) if way == "item" else draw(workload, rank)
     train(workload, network, batches, turn, lambda _: None)
     destroy_process_group()
@@ -90,7 +90,7 @@ def draw(workload: Workload, rank: int) -> Iterator[Tensor]:
     order = SampleOrder(workload.size, SEED)
     position = 0
     while True:
-        mine = Share(position, GLOBAL_BATCH).split(WORKERS)[rank]
+        mine = SampleRange(position, GLOBAL_BATCH).split(WORKERS)[rank]
         yield torch.from_numpy(order.indices(mine))
         position += GLOBAL_BATCH
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from scavenger.cluster import ClusterConfig
-from scavenger.lr_scaling import LearningRateScaling
-from scavenger.protocol import Directive, Finished, Member
+from scavenger.learning_rate import LearningRateScaling
+from scavenger.protocol import Directive, FinishReason, Member
 from tests.chaos.script import Script
 from tests.chaos.trainee import SAMPLES
 from tests.conductor import Conductor
@@ -32,7 +32,7 @@ class Known:
     generation: int = 0
     broken: int | None = None
     refused: int | None = None
-    finished: Finished | None = None
+    finished: FinishReason | None = None
     notice_at: float | None = None
 
 
@@ -147,11 +147,11 @@ class Controller:
         """Return how long a machine's end stays unnoticed: a blink, or longer than a repair."""
         return self.random.choice((self.random.uniform(0, 0.05), self.random.uniform(0.2, 1.2)))
 
-    def _last_word(self, worker: str) -> Finished | None:
+    def _last_word(self, worker: str) -> FinishReason | None:
         """Return how training ended by a worker's own diary, as its supervisor would tell."""
         lines = (self.conductor.directory / f"{worker}.jsonl").read_text().splitlines()
         last = json.loads(lines[-1]) if lines else {}
-        ended: Finished | None = last.get("ended")
+        ended: FinishReason | None = last.get("ended")
         return ended
 
     def _execute(self, now: float) -> None:

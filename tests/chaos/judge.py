@@ -19,8 +19,8 @@ from torch import nn
 
 from tests.chaos import trainee
 from tests.chaos.script import EPOCHS, Script
-from worker_agent.sampler import SampleOrder, Share
-from worker_agent.strategies.randomness import seed_iteration
+from worker_agent.pytorch.state import seed_iteration
+from worker_agent.sampler import SampleOrder, SampleRange
 
 CLOSE = 1e-9
 ALONE = threading.Lock()
@@ -174,7 +174,7 @@ def wrong_samples(order: list[Iteration]) -> list[str]:
     samples, wrong, position = SampleOrder(trainee.SAMPLES, trainee.SEED), [], 0
     for number, it in enumerate(order):
         taken = [index for attempt in it.attempts for index in attempt.indices]
-        expected = samples.indices(Share(position, it.batch)).tolist()
+        expected = samples.indices(SampleRange(position, it.batch)).tolist()
         if (it.number, it.start) != (number, position) or taken != expected:
             wrong.append(f"iteration {it.number} of turn {it.turn} takes wrong samples")
         position += it.batch
@@ -247,7 +247,7 @@ def train_alone(parts: tuple[Part, ...], passes: tuple[int, ...], *, dropout: fl
         optimizer.zero_grad()
         for part in mine:
             seed_iteration(trainee.SEED, part.start)
-            indices = torch.from_numpy(samples.indices(Share(part.start, part.count)))
+            indices = torch.from_numpy(samples.indices(SampleRange(part.start, part.count)))
             loss = nn.functional.cross_entropy(model(inputs[indices]), labels[indices])
             (loss * part.count / batch).backward()
         optimizer.step()

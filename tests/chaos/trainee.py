@@ -24,9 +24,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 import worker_agent
-import worker_agent.sessions.elastic
-import worker_agent.strategies.all_reduce
-import worker_agent.strategies.board_meeting as board_meeting
+import worker_agent.pytorch.all_reduce
+import worker_agent.rendezvous.rendezvous as board_meeting
+import worker_agent.training.elastic
 
 SAMPLES = 240
 SEED = 9

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sqlalchemy import create_engine
 
-from service.db.migrate import migrate
-from service.postgres import EmbeddedPostgres
+from service.db.database import migrate
+from service.postgres.server import EmbeddedPostgres
 from tests.contract.examine import examine
 from tests.contract.host import host
 

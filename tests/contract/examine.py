@@ -33,7 +33,7 @@ def examine(host: Host, directory: Path, *options: str) -> subprocess.CompletedP
             **os.environ,
             "PYTHONPATH": f"{HERE.parents[1]}:{os.environ.get('PYTHONPATH', '')}",
             "PERSON": KEYS.token,
-            "MACHINE": KEYS.issue(WORKER),
+            "MACHINE": KEYS.issue_worker_token(WORKER),
             "COLUMNS": "120",
         },
         stdout=subprocess.PIPE,

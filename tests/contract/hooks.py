@@ -8,8 +8,8 @@ from uuid import uuid4
 import schemathesis
 from pydantic import JsonValue, TypeAdapter
 
-from service.api.cursors import Cursors
-from service.api.refusal import Refusal
+from service.api.pagination import CursorCodec
+from service.api.problems import ApiProblem
 from tests.contract.host import JOB, KEYS, WORKER
 
 LISTS = ("jobs", "models", "sweeps", f"events of {JOB}")
@@ -38,7 +38,7 @@ def is_given_out(cursor: object) -> bool:
 
 def reads(listed: str, cursor: str) -> bool:
     try:
-        Cursors(KEYS.cursors()).read(listed, cursor, TypeAdapter(JsonValue))
-    except Refusal:
+        CursorCodec(KEYS.cursor_secret()).read(listed, cursor, TypeAdapter(JsonValue))
+    except ApiProblem:
         return False
     return True

@@ -17,28 +17,27 @@ import uvicorn
 from fastapi import FastAPI
 from sqlalchemy import Engine
 
-from scavenger.models.fitting import fit_performance
-from scavenger.prior import StoredModel
+from scavenger.models.performance import fit_performance
+from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import Hello
-from scavenger.view import PersonRole
-from service.api.rates import Rates
-from service.api.vitals import PARTS
-from service.api.world import World
+from scavenger.schemas import UserRole
+from service.api.dependencies import AppState
+from service.api.health import BACKGROUND_TASKS
 from service.app import build_app
-from service.credential import Credential
-from service.db import directives, jobs, models, observations, sweeps, tokens, vms, workers
-from service.db.events import say
-from service.db.sweeps import Suspect
-from service.db.tokens import Token
-from service.keys import Keys
-from service.pulse import Pulse
-from service.storage import Storage
+from service.auth.rate_limit import RateLimiter
+from service.auth.tokens import ApiToken, ControllerKeys
+from service.background import TaskHeartbeat
+from service.clouds.storage import CheckpointStorage
+from service.db import access, directives, jobs, measurements, models, sweeps, vms, workers
+from service.db.access import StoredToken
+from service.db.jobs import record_event
+from service.db.sweeps import Orphan
 from tests.builders import NOW, directive, observation, probe, spec
 
-KEYS = Keys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 JOB = "job_0"
 WORKER = f"{JOB}-w1"
-PREY = Credential("0123456789ab", "0" * 64)
+PREY = ApiToken("0123456789ab", "0" * 64)
 # What stands in a path for each variable part of it, so that something is found there.
 THERE = {"{job}": JOB, "{token}": PREY.id, "{problem}": "not-found"}
 ENTRIES = 5
@@ -61,9 +60,11 @@ class Host:
 def host(engine: Engine) -> Iterator[Host]:
     """Run a controller until the end of a block."""
     fill(engine)
-    well = dict.fromkeys(PARTS, Pulse(math.inf))
+    well = dict.fromkeys(BACKGROUND_TASKS, TaskHeartbeat(math.inf))
     app = build_app(
-        World(engine, "local", Storage(Path("/srv")), lambda: None, well), KEYS, unhurried()
+        AppState(engine, "local", CheckpointStorage(Path("/srv")), lambda: None, well),
+        KEYS,
+        unhurried(),
     )
     server = uvicorn.Server(
         uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1)
@@ -85,9 +86,9 @@ def filled(path: str) -> str:
     return "/".join(THERE.get(part, part) for part in path.split("/"))
 
 
-def unhurried() -> Rates:
+def unhurried() -> RateLimiter:
     """Return rates for whom an hour lies between any two requests."""
-    return Rates(count(0, 3600).__next__)
+    return RateLimiter(count(0, 3600).__next__)
 
 
 def fill(engine: Engine) -> None:
@@ -95,22 +96,24 @@ def fill(engine: Engine) -> None:
     now = datetime.now(UTC)
     seen = tuple(observation(k, b) for k, b in ((1, 32), (1, 128), (2, 128), (2, 32)))
     laws = fit_performance(seen, 1437, 32, None)
-    held = Suspect("i-1", "key-1", JOB, "hold", "the database does not know it", NOW)
+    held = Orphan("i-1", "key-1", JOB, "hold", "the database does not know it", NOW)
     with engine.begin() as connection:
         for number in range(ENTRIES):
             at = NOW + timedelta(seconds=number // 2)
             jobs.create(connection, f"job_{number}", spec(), at)
-            say(connection, JOB, at, "test", f"event {number}")
+            record_event(connection, JOB, at, "test", f"event {number}")
             stored = StoredModel(f"signature {number}", laws, seen, {}, 1)
             models.store(connection, "default", "key", stored, at)
             sweep = sweeps.begin(connection, at, timedelta(0))
             assert sweep is not None
             sweeps.record(connection, sweep, shown=0, suspects=(held,), tripped="too many")
         facts = {"project": "default", "created_at": NOW, "created_by": "test"}
-        tokens.store(connection, PREY, Token(PREY.id, "prey", role=PersonRole.VIEWER, **facts))
-        terms, prepaid = vms.Terms(Decimal("0.36")), timedelta(minutes=1)
-        vms.intend(connection, JOB, 1, terms, now, prepaid)
-        workers.greet(connection, JOB, Hello(WORKER, "127.0.0.1:1"), now)
+        access.store_token(
+            connection, PREY, StoredToken(PREY.id, "prey", role=UserRole.VIEWER, **facts)
+        )
+        terms, prepaid = vms.BillingTerms(Decimal("0.36")), timedelta(minutes=1)
+        vms.record_intent(connection, JOB, 1, terms, now, prepaid)
+        workers.record_hello(connection, JOB, Hello(WORKER, "127.0.0.1:1"), now)
         for config in ((1, 32), (1, 128), (2, 128), (2, 32)):
-            observations.record(connection, JOB, probe(*config))
+            measurements.record_probe(connection, JOB, probe(*config))
         directives.publish(connection, JOB, directive(1, 32), now)

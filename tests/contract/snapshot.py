@@ -7,9 +7,9 @@ from pathlib import Path
 
 from sqlalchemy import create_engine
 
-from service.api.world import World
+from service.api.dependencies import AppState
 from service.app import build_app
-from service.storage import Storage
+from service.clouds.storage import CheckpointStorage
 from tests.contract.host import KEYS
 
 SNAPSHOT = Path(__file__).parents[2] / "docs" / "openapi.json"
@@ -18,7 +18,7 @@ SNAPSHOT = Path(__file__).parents[2] / "docs" / "openapi.json"
 def described() -> str:
     """Return the description of the API; no database is asked."""
     engine = create_engine("postgresql+psycopg://nobody@localhost/none")
-    app = build_app(World(engine, "local", Storage(Path("/srv")), lambda: None), KEYS)
+    app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv")), lambda: None), KEYS)
     return json.dumps(app.openapi(), indent=1, sort_keys=True) + "\n"
 
 

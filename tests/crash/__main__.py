@@ -16,8 +16,8 @@ from random import Random
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from service.db.migrate import migrate
-from service.postgres import EmbeddedPostgres
+from service.db.database import migrate
+from service.postgres.server import EmbeddedPostgres
 from tests.conftest import run
 from tests.crash import troupe
 from tests.crash.crashline import Kill, Line, executable, short

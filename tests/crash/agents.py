@@ -15,10 +15,9 @@ from sqlalchemy import Connection
 from scavenger.cluster import ClusterConfig
 from scavenger.protocol import Directive, Hello, Progress, StepColumns, StepReport
 from service import ledger
-from service.api.intake import take_in
-from service.api.sieve import judge
+from service.api.telemetry import store_report, validate_rows
 from service.db import directives, vms, workers
-from service.db.jobs import Job
+from service.db.jobs import StoredJob
 from service.db.vms import Vm
 from tests.builders import steps
 from tests.crash.scenario import Scenario
@@ -57,7 +56,7 @@ class Agents:
     def speak(
         self,
         connection: Connection,
-        job: Job,
+        job: StoredJob,
         machines: Sequence[Vm],
         now: datetime,
         *,
@@ -90,7 +89,7 @@ class Agents:
         """Say hello first, then do as one is told, and measure once where one leads."""
         if workers.address_of(connection, vm.id) is None:
             hello = Hello(vm.id, f"{truth.description.address}:1", vm.role)
-            workers.greet(connection, self.job, hello, now)
+            workers.record_hello(connection, self.job, hello, now)
             return
         rank = None if directive is None else directive.rank_of(vm.id)
         if directive is None or rank is None or vm.exit_code is not None:
@@ -100,7 +99,7 @@ class Agents:
             self.measured.add(directive.generation)
             self.rows[vm.id] = report.sequence + ROWS
             report = replace(report, steps=self._columns(directive.config))
-        take_in(connection, judge(report, {}), now)
+        store_report(connection, validate_rows(report, {}), now)
 
     def _where(self, vm: Vm, directive: Directive) -> StepReport:
         progress = Progress(directive.generation, self.iteration, 0, 1.0, {"accuracy": 0.98})
@@ -125,7 +124,7 @@ class Agents:
     def _renew(
         self,
         connection: Connection,
-        job: Job,
+        job: StoredJob,
         running: Sequence[tuple[Truth, Vm]],
         now: datetime,
     ) -> None:
@@ -135,14 +134,14 @@ class Agents:
         self.renewed_at = now
         cap, is_over = job.spec.limits.max_cost, job.phase.is_final
         for truth, vm in running:
-            left = ledger.renew(connection, self.job, vm.id, cap, now, is_over=is_over)
+            left = ledger.renew_lease(connection, self.job, vm.id, cap, now, is_over=is_over)
             with suppress(Refusal):
                 self.cloud.renew(truth.description.id, max(left.total_seconds(), 0.0))
 
     def _go_on(
         self,
         connection: Connection,
-        job: Job,
+        job: StoredJob,
         running: Sequence[tuple[Truth, Vm]],
         directive: Directive | None,
         now: datetime,
@@ -182,6 +181,6 @@ class Agents:
         (found,) = (pair for pair in running if pair[1].id == leader)
         if found[1].exit_code is None:
             report = replace(self._where(found[1], directive), finished="target")
-            take_in(connection, judge(report, {}), now)
-            vms.note_exit(connection, leader, 0, "", now)
+            store_report(connection, validate_rows(report, {}), now)
+            vms.record_exit(connection, leader, 0, "", now)
             self.cloud.interrupt(found[0].description.id)

@@ -20,14 +20,13 @@ from typing import Any
 from pydantic_core import from_json
 from sqlalchemy import Engine, event
 
-from service.db import clock, installation
+from service.clouds.labels import ResourceLabels
+from service.clouds.storage import CheckpointStorage
+from service.db import clock, controllers
+from service.garbage_collection.collector import FAST_SWEEP_PAUSE, CollectorLoop, GarbageCollector
 from service.reconciler.fleet import Fleet
-from service.reconciler.loop import Loop
-from service.reconciler.ownership import Ownership
-from service.reconciler.rounds import SOON, Rounds
-from service.reconciler.sweeper import Sweeper
+from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from service.storage import Storage
 from tests.crash.crashline import Count, Executioner, Lines
 from tests.crash.way import Ask, Way
 from tests.fakecloud.provider import FakeCloudProvider
@@ -40,7 +39,7 @@ FAILED = 3
 class Nap:
     """What the loop takes for its news: it waits by asking what comes next."""
 
-    def __init__(self, loop: Loop, rounds: Rounds, ask: Ask) -> None:
+    def __init__(self, loop: ReconcilerLoop, rounds: CollectorLoop, ask: Ask) -> None:
         self.loop, self.rounds, self.ask = loop, rounds, ask
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -49,7 +48,7 @@ class Nap:
         told = from_json(answer[2])
         self.loop.is_stopping = told["is_over"]
         if told["sweeps"] and not told["is_over"]:
-            self.rounds._attempt(SOON)
+            self.rounds._attempt(FAST_SWEEP_PAUSE)
         return False
 
     def clear(self) -> None:
@@ -58,14 +57,16 @@ class Nap:
 
 def control(engine: Engine, ask: Ask, now: datetime, lag: float, boot: float) -> None:
     """Be a controller until the world says that it is over."""
-    clock.CLOCKS[engine] = clock.Clock(lambda: 0.0)  # the database's, and nothing passes between
+    clock.DATABASE_CLOCKS[engine] = clock.DatabaseClock(
+        lambda: 0.0
+    )  # the database's, and nothing passes between
     provider = FakeCloudProvider("http://cloud", ACCOUNT, lag=lag, boot=boot, transport=Way(ask))
     with engine.begin() as connection:
-        ownership = Ownership(installation.identify(connection), SECRET)
-    storage = Storage(Path("/nowhere"))
-    fleet = Fleet(engine, provider, lambda _: {}, storage, ownership, stopwatch=lambda: 0.0)
-    loop = Loop(Reconciler(fleet, now))
-    rounds = Rounds(Sweeper(engine, provider, ownership))
+        resource_labels = ResourceLabels(controllers.installation_id(connection), SECRET)
+    storage = CheckpointStorage(Path("/nowhere"))
+    fleet = Fleet(engine, provider, lambda _: {}, storage, resource_labels, stopwatch=lambda: 0.0)
+    loop = ReconcilerLoop(Reconciler(fleet, now))
+    rounds = CollectorLoop(GarbageCollector(engine, provider, resource_labels))
     loop.news = Nap(loop, rounds, ask)  # type: ignore[assignment]
     loop._run()
     provider.close()

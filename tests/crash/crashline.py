@@ -18,6 +18,11 @@ WATCHED = frozenset(
     str(path)
     for pattern in (
         "service/reconciler/*.py",
+        "service/state/*.py",
+        "service/garbage_collection/*.py",
+        "service/clouds/executor.py",
+        "service/clouds/inventory.py",
+        "service/clouds/labels.py",
         "service/db/*.py",
         "service/ledger.py",
         "service/clouds/provider.py",

@@ -16,53 +16,60 @@ from uuid import uuid4, uuid5
 
 from sqlalchemy import Connection, case, func, literal, select, update
 
-from scavenger.view import Phase
+from scavenger.schemas import JobPhase
 from service import ledger
-from service.db import jobs, leases, schema, sweeps, vms
-from service.db.jobs import Job
-from service.db.leases import Lease, acting
+from service.db import controllers, jobs, schema, sweeps, vms
+from service.db.controllers import JobLease, under_lease
+from service.db.jobs import StoredJob
 from service.db.vms import Vm
 from service.reconciler import tick
-from service.reconciler.action import Action, Finish, Launch
-from service.reconciler.fleet import Fleet, Present, roles_of
-from service.reconciler.record import record
-from service.reconciler.snapshot import Snapshot
+from service.reconciler.actions import Action, Finish, Launch
+from service.reconciler.apply import record_action
+from service.reconciler.fleet import CurrentTime, Fleet, roles_of
+from service.state.job_state import JobState
 from tests import builders
 from tests.crash import troupe
 from tests.crash.__main__ import database
 from tests.crash.play import Theatre
 from tests.crash.scenario import NAMED
 
-launch, order_end, launched, take = Fleet.launch, vms.order_end, vms.launched, leases.take
+launch, order_end, launched, take = (
+    Fleet.launch,
+    vms.record_end_order,
+    vms.record_launch,
+    controllers.acquire_lease,
+)
 begin = sweeps.begin
 
 
-def key_with_the_answer(fleet: Fleet, lease: Lease, job: Job, vm: Vm, present: Present) -> None:
+def key_with_the_answer(
+    fleet: Fleet, lease: JobLease, job: StoredJob, vm: Vm, present: CurrentTime
+) -> None:
     """Make a launch key up, and write it down once the machine is there."""
     now, boot = present(), timedelta(seconds=fleet.provider.boot)
-    with acting(fleet.engine, lease) as connection:
+    with under_lease(fleet.engine, lease) as connection:
         ledger.reserve_attempt(connection, vm, job.spec.limits.max_cost, now, boot)
-        stamp = fleet.epoch.stamp(connection)
+        stamp = fleet.epoch.count_launch(connection)
     key = str(uuid4())
-    labels = fleet.ownership.labels(key, stamp)
-    asked = replace(fleet._request(job, vm, labels), launch_key=key)
+    labels = fleet.resource_labels.labels(key, stamp)
+    asked = replace(fleet._launch_request(job, vm, labels), launch_key=key)
     instance = fleet.provider.launch(asked)
-    with acting(fleet.engine, lease) as connection:
+    with under_lease(fleet.engine, lease) as connection:
         mine = schema.vms.c.id == vm.id
         connection.execute(update(schema.vms).where(mine).values(launch_key=key))
-        vms.launched(connection, vm.id, instance.provider_id)
+        vms.record_launch(connection, vm.id, instance.provider_id)
 
 
 def launch_then_intend(
-    fleet: Fleet, lease: Lease, snapshot: Snapshot, action: Launch, present: Present
+    fleet: Fleet, lease: JobLease, snapshot: JobState, action: Launch, present: CurrentTime
 ) -> None:
     """Launch under the right keys, and write down afterwards that one will."""
     span = timedelta(minutes=10)
     for number, role in enumerate(roles_of(action), len(snapshot.vms) + 1):
-        key = str(uuid5(vms.NAMESPACE, f"{snapshot.job.id}/{number}"))
-        with acting(fleet.engine, lease) as connection:
-            labels = fleet.ownership.labels(key, fleet.epoch.stamp(connection))
-        terms = ledger.terms_of_role(snapshot.job.spec, role)
+        key = str(uuid5(vms.LAUNCH_KEY_NAMESPACE, f"{snapshot.job.id}/{number}"))
+        with under_lease(fleet.engine, lease) as connection:
+            labels = fleet.resource_labels.labels(key, fleet.epoch.count_launch(connection))
+        terms = ledger.terms_for_role(snapshot.job.spec, role)
         vm = replace(
             builders.vm(number),
             id=f"{snapshot.job.id}-{role[0]}{number}",
@@ -72,19 +79,19 @@ def launch_then_intend(
             price_per_hour=terms.price_per_hour,
             prepaid=span.total_seconds(),
         )
-        fleet.provider.launch(fleet._request(snapshot.job, vm, labels))
+        fleet.provider.launch(fleet._launch_request(snapshot.job, vm, labels))
     launch(fleet, lease, snapshot, action, present)
 
 
 def gone_on_request(connection: Connection, vm: str, now: datetime) -> None:
     """Call a machine gone when its end is about to be ordered, and guess when it will be."""
     order_end(connection, vm, now)
-    vms.gone(connection, vm, now + timedelta(seconds=2))
+    vms.record_gone(connection, vm, now + timedelta(seconds=2))
 
 
 def attempt_unwritten(connection: Connection, vm: str, now: datetime, until: datetime) -> None:
     """Do not write down that the cloud is about to be asked."""
-    vms.extend(connection, vm, until)
+    vms.extend_prepaid(connection, vm, until)
 
 
 def launched_and_attempted(connection: Connection, vm: str, provider_id: str) -> None:
@@ -94,7 +101,7 @@ def launched_and_attempted(connection: Connection, vm: str, provider_id: str) ->
     connection.execute(update(schema.vms).where(mine).values(attempted_at=asked_at))
 
 
-def finish_in_two(connection: Connection, machine: str, snapshot: Snapshot, action: Action) -> None:
+def finish_in_two(connection: Connection, machine: str, snapshot: JobState, action: Action) -> None:
     """End a job in one transaction, and say and learn it in the next."""
     if isinstance(action, Finish):
         with connection.engine.begin() as other:
@@ -107,12 +114,12 @@ def finish_in_two(connection: Connection, machine: str, snapshot: Snapshot, acti
                 epochs_to_target=action.epochs,
                 finished_at=snapshot.now,
             )
-    record(connection, machine, snapshot, action)  # type: ignore[arg-type]
+    record_action(connection, machine, snapshot, action)  # type: ignore[arg-type]
 
 
 def forget_final_jobs(connection: Connection) -> list[str]:
     """Look after a job that has ended only where the end of its machines was ordered."""
-    final = [phase for phase in Phase if phase.is_final]
+    final = [phase for phase in JobPhase if phase.is_final]
     unfinished = select(schema.outcomes.c.job).where(schema.outcomes.c.phase.not_in(final))
     ending = select(schema.vms.c.job).where(schema.vms.c.state == "ending")
     return list(connection.execute(unfinished.union(ending)).scalars())
@@ -127,8 +134,8 @@ def sweep_one_by_one(connection: Connection, now: datetime, pause: timedelta) ->
 
 
 def lease_for_ever(
-    connection: Connection, job: str, held: Lease | None, term: timedelta
-) -> Lease | None:
+    connection: Connection, job: str, held: JobLease | None, term: timedelta
+) -> JobLease | None:
     """Take a lease that nobody can take over."""
     return take(connection, job, held, timedelta(days=1))
 
@@ -149,18 +156,18 @@ def rush_stamp(connection: Connection, vm: Vm, *others: Any) -> bool:
 
 
 MUTANTS: Mapping[str, tuple[tuple[object, str, object], ...]] = {
-    "a launch key is written with the answer": ((Fleet, "_start", key_with_the_answer),),
+    "a launch key is written with the answer": ((Fleet, "_launch_machine", key_with_the_answer),),
     "launched, then intended": ((Fleet, "launch", launch_then_intend),),
-    "gone on request": ((vms, "order_end", gone_on_request),),
+    "gone on request": ((vms, "record_end_order", gone_on_request),),
     "an attempt is written with the answer": (
-        (vms, "attempted", attempt_unwritten),
-        (vms, "launched", launched_and_attempted),
+        (vms, "record_attempt", attempt_unwritten),
+        (vms, "record_launch", launched_and_attempted),
     ),
     "a launch is never repeated": ((ledger, "reserve_attempt", rush_stamp),),
-    "the end and its lesson apart": ((tick, "record", finish_in_two),),
+    "the end and its lesson apart": ((tick, "record_action", finish_in_two),),
     "jobs that have ended are forgotten": ((jobs, "needing_attention", forget_final_jobs),),
     "a sweep waits for the last one": ((sweeps, "begin", sweep_one_by_one),),
-    "leases of the dead hold": ((leases, "take", lease_for_ever),),
+    "leases of the dead hold": ((controllers, "acquire_lease", lease_for_ever),),
 }
 
 

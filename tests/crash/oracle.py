@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from sqlalchemy import func, select
 
-from scavenger.view import Phase
+from scavenger.schemas import JobPhase
 from service import ledger
 from service.db import schema
 from service.db.vms import Vm
@@ -33,7 +33,7 @@ class Facts:
         end: When it was over.
     """
 
-    phase: Phase
+    phase: JobPhase
     reason: str
     machines: int
     said: Mapping[str, int]

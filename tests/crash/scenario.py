@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from scavenger.job import JobSpec
-from scavenger.view import Phase
+from scavenger.job.spec import JobSpec
+from scavenger.schemas import JobPhase
 from tests.builders import spec
 from tests.fakecloud.faults import Fault, Ignored, LostResponse, Operation, Refused
 
@@ -32,7 +32,7 @@ class Scenario:
 
     name: str
     workers: str
-    phase: Phase
+    phase: JobPhase
     wish: Wish = "finish"
     sync: Mapping[int, float] = field(default_factory=dict)
     interrupts: bool = False
@@ -63,14 +63,14 @@ TROUBLES: tuple[tuple[Operation, Fault, int | None], ...] = (
 )
 
 SCENARIOS = (
-    Scenario("launch", "2..2", Phase.SUCCEEDED),
-    Scenario("launch-in-vain", "2..2", Phase.SUCCEEDED, faults=TROUBLES),
-    Scenario("resize-up", "1..2", Phase.SUCCEEDED, document=CONTROL),
-    Scenario("resize-down", "1..2", Phase.SUCCEEDED, sync={2: 9.0}, document=CONTROL),
-    Scenario("terminate", "2..2", Phase.CANCELLED, wish="cancel"),
-    Scenario("terminate-early", "2..2", Phase.CANCELLED, wish="cancel at once", lag=12.0),
-    Scenario("recover", "2..2", Phase.SUCCEEDED, interrupts=True),
-    Scenario("recover-server", "1..1", Phase.SUCCEEDED, interrupts=True, document=SERVERS),
-    Scenario("sweep", "1..1", Phase.SUCCEEDED, orphans=(1, 5), step=4.0),
+    Scenario("launch", "2..2", JobPhase.SUCCEEDED),
+    Scenario("launch-in-vain", "2..2", JobPhase.SUCCEEDED, faults=TROUBLES),
+    Scenario("resize-up", "1..2", JobPhase.SUCCEEDED, document=CONTROL),
+    Scenario("resize-down", "1..2", JobPhase.SUCCEEDED, sync={2: 9.0}, document=CONTROL),
+    Scenario("terminate", "2..2", JobPhase.CANCELLED, wish="cancel"),
+    Scenario("terminate-early", "2..2", JobPhase.CANCELLED, wish="cancel at once", lag=12.0),
+    Scenario("recover", "2..2", JobPhase.SUCCEEDED, interrupts=True),
+    Scenario("recover-server", "1..1", JobPhase.SUCCEEDED, interrupts=True, document=SERVERS),
+    Scenario("sweep", "1..1", JobPhase.SUCCEEDED, orphans=(1, 5), step=4.0),
 )
 NAMED = {scenario.name: scenario for scenario in SCENARIOS}

@@ -54,7 +54,7 @@ def build(template: str) -> None:
     virtual_time.install(plain)
     engine = virtual_time.connect(mine)
     with engine.begin() as connection:
-        partitions.prepare(connection)
+        partitions.create_ahead(connection)
     THEATRES.append(Theatre(engine, virtual_time.connect(mine)))
 
 

@@ -13,11 +13,11 @@ from pydantic import validate_call
 from pydantic_core import to_json
 from sqlalchemy import Connection, Engine, text
 
-from scavenger.view import EventView
-from service.db import epochs, events, installation, jobs, schema, sweeps, vms
-from service.db.jobs import Job
+from scavenger.schemas import EventView
+from service.clouds.labels import ResourceLabels
+from service.db import controllers, jobs, schema, sweeps, vms
+from service.db.jobs import StoredJob
 from service.db.vms import Vm
-from service.reconciler.ownership import Ownership
 from tests.builders import NOW
 from tests.crash.agents import Agents
 from tests.crash.controller import ACCOUNT, SECRET
@@ -72,7 +72,11 @@ class World:
         asked = (self.cloud.launch, self.cloud.list, self.cloud.terminate)
         self._doors = {f"/cloud/{do.__name__}": validate_call(do) for do in asked}
         for operation, fault, number in self.scenario.faults:
-            key = None if number is None else str(uuid5(vms.NAMESPACE, f"{JOB_ID}/{number}"))
+            key = (
+                None
+                if number is None
+                else str(uuid5(vms.LAUNCH_KEY_NAMESPACE, f"{JOB_ID}/{number}"))
+            )
             self.cloud.faults.next(operation, fault, key)
         self.agents = Agents(self.cloud, self.scenario, JOB_ID)
         self.orphans: list[str] = []
@@ -121,7 +125,7 @@ class World:
         is_over = self.is_told() or self.clock.now() > self.patience
         return {"sweeps": bool(self.scenario.orphans), "is_over": is_over}
 
-    def _wish(self, connection: Connection, job: Job) -> None:
+    def _wish(self, connection: Connection, job: StoredJob) -> None:
         """Let the user cancel."""
         wish = self.scenario.wish
         is_early = wish == "cancel at once" and self.clock.now() >= CANCELS_AT
@@ -137,11 +141,11 @@ class World:
         if held and held[0].tripped is not None and held[0].confirmed_at is None:
             sweeps.confirm(connection, held[0].number, self.now)
         if self._waves and not self.orphans_alive() and self.agents.trained(self.now) > 0:
-            ownership = Ownership(installation.identify(connection), SECRET)
+            resource_labels = ResourceLabels(controllers.installation_id(connection), SECRET)
             for _ in range(self._waves.pop(0)):
                 key = f"orphan-{len(self.orphans)}"
-                stamp = epochs.Epoch().stamp(connection)
-                self.orphans.append(self._launch(key, ownership.labels(key, stamp)))
+                stamp = vms.LaunchCounter().count_launch(connection)
+                self.orphans.append(self._launch(key, resource_labels.labels(key, stamp)))
                 self.foreign.append(self._launch(f"foreign-{key}", {}))
 
     def _launch(self, key: str, labels: Mapping[str, str]) -> str:
@@ -181,7 +185,7 @@ class World:
         with self.engine.connect() as connection:
             return vms.of_job(connection, JOB_ID)
 
-    def job(self) -> Job:
+    def job(self) -> StoredJob:
         with self.engine.connect() as connection:
             job = jobs.find(connection, JOB_ID)
         assert job is not None
@@ -189,7 +193,7 @@ class World:
 
     def said(self) -> list[EventView]:
         with self.engine.connect() as connection:
-            return list(events.page(connection, JOB_ID, 0, 1000))
+            return list(jobs.events_after(connection, JOB_ID, 0, 1000))
 
     def ours(self) -> tuple[Truth, ...]:
         """Return every machine there ever was for the job."""

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from service.db.transitions import OF_MACHINES, OF_PHASES
-from service.reconciler import deadline
-from service.reconciler.deadline import DEADLINES, Deadline, table
+from service.db.schema import PHASE_TRANSITIONS, VM_TRANSITIONS
+from service.reconciler import timeouts
+from service.reconciler.timeouts import TIMEOUTS, Timeout, timeout_table
 from tests.docs.test_docs import DOCS
 
 PAGE = (DOCS / "deadlines.md").read_text()
 
 
 def test_the_page_shows_the_table_of_deadlines() -> None:
-    assert f"\n\n{table()}\n" in PAGE
+    assert f"\n\n{timeout_table()}\n" in PAGE
 
 
 def test_no_deadline_is_missing_from_the_table() -> None:
-    declared = {id(value) for value in vars(deadline).values() if isinstance(value, Deadline)}
-    assert {id(row) for row in DEADLINES} == declared
-    assert len({row.state for row in DEADLINES}) == len(DEADLINES)
+    declared = {id(value) for value in vars(timeouts).values() if isinstance(value, Timeout)}
+    assert {id(row) for row in TIMEOUTS} == declared
+    assert len({row.state for row in TIMEOUTS}) == len(TIMEOUTS)
 
 
 def test_the_page_shows_what_may_become_of_jobs_and_machines() -> None:
-    for transitions in (OF_PHASES, OF_MACHINES):
+    for transitions in (PHASE_TRANSITIONS, VM_TRANSITIONS):
         assert f"\n| From | To |\n|---|---|\n{rows(transitions)}\n" in PAGE
 
 

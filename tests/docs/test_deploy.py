@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scavenger.checkup import OLDEST_POSTGRES
+from scavenger.client.diagnostics import OLDEST_POSTGRES
 from tests.docs.test_docs import DOCS, ROOT
 
 DEPLOY = ROOT / "deploy"

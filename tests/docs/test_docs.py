@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from scavenger.submission import parse_job
+from scavenger.job.validation import parse_job
 from tests.controller import supervisor_of
 
 ROOT = Path(__file__).parents[2]

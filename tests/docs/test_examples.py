@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from scavenger.job import MetricTarget
-from scavenger.submission import parse_job
+from scavenger.job.spec import MetricTarget
+from scavenger.job.validation import parse_job
 from tests.docs.test_docs import DOCS, PAGES, ROOT, blocks, named
 from worker_agent.session import Session
 

@@ -11,15 +11,21 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from scavenger.view import ProblemView
-from service.api.refusal import BY_STATUS, CATALOG, RETRY_AFTER, refuse, type_of
+from scavenger.schemas import ProblemView
+from service.api.problems import (
+    PROBLEM_BY_STATUS,
+    PROBLEM_TYPES,
+    RETRY_AFTER,
+    problem_response,
+    problem_type,
+)
 from tests.contract.host import KEYS, host
 from tests.docs.test_docs import DOCS, ROOT
 
 PAGE = DOCS / "problems.md"
 SECTION = re.compile(r"^## (\w+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-SAYING = ("Refusal", "refuse", "refuses")
-OWN = ("refusal.py", "description.py")
+SAYING = ("ApiProblem", "problem_response", "answers_problems")
+OWN = ("problems.py", "openapi.py")
 
 
 def sections() -> dict[str, str]:
@@ -27,12 +33,14 @@ def sections() -> dict[str, str]:
 
 
 def test_the_page_tells_about_each_word_and_no_other() -> None:
-    assert list(sections()) == list(CATALOG), "docs/problems.md has a section for each, in order"
+    assert list(sections()) == list(PROBLEM_TYPES), (
+        "docs/problems.md has a section for each, in order"
+    )
 
 
-@pytest.mark.parametrize("code", CATALOG)
+@pytest.mark.parametrize("code", PROBLEM_TYPES)
 def test_a_section_says_what_it_means_what_to_do_and_shows_one(code: str) -> None:
-    status, title = CATALOG[code]
+    status, title = PROBLEM_TYPES[code]
     text = sections()[code]
     assert text.startswith(f"\n{status}: {title}.\n\n")
     meaning, _, remedy = text.partition("**What to do.** ")
@@ -42,15 +50,15 @@ def test_a_section_says_what_it_means_what_to_do_and_shows_one(code: str) -> Non
     shown = ProblemView.model_validate_json(example)
     assert set(json.loads(example)) <= set(ProblemView.model_fields)
     assert (shown.code, shown.status, shown.title) == (code, status, title)
-    assert shown.type == type_of(code)
-    assert json.loads(bytes(refuse(code, shown.detail).body))["type"] == shown.type
+    assert shown.type == problem_type(code)
+    assert json.loads(bytes(problem_response(code, shown.detail).body))["type"] == shown.type
 
 
 def test_the_type_of_a_problem_is_the_address_of_its_page(engine: Engine) -> None:
     with host(engine) as controller, httpx.Client(base_url=controller.url) as client:
         mine = {"Authorization": f"Bearer {KEYS.token}"}
-        for code, (status, title) in CATALOG.items():
-            page = client.get(type_of(code), headers=mine)
+        for code, (status, title) in PROBLEM_TYPES.items():
+            page = client.get(problem_type(code), headers=mine)
             assert page.headers["content-type"] == "text/markdown; charset=utf-8"
             assert page.text.startswith(f"# {code}\n\n{status}: {title}.\n\n")
             assert page.text.count("**What to do.** ") == 1
@@ -98,7 +106,7 @@ def test_the_detail_of_an_example_is_one_that_is_said() -> None:
 
 def said() -> Iterator[tuple[str, ast.Call]]:
     """Yield every call that says no, with the file it stands in."""
-    files = {*(ROOT / "service" / "api").glob("*.py"), ROOT / "service" / "app.py"}
+    files = {*(ROOT / "service" / "api").rglob("*.py"), ROOT / "service" / "app.py"}
     for file in sorted(files - {ROOT / "service" / "api" / name for name in OWN}):
         nodes = [node for node in ast.walk(ast.parse(file.read_text())) if is_saying(node)]
         yield from ((file.name, node) for node in nodes if isinstance(node, ast.Call))
@@ -113,7 +121,7 @@ def words() -> list[tuple[str, str]]:
     return [
         (file, argument.value)
         for file, call in said()
-        for argument in (call.args if call.func.id == "refuses" else call.args[:1])  # type: ignore[attr-defined]
+        for argument in (call.args if call.func.id == "answers_problems" else call.args[:1])  # type: ignore[attr-defined]
         if isinstance(argument, ast.Constant)
     ]
 
@@ -121,10 +129,14 @@ def words() -> list[tuple[str, str]]:
 def test_whoever_says_no_uses_a_word_of_the_catalog() -> None:
     literal = [call for _, call in said() if call.args and isinstance(call.args[0], ast.Constant)]
     assert len(literal) == len(list(said())), "a word that is computed cannot be checked here"
-    assert [(file, word) for file, word in words() if word not in CATALOG] == []
+    assert [(file, word) for file, word in words() if word not in PROBLEM_TYPES] == []
 
 
 def test_every_word_is_said() -> None:
-    own = set(re.findall(r'refuse\("(\w+)"', (ROOT / "service/api/refusal.py").read_text()))
-    assert {word for _, word in words()} | set(BY_STATUS.values()) | own == set(CATALOG)
-    assert set(RETRY_AFTER) <= set(CATALOG)
+    own = set(
+        re.findall(r'problem_response\(\s*"(\w+)"', (ROOT / "service/api/problems.py").read_text())
+    )
+    assert {word for _, word in words()} | set(PROBLEM_BY_STATUS.values()) | own == set(
+        PROBLEM_TYPES
+    )
+    assert set(RETRY_AFTER) <= set(PROBLEM_TYPES)

@@ -13,12 +13,12 @@ from tests.conductor import Process, Start
 PRELOADED = [
     "tests.integration.streamed",
     "tests.integration.trainee",
-    "worker_agent.sessions.asynchronous",
-    "worker_agent.checkpoints.checkpointer",
-    "worker_agent.sessions.elastic",
-    "worker_agent.strategies.all_reduce",
-    "worker_agent.strategies.downpour",
-    "worker_agent.strategies.parameter_server",
+    "worker_agent.training.asynchronous",
+    "worker_agent.state.checkpoints",
+    "worker_agent.training.elastic",
+    "worker_agent.pytorch.all_reduce",
+    "worker_agent.pytorch.downpour",
+    "worker_agent.pytorch.parameter_server",
     "worker_agent.parameter_server.server",
     "torch._dynamo",  # what the first optimizer of a process imports
 ]

@@ -10,16 +10,15 @@ from typing import Any
 from sqlalchemy import Connection
 
 from scavenger.cluster import ClusterConfig
-from scavenger.prior import StoredModel
+from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import Hello, Progress, StepColumns, StepReport
-from scavenger.view import Phase
-from service.api.intake import take_in
-from service.api.sieve import judge
-from service.db import directives, jobs, models, observations, vms, workers
-from service.reconciler.action import Finish
-from service.reconciler.reading import read
-from service.reconciler.record import record
-from service.reconciler.snapshot import Snapshot
+from scavenger.schemas import JobPhase
+from service.api.telemetry import store_report, validate_rows
+from service.db import directives, jobs, measurements, models, vms, workers
+from service.reconciler.actions import Finish
+from service.reconciler.apply import record_action
+from service.state.job_state import JobState
+from service.state.loader import load_job_state
 from tests.builders import NOW, directive, probe, spec, steps
 
 CORNERS = ((1, 32), (1, 128), (2, 128), (2, 32))
@@ -33,18 +32,18 @@ class Life:
         self.connection, self.job, self.rows = connection, job, 0
         jobs.create(connection, self.job, spec(**document), NOW)
         for number in (1, 2):
-            terms = vms.Terms(Decimal("0.36"))
-            vms.intend(connection, self.job, number, terms, EARLIER, timedelta(minutes=20))
-            vms.launched(connection, self.worker(number), f"provider-{number}")
+            terms = vms.BillingTerms(Decimal("0.36"))
+            vms.record_intent(connection, self.job, number, terms, EARLIER, timedelta(minutes=20))
+            vms.record_launch(connection, self.worker(number), f"provider-{number}")
             hello = Hello(self.worker(number), f"127.0.0.1:{9000 + number}")
-            workers.greet(connection, self.job, hello, EARLIER)
+            workers.record_hello(connection, self.job, hello, EARLIER)
 
     def worker(self, number: int) -> str:
         return f"{self.job}-w{number}"
 
     def probe(self) -> None:
         for corner in CORNERS:
-            observations.record(self.connection, self.job, probe(*corner))
+            measurements.record_probe(self.connection, self.job, probe(*corner))
 
     def train(self, generation: int, config: ClusterConfig, columns: StepColumns) -> None:
         """Run a generation for as many iterations as there are rows, and report them."""
@@ -58,19 +57,19 @@ class Life:
             report = StepReport(worker, progress, self.rows, columns)
             if number > 1:  # the leader measures
                 report = StepReport(worker, progress)
-            take_in(self.connection, judge(report, {}), NOW)
+            store_report(self.connection, validate_rows(report, {}), NOW)
         self.rows += len(columns)
 
     def choose(self, config: ClusterConfig) -> None:
-        chosen = {"phase": Phase.TRAINING, "chosen": config, "choice": "the knee"}
+        chosen = {"phase": JobPhase.TRAINING, "chosen": config, "choice": "the knee"}
         jobs.change_outcome(self.connection, self.job, **chosen)
 
-    def look(self, after: timedelta = timedelta(0)) -> Snapshot:
-        return read(self.connection, "local", self.job, NOW + after, pause=0.0)
+    def look(self, after: timedelta = timedelta(0)) -> JobState:
+        return load_job_state(self.connection, "local", self.job, NOW + after, pause=0.0)
 
     def finish(self, epochs: float = 10.0) -> None:
-        reached = Finish(Phase.SUCCEEDED, "target reached", epochs=epochs)
-        record(self.connection, "local", self.look(), reached)
+        reached = Finish(JobPhase.SUCCEEDED, "target reached", epochs=epochs)
+        record_action(self.connection, "local", self.look(), reached)
 
     def stored(self) -> StoredModel:
         found = models.find(self.connection, "default", "digits|1437|none|local")

@@ -9,10 +9,10 @@ import sys
 import time
 
 from scavenger.protocol import Hello, Progress
-from worker_agent.client import ControllerClient
+from worker_agent.controller import ControllerClient
 from worker_agent.settings import read_settings
-from worker_agent.telemetry.reporter import CALM, Reporter, spool_opener
-from worker_agent.telemetry.row import Row
+from worker_agent.telemetry.reporter import CALM_INTERVAL, Reporter, spool_opener
+from worker_agent.telemetry.steps import StepRow
 
 
 def main(iterations: int, seconds: float) -> None:
@@ -26,9 +26,9 @@ def main(iterations: int, seconds: float) -> None:
         open_spool=spool_opener(settings),
     )
     reporter.start(Hello(settings.worker, "127.0.0.1:1"))
-    reporter.pace(CALM)
+    reporter.pace(CALM_INTERVAL)
     for iteration in range(iterations):
-        reporter.record(Row(1, iteration, 2, 1.0, 1.0, 0.1, 0.1, 0.2, 0.5, 0.1, 0.1))
+        reporter.record(StepRow(1, iteration, 2, 1.0, 1.0, 0.1, 0.1, 0.2, 0.5, 0.1, 0.1))
         reporter.tell(Progress(1, iteration, iteration, 0.1, {}))
         time.sleep(seconds)
     print("measured", flush=True)

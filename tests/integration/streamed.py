@@ -8,8 +8,8 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from worker_agent.sessions.asynchronous import Asynchronous
 from worker_agent.settings import read_settings
+from worker_agent.training.asynchronous import AsynchronousSession
 
 SAMPLES = 1437
 EVALUATE_EVERY = 10
@@ -48,7 +48,7 @@ def main() -> None:
     pace = float(os.environ.get(f"PACE_{settings.worker}", "0"))
     with (
         open(f"{settings.worker}.jsonl", "w", buffering=1) as out,
-        Asynchronous(settings) as job,
+        AsynchronousSession(settings) as job,
     ):
         job.prepare(model, optimizer)
         for turn, indices in enumerate(job.batches(SAMPLES, 32, epochs=1, seed=9)):

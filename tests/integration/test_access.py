@@ -24,33 +24,41 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount
 from starlette.websockets import WebSocketDisconnect
 
-from scavenger.view import PersonRole, ProblemView
-from service.api import content
-from service.api.access import TABLE, Access, Doors, Machines, Newcomers, Open, People
-from service.api.envelope import HEADERS
-from service.api.rates import Rates
-from service.api.refusal import Refusal
-from service.api.world import World
+from scavenger.schemas import ProblemView, UserRole
+from service.api import middleware
+from service.api.dependencies import AppState
+from service.api.problems import ApiProblem
+from service.api.request_id import SECURITY_HEADERS
 from service.app import build_app
-from service.credential import Credential, make_token
-from service.db import jobs, models, tokens
+from service.auth.permissions import (
+    ROUTE_PERMISSIONS,
+    BootstrapOnly,
+    PeopleFromRole,
+    Permission,
+    PublicAccess,
+    RouteTable,
+    WorkersOnly,
+)
+from service.auth.rate_limit import RateLimiter
+from service.auth.tokens import ApiToken, ControllerKeys, make_token
+from service.clouds.storage import CheckpointStorage
+from service.db import access as tokens
+from service.db import jobs, models
+from service.db.access import StoredToken
 from service.db.schema import audit
-from service.db.tokens import Token
-from service.keys import Keys
-from service.reconciler.reading import recall
-from service.storage import Storage
+from service.state.loader import load_knowledge
 from tests.builders import NOW, document
 from tests.integration.test_lesson import OLD
 
 OPEN = ["/healthz", "/readyz"]
-KEYS = Keys(token="a word from before", secret="s" * 48)
+KEYS = ControllerKeys(token="a word from before", secret="s" * 48)
 DAY = timedelta(days=1)
 JSON = {"Content-Type": "application/json"}
-ROUTES = list(TABLE.items())
+ROUTES = list(ROUTE_PERMISSIONS.items())
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead(World):
+class Ahead(AppState):
     """A world whose clock is ahead."""
 
     ahead: timedelta = timedelta(0)
@@ -59,9 +67,9 @@ class Ahead(World):
         return datetime.now(UTC) + self.ahead
 
 
-def unhurried() -> Rates:
+def unhurried() -> RateLimiter:
     """Rates for whom an hour lies between any two requests."""
-    return Rates(count(0, 3600).__next__)
+    return RateLimiter(count(0, 3600).__next__)
 
 
 class House:
@@ -74,7 +82,9 @@ class House:
         self.job = self.submit("alpha")
 
     def open(self, ahead: timedelta = timedelta(0), **options: Any) -> TestClient:
-        world = Ahead(self.engine, "local", Storage(Path("/srv")), lambda: None, ahead=ahead)
+        world = Ahead(
+            self.engine, "local", CheckpointStorage(Path("/srv")), lambda: None, ahead=ahead
+        )
         app = build_app(world, KEYS, **({"rates": unhurried()} | options))
         return self.stack.enter_context(TestClient(app, raise_server_exceptions=False))
 
@@ -83,10 +93,10 @@ class House:
         if changes or (role, project) not in self.tokens:
             made, now = make_token(), datetime.now(UTC)
             facts = {"created_at": now, "created_by": "test", **changes}
-            credential = Credential.of(made)
-            token = Token(credential.id, f"{role} of", project, PersonRole(role), **facts)
+            credential = ApiToken.of(made)
+            token = StoredToken(credential.id, f"{role} of", project, UserRole(role), **facts)
             with self.engine.begin() as connection:
-                tokens.store(connection, credential, token)
+                tokens.store_token(connection, credential, token)
             self.tokens[role, project] = made
         return self.tokens[role, project]
 
@@ -101,7 +111,7 @@ class House:
 
     def fill(self, template: str) -> str:
         """A path of the route, about what belongs to the project alpha."""
-        prey = Credential.of(self.token("viewer", "alpha")).id
+        prey = ApiToken.of(self.token("viewer", "alpha")).id
         named = {"{job}": self.job, "{token}": prey, "{problem}": "not-found"}
         return "/".join(named.get(part, part) for part in template.split("/"))
 
@@ -141,8 +151,10 @@ SPELLINGS: tuple[Callable[[str], str], ...] = (
 def test_the_table_has_a_row_for_each_route_of_the_application(house: House) -> None:
     app: Any = house.client.app
     found = [(m, r.path) for r in iter_route_contexts(app.routes) for m in r.methods or ()]
-    assert sorted(found) == sorted(TABLE)
-    assert [path for (_, path), access in TABLE.items() if access == Open()] == OPEN
+    assert sorted(found) == sorted(ROUTE_PERMISSIONS)
+    assert [
+        path for (_, path), access in ROUTE_PERMISSIONS.items() if access == PublicAccess()
+    ] == OPEN
 
 
 async def status_of(app: Any, method: str, path: str) -> int:
@@ -162,7 +174,13 @@ async def status_of(app: Any, method: str, path: str) -> int:
 
 
 def test_nothing_but_health_is_reached_without_a_token_however_it_is_spelt(house: House) -> None:
-    paths = {house.fill(path) for _, path in TABLE} | {"/docs", "/redoc", "/openapi.json", "/", "*"}
+    paths = {house.fill(path) for _, path in ROUTE_PERMISSIONS} | {
+        "/docs",
+        "/redoc",
+        "/openapi.json",
+        "/",
+        "*",
+    }
     asked = {(m, spelling(path)) for m in METHODS for path in paths for spelling in SPELLINGS}
     assert len(asked) > 1500
 
@@ -221,29 +239,29 @@ def test_a_route_without_a_row_and_a_row_without_a_route_keep_a_controller_from_
     def new() -> None: ...
 
     with pytest.raises(ValueError, match=r"nobody said who may use \[\('GET', '/new'\)\]"):
-        Doors(app, {})
+        RouteTable(app, {})
     with pytest.raises(ValueError, match=r"which are no routes"):
-        Doors(app, {("GET", "/new"): Open(), ("GET", "/old"): Open()})
-    Doors(app, {("GET", "/new"): Open()})
+        RouteTable(app, {("GET", "/new"): PublicAccess(), ("GET", "/old"): PublicAccess()})
+    RouteTable(app, {("GET", "/new"): PublicAccess()})
     app.router.routes.append(Mount("/files", PlainTextResponse("all of them")))
     with pytest.raises(ValueError, match="Mount /files: it has no methods"):
-        Doors(app, {("GET", "/new"): Open()})
+        RouteTable(app, {("GET", "/new"): PublicAccess()})
 
 
 # Who may do what.
 
-VISITORS = [(role.value, project) for role in PersonRole for project in ("alpha", "beta", "*")]
+VISITORS = [(role.value, project) for role in UserRole for project in ("alpha", "beta", "*")]
 
 
-def expected(access: Access, role: str, project: str, path: str) -> int | None:
+def expected(access: Permission, role: str, project: str, path: str) -> int | None:
     """The refusal a person meets; None where it goes on."""
     match access:
-        case Open():
+        case PublicAccess():
             return None
-        case Machines() | Newcomers():
+        case WorkersOnly() | BootstrapOnly():
             return 403
-        case People(needed, is_of_all):
-            if not PersonRole(role).covers(needed) or (is_of_all and project != "*"):
+        case PeopleFromRole(needed, is_of_all):
+            if not UserRole(role).covers(needed) or (is_of_all and project != "*"):
                 return 403
             is_strange = ("{job}" in path or "{token}" in path) and project == "beta"
             return 404 if is_strange else None
@@ -262,12 +280,12 @@ def test_each_role_may_do_what_the_table_says_in_its_own_project(
 
 
 def test_machines_may_use_what_is_theirs_and_nothing_else(house: House) -> None:
-    token = KEYS.issue(f"{house.job}-w1")
+    token = KEYS.issue_worker_token(f"{house.job}-w1")
     for (method, path), access in ROUTES:
         answer = house.ask(method, house.fill(path), token, headers=JSON)
-        if access == Machines():
+        if access == WorkersOnly():
             assert "does not open this path" not in answer.text, (method, path)
-        elif access != Open():
+        elif access != PublicAccess():
             assert (answer.status_code, code_of(answer)) == (403, "forbidden"), (method, path)
     assert house.ask("GET", "/nowhere", token).status_code == 403
 
@@ -291,7 +309,7 @@ def test_what_another_project_has_is_not_there(house: House) -> None:
 
 
 def test_models_of_one_project_are_neither_listed_nor_used_in_another(house: House) -> None:
-    model = models.MODEL.validate_python(OLD)
+    model = models.STORED_MODEL.validate_python(OLD)
     with house.engine.begin() as connection:
         models.store(connection, "alpha", "digits", model, NOW)
     jobs_of = {"alpha": house.job, "beta": house.submit("beta")}
@@ -301,7 +319,7 @@ def test_models_of_one_project_are_neither_listed_nor_used_in_another(house: Hou
         with house.engine.connect() as connection:
             job = jobs.find(connection, jobs_of[project])
             assert job is not None
-            knowledge = recall(connection, "local", [job], {job.id: ()})[job.id]
+            knowledge = load_knowledge(connection, "local", [job], {job.id: ()})[job.id]
         return len(answer.json()["models"]), knowledge.stored is not None
 
     assert known("alpha") == (1, True)
@@ -320,7 +338,7 @@ def test_a_token_is_shown_once_and_only_its_hash_is_kept(house: House) -> None:
     made = make(house, admin, role="submitter")
     assert made.status_code == 201
     secret = made.json()["token"]
-    assert made.json()["created_by"] == Credential.of(admin).id
+    assert made.json()["created_by"] == ApiToken.of(admin).id
     assert house.ask("GET", "/v1/jobs", secret).status_code == 200
     listed = house.ask("GET", "/v1/tokens", admin)
     assert made.json()["id"] in listed.text
@@ -360,7 +378,7 @@ def test_nonsense_makes_no_token(house: House, wish: dict[str, Any]) -> None:
 def test_a_revoked_token_opens_nothing_from_that_moment(house: House) -> None:
     admin, secret = house.token("admin"), make(house, house.token("admin")).json()["token"]
     assert house.ask("GET", "/v1/jobs", secret).status_code == 200
-    path = f"/v1/tokens/{Credential.of(secret).id}/actions/revoke"
+    path = f"/v1/tokens/{ApiToken.of(secret).id}/actions/revoke"
     first, second = house.ask("POST", path, admin), house.ask("POST", path, admin)
     assert first.json()["revoked_at"] == second.json()["revoked_at"] is not None
     refused = house.ask("GET", "/v1/jobs", secret)
@@ -382,7 +400,7 @@ def test_the_use_of_a_token_is_noted_once_a_minute(house: House) -> None:
         (mine,) = [
             token
             for token in house.ask("GET", "/v1/tokens", house.token("admin")).json()["tokens"]
-            if token["id"] == Credential.of(house.token("viewer")).id
+            if token["id"] == ApiToken.of(house.token("viewer")).id
         ]
         return mine["last_used_at"] and str(mine["last_used_at"])
 
@@ -421,15 +439,15 @@ def test_each_change_is_written_down_with_who_what_and_how_it_was_answered(house
     house.ask("GET", "/v1/jobs", viewer)
     rows = house.written()[1:]  # the first is the house's own job
     facts = [(row["who"], row["route"], row["target"], row["status"]) for row in rows]
-    me, other = Credential.of(submitter).id, Credential.of(house.token("submitter", "beta")).id
+    me, other = ApiToken.of(submitter).id, ApiToken.of(house.token("submitter", "beta")).id
     cancel = "/v1/jobs/{job}/actions/cancel"
     assert facts == [
         (me, "/v1/jobs", made.json()["id"], 201),
-        (Credential.of(viewer).id, "/v1/jobs", None, 403),
+        (ApiToken.of(viewer).id, "/v1/jobs", None, 403),
         (me, "/v1/jobs", None, 422),
         (me, cancel, house.job, 202),
         (other, cancel, house.job, 404),
-        (Credential.of(viewer).id, "", None, 404),
+        (ApiToken.of(viewer).id, "", None, 404),
     ]
     assert rows[0]["request_id"] == made.headers["x-request-id"]
 
@@ -442,7 +460,7 @@ def test_what_a_revoked_token_tries_is_written_down_and_what_strangers_try_is_no
     house.ask("POST", "/v1/jobs", gone, json=document())
     house.ask("POST", "/v1/jobs", make_token(), json=document())
     rows = house.written()[before:]
-    assert [(row["who"], row["status"]) for row in rows] == [(Credential.of(gone).id, 401)]
+    assert [(row["who"], row["status"]) for row in rows] == [(ApiToken.of(gone).id, 401)]
 
 
 @pytest.mark.parametrize(
@@ -478,7 +496,7 @@ def test_admins_read_what_the_tokens_of_their_project_asked_page_by_page(house: 
 
 def test_who_asks_too_often_is_told_when_to_come_back(house: House) -> None:
     now = [0.0]
-    client = house.open(rates=Rates(lambda: now[0]))
+    client = house.open(rates=RateLimiter(lambda: now[0]))
     mine = {"Authorization": f"Bearer {house.token('viewer')}"}
     other = {"Authorization": f"Bearer {house.token('viewer', 'beta')}"}
 
@@ -497,7 +515,7 @@ def test_who_asks_too_often_is_told_when_to_come_back(house: House) -> None:
 
 def test_strangers_are_counted_together_and_lock_nobody_else_out(house: House) -> None:
     now = [0.0]
-    client = house.open(rates=Rates(lambda: now[0]))
+    client = house.open(rates=RateLimiter(lambda: now[0]))
     statuses = [
         client.get("/v1/jobs", headers={"Authorization": f"Bearer {make_token()}"}).status_code
         for _ in range(110)
@@ -519,7 +537,7 @@ def test_every_answer_carries_its_id_and_keeps_browsers_careful(house: House) ->
     }
     for status, answer in asked.items():
         assert answer.status_code == status
-        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+        assert {name: answer.headers[name] for name in SECURITY_HEADERS} == SECURITY_HEADERS
         assert len(answer.headers["x-request-id"]) == 32
         if status != 200:
             assert answer.json()["request_id"] == answer.headers["x-request-id"]
@@ -536,10 +554,10 @@ def test_a_request_keeps_the_id_its_sender_gave_it(house: House, name: str, is_k
 
 def test_a_mistake_of_the_controller_leaves_in_the_same_envelope(house: House) -> None:
     with house.engine.begin() as connection:
-        connection.execute(text("ALTER TABLE sweeps RENAME TO brooms"))
+        connection.execute(text("ALTER ROUTE_PERMISSIONS sweeps RENAME TO brooms"))
     answer = house.ask("GET", "/v1/sweeps", house.token("admin", "*"))
     assert (answer.status_code, code_of(answer)) == (500, "internal")
-    assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+    assert {name: answer.headers[name] for name in SECURITY_HEADERS} == SECURITY_HEADERS
     answer = house.ask("POST", "/v1/sweeps", house.token("admin", "*"), json={"confirm": True})
     assert answer.status_code == house.written()[-1]["status"] == 500
 
@@ -580,8 +598,8 @@ def test_a_body_that_trickles_in_is_not_waited_for_for_ever() -> None:
         return {"type": "http.request", "body": b" ", "more_body": True}
 
     request = Request({"type": "http", "headers": []})
-    with pytest.raises(Refusal, match=r"within 0\.05 s") as refused:
-        asyncio.run(content.read(request, receive, patience=0.05))
+    with pytest.raises(ApiProblem, match=r"within 0\.05 s") as refused:
+        asyncio.run(middleware.read_body(request, receive, patience=0.05))
     assert refused.value.code == "too_slow"
 
 

@@ -13,11 +13,11 @@ import pytest
 import typer.main
 from sqlalchemy import Engine
 
-from scavenger.cli import serve
+from scavenger.cli import programs
+from service.auth.tokens import ControllerKeys
 from service.clouds.local import LocalProvider
-from service.db import installation
+from service.db import controllers
 from service.errors import AccountRefused
-from service.keys import Keys
 from service.settings import Settings
 
 # Nobody but who develops wants these two, the others hold a password or are everybody's.
@@ -29,7 +29,7 @@ Start = Callable[..., subprocess.CompletedProcess[str]]
 def settle(engine: Engine, account: str) -> bool:
     try:
         with engine.begin() as connection:
-            installation.settle(connection, account)
+            controllers.check_account(connection, account)
     except AccountRefused:
         return False
     return True
@@ -41,7 +41,7 @@ def test_of_two_accounts_that_come_at_once_one_is_taken_from_then_on(engine: Eng
     ours = 0 if settled[0] else 1
     assert settled == [n % 2 == ours for n in range(16)]
     with engine.begin() as connection:
-        installation.forget_account(connection)
+        controllers.forget_account(connection)
     assert settle(engine, "a third")
     assert not settle(engine, f"account {ours}")
 
@@ -60,11 +60,11 @@ def test_a_directory_of_machines_is_known_wherever_it_is_reached(tmp_path: Path)
 def start(engine: Engine, tmp_path: Path) -> Start:
     """Start a controller, which is expected not to run for long."""
     (tmp_path / "first").mkdir()
-    keys = Keys.at(tmp_path / "first")
+    keys = ControllerKeys.at(tmp_path / "first")
     with engine.begin() as connection:
-        installation.admit(connection, keys.fingerprint)
+        controllers.check_secret(connection, keys.fingerprint)
         account = LocalProvider(tmp_path / "first" / "machines", sys.executable).account
-        installation.settle(connection, account)
+        controllers.check_account(connection, account)
 
     def run(*words: object) -> subprocess.CompletedProcess[str]:
         scavenger = Path(sys.executable).parent / "scavenger"
@@ -101,6 +101,6 @@ def test_a_second_home_whose_machines_are_those_of_the_first_gets_further(
 
 def test_whatever_the_controller_can_be_told_the_command_line_takes() -> None:
     app = typer.Typer()
-    app.command()(serve.serve)
+    app.command()(programs.serve)
     known = {parameter.name for parameter in typer.main.get_command(app).params}
     assert set(Settings.model_fields) - known == BY_ENVIRONMENT

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from tests.integration.reads import Reads
-from worker_agent.strategies.all_reduce import AllReduce
-from worker_agent.strategies.board_meeting import BoardMeeting
-from worker_agent.strategies.strategy import Slice, Words
+from worker_agent.pytorch.all_reduce import AllReduceStrategy
+from worker_agent.rendezvous.rendezvous import StoreRendezvous
+from worker_agent.state.progress import BatchSlice, ControlFlags
 
-WHOLE = Slice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
-WORDS = Words(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)
-HALVES = [Slice(0.5, 1.0, is_last=False), Slice(0.5, 1.0, is_last=True)]
+WHOLE = BatchSlice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
+WORDS = ControlFlags(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)
+HALVES = [BatchSlice(0.5, 1.0, is_last=False), BatchSlice(0.5, 1.0, is_last=True)]
 
 Batch = tuple[Tensor, Tensor]
 
@@ -55,11 +55,13 @@ def make() -> tuple[Network, torch.optim.Optimizer]:
     return model, torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.3)
 
 
-def attach(model: nn.Module, optimizer: torch.optim.Optimizer, micro_batches: int = 1) -> AllReduce:
-    return AllReduce(
+def attach(
+    model: nn.Module, optimizer: torch.optim.Optimizer, micro_batches: int = 1
+) -> AllReduceStrategy:
+    return AllReduceStrategy(
         model,
         optimizer,
-        BoardMeeting("w0", "127.0.0.1", lambda _: False),
+        StoreRendezvous("w0", "127.0.0.1", lambda _: False),
         micro_batches=micro_batches,
         is_abandoned=lambda: False,
     )
@@ -80,7 +82,7 @@ def weights(model: nn.Module) -> Tensor:
 
 def agree(
     plain: Callable[[nn.Module, torch.optim.Optimizer, Batch], None],
-    watched: Callable[[AllReduce, nn.Module, torch.optim.Optimizer, Batch], None],
+    watched: Callable[[AllReduceStrategy, nn.Module, torch.optim.Optimizer, Batch], None],
     micro_batches: int = 1,
 ) -> None:
     (model, optimizer), (other, its_optimizer) = make(), make()
@@ -97,7 +99,7 @@ def agree(
 
 
 def test_unused_shared_and_frozen_parameters_move_as_in_plain_training() -> None:
-    def watched(strategy: AllReduce, *rest: object) -> None:
+    def watched(strategy: AllReduceStrategy, *rest: object) -> None:
         strategy.begin(WHOLE, WORDS)
         step(*rest)  # type: ignore[arg-type]
 
@@ -106,7 +108,10 @@ def test_unused_shared_and_frozen_parameters_move_as_in_plain_training() -> None
 
 def test_a_split_iteration_is_one_iteration() -> None:
     def watched(
-        strategy: AllReduce, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch
+        strategy: AllReduceStrategy,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        batch: Batch,
     ) -> None:
         for number, part in enumerate(HALVES):
             strategy.begin(part, WORDS)
@@ -121,7 +126,7 @@ def test_accumulated_passes_add_up_even_when_there_are_fewer_than_said(made: int
     def plain(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
         step(model, optimizer, batch, parts=made, scale=4)
 
-    def watched(strategy: AllReduce, *rest: object) -> None:
+    def watched(strategy: AllReduceStrategy, *rest: object) -> None:
         strategy.begin(WHOLE, WORDS)
         plain(*rest)  # type: ignore[arg-type]
 
@@ -130,7 +135,10 @@ def test_accumulated_passes_add_up_even_when_there_are_fewer_than_said(made: int
 
 def test_evaluating_in_between_changes_nothing() -> None:
     def watched(
-        strategy: AllReduce, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch
+        strategy: AllReduceStrategy,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        batch: Batch,
     ) -> None:
         strategy.begin(WHOLE, WORDS)
         with torch.no_grad():

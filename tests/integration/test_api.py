@@ -16,31 +16,34 @@ from pydantic import TypeAdapter
 from sqlalchemy import Engine, func, select
 
 from scavenger.cluster import ClusterConfig
-from scavenger.protocol import (
-    Member,
-    NotFinite,
-    Progress,
-    Regrouped,
-    StepColumns,
-    StepReport,
+from scavenger.protocol import Member, NotFinite, Progress, Regrouped, StepColumns, StepReport
+from scavenger.schemas import (
+    AdviceView,
+    CurveView,
+    EventList,
+    JobList,
+    JobPhase,
+    JobView,
+    ProblemView,
 )
-from scavenger.view import AdviceView, CurveView, EventList, JobList, JobView, Phase, ProblemView
-from service.api.world import World
+from service.api.dependencies import AppState
 from service.app import build_app
-from service.db import chunks, directives, jobs, observations, readings, vms, workers
+from service.auth.tokens import ControllerKeys
+from service.clouds.storage import CheckpointStorage
+from service.db import directives, jobs, measurements, telemetry, vms, workers
 from service.db.schema import jobs as jobs_table
-from service.keys import Keys
-from service.reconciler.reading import recall
-from service.storage import Storage
+from service.state.loader import load_knowledge
 from tests.builders import NOW, directive, document, probe
 
-KEYS = Keys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 REPORT = TypeAdapter(StepReport)
 
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None), KEYS)
+    app = build_app(
+        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda: None), KEYS
+    )
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client
@@ -59,7 +62,7 @@ def submit(client: TestClient, **changes: Any) -> JobView:
 
 def test_a_submitted_job_is_pending_and_listed(client: TestClient) -> None:
     job = submit(client)
-    assert job.phase is Phase.PENDING
+    assert job.phase is JobPhase.PENDING
     assert job.cost.cap is not None
     assert job.cost.cap.amount == 1
     listed = JobList.model_validate_json(client.get("/v1/jobs").text)
@@ -194,7 +197,7 @@ def test_cancelling_is_a_wish_and_not_possible_after_the_end(
         found = jobs.find(connection, job)
         assert found is not None
         assert found.cancel_requested_at is not None
-        jobs.change_outcome(connection, job, phase=Phase.CANCELLED, reason="over")
+        jobs.change_outcome(connection, job, phase=JobPhase.CANCELLED, reason="over")
     assert client.post(f"/v1/jobs/{job}/actions/cancel").status_code == 409
 
 
@@ -206,10 +209,12 @@ class Agent:
         self.job = submit(client, **changes).id
         with engine.begin() as connection:
             now, prepaid = datetime.now(UTC), timedelta(seconds=60)
-            vms.intend(connection, self.job, 1, vms.Terms(Decimal("0.36")), now, prepaid)
+            vms.record_intent(
+                connection, self.job, 1, vms.BillingTerms(Decimal("0.36")), now, prepaid
+            )
         self.worker = f"{self.job}-w1"
         self.headers = {
-            "Authorization": f"Bearer {KEYS.issue(self.worker)}",
+            "Authorization": f"Bearer {KEYS.issue_worker_token(self.worker)}",
             "Content-Type": "application/json",
         }
 
@@ -241,7 +246,7 @@ def test_each_row_is_stored_once_whatever_is_sent_again(agent: Agent, engine: En
     assert agent.report(0, 5).json()["next_sequence"] == 5
     assert agent.report(3, 5).json()["next_sequence"] == 8
     with engine.connect() as connection:
-        columns = chunks.steps_of(connection, agent.job, 1)
+        columns = telemetry.steps_of(connection, agent.job, 1)
     assert columns.iteration == tuple(range(8))
 
 
@@ -259,7 +264,7 @@ def test_rows_that_never_arrive_are_counted_and_do_not_stop_the_rest(
 def test_a_job_that_is_over_gets_no_more_time(agent: Agent, engine: Engine) -> None:
     agent.hello()
     with engine.begin() as connection:
-        jobs.change_outcome(connection, agent.job, phase=Phase.CANCELLED, reason="over")
+        jobs.change_outcome(connection, agent.job, phase=JobPhase.CANCELLED, reason="over")
     assert agent.say("lease", "{}").json()["remaining"] <= 60
 
 
@@ -306,7 +311,7 @@ def test_a_worker_speaks_for_itself_only(agent: Agent) -> None:
 def test_a_machine_that_is_gone_is_not_heard(agent: Agent, engine: Engine) -> None:
     agent.hello()
     with engine.begin() as connection:
-        vms.gone(connection, agent.worker, NOW)
+        vms.record_gone(connection, agent.worker, NOW)
     assert agent.report(0, 1).status_code == 403
 
 
@@ -339,10 +344,10 @@ def test_the_leaders_readings_of_the_metric_make_a_thin_learning_curve(
     told("job-w2", 2)
     say(30.0, accuracy=0.9)  # another leads
     with engine.connect() as connection:
-        curve = readings.of_job(connection, agent.job)
+        curve = measurements.readings_of_job(connection, agent.job)
         job = jobs.find(connection, agent.job)
         assert job is not None
-        assert recall(connection, "local", [job], {job.id: ()})[job.id].history == curve
+        assert load_knowledge(connection, "local", [job], {job.id: ()})[job.id].history == curve
     assert curve == ((1.0, 0.5), (1.2, 0.6), (20.0, 0.8), (20.7, 0.82))
 
 
@@ -351,11 +356,14 @@ def test_what_is_not_finite_is_told_once_for_a_job_and_series(
 ) -> None:
     second = Agent.__new__(Agent)
     second.client, second.job, second.worker = client, agent.job, f"{agent.job}-w2"
-    second.headers = {**agent.headers, "Authorization": f"Bearer {KEYS.issue(second.worker)}"}
+    second.headers = {
+        **agent.headers,
+        "Authorization": f"Bearer {KEYS.issue_worker_token(second.worker)}",
+    }
     members = tuple(Member(each.worker, "127.0.0.1:1") for each in (agent, second))
     with engine.begin() as connection:
         now, prepaid = datetime.now(UTC), timedelta(seconds=60)
-        vms.intend(connection, agent.job, 2, vms.Terms(Decimal("0.36")), now, prepaid)
+        vms.record_intent(connection, agent.job, 2, vms.BillingTerms(Decimal("0.36")), now, prepaid)
         told = replace(directive(2, 32), members=members)
         directives.publish(connection, agent.job, told, NOW)
 
@@ -391,7 +399,7 @@ def test_what_is_not_finite_is_told_once_for_a_job_and_series(
     )
     assert not shown.diverged
     with engine.connect() as connection:
-        assert readings.of_job(connection, agent.job) == ((1.0, 0.5),)
+        assert measurements.readings_of_job(connection, agent.job) == ((1.0, 0.5),)
 
 
 POISON = {
@@ -424,7 +432,7 @@ def test_a_poisoned_row_is_refused_and_never_stored(
     else:
         assert [row["sequence"] for row in answer.json()["rejected"]] == [0], answer.text
     with engine.connect() as connection:
-        assert len(chunks.steps_of(connection, agent.job, 1)) == 0
+        assert len(telemetry.steps_of(connection, agent.job, 1)) == 0
     assert agent.report(1, 1).json()["accepted"] == 1
 
 
@@ -444,7 +452,7 @@ def test_the_curve_shows_probes_points_and_special_ones(
 ) -> None:
     with engine.begin() as connection:
         for workers, batch in ((1, 32), (1, 128), (2, 128), (2, 32)):
-            observations.record(connection, agent.job, probe(workers, batch))
+            measurements.record_probe(connection, agent.job, probe(workers, batch))
         directives.publish(connection, agent.job, directive(2, 128), NOW)
         jobs.change_outcome(connection, agent.job, chosen=ClusterConfig(2, 32), choice="knee")
     curve = CurveView.model_validate_json(client.get(f"/v1/jobs/{agent.job}/curve").text)
@@ -471,7 +479,7 @@ def test_what_is_asked_for_is_shown_in_words_and_supports_nothing_else(
     job = submit(client, objective={"time_weight": 0.7}, laws="paper").id
     with engine.begin() as connection:
         for workers, batch in ((1, 32), (1, 128), (2, 128), (2, 32)):
-            observations.record(connection, job, probe(workers, batch))
+            measurements.record_probe(connection, job, probe(workers, batch))
     curve = CurveView.model_validate_json(client.get(f"/v1/jobs/{job}/curve").text)
     assert curve.objective == "optimum at time 70%, cost 30%"
     assert (curve.support, curve.runner_up) == (None, None)
@@ -486,7 +494,7 @@ def test_the_forecast_is_what_is_spent_and_what_is_left(
     job = submit(client, target={"epochs": 10, "at_batch": 32}).id
     with engine.begin() as connection:
         for workers, batch in ((1, 32), (1, 128), (2, 128), (2, 32)):
-            observations.record(connection, job, probe(workers, batch))
+            measurements.record_probe(connection, job, probe(workers, batch))
         jobs.change_outcome(connection, job, chosen=ClusterConfig(1, 32), choice="cheapest")
     shown = JobView.model_validate_json(client.get(f"/v1/jobs/{job}").text)
     curve = CurveView.model_validate_json(client.get(f"/v1/jobs/{job}/curve").text)
@@ -494,8 +502,8 @@ def test_the_forecast_is_what_is_spent_and_what_is_left(
     assert shown.cost.forecast is not None
     assert float(shown.cost.forecast.amount) == pytest.approx(whole, abs=1e-6)
     with engine.begin() as connection:
-        jobs.change_outcome(connection, job, phase=Phase.TRAINING)
-        jobs.change_outcome(connection, job, phase=Phase.SUCCEEDED, reason="over")
+        jobs.change_outcome(connection, job, phase=JobPhase.TRAINING)
+        jobs.change_outcome(connection, job, phase=JobPhase.SUCCEEDED, reason="over")
     done = JobView.model_validate_json(client.get(f"/v1/jobs/{job}").text)
     assert done.cost.forecast is None
 
@@ -592,7 +600,7 @@ def test_news_of_a_death_that_comes_after_the_new_process_is_old(
     agent.hello()
     with engine.begin() as connection:
         (known,) = workers.of_job(connection, agent.job)
-        workers.note_restart(connection, agent.worker, known.hello_at - timedelta(seconds=1))
+        workers.record_restart(connection, agent.worker, known.hello_at - timedelta(seconds=1))
         assert workers.of_job(connection, agent.job) == (known,)
 
 

@@ -19,13 +19,18 @@ from torch._C._distributed_c10d import PrefixStore
 from scavenger.protocol import Directive, Member
 from tests.builders import directive
 from tests.controller_double import until
-from worker_agent.errors import Aborted, Broken
-from worker_agent.strategies import board as boards
-from worker_agent.strategies import board_meeting as meetings
-from worker_agent.strategies.board import LENGTH, LONGEST, Board, BoardClient
-from worker_agent.strategies.board_meeting import BoardMeeting, is_dead
-from worker_agent.strategies.board_store import BoardStore
-from worker_agent.strategies.strategy import Call
+from worker_agent.errors import ChangeAborted, GenerationBroken
+from worker_agent.pytorch.process_group import TorchStore
+from worker_agent.rendezvous import rendezvous as meetings
+from worker_agent.rendezvous import store as boards
+from worker_agent.rendezvous.rendezvous import StoreRendezvous, is_proven_dead
+from worker_agent.rendezvous.store import (
+    LENGTH_PREFIX,
+    MAX_MESSAGE_BYTES,
+    KeyValueClient,
+    KeyValueServer,
+)
+from worker_agent.state.progress import Invitation
 
 HOST = "127.0.0.1"
 IN_TIME = 10.0  # what must come of itself comes long before
@@ -34,15 +39,15 @@ KEYS = ("a", "b", "c")
 
 
 @pytest.fixture(scope="module")
-def board() -> Iterator[Board]:
-    board = Board(HOST)
+def board() -> Iterator[KeyValueServer]:
+    board = KeyValueServer(HOST)
     yield board
     board.close()
 
 
 @pytest.fixture
-def client(board: Board) -> Iterator[BoardClient]:
-    with closing(BoardClient(board.address)) as client:
+def client(board: KeyValueServer) -> Iterator[KeyValueClient]:
+    with closing(KeyValueClient(board.address)) as client:
         yield client
 
 
@@ -80,11 +85,14 @@ STEPS = st.lists(
 @given(steps=st.lists(st.tuples(st.integers(0, 2), STEPS), max_size=4))
 @settings(max_examples=50)
 def test_a_board_is_a_dictionary_whoever_asks(
-    board: Board, steps: list[tuple[int, list[tuple[str, str, object]]]]
+    board: KeyValueServer, steps: list[tuple[int, list[tuple[str, str, object]]]]
 ) -> None:
     expected: dict[str, str] = {}
     example = next(EXAMPLES)
-    with closing(BoardClient(board.address)) as one, closing(BoardClient(board.address)) as two:
+    with (
+        closing(KeyValueClient(board.address)) as one,
+        closing(KeyValueClient(board.address)) as two,
+    ):
         for who, does in steps:
             asked = (board, one, two)[who]
             for deed, name, value in does:
@@ -104,7 +112,11 @@ def test_a_board_is_a_dictionary_whoever_asks(
 
 @pytest.mark.parametrize("timeout", [1, 1.0])
 def test_whole_seconds_are_waited_like_others(
-    client: BoardClient, pool: ThreadPoolExecutor, board: Board, key: str, timeout: float
+    client: KeyValueClient,
+    pool: ThreadPoolExecutor,
+    board: KeyValueServer,
+    key: str,
+    timeout: float,
 ) -> None:
     waited = pool.submit(client.wait, [key], timeout)
     with pytest.raises(TimeoutError):
@@ -113,10 +125,10 @@ def test_whole_seconds_are_waited_like_others(
     assert waited.result(IN_TIME)
 
 
-def test_a_time_that_is_no_number_keeps_no_thread_busy(board: Board, key: str) -> None:
+def test_a_time_that_is_no_number_keeps_no_thread_busy(board: KeyValueServer, key: str) -> None:
     host, port = board.address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), IN_TIME) as stranger:
-        boards.send(stranger, {"do": "wait", "keys": [key], "timeout": float("nan")})
+        boards.send_json(stranger, {"do": "wait", "keys": [key], "timeout": float("nan")})
         began = time.process_time()
         stranger.settimeout(0.5)
         with pytest.raises(TimeoutError):  # it waits
@@ -124,11 +136,11 @@ def test_a_time_that_is_no_number_keeps_no_thread_busy(board: Board, key: str) -
         assert time.process_time() - began < 0.25
         board.set(key, "")
         stranger.settimeout(IN_TIME)
-        assert boards.receive(stranger) == {"is": True}
+        assert boards.receive_json(stranger) == {"is": True}
 
 
 def test_who_waits_hears_what_is_there_and_not_what_never_comes(
-    client: BoardClient, key: str
+    client: KeyValueClient, key: str
 ) -> None:
     client.set(f"{key}/there", "")
     assert client.wait([f"{key}/there"], 0.0)
@@ -138,15 +150,15 @@ def test_who_waits_hears_what_is_there_and_not_what_never_comes(
 
 @pytest.mark.parametrize("is_own", [True, False])
 def test_who_waits_is_woken_by_what_another_writes(
-    board: Board, pool: ThreadPoolExecutor, key: str, *, is_own: bool
+    board: KeyValueServer, pool: ThreadPoolExecutor, key: str, *, is_own: bool
 ) -> None:
     """Two answer each other many times, so that one always waits when the other writes."""
     rounds = range(30)
-    ours = Board(HOST)
-    first = ours if is_own else BoardClient(ours.address)
+    ours = KeyValueServer(HOST)
+    first = ours if is_own else KeyValueClient(ours.address)
 
     def echo() -> bool:
-        with closing(BoardClient(ours.address)) as second:
+        with closing(KeyValueClient(ours.address)) as second:
             for number in rounds:
                 assert second.wait([f"{key}/call/{number}"], 60.0)
                 second.set(f"{key}/echo/{number}", "")
@@ -168,10 +180,10 @@ def test_who_waits_is_woken_by_what_another_writes(
 
 
 def test_many_add_at_once_and_no_sum_is_given_twice(
-    board: Board, pool: ThreadPoolExecutor, key: str
+    board: KeyValueServer, pool: ThreadPoolExecutor, key: str
 ) -> None:
     def add(_: int) -> list[int]:
-        with closing(BoardClient(board.address)) as client:
+        with closing(KeyValueClient(board.address)) as client:
             return [client.add(key, 1) for _ in range(50)]
 
     sums = sorted(total for each in pool.map(add, range(16)) for total in each)
@@ -179,7 +191,7 @@ def test_many_add_at_once_and_no_sum_is_given_twice(
 
 
 def test_threads_that_share_a_client_get_their_own_answers(
-    client: BoardClient, pool: ThreadPoolExecutor, key: str
+    client: KeyValueClient, pool: ThreadPoolExecutor, key: str
 ) -> None:
     def write_and_read(mine: int) -> list[str | None]:
         read = []
@@ -193,8 +205,8 @@ def test_threads_that_share_a_client_get_their_own_answers(
 
 
 def test_once_a_board_is_closed_its_clients_know(pool: ThreadPoolExecutor) -> None:
-    board = Board(HOST)
-    idle, waiting = BoardClient(board.address), BoardClient(board.address)
+    board = KeyValueServer(HOST)
+    idle, waiting = KeyValueClient(board.address), KeyValueClient(board.address)
     with closing(idle), closing(waiting):
         assert idle.read("key") is None
         waited = pool.submit(waiting.wait, ["never"], 60.0)
@@ -206,36 +218,36 @@ def test_once_a_board_is_closed_its_clients_know(pool: ThreadPoolExecutor) -> No
             with pytest.raises(OSError):
                 idle.read("key")
         with pytest.raises(ConnectionRefusedError):
-            BoardClient(board.address)
-        assert is_dead(board.address)
+            KeyValueClient(board.address)
+        assert is_proven_dead(board.address)
 
 
 def test_who_does_not_answer_is_waited_for_a_while_only(
     mute: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boards, "GRACE", 0.05)
+    monkeypatch.setattr(boards, "ANSWER_GRACE", 0.05)
     for ask in (
         lambda client: client.read("key"),
         lambda client: client.set("key", ""),
         lambda client: client.wait(["key"], 0.05),
     ):
         with pytest.raises(TimeoutError):
-            ask(BoardClient(mute))
+            ask(KeyValueClient(mute))
 
 
 def test_who_waits_for_longer_than_a_connection_takes_is_as_patient_as_it_said(
-    board: Board, key: str, monkeypatch: pytest.MonkeyPatch
+    board: KeyValueServer, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boards, "CONNECTING", 0.05)
-    with closing(BoardClient(board.address)) as client:
+    monkeypatch.setattr(boards, "STORE_CONNECT_TIMEOUT", 0.05)
+    with closing(KeyValueClient(board.address)) as client:
         assert not client.wait([key], 0.3)
 
 
 def test_a_late_answer_is_not_taken_for_the_next_ones(
-    board: Board, client: BoardClient, key: str, monkeypatch: pytest.MonkeyPatch
+    board: KeyValueServer, client: KeyValueClient, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board.set(key, "late")
-    monkeypatch.setattr(boards, "GRACE", 0.05)
+    monkeypatch.setattr(boards, "ANSWER_GRACE", 0.05)
     with board.news, pytest.raises(TimeoutError):
         client.read(key)
     with pytest.raises(OSError):
@@ -246,14 +258,14 @@ def test_a_late_answer_is_not_taken_for_the_next_ones(
     "answer",
     [
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        LENGTH.pack(3) + b"{]}",
-        LENGTH.pack(2) + b"[]",
-        LENGTH.pack(9) + b"{}",
+        LENGTH_PREFIX.pack(3) + b"{]}",
+        LENGTH_PREFIX.pack(2) + b"[]",
+        LENGTH_PREFIX.pack(9) + b"{}",
     ],
 )
 def test_where_another_language_is_spoken_there_is_no_board(answer: bytes) -> None:
     with socket.create_server((HOST, 0)) as listening:
-        client = BoardClient(f"{HOST}:{listening.getsockname()[1]}")
+        client = KeyValueClient(f"{HOST}:{listening.getsockname()[1]}")
         connection, _ = listening.accept()
         with closing(client), connection:
             connection.sendall(answer)
@@ -264,26 +276,26 @@ def test_where_another_language_is_spoken_there_is_no_board(answer: bytes) -> No
 
 def frame(content: object) -> bytes:
     body = json.dumps(content).encode()
-    return LENGTH.pack(len(body)) + body
+    return LENGTH_PREFIX.pack(len(body)) + body
 
 
 @pytest.mark.parametrize(
     "words",
     [
         b"GET / HTTP/1.1\r\n\r\n",
-        LENGTH.pack(2**32 - 1),
-        LENGTH.pack(LONGEST + 1) + b"{}",
-        LENGTH.pack(0),
-        LENGTH.pack(2) + b"[]",
-        LENGTH.pack(3) + b"{]}",
-        LENGTH.pack(4) + b"\xff\xfe\x00\x80",
-        LENGTH.pack(200_000) + b"[" * 200_000,
+        LENGTH_PREFIX.pack(2**32 - 1),
+        LENGTH_PREFIX.pack(MAX_MESSAGE_BYTES + 1) + b"{}",
+        LENGTH_PREFIX.pack(0),
+        LENGTH_PREFIX.pack(2) + b"[]",
+        LENGTH_PREFIX.pack(3) + b"{]}",
+        LENGTH_PREFIX.pack(4) + b"\xff\xfe\x00\x80",
+        LENGTH_PREFIX.pack(200_000) + b"[" * 200_000,
         frame({"do": "add", "key": "words", "amount": 1}),
     ],
     ids=range(9),
 )
 def test_who_speaks_another_language_is_hung_up_on_and_hurts_nobody(
-    board: Board, client: BoardClient, key: str, words: bytes
+    board: KeyValueServer, client: KeyValueClient, key: str, words: bytes
 ) -> None:
     client.set("words", "no number")
     host, port = board.address.rsplit(":", 1)
@@ -291,19 +303,21 @@ def test_who_speaks_another_language_is_hung_up_on_and_hurts_nobody(
         stranger.sendall(words)
         assert hangs_up(stranger)
     client.set(key, "well")
-    with closing(BoardClient(board.address)) as another:
+    with closing(KeyValueClient(board.address)) as another:
         assert another.read(key) == "well"
 
 
-@pytest.mark.parametrize("said", [LENGTH.pack(100)[:2], LENGTH.pack(100) + b'{"do": "set", '])
+@pytest.mark.parametrize(
+    "said", [LENGTH_PREFIX.pack(100)[:2], LENGTH_PREFIX.pack(100) + b'{"do": "set", ']
+)
 def test_who_stops_in_the_middle_of_a_word_holds_up_nobody(
-    board: Board, client: BoardClient, key: str, said: bytes
+    board: KeyValueServer, client: KeyValueClient, key: str, said: bytes
 ) -> None:
     host, port = board.address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), IN_TIME) as stranger:
         stranger.sendall(said)
         client.set(key, "well")
-        with closing(BoardClient(board.address)) as another:
+        with closing(KeyValueClient(board.address)) as another:
             assert another.read(key) == "well"
         stranger.shutdown(socket.SHUT_WR)
         assert hangs_up(stranger)
@@ -323,15 +337,15 @@ def test_who_stops_in_the_middle_of_a_word_holds_up_nobody(
     ],
 )
 def test_what_is_asked_wrongly_is_answered_with_nothing(
-    board: Board, client: BoardClient, request_: dict[str, object]
+    board: KeyValueServer, client: KeyValueClient, request_: dict[str, object]
 ) -> None:
     client.set("kept", "value")
     host, port = board.address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), IN_TIME) as stranger:
-        boards.send(stranger, request_)
-        assert boards.receive(stranger) == {"is": None}
-        boards.send(stranger, {"do": "read", "key": "kept"})
-        assert boards.receive(stranger) == {"is": "value"}
+        boards.send_json(stranger, request_)
+        assert boards.receive_json(stranger) == {"is": None}
+        boards.send_json(stranger, {"do": "read", "key": "kept"})
+        assert boards.receive_json(stranger) == {"is": "value"}
 
 
 def hangs_up(stranger: socket.socket) -> bool:
@@ -346,8 +360,8 @@ def hangs_up(stranger: socket.socket) -> bool:
 
 @given(value=st.binary())
 @settings(max_examples=50)
-def test_bytes_come_back_through_pytorch_as_they_were(board: Board, value: bytes) -> None:
-    store = BoardStore(board.address, IN_TIME)
+def test_bytes_come_back_through_pytorch_as_they_were(board: KeyValueServer, value: bytes) -> None:
+    store = TorchStore(board.address, IN_TIME)
     with closing(store.board):
         prefixed = PrefixStore(f"{next(EXAMPLES)}", store)
         prefixed.set("key", value)
@@ -358,9 +372,9 @@ def test_bytes_come_back_through_pytorch_as_they_were(board: Board, value: bytes
 
 
 def test_a_store_waits_for_a_member_and_names_what_did_not_come(
-    board: Board, pool: ThreadPoolExecutor, key: str
+    board: KeyValueServer, pool: ThreadPoolExecutor, key: str
 ) -> None:
-    store, another = BoardStore(board.address, IN_TIME), BoardStore(board.address, 0.05)
+    store, another = TorchStore(board.address, IN_TIME), TorchStore(board.address, 0.05)
     with closing(store.board), closing(another.board):
         got = pool.submit(store.get, key)
         with pytest.raises(RuntimeError, match="absent"):
@@ -373,7 +387,7 @@ def test_a_store_waits_for_a_member_and_names_what_did_not_come(
 
 # Meetings.
 
-Gather = Callable[[str], BoardMeeting]
+Gather = Callable[[str], StoreRendezvous]
 
 
 class Superseded:
@@ -391,10 +405,10 @@ class Superseded:
 @pytest.fixture
 def gather() -> Iterator[Gather]:
     """Open meetings, one for each worker."""
-    opened: list[BoardMeeting] = []
+    opened: list[StoreRendezvous] = []
 
-    def gather(worker: str) -> BoardMeeting:
-        opened.append(BoardMeeting(worker, HOST, Superseded()))
+    def gather(worker: str) -> StoreRendezvous:
+        opened.append(StoreRendezvous(worker, HOST, Superseded()))
         return opened[-1]
 
     yield gather
@@ -403,33 +417,33 @@ def gather() -> Iterator[Gather]:
 
 
 @pytest.fixture
-def trio(gather: Gather) -> tuple[BoardMeeting, BoardMeeting, BoardMeeting]:
+def trio(gather: Gather) -> tuple[StoreRendezvous, StoreRendezvous, StoreRendezvous]:
     return gather("a"), gather("b"), gather("c")
 
 
-def leave(meeting: BoardMeeting) -> None:
+def leave(meeting: StoreRendezvous) -> None:
     """End as a process does: nobody serves its port any more, and its connections break."""
     meeting.close()
     for client in meeting.reached.values():
-        if isinstance(client, BoardClient):
+        if isinstance(client, KeyValueClient):
             client.close()
 
 
-def member(meeting: BoardMeeting) -> Member:
+def member(meeting: StoreRendezvous) -> Member:
     return Member(meeting.worker, meeting.address)
 
 
-def generation(number: int, *met: BoardMeeting) -> Directive:
+def generation(number: int, *met: StoreRendezvous) -> Directive:
     members = tuple(member(meeting) for meeting in met)
     return directive(len(met), 12 * len(met), generation=number, members=members)
 
 
-def supersede(meeting: BoardMeeting) -> None:
+def supersede(meeting: StoreRendezvous) -> None:
     assert isinstance(meeting.is_superseded, Superseded)
     meeting.is_superseded.is_known = True
 
 
-def times_asked(meeting: BoardMeeting) -> int:
+def times_asked(meeting: StoreRendezvous) -> int:
     assert isinstance(meeting.is_superseded, Superseded)
     return meeting.is_superseded.asked
 
@@ -437,8 +451,8 @@ def times_asked(meeting: BoardMeeting) -> int:
 def come(
     pool: ThreadPoolExecutor,
     planned: Directive,
-    *come: BoardMeeting,
-    host: BoardMeeting | None = None,
+    *come: StoreRendezvous,
+    host: StoreRendezvous | None = None,
     may_abort: bool = True,
 ) -> list[Future[None]]:
     """Let workers come to the host, which is the first member if it is not said."""
@@ -450,16 +464,16 @@ def come(
 
 
 def test_a_newcomer_is_called_comes_and_all_change(
-    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor
+    trio: tuple[StoreRendezvous, ...], pool: ThreadPoolExecutor
 ) -> None:
     a, b, c = trio
     planned = generation(2, a, b, c)
     calling = pool.submit(a.call, planned, [member(c)])
     assert c.own.wait(["called"], IN_TIME)
-    assert c.called() == Call(planned, member(a))
+    assert c.called() == Invitation(planned, member(a))
     assert b.called() is None
     with pytest.raises(
-        Broken, match="does not know it"
+        GenerationBroken, match="does not know it"
     ):  # it is not announced before all are there
         b.told(2, member(a))
     agreed = come(pool, planned, c)
@@ -469,50 +483,52 @@ def test_a_newcomer_is_called_comes_and_all_change(
     assert [each.result(IN_TIME) for each in agreed] == [None] * 3
 
 
-def test_a_newcomer_that_refuses_is_not_called(trio: tuple[BoardMeeting, ...]) -> None:
+def test_a_newcomer_that_refuses_is_not_called(trio: tuple[StoreRendezvous, ...]) -> None:
     a, b, c = trio
     b.close()
-    with pytest.raises(Broken, match="does not answer"):
+    with pytest.raises(GenerationBroken, match="does not answer"):
         a.call(generation(2, a, b, c), [member(b), member(c)])
     assert a.own.read("directive/2") is None
 
 
 def test_a_newcomer_that_does_not_come_is_not_waited_for_long(
-    trio: tuple[BoardMeeting, ...], monkeypatch: pytest.MonkeyPatch
+    trio: tuple[StoreRendezvous, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, _ = trio
-    monkeypatch.setattr(meetings, "COMING", 0.05)
-    with pytest.raises(Broken, match="b was called and did not come"):
+    monkeypatch.setattr(meetings, "ARRIVAL_TIMEOUT", 0.05)
+    with pytest.raises(GenerationBroken, match="b was called and did not come"):
         a.call(generation(2, a, b), [member(b)])
     assert a.own.read("directive/2") is None
 
 
 def test_a_newcomer_that_dies_is_not_waited_for(
-    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    trio: tuple[StoreRendezvous, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, _ = trio
-    monkeypatch.setattr(meetings, "COMING", 10 * IN_TIME)
+    monkeypatch.setattr(meetings, "ARRIVAL_TIMEOUT", 10 * IN_TIME)
     calling = pool.submit(a.call, generation(2, a, b), [member(b)])
     assert b.own.wait(["called"], IN_TIME)
     leave(b)
-    with pytest.raises(Broken, match="b was called and did not come"):
+    with pytest.raises(GenerationBroken, match="b was called and did not come"):
         calling.result(IN_TIME)
 
 
-def test_nobody_is_told_anything_by_a_leader_that_is_gone(trio: tuple[BoardMeeting, ...]) -> None:
+def test_nobody_is_told_anything_by_a_leader_that_is_gone(
+    trio: tuple[StoreRendezvous, ...],
+) -> None:
     a, b, _ = trio
     leave(a)
-    with pytest.raises(Broken, match="a is gone"):
+    with pytest.raises(GenerationBroken, match="a is gone"):
         b.told(2, member(a))
 
 
 def test_a_leader_that_only_sleeps_is_waited_for(
-    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    trio: tuple[StoreRendezvous, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, _ = trio
     planned = generation(2, a, b)
     a.call(planned, [])
-    monkeypatch.setattr(boards, "GRACE", 0.05)
+    monkeypatch.setattr(boards, "ANSWER_GRACE", 0.05)
     with a.own.news:  # as if it was stopped: it accepts and does not answer
         telling = pool.submit(b.told, 2, member(a))
         until(lambda: len(a.own.server.connections) > 1)  # it gave up once and came again
@@ -520,16 +536,16 @@ def test_a_leader_that_only_sleeps_is_waited_for(
 
 
 def test_a_leader_that_sleeps_for_long_is_lost(
-    mute: str, trio: tuple[BoardMeeting, ...], monkeypatch: pytest.MonkeyPatch
+    mute: str, trio: tuple[StoreRendezvous, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boards, "GRACE", 0.01)
-    monkeypatch.setattr(meetings, "NAP", 0.05)
-    with pytest.raises(Broken, match="a is gone"):
+    monkeypatch.setattr(boards, "ANSWER_GRACE", 0.01)
+    monkeypatch.setattr(meetings, "MAX_LEADER_PAUSE", 0.05)
+    with pytest.raises(GenerationBroken, match="a is gone"):
         trio[1].told(2, Member("a", mute))
 
 
 def test_nobody_leaves_before_everybody_has_come(
-    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor
+    trio: tuple[StoreRendezvous, ...], pool: ThreadPoolExecutor
 ) -> None:
     planned = generation(2, *trio)
     agreed = come(pool, planned, *trio[:2])
@@ -540,9 +556,11 @@ def test_nobody_leaves_before_everybody_has_come(
     assert [each.result(IN_TIME) for each in agreed] == [None] * 3
 
 
-@pytest.mark.parametrize(("may_abort", "raised"), [(True, Aborted), (False, Broken)])
+@pytest.mark.parametrize(
+    ("may_abort", "raised"), [(True, ChangeAborted), (False, GenerationBroken)]
+)
 def test_all_stay_when_one_that_is_expected_is_dead(
-    trio: tuple[BoardMeeting, ...],
+    trio: tuple[StoreRendezvous, ...],
     pool: ThreadPoolExecutor,
     raised: type[Exception],
     *,
@@ -555,16 +573,18 @@ def test_all_stay_when_one_that_is_expected_is_dead(
             each.result(IN_TIME)
 
 
-@pytest.mark.parametrize(("may_abort", "raised"), [(True, Aborted), (False, Broken)])
+@pytest.mark.parametrize(
+    ("may_abort", "raised"), [(True, ChangeAborted), (False, GenerationBroken)]
+)
 def test_all_stay_when_one_is_silent_for_long(
-    trio: tuple[BoardMeeting, ...],
+    trio: tuple[StoreRendezvous, ...],
     pool: ThreadPoolExecutor,
     monkeypatch: pytest.MonkeyPatch,
     raised: type[Exception],
     *,
     may_abort: bool,
 ) -> None:
-    monkeypatch.setattr(meetings, "GATHERING", 0.1)
+    monkeypatch.setattr(meetings, "BARRIER_TIMEOUT", 0.1)
     planned = generation(2, *trio)
     for each in come(pool, planned, *trio[:2], may_abort=may_abort):
         with pytest.raises(raised, match="not everybody came"):
@@ -572,19 +592,19 @@ def test_all_stay_when_one_is_silent_for_long(
 
 
 def test_a_generation_is_void_for_all_when_the_host_knows_a_newer_one(
-    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor
+    trio: tuple[StoreRendezvous, ...], pool: ThreadPoolExecutor
 ) -> None:
     agreed = come(pool, generation(2, *trio), *trio[:2], may_abort=False)
     until(lambda: times_asked(trio[0]))
     assert not any(each.done() for each in agreed)
     supersede(trio[0])
     for each in agreed:
-        with pytest.raises(Broken, match="cannot be formed"):
+        with pytest.raises(GenerationBroken, match="cannot be formed"):
             each.result(IN_TIME)
 
 
 def test_a_change_that_was_announced_is_made_though_the_host_knows_a_newer_one(
-    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor
+    trio: tuple[StoreRendezvous, ...], pool: ThreadPoolExecutor
 ) -> None:
     planned = generation(2, *trio)
     supersede(trio[0])
@@ -596,7 +616,7 @@ def test_a_change_that_was_announced_is_made_though_the_host_knows_a_newer_one(
 
 
 def test_who_waits_at_a_host_leaves_when_it_knows_a_newer_generation(
-    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor
+    trio: tuple[StoreRendezvous, ...], pool: ThreadPoolExecutor
 ) -> None:
     a, b, _ = trio
     (waiting,) = come(pool, generation(2, a, b), b)
@@ -604,33 +624,33 @@ def test_who_waits_at_a_host_leaves_when_it_knows_a_newer_generation(
     until(lambda: times_asked(b))
     assert not waiting.done()
     supersede(b)
-    with pytest.raises(Broken):
+    with pytest.raises(GenerationBroken):
         waiting.result(IN_TIME)
 
 
 def test_who_waits_at_a_host_leaves_when_another_calls_it_for_the_same_generation(
-    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    trio: tuple[StoreRendezvous, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, newcomer = trio
     planned = generation(2, a, b, newcomer)
     (waiting,) = come(pool, planned, newcomer)
     assert a.own.wait(["here/2.0/c"], IN_TIME)
     calling = pool.submit(b.call, planned, [member(newcomer)])
-    with pytest.raises(Broken):
+    with pytest.raises(GenerationBroken):
         waiting.result(IN_TIME)
     (coming,) = come(pool, planned, newcomer, host=b)
     calling.result(IN_TIME)
     leave(b)
-    with pytest.raises(Broken, match="b is gone"):
+    with pytest.raises(GenerationBroken, match="b is gone"):
         coming.result(IN_TIME)
 
 
 def test_a_host_that_only_sleeps_is_waited_for(
-    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    trio: tuple[StoreRendezvous, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, _ = trio
     planned = generation(2, a, b)
-    monkeypatch.setattr(boards, "GRACE", 0.05)
+    monkeypatch.setattr(boards, "ANSWER_GRACE", 0.05)
     with a.own.news:
         agreed = come(pool, planned, b)
         until(lambda: times_asked(b))  # it gave up waiting for an answer once
@@ -642,7 +662,7 @@ def test_a_host_that_only_sleeps_is_waited_for(
 
 
 def repaired(
-    pool: ThreadPoolExecutor, broken: Directive, *survivors: BoardMeeting
+    pool: ThreadPoolExecutor, broken: Directive, *survivors: StoreRendezvous
 ) -> list[Directive]:
     """Let survivors ask until all have an answer."""
     answers: dict[str, Directive] = {}
@@ -671,7 +691,7 @@ def test_survivors_agree_on_one_revision_without_the_dead(
 
 
 def test_nobody_goes_on_while_a_silent_member_still_accepts(
-    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor
+    trio: tuple[StoreRendezvous, ...], pool: ThreadPoolExecutor
 ) -> None:
     a, b, c = trio
     broken = generation(2, *trio)
@@ -682,12 +702,12 @@ def test_nobody_goes_on_while_a_silent_member_still_accepts(
 
 
 def test_nobody_goes_on_while_the_first_member_sleeps(
-    trio: tuple[BoardMeeting, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    trio: tuple[StoreRendezvous, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, c = trio
     broken = generation(2, *trio)
     leave(c)
-    monkeypatch.setattr(boards, "GRACE", 0.05)
+    monkeypatch.setattr(boards, "ANSWER_GRACE", 0.05)
     with a.own.news:
         assert [b.repair(broken) for _ in range(3)] == [None] * 3
     assert repaired(pool, broken, a, b) == [broken.without({"c"})] * 2
@@ -713,7 +733,7 @@ def test_the_last_one_goes_on_alone(gather: Gather) -> None:
     assert b.repair(broken) == broken.without({"a"})
 
 
-def test_only_who_refuses_is_dead(trio: tuple[BoardMeeting, ...], mute: str) -> None:
+def test_only_who_refuses_is_dead(trio: tuple[StoreRendezvous, ...], mute: str) -> None:
     a, b, c = trio
     leave(c)
     asleep = Member("d", mute)

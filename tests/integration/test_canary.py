@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import NullPool
 
-from scavenger.view import Phase
-from service.postgres import EmbeddedPostgres
+from scavenger.schemas import JobPhase
+from service.postgres.server import EmbeddedPostgres
 from tests.builders import document
 from tests.canary import (
     Place,
@@ -82,7 +82,7 @@ def test_no_secret_is_shown_anywhere(controller: Controller, tmp_path: Path) -> 
     search(everything_started(), secrets)
     go.touch()
     view = controller.finished(job)
-    assert view.phase is Phase.FAILED
+    assert view.phase is JobPhase.FAILED
     assert view.reason.count("[redacted]") >= 4
     search(everything_started(), secrets)
     search(everything_shown(controller, job), secrets)

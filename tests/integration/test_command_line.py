@@ -17,15 +17,14 @@ from rich.console import Console
 from sqlalchemy import Engine
 from typer.testing import CliRunner
 
-from scavenger.cli.error_report import remedy_of
-from scavenger.cli.exit_code import ExitCode
+from scavenger.cli.errors import ExitCode, remedy_of
 from scavenger.cli.main import app
-from scavenger.cli.terminal import Terminal
+from scavenger.cli.output import Terminal
 from scavenger.client.client import Client
-from scavenger.client.errors import refusal
-from scavenger.view import JobList, Phase, ProblemView
-from service.api.access import TABLE
-from service.api.refusal import CATALOG
+from scavenger.client.errors import error_for_problem
+from scavenger.schemas import JobList, JobPhase, ProblemView
+from service.api.problems import PROBLEM_TYPES
+from service.auth.permissions import ROUTE_PERMISSIONS
 from service.db import jobs
 from tests.builders import NOW, spec
 from tests.contract.host import ENTRIES, JOB, KEYS, Host, filled, host
@@ -53,7 +52,7 @@ class Said:
 
     code: int
     data: str
-    chatter: str
+    stderr: str
     asked: list[str]
 
 
@@ -64,13 +63,13 @@ class Desk:
     controller: Host
 
     def run(self, *words: str, token: str = KEYS.token) -> Said:
-        wire, data, chatter = Wire(), console(), console()
+        wire, data, stderr = Wire(), console(), console()
         with Client(self.controller.url, token, transport=wire) as client:
-            terminal = Terminal(data, chatter, lambda: client)
+            terminal = Terminal(data, stderr, lambda: client)
             result = CliRunner().invoke(app, [*words], obj=terminal)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
-        file = data.file, chatter.file
+        file = data.file, stderr.file
         said = [f.getvalue() for f in file if isinstance(f, StringIO)]
         return Said(result.exit_code, said[0] + result.stdout, said[1] + result.stderr, wire.asked)
 
@@ -85,7 +84,7 @@ def desk(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     with host(engine) as controller:
         with engine.begin() as connection:
             jobs.create(connection, "job_named", spec(name="other"), NOW)
-            for phase in (Phase.STARTING, Phase.CANCELLED):
+            for phase in (JobPhase.STARTING, JobPhase.CANCELLED):
                 jobs.change_outcome(connection, ENDED, phase=phase, finished_at=NOW)
         yield Desk(controller)
 
@@ -93,42 +92,42 @@ def desk(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 def test_a_remedy_is_of_the_command_that_was_refused(desk: Desk) -> None:
     said = desk.run("token", "revoke", "zzz")
     assert said.code == ExitCode.NOT_FOUND
-    assert "scavenger token list" in said.chatter
-    assert "scavenger list" not in said.chatter
+    assert "scavenger token list" in said.stderr
+    assert "scavenger list" not in said.stderr
 
 
 def test_who_cancels_what_has_ended_is_told_which_job_and_how_it_ended(desk: Desk) -> None:
     said = desk.run("cancel", ENDED, "--yes")
     assert said.code == ExitCode.CONFLICT
-    assert f"{ENDED} has ended already: cancelled" in said.chatter
-    assert f"scavenger show {ENDED}" in said.chatter
-    assert not re.search(r"\bJOB\b", said.chatter)
+    assert f"{ENDED} has ended already: cancelled" in said.stderr
+    assert f"scavenger show {ENDED}" in said.stderr
+    assert not re.search(r"\bJOB\b", said.stderr)
 
 
 def test_what_a_name_may_hold_is_said_in_words_and_once(desk: Desk) -> None:
     for words in (["a/b"], ["ci", "--project", "Vision"]):
         said = desk.run("token", "create", *words)
         assert said.code == ExitCode.USAGE
-        assert "pattern" not in said.chatter
-        assert "[" not in said.chatter
-        assert said.chatter.count("letters") == 1, said.chatter
+        assert "pattern" not in said.stderr
+        assert "[" not in said.stderr
+        assert said.stderr.count("letters") == 1, said.stderr
 
 
 def test_who_shows_a_wrong_token_is_told_where_the_command_line_takes_one_from(desk: Desk) -> None:
     said = desk.run("list", token="scv_wrong")
     assert said.code == ExitCode.AUTHENTICATION
-    assert "does not know this token" in said.chatter
-    assert "SCAVENGER_TOKEN" in said.chatter
-    assert "connection.json" in said.chatter
-    assert "header" not in said.chatter
-    assert "Authorization" not in said.chatter
+    assert "does not know this token" in said.stderr
+    assert "SCAVENGER_TOKEN" in said.stderr
+    assert "connection.json" in said.stderr
+    assert "header" not in said.stderr
+    assert "Authorization" not in said.stderr
 
 
 @pytest.mark.parametrize("job", ["job_1", ENDED])
 def test_a_job_without_a_curve_is_no_data(desk: Desk, job: str) -> None:
     said = desk.run("curve", job)
     assert (said.code, said.data) == (ExitCode.NOT_FOUND, "")
-    assert f"({job}) has no curve" in said.chatter
+    assert f"({job}) has no curve" in said.stderr
     said = desk.run("curve", job, "-o", "json")
     assert said.code == ExitCode.NOT_FOUND
     assert json.loads(said.data)["points"] == []
@@ -183,7 +182,7 @@ def test_a_job_is_found_among_many_with_one_request(engine: Engine, desk: Desk) 
         assert len(said.asked) == 1, (reference, said.asked)
         assert said.code == (ExitCode.SUCCESS if found else ExitCode.NOT_FOUND), reference
         assert not found or json.loads(said.data)["id"] == found
-    assert "250 jobs go by crowd" in desk.run("show", "crowd").chatter
+    assert "250 jobs go by crowd" in desk.run("show", "crowd").stderr
     assert len(desk.run("show", "crowd-1").asked) == 1
 
 
@@ -198,10 +197,10 @@ def commands(group: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
 
 def test_every_remedy_names_commands_that_exist_and_no_placeholder() -> None:
     known = {" ".join(words) for words in commands(typer.main.get_command(app))}
-    for code, (status, title) in CATALOG.items():
-        for _, path in TABLE:
+    for code, (status, title) in PROBLEM_TYPES.items():
+        for _, path in ROUTE_PERMISSIONS:
             shown = ProblemView(type="", title=title, status=status, detail="", code=code)
-            remedy = remedy_of(refusal(shown, filled(path)))
+            remedy = remedy_of(error_for_problem(shown, filled(path)))
             for words in re.findall(r"scavenger ((?:[a-z]+ ?)+)", remedy):
                 parts = words.split()
                 assert known & {" ".join(parts[:1]), " ".join(parts[:2])}, remedy

@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from service.postgres import EmbeddedPostgres
+from service.postgres.server import EmbeddedPostgres
 from tests.crash import troupe
 
 STORIES = (["recover", "terminate-early"], ["launch-in-vain", "sweep"])

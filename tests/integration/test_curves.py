@@ -13,27 +13,29 @@ from sqlalchemy import Connection, Engine, delete, func, select, update
 from sqlalchemy.exc import DBAPIError
 
 from scavenger.cluster import ClusterConfig
-from scavenger.view import Phase
-from service.api.world import World
+from scavenger.schemas import JobPhase
+from service.api.dependencies import AppState
 from service.app import build_app
-from service.db import curves, observations, schema
-from service.keys import Keys
-from service.reconciler.action import Advise, Choose, Finish, Keep, Replan
+from service.auth.tokens import ControllerKeys
+from service.clouds.storage import CheckpointStorage
+from service.db import jobs, measurements, schema
+from service.reconciler.actions import Advise, ChooseConfig, Finish, KeepConfig, Replan
+from service.reconciler.apply import record_action
 from service.reconciler.plan import plan
-from service.reconciler.reading import read
-from service.reconciler.record import record
-from service.reconciler.snapshot import Snapshot
-from service.storage import Storage
+from service.state.job_state import JobState
+from service.state.loader import load_job_state
 from tests.builders import NOW, observation, probe, steps
 from tests.integration.life import CORNERS, Life, numbered
 
 LIMITS = {"max_cost": "1 USD", "workers": "1..2", "batch": [32, 128]}
-KEYS = Keys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None), KEYS)
+    app = build_app(
+        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda: None), KEYS
+    )
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     with TestClient(app, headers=headers) as client:
         yield client
@@ -49,11 +51,11 @@ def begin(connection: Connection, job: str, **document: Any) -> Life:
     """Let a job choose by what it measured or by what is stored, and train on that."""
     life = Life(connection, job, **document)
     choice = plan(life.look())
-    if not isinstance(choice, Choose):
+    if not isinstance(choice, ChooseConfig):
         life.probe()
         choice = plan(life.look())
-    assert isinstance(choice, Choose), choice
-    record(connection, "local", life.look(), choice)
+    assert isinstance(choice, ChooseConfig), choice
+    record_action(connection, "local", life.look(), choice)
     life.train(1, choice.run.config, numbered(0, 200, choice.run.config))
     return life
 
@@ -65,10 +67,12 @@ def teach(engine: Engine, number: int) -> None:
         life = Life(connection, f"job_{number}", search="partial")
         for corner in CORNERS:
             seen = observation(*corner, compute_time=0.01 * number + 0.001 * corner[1] / corner[0])
-            observations.record(connection, life.job, replace(probe(*corner), observation=seen))
+            measurements.record_probe(
+                connection, life.job, replace(probe(*corner), observation=seen)
+            )
         choice = plan(life.look())
-        assert isinstance(choice, Choose)
-        record(connection, "local", life.look(), choice)
+        assert isinstance(choice, ChooseConfig)
+        record_action(connection, "local", life.look(), choice)
         life.train(1, config, numbered(0, 100 * number, config))
         life.finish(epochs=10.0 + number)
 
@@ -123,7 +127,9 @@ def test_a_job_that_ended_before_it_chose_shows_what_it_measured(
     searching = answer(client)
     assert searching["decision"] is None
     with engine.begin() as connection:
-        record(connection, "local", life_in(connection), Finish(Phase.CANCELLED, "cancelled"))
+        record_action(
+            connection, "local", life_in(connection), Finish(JobPhase.CANCELLED, "cancelled")
+        )
     ended = answer(client)
     assert ended["why"] == "cancelled"
     assert {**ended, "why": searching["why"]} == {**searching, "current": None}
@@ -132,8 +138,8 @@ def test_a_job_that_ended_before_it_chose_shows_what_it_measured(
         assert answer(client) == ended
 
 
-def life_in(connection: Connection) -> Snapshot:
-    return read(connection, "local", "job_1", NOW)
+def life_in(connection: Connection) -> JobState:
+    return load_job_state(connection, "local", "job_1", NOW)
 
 
 def test_a_choice_made_before_curves_were_stored_is_drawn_from_what_is_known(
@@ -156,11 +162,11 @@ def test_a_job_that_is_advised_shows_the_curve_of_its_advice(
     teach(engine, 2)
     with engine.begin() as connection:
         life = Life(connection, "job_1", level="advise")
-        observations.record(connection, life.job, probe(1, 32))
-        for kind in (Keep, Advise):
+        measurements.record_probe(connection, life.job, probe(1, 32))
+        for kind in (KeepConfig, Advise):
             action = plan(life.look())
             assert isinstance(action, kind)
-            record(connection, "local", life.look(), action)
+            record_action(connection, "local", life.look(), action)
     shown = answer(client)
     assert shown["why"].startswith(f"advice: K={shown['knee']['workers']} ")
     assert (shown["decision"], shown["chosen"]) == (2, {"workers": 1, "global_batch": 32})
@@ -178,7 +184,7 @@ def test_what_is_chosen_anew_shows_what_was_left(client: TestClient, engine: Eng
         life.choose(small)
         again = plan(life.look())
         assert isinstance(again, Replan)
-        record(connection, "local", life.look(), again)
+        record_action(connection, "local", life.look(), again)
         left = life.look()
     shown = answer(client)
     assert (shown["basis"], shown["why"]) == ("remaining", again.why)
@@ -191,14 +197,14 @@ def test_what_is_chosen_anew_shows_what_was_left(client: TestClient, engine: Eng
 def test_of_many_choices_the_first_and_the_newest_stay_as_they_are(engine: Engine) -> None:
     with engine.begin() as connection:
         life = begin(connection, "job_1", search="partial")
-        drawn = curves.newest(connection, life.job)
+        drawn = jobs.newest_curve(connection, life.job)
         assert drawn is not None
         for number in range(2, 41):
             again = drawn.model_copy(update={"why": f"choice {number}"})
-            curves.store(connection, life.job, again, NOW)
+            jobs.store_curve(connection, life.job, again, NOW)
         found = connection.execute(select(schema.curves.c.number).order_by("number")).scalars()
         assert list(found) == [1, *range(10, 41)]
-        newest = curves.newest(connection, life.job)
+        newest = jobs.newest_curve(connection, life.job)
         assert newest is not None
         assert (newest.decision, newest.why) == (40, "choice 40")
         step = connection.begin_nested()
@@ -214,10 +220,10 @@ def test_the_largest_curve_is_small(client: TestClient, engine: Engine) -> None:
     with engine.begin() as connection:
         life = Life(connection, "job_1", **document)
         for corner in ((1, 64), (1, 2048), (50, 2048), (50, 64)):
-            observations.record(connection, life.job, probe(*corner))
+            measurements.record_probe(connection, life.job, probe(*corner))
         choice = plan(life.look())
-        assert isinstance(choice, Choose)
-        record(connection, "local", life.look(), choice)
+        assert isinstance(choice, ChooseConfig)
+        record_action(connection, "local", life.look(), choice)
         size = func.pg_column_size(schema.curves.c.points)
         assert connection.execute(select(size)).scalar_one() < 40_000
     shown = answer(client)["points"]

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from secrets import token_hex
 
-from scavenger.view import CheckupView
+from scavenger.schemas import DiagnosticsView
 from tests.controller import Controller
 
 
@@ -23,7 +23,7 @@ def ask(home: Path, expected: int, **environment: str) -> dict[str, str]:
         text=True,
     )
     assert ended.returncode == expected, ended.stdout + ended.stderr
-    checkup = CheckupView.model_validate_json(ended.stdout)
+    checkup = DiagnosticsView.model_validate_json(ended.stdout)
     return {check.name: check.state for check in checkup.checks}
 
 

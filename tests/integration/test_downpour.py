@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from scavenger.protocol import Exchange, Member, StopAtMetric, StopAtProgress, StopRule
+from scavenger.protocol import ExchangeInterval, Member, StopAtMetric, StopAtProgress, StopRule
 from tests.conductor import FOREVER, Conductor
 from tests.integration import streamed
 from tests.integration.forked import fork
@@ -122,7 +122,7 @@ def test_digits_reach_97_percent_with_a_slow_replica_a_dead_one_and_a_late_one(
 def test_pushing_and_fetching_seldom_uses_every_sample_all_the_same(tmp_path: Path) -> None:
     with conduct(tmp_path, StopAtProgress(2)) as conductor:
         begin(conductor, "w0", "w1")
-        order(conductor, ["w0", "w1"], exchange=Exchange(n_push=3, n_fetch=4))
+        order(conductor, ["w0", "w1"], exchange=ExchangeInterval(n_push=3, n_fetch=4))
         conductor.wait(lambda: {r.worker for r in conductor.reports if r.finished} == {"w0", "w1"})
     used = Counter(
         i for name in ("w0", "w1") for row in rows(conductor, name) for i in row["indices"]

@@ -15,24 +15,24 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
-from scavenger.protocol import RENEWED, Progress, StepReport
-from service.api.access import TABLE, Machines, Newcomers, Open
-from service.api.world import World
+from scavenger.protocol import RENEWAL_HEADER, Progress, StepReport
+from service.api.dependencies import AppState
 from service.app import build_app
-from service.db import events, vms
-from service.keys import AUDIENCE, LIFE, Keys
-from service.storage import Storage
-from service.vault import Vault
+from service.auth.permissions import ROUTE_PERMISSIONS, BootstrapOnly, PublicAccess, WorkersOnly
+from service.auth.secrets import SecretStore
+from service.auth.tokens import WORKER_AUDIENCE, WORKER_TOKEN_LIFETIME, ControllerKeys
+from service.clouds.storage import CheckpointStorage
+from service.db import jobs, vms
 from tests.builders import document
 from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
 from tests.integration.test_supervisor import Machine
-from worker_agent.client import ControllerClient
+from worker_agent.controller import ControllerClient
 from worker_agent.errors import ControllerUnreachable
 from worker_agent.settings import AgentSettings
-from worker_agent.telemetry.courier import Courier
+from worker_agent.telemetry.upload import TelemetryUploader
 
-KEYS = Keys(token="scv_token", secret="s" * 48)
-NOBODY = Keys(token="scv_token", secret="t" * 48)
+KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
+NOBODY = ControllerKeys(token="scv_token", secret="t" * 48)
 MINUTE = timedelta(minutes=1)
 HOUR = 3600.0
 
@@ -55,10 +55,10 @@ class Fleet:
         worker = f"{self.job}-w{number}"
         with self.engine.begin() as connection:
             now, minute = datetime.now(UTC), timedelta(minutes=1)
-            terms = vms.Terms(Decimal("0.36"))
-            vms.intend(connection, self.job, number, terms, now, minute)
+            terms = vms.BillingTerms(Decimal("0.36"))
+            vms.record_intent(connection, self.job, number, terms, now, minute)
             if attempted_at is not None:
-                vms.attempted(connection, worker, attempted_at, now + minute)
+                vms.record_attempt(connection, worker, attempted_at, now + minute)
         return worker
 
     def say(self, what: str, token: str, **body: Any) -> Any:
@@ -68,35 +68,39 @@ class Fleet:
 
     def enrol(self, nonce: str = "n", worker: str = "", token: str = "") -> Any:
         worker = worker or self.worker
-        return self.say("enrol", token or KEYS.bootstrap(worker), worker=worker, nonce=nonce)
+        return self.say("enrol", token or KEYS.bootstrap_token(worker), worker=worker, nonce=nonce)
 
     def told(self, kind: str) -> list[str]:
         with self.engine.connect() as connection:
-            page = events.page(connection, self.job, 0, 200)
+            page = jobs.events_after(connection, self.job, 0, 200)
         return [event.message for event in page if event.kind == kind]
 
 
 @pytest.fixture
 def fleet(engine: Engine, tmp_path: Path) -> Iterator[Fleet]:
-    storage = Storage(Path("/srv/scavenger"))
-    world = World(engine, "local", storage, lambda: None, boot=60.0, vault=Vault(tmp_path))
+    storage = CheckpointStorage(Path("/srv/scavenger"))
+    world = AppState(
+        engine, "local", storage, lambda: None, boot=60.0, secret_store=SecretStore(tmp_path)
+    )
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     with TestClient(build_app(world, KEYS), headers=headers) as client:
         yield Fleet(engine, client, tmp_path)
 
 
 def test_what_a_machine_is_launched_with_is_always_the_same() -> None:
-    assert KEYS.bootstrap("job_1-w1") == KEYS.bootstrap("job_1-w1")
-    others = {KEYS.bootstrap("job_1-w2"), NOBODY.bootstrap("job_1-w1")}
-    assert KEYS.bootstrap("job_1-w1") not in others
+    assert KEYS.bootstrap_token("job_1-w1") == KEYS.bootstrap_token("job_1-w1")
+    others = {KEYS.bootstrap_token("job_1-w2"), NOBODY.bootstrap_token("job_1-w1")}
+    assert KEYS.bootstrap_token("job_1-w1") not in others
 
 
 def test_it_buys_a_token_of_the_machine_and_the_secrets_of_its_job(fleet: Fleet) -> None:
     bought = fleet.enrol().json()
-    claims = jwt.decode(bought["token"], KEYS.secret, algorithms=["HS256"], audience=AUDIENCE)
+    claims = jwt.decode(
+        bought["token"], KEYS.secret, algorithms=["HS256"], audience=WORKER_AUDIENCE
+    )
     assert (claims["sub"], claims["job"], claims["generation"]) == (fleet.worker, fleet.job, 0)
-    assert claims["exp"] - claims["iat"] == LIFE
-    assert bought["job_secret"] == KEYS.share(fleet.job)
+    assert claims["exp"] - claims["iat"] == WORKER_TOKEN_LIFETIME
+    assert bought["job_secret"] == KEYS.job_secret(fleet.job)
     assert bought["secrets"] == {"HF_TOKEN": "hf_1"}
     hello = fleet.say("hello", bought["token"], address="127.0.0.1:1")
     assert hello.status_code == 200
@@ -123,26 +127,26 @@ def test_it_is_good_for_ten_minutes_and_the_boot_after_the_last_attempt(
     if status != 200:
         with fleet.engine.begin() as connection:
             now = datetime.now(UTC)
-            vms.attempted(connection, late, now, now + MINUTE)
+            vms.record_attempt(connection, late, now, now + MINUTE)
         assert fleet.enrol(worker=late).status_code == 200, "it was asked for again"
 
 
 def test_a_machine_that_nobody_asked_for_yet_or_that_is_gone_is_not_let_in(fleet: Fleet) -> None:
     assert fleet.enrol(worker=fleet.launch(2, None)).status_code == 403
     with fleet.engine.begin() as connection:
-        vms.gone(connection, fleet.worker, datetime.now(UTC))
+        vms.record_gone(connection, fleet.worker, datetime.now(UTC))
     assert fleet.enrol().status_code == 403
 
 
 def test_a_bootstrap_token_speaks_for_one_machine_and_opens_one_route(fleet: Fleet) -> None:
     other = fleet.launch(2, datetime.now(UTC))
-    assert fleet.enrol(worker=other, token=KEYS.bootstrap(fleet.worker)).status_code == 403
-    wrong = NOBODY.bootstrap(fleet.worker), KEYS.bootstrap(fleet.worker)[:-1], "scb_"
+    assert fleet.enrol(worker=other, token=KEYS.bootstrap_token(fleet.worker)).status_code == 403
+    wrong = NOBODY.bootstrap_token(fleet.worker), KEYS.bootstrap_token(fleet.worker)[:-1], "scb_"
     assert [fleet.enrol(token=token).status_code for token in wrong] == [401, 401, 401]
-    headers = {"Authorization": f"Bearer {KEYS.bootstrap(fleet.worker)}"}
-    for (method, path), access in TABLE.items():
+    headers = {"Authorization": f"Bearer {KEYS.bootstrap_token(fleet.worker)}"}
+    for (method, path), access in ROUTE_PERMISSIONS.items():
         status = fleet.client.request(method, path, headers=headers).status_code
-        assert (status != 403) == (access in (Newcomers(), Open())), path
+        assert (status != 403) == (access in (BootstrapOnly(), PublicAccess())), path
 
 
 SAID: dict[str, dict[str, Any]] = {
@@ -155,20 +159,22 @@ SAID: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("path", [path for (_, path), a in TABLE.items() if a == Machines()])
+@pytest.mark.parametrize(
+    "path", [path for (_, path), a in ROUTE_PERMISSIONS.items() if a == WorkersOnly()]
+)
 def test_a_machine_that_is_gone_opens_nothing_any_more(fleet: Fleet, path: str) -> None:
-    token, what = KEYS.issue(fleet.worker), path.rpartition("/")[2]
+    token, what = KEYS.issue_worker_token(fleet.worker), path.rpartition("/")[2]
     fleet.say("hello", token, address="127.0.0.1:1")
     assert fleet.say(what, token, **SAID[path]).status_code == 200
     with fleet.engine.begin() as connection:
-        vms.gone(connection, fleet.worker, datetime.now(UTC))
+        vms.record_gone(connection, fleet.worker, datetime.now(UTC))
     refused = fleet.say(what, token, **SAID[path])
     assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
 
 
 def test_a_machine_speaks_for_itself_only(fleet: Fleet) -> None:
     fleet.launch(2, datetime.now(UTC))
-    token = KEYS.issue(f"{fleet.job}-w2")
+    token = KEYS.issue_worker_token(f"{fleet.job}-w2")
     for path in SAID:
         if not path.endswith("lease"):  # which names nobody but by its token
             assert fleet.say(path.rpartition("/")[2], token, **SAID[path]).status_code == 403
@@ -189,7 +195,10 @@ def test_a_machine_speaks_for_itself_only(fleet: Fleet) -> None:
 )
 def test_a_token_that_lacks_anything_opens_nothing(fleet: Fleet, claims: dict[str, Any]) -> None:
     facts = jwt.decode(
-        KEYS.issue(fleet.worker), KEYS.secret, algorithms=["HS256"], audience=AUDIENCE
+        KEYS.issue_worker_token(fleet.worker),
+        KEYS.secret,
+        algorithms=["HS256"],
+        audience=WORKER_AUDIENCE,
     )
     changed = {name: value for name, value in (facts | claims).items() if value is not None}
     for secret, algorithm in ((KEYS.secret, "HS256"), (KEYS.secret, "HS384"), ("", "none")):
@@ -199,17 +208,20 @@ def test_a_token_that_lacks_anything_opens_nothing(fleet: Fleet, claims: dict[st
 
 def test_a_token_past_half_its_life_is_renewed_with_the_answer(fleet: Fleet) -> None:
     now = datetime.now(UTC).timestamp()
-    young, old = (KEYS.issue(fleet.worker, 7, now - age * LIFE) for age in (0.4, 0.6))
-    assert RENEWED not in fleet.say("hello", young, address="127.0.0.1:1").headers
-    fresh = fleet.say("hello", old, address="127.0.0.1:1").headers[RENEWED]
-    machine = KEYS.machine(fresh)
+    young, old = (
+        KEYS.issue_worker_token(fleet.worker, 7, now - age * WORKER_TOKEN_LIFETIME)
+        for age in (0.4, 0.6)
+    )
+    assert RENEWAL_HEADER not in fleet.say("hello", young, address="127.0.0.1:1").headers
+    fresh = fleet.say("hello", old, address="127.0.0.1:1").headers[RENEWAL_HEADER]
+    machine = KEYS.read_worker_token(fresh)
     assert machine is not None
     assert (machine.worker, machine.job, machine.generation) == (fleet.worker, fleet.job, 7)
     assert machine.issued_at == pytest.approx(now, abs=5)
     refused = fleet.say("hello", old, worker="somebody")
     assert refused.status_code >= 400
-    assert RENEWED not in refused.headers
-    dead = KEYS.issue(fleet.worker, 7, now - 1.1 * LIFE)
+    assert RENEWAL_HEADER not in refused.headers
+    dead = KEYS.issue_worker_token(fleet.worker, 7, now - 1.1 * WORKER_TOKEN_LIFETIME)
     assert fleet.say("hello", dead, address="127.0.0.1:1").status_code == 401
 
 
@@ -232,15 +244,15 @@ def test_a_secret_that_is_gone_is_told(fleet: Fleet) -> None:
 
 def test_a_vault_opens_what_lies_in_it_and_no_other_file(tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("no")
-    vault = Vault(tmp_path / "vault")
-    assert vault.missing("a", ["X"]) == ["X"]
+    secret_store = SecretStore(tmp_path / "secret_store")
+    assert secret_store.missing("a", ["X"]) == ["X"]
     for project in ("a", "b"):
-        (tmp_path / "vault" / project).mkdir(parents=True)
-        (tmp_path / "vault" / project / "X").write_text(f"of {project}\n")
-    assert vault.open("a", ["X"]) == {"X": "of a"}
+        (tmp_path / "secret_store" / project).mkdir(parents=True)
+        (tmp_path / "secret_store" / project / "X").write_text(f"of {project}\n")
+    assert secret_store.open("a", ["X"]) == {"X": "of a"}
     names = ["../b/X", "../../outside", "/etc/passwd", ".", "..", ""]
-    assert vault.open("a", names) == {}
-    assert vault.open("..", ["outside"]) == vault.open("*", ["X"]) == {}
+    assert secret_store.open("a", names) == {}
+    assert secret_store.open("..", ["outside"]) == secret_store.open("*", ["X"]) == {}
 
 
 # The machine's side.
@@ -323,7 +335,7 @@ def test_what_a_person_brings_waits_until_the_controller_is_less_busy(
     controller: ControllerDouble,
 ) -> None:
     controller.busy = 1
-    with Courier(controller.url, TOKEN) as courier:
+    with TelemetryUploader(controller.url, TOKEN) as courier:
         courier.report(StepReport("w1", Progress(1, 0, 0, 0.0, {})))
     assert [path for path, _ in controller.shown] == ["/v1/deliveries"] * 2
     assert len(controller.reports) == 1

@@ -20,24 +20,23 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, func, select
 from sqlalchemy.exc import DBAPIError
 
-from scavenger.view import ProblemView
-from service.api.errand import Errand
-from service.api.world import World
+from scavenger.schemas import ProblemView
+from service.api.dependencies import AppState
+from service.api.idempotency import IdempotentRequest
 from service.app import build_app
-from service.credential import Credential
-from service.db import requests, schema
-from service.db.requests import KEPT, MOST_FORGOTTEN, Answer, Key
-from service.keys import Keys
-from service.storage import Storage
+from service.auth.tokens import ApiToken, ControllerKeys
+from service.clouds.storage import CheckpointStorage
+from service.db import access, schema
+from service.db.access import ANSWERS_KEPT, MAX_ANSWERS_DELETED, IdempotencyKey, StoredAnswer
 from tests.builders import NOW, document
 
-KEYS = Keys(token="scv_token", secret="s" * 48)
-STORAGE = Storage(Path("/srv/scavenger"))
+KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
+STORAGE = CheckpointStorage(Path("/srv/scavenger"))
 
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(World(engine, "local", STORAGE, lambda: None), KEYS)
+    app = build_app(AppState(engine, "local", STORAGE, lambda: None), KEYS)
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client
@@ -148,7 +147,7 @@ def test_many_at_once_make_one_job(client: TestClient, engine: Engine) -> None:
 
 def test_while_one_is_worked_on_others_are_told_to_wait(client: TestClient, engine: Engine) -> None:
     with engine.begin() as connection:
-        assert requests.hold(connection, Key(Credential.of(KEYS.token).id, "k"))
+        assert access.lock_key(connection, IdempotencyKey(ApiToken.of(KEYS.token).id, "k"))
         answer = submit(client, "k")
         assert submit(client, "other").status_code == 201
     assert (answer.status_code, code(answer)) == (409, "idempotency_in_progress")
@@ -157,33 +156,40 @@ def test_while_one_is_worked_on_others_are_told_to_wait(client: TestClient, engi
 
 
 def test_callers_do_not_share_keys(engine: Engine) -> None:
-    world = World(engine, "local", STORAGE, lambda: None)
+    world = AppState(engine, "local", STORAGE, lambda: None)
     for caller in ("one", "another"):
-        answer = Errand(Key(caller, "k"), "same").run(world, lambda _: Answer(200, "{}", {}))
+        answer = IdempotentRequest(IdempotencyKey(caller, "k"), "same").run(
+            world, lambda _: StoredAnswer(200, "{}", {})
+        )
         assert "idempotent-replayed" not in answer.headers
     assert count(engine, "requests") == 2
 
 
 def test_a_key_is_free_again_after_a_day(engine: Engine) -> None:
-    key, answer = Key(Credential.of(KEYS.token).id, "k"), Answer(201, "{}", {"ETag": '"x"'})
+    key, answer = (
+        IdempotencyKey(ApiToken.of(KEYS.token).id, "k"),
+        StoredAnswer(201, "{}", {"ETag": '"x"'}),
+    )
     with engine.begin() as connection:
-        requests.store(connection, key, "print", answer, NOW)
-        nearly = NOW + KEPT - timedelta(seconds=1)
-        assert requests.find(connection, key, nearly) == ("print", answer)
-        assert requests.find(connection, key, NOW + KEPT) is None
-        requests.store(connection, key, "other", answer, NOW + KEPT)
-        assert requests.find(connection, key, NOW + KEPT) == ("other", answer)
+        access.store_answer(connection, key, "print", answer, NOW)
+        nearly = NOW + ANSWERS_KEPT - timedelta(seconds=1)
+        assert access.find_answer(connection, key, nearly) == ("print", answer)
+        assert access.find_answer(connection, key, NOW + ANSWERS_KEPT) is None
+        access.store_answer(connection, key, "other", answer, NOW + ANSWERS_KEPT)
+        assert access.find_answer(connection, key, NOW + ANSWERS_KEPT) == ("other", answer)
 
 
 def test_what_is_old_goes_as_new_requests_come(engine: Engine) -> None:
-    answer = Answer(200, "{}", {})
+    answer = StoredAnswer(200, "{}", {})
     with engine.begin() as connection:
-        for number in range(MOST_FORGOTTEN + 5):
-            requests.store(connection, Key("person", str(number)), "print", answer, NOW)
+        for number in range(MAX_ANSWERS_DELETED + 5):
+            access.store_answer(
+                connection, IdempotencyKey("person", str(number)), "print", answer, NOW
+            )
     for number, left in ((0, 6), (1, 2)):
         with engine.begin() as connection:
-            key = Key("person", f"new-{number}")
-            requests.store(connection, key, "print", answer, NOW + KEPT)
+            key = IdempotencyKey("person", f"new-{number}")
+            access.store_answer(connection, key, "print", answer, NOW + ANSWERS_KEPT)
         assert count(engine, "requests") == left
 
 
@@ -191,11 +197,11 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from sqlalchemy import create_engine
-from service.api.errand import Errand
-from service.api.world import World
+from service.api.idempotency import Errand
+from service.api.dependencies import World
 from service.db import jobs, requests
-from service.db.requests import Answer, Key
-from service.storage import Storage
+from service.db.access import Answer, Key
+from service.clouds.storage import Storage
 from tests.builders import NOW, spec
 
 def die(*_):
@@ -224,9 +230,9 @@ def test_a_crash_between_effect_and_answer_leaves_neither(engine: Engine, moment
     )
     assert ended.returncode == -signal.SIGKILL
     assert (count(engine, "jobs"), count(engine, "requests")) == (0, 0)
-    world = World(engine, "local", STORAGE, lambda: None)
-    errand = Errand(Key(Credential.of(KEYS.token).id, "k"), "print")
-    patient(lambda: errand.run(world, lambda _: Answer(201, "{}", {})))
+    world = AppState(engine, "local", STORAGE, lambda: None)
+    errand = IdempotentRequest(IdempotencyKey(ApiToken.of(KEYS.token).id, "k"), "print")
+    patient(lambda: errand.run(world, lambda _: StoredAnswer(201, "{}", {})))
     assert count(engine, "requests") == 1
 
 
@@ -247,11 +253,13 @@ def test_a_key_that_cannot_be_stored_undoes_the_effect(engine: Engine) -> None:
     from service.db import jobs
     from tests.builders import spec
 
-    def effect(connection: Any) -> Answer:
+    def effect(connection: Any) -> StoredAnswer:
         jobs.create(connection, "job_1", spec(), NOW)
-        return Answer(201, "a NUL: \x00", {})
+        return StoredAnswer(201, "a NUL: \x00", {})
 
-    world = World(engine, "local", STORAGE, lambda: None)
+    world = AppState(engine, "local", STORAGE, lambda: None)
     with pytest.raises((DBAPIError, ValueError)):
-        Errand(Key(Credential.of(KEYS.token).id, "k"), "print").run(world, effect)
+        IdempotentRequest(IdempotencyKey(ApiToken.of(KEYS.token).id, "k"), "print").run(
+            world, effect
+        )
     assert count(engine, "jobs") == 0

@@ -13,21 +13,20 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Connection, Engine, create_engine, event
 
-from scavenger.view import ProblemView
-from service.api.world import World
+from scavenger.schemas import ProblemView
+from service.api.dependencies import AppState
 from service.app import build_app
-from service.db import events, installation, jobs, leases, vms
-from service.db.migrate import migrate
-from service.db.pool import open_pool
+from service.auth.tokens import ControllerKeys
+from service.clouds.labels import ResourceLabels
+from service.clouds.storage import CheckpointStorage
+from service.db import controllers, jobs, vms
+from service.db.database import migrate, open_pool
 from service.db.vms import Vm
-from service.keys import Keys
-from service.postgres import EmbeddedPostgres
+from service.postgres.server import EmbeddedPostgres
 from service.reconciler import loop as loops
 from service.reconciler.fleet import Fleet
-from service.reconciler.loop import Loop
-from service.reconciler.ownership import Ownership
+from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from service.storage import Storage
 from tests.builders import NOW, document, spec
 from tests.controller_double import until
 from tests.fakecloud.clock import VirtualClock
@@ -40,7 +39,7 @@ from tests.fakecloud.settings import Settings
 from tests.integration.test_health import silent
 
 LAG = 60.0
-KEYS = Keys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 
 
 @pytest.fixture
@@ -58,8 +57,8 @@ def provider(cloud: FakeCloud) -> Iterator[FakeCloudProvider]:
 
 def reconciler(engine: Engine, provider: FakeCloudProvider) -> Reconciler:
     with engine.begin() as connection:
-        ownership = Ownership(installation.identify(connection), b"our secret")
-    storage = Storage(Path("/srv"))
+        ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
+    storage = CheckpointStorage(Path("/srv"))
     fleet = Fleet(engine, provider, lambda _: {}, storage, ownership, stopwatch=lambda: 0.0)
     return Reconciler(fleet, NOW)
 
@@ -71,7 +70,7 @@ def submit(engine: Engine, job: str, now: datetime) -> None:
 
 def tick(acting: Reconciler, now: datetime) -> str:
     with acting.engine.begin() as connection:
-        lease = leases.take(connection, "job_1", None, timedelta(0))
+        lease = controllers.acquire_lease(connection, "job_1", None, timedelta(0))
     assert lease is not None
     return acting.tick(lease, now).why
 
@@ -94,7 +93,7 @@ def test_a_controller_outlives_its_database(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loops, "DEAF", 0.1)
+    monkeypatch.setattr(loops, "MAX_DATABASE_SILENCE", 0.1)
     caplog.set_level(logging.WARNING)
     server = EmbeddedPostgres(open_directory / "away").start()
     urls = [server.url()]
@@ -125,8 +124,8 @@ def test_a_controller_outlives_its_database(
 
 
 @contextmanager
-def looping(engine: Engine, provider: FakeCloudProvider) -> Iterator[Loop]:
-    loop = Loop(reconciler(engine, provider))
+def looping(engine: Engine, provider: FakeCloudProvider) -> Iterator[ReconcilerLoop]:
+    loop = ReconcilerLoop(reconciler(engine, provider))
     loop.start()
     try:
         yield loop
@@ -182,7 +181,7 @@ def test_a_cloud_without_machines_is_asked_ever_more_seldom_and_complained_of_on
     (vm,) = machines(engine)
     assert cloud.faults.counts()["LostRequest"] < 30
     with engine.connect() as connection:
-        said = [event.kind for event in events.page(connection, "job_1", 0, 100)]
+        said = [event.kind for event in jobs.events_after(connection, "job_1", 0, 100)]
     assert said == ["launch", "launch_delayed", "waiting"]
     cloud.faults.calm()
     assert vm.state == "intended"
@@ -193,7 +192,7 @@ def test_a_cloud_without_machines_is_asked_ever_more_seldom_and_complained_of_on
 def test_a_silent_database_is_answered_for_within_seconds() -> None:
     with silent() as mute:
         engine = open_pool(mute.url.render_as_string(hide_password=False))
-        world = World(engine, "local", Storage(Path("/srv")), lambda: None, {})
+        world = AppState(engine, "local", CheckpointStorage(Path("/srv")), lambda: None, {})
         client = TestClient(build_app(world, KEYS), raise_server_exceptions=False)
         began = datetime.now(UTC)
         answer = client.get("/v1/jobs", headers={"Authorization": f"Bearer {KEYS.token}"})
@@ -211,7 +210,7 @@ def test_a_database_whose_connections_others_have_taken_is_away_until_they_leave
         plain = server.url().replace("+psycopg", "")
         engine = open_pool(server.url())
         migrate(engine)
-        world = World(engine, "local", Storage(Path("/srv")), lambda: None, {})
+        world = AppState(engine, "local", CheckpointStorage(Path("/srv")), lambda: None, {})
         with TestClient(build_app(world, KEYS), raise_server_exceptions=False) as client:
             client.headers["Authorization"] = f"Bearer {KEYS.token}"
             engine.dispose()
@@ -228,7 +227,7 @@ def test_a_database_whose_connections_others_have_taken_is_away_until_they_leave
 
 def test_a_database_that_can_only_be_read_is_away(engine: Engine) -> None:
     """As a standby is, to which somebody turned too early."""
-    world = World(engine, "local", Storage(Path("/srv")), lambda: None, {})
+    world = AppState(engine, "local", CheckpointStorage(Path("/srv")), lambda: None, {})
     with TestClient(build_app(world, KEYS), raise_server_exceptions=False) as client:
         client.headers["Authorization"] = f"Bearer {KEYS.token}"
 

@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from tests.conductor import Conductor
 from tests.integration import loading
-from worker_agent.descriptors import connections, open_sockets, withhold
-from worker_agent.parameter_server.client import connected
-from worker_agent.sessions.drain import Drain
+from worker_agent.parameter_server.client import connect
+from worker_agent.training.base import SigtermListener
+from worker_agent.transport.fork_safety import close_in_forks, list_sockets, tcp_connections
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,7 +102,7 @@ def is_socket(number: int) -> bool:
 def test_a_fork_gives_up_what_is_ours_and_nothing_else(tmp_path: Path) -> None:
     ours, theirs, gone = socket.socketpair(), socket.socketpair(), socket.socket()
     for one in (*ours, gone):
-        withhold(one.fileno())
+        close_in_forks(one.fileno())
     number = gone.detach()
     with open(tmp_path / "file", "w") as file:
         os.dup2(file.fileno(), number)  # the number is the script's now
@@ -125,7 +125,7 @@ def test_a_fork_gives_up_what_is_ours_and_nothing_else(tmp_path: Path) -> None:
 
 def test_a_fork_keeps_no_connection_to_a_parameter_server(ending: ExitStack) -> None:
     listener = ending.enter_context(socket.create_server(("127.0.0.1", 0)))
-    mine = ending.enter_context(connected(f"127.0.0.1:{listener.getsockname()[1]}"))
+    mine = ending.enter_context(connect(f"127.0.0.1:{listener.getsockname()[1]}"))
     assert in_fork(lambda: not is_socket(mine.fileno()))
     assert is_socket(mine.fileno())
 
@@ -137,7 +137,7 @@ def test_connections_are_known_by_the_ports_at_their_ends(ending: ExitStack) -> 
     client = ending.enter_context(socket.create_connection(address))
     server = ending.enter_context(listener.accept()[0])
     own, other = client.getsockname()[1], server.getsockname()[1]
-    found = connections(open_sockets())
+    found = tcp_connections(list_sockets())
     assert found[own, other][0] == client.fileno()
     assert found[other, own][0] == server.fileno()
     assert listener.fileno() not in [number for number, _ in found.values()]
@@ -190,7 +190,7 @@ def test_a_fork_ends_when_it_is_terminated(ending: ExitStack) -> None:
         while True:
             signal.pause()
 
-    drain = Drain(lambda: asked.append(True))
+    drain = SigtermListener(lambda: asked.append(True))
     ending.callback(drain.disarm)
     process = context.Process(target=live_on, daemon=True)
     process.start()

@@ -16,37 +16,39 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Engine, create_engine, text
 
 from scavenger.protocol import Hello
-from scavenger.view import Phase, ProblemView
-from service import ledger, meters
-from service.api.vitals import PARTS, PATIENCE
-from service.api.world import World
+from scavenger.schemas import JobPhase, ProblemView
+from service import ledger
+from service.api.dependencies import AppState
+from service.api.health import BACKGROUND_TASKS, DATABASE_TIMEOUT
 from service.app import build_app
+from service.auth.tokens import ControllerKeys
+from service.background import TaskHeartbeat
+from service.clouds.storage import CheckpointStorage
 from service.db import clock, jobs, sweeps, vms, workers
-from service.db.sweeps import Suspect
-from service.db.vms import Terms
-from service.keys import Keys
-from service.pulse import Pulse
-from service.reconciler.action import Choose
-from service.reconciler.due import due
+from service.db.sweeps import Orphan
+from service.db.vms import BillingTerms
+from service.observability import metrics as meters
+from service.reconciler.actions import ChooseConfig
+from service.reconciler.apply import estimate_eta, record_action
 from service.reconciler.plan import plan
-from service.reconciler.record import record
-from service.storage import Storage
 from tests.builders import NOW, document, job, probe, snapshot, spec
 
-KEYS = Keys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def pulses(*standing: str) -> dict[str, Pulse]:
+def heartbeats(*standing: str) -> dict[str, TaskHeartbeat]:
     """Of all parts, those that are named standing still."""
-    return {name: Pulse(0.0 if name in standing else 3600.0) for name in PARTS}
+    return {name: TaskHeartbeat(0.0 if name in standing else 3600.0) for name in BACKGROUND_TASKS}
 
 
 def ask(
-    engine: Engine, beats: dict[str, Pulse] | None = None, *, patience: float = 600.0
+    engine: Engine, beats: dict[str, TaskHeartbeat] | None = None, *, patience: float = 600.0
 ) -> TestClient:
-    beats = pulses() if beats is None else beats
-    world = World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None, beats)
+    beats = heartbeats() if beats is None else beats
+    world = AppState(
+        engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda: None, beats
+    )
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     app = build_app(world, KEYS)
     app.state.vitals.patience = patience  # a busy computer is no database that is away
@@ -82,9 +84,9 @@ def test_a_controller_is_ready_when_all_its_parts_work(client: TestClient) -> No
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", BACKGROUND_TASKS)
 def test_a_part_that_stands_still_is_named(engine: Engine, name: str) -> None:
-    assert refused(ask(engine, pulses(name))) == f"these do not work now: {name}"
+    assert refused(ask(engine, heartbeats(name))) == f"these do not work now: {name}"
 
 
 def test_parts_that_nobody_started_are_named(engine: Engine) -> None:
@@ -102,7 +104,7 @@ def test_without_a_database_a_controller_is_alive_but_not_ready(
     away: Callable[[], AbstractContextManager[Engine]],
 ) -> None:
     with away() as engine:
-        client = ask(engine, patience=PATIENCE)
+        client = ask(engine, patience=DATABASE_TIMEOUT)
         assert client.get("/healthz").status_code == 200
         assert refused(client) == "these do not work now: database"
         families = families_in(client.app.state.vitals.scrape().decode())
@@ -138,28 +140,28 @@ def test_metrics_need_a_token(client: TestClient) -> None:
 
 
 def test_gauges_say_how_jobs_machines_and_money_stand(engine: Engine, client: TestClient) -> None:
-    hour = Terms(Decimal(36))
+    hour = BillingTerms(Decimal(36))
     with engine.begin() as connection:
-        now = clock.ask(connection)
+        now = clock.read(connection)
         for number in (1, 2, 3):
             jobs.create(connection, f"job_{number}", spec(), now)
         for number, ago in ((1, 30), (2, 20), (3, 10)):
             began = now - timedelta(seconds=ago)
-            vms.intend(connection, "job_1", number, hour, began, timedelta(seconds=100))
-            vms.attempted(connection, f"job_1-w{number}", began, began)
-        vms.launched(connection, "job_1-w1", "i-1")
+            vms.record_intent(connection, "job_1", number, hour, began, timedelta(seconds=100))
+            vms.record_attempt(connection, f"job_1-w{number}", began, began)
+        vms.record_launch(connection, "job_1-w1", "i-1")
         for _ in range(16):
-            vms.order_end(connection, "job_1-w2", now)
-        vms.gone(connection, "job_1-w3", now)
-        jobs.change_outcome(connection, "job_2", phase=Phase.FAILED, reason="", finished_at=now)
+            vms.record_end_order(connection, "job_1-w2", now)
+        vms.record_gone(connection, "job_1-w3", now)
+        jobs.change_outcome(connection, "job_2", phase=JobPhase.FAILED, reason="", finished_at=now)
         number = sweeps.begin(connection, now, timedelta(0))
         assert number is not None
-        held = tuple(Suspect(f"i-{n}", f"k{n}", "", "hold", "", now) for n in range(4))
-        kept = Suspect("i-9", "k9", "", "keep", "", None)
+        held = tuple(Orphan(f"i-{n}", f"k{n}", "", "hold", "", now) for n in range(4))
+        kept = Orphan("i-9", "k9", "", "keep", "", None)
         sweeps.record(connection, number, shown=9, suspects=(*held, kept), tripped="too many")
     said = scrape(client)
     assert said["scavenger_jobs"] == {
-        (phase,): {"pending": 2, "failed": 1}.get(phase, 0) for phase in Phase
+        (phase,): {"pending": 2, "failed": 1}.get(phase, 0) for phase in JobPhase
     }
     assert said["scavenger_vms"] == {("intended",): 0, ("launched",): 1, ("ending",): 1}
     assert said["scavenger_vm_undeletable"] == {(): 1}
@@ -169,7 +171,7 @@ def test_gauges_say_how_jobs_machines_and_money_stand(engine: Engine, client: Te
     assert money["cap",] == 2
     # A cent a second: w1 and w2 reserve 100 s and the grace, w3 was 10 s.
     assert money["accrued",] + money["reserved",] == pytest.approx(
-        0.01 * (2 * (100 + ledger.GRACE.total_seconds()) + 10)
+        0.01 * (2 * (100 + ledger.POWER_OFF_GRACE.total_seconds()) + 10)
     )
     assert 0.6 <= money["accrued",] < 1.2
     assert 40 < said["scavenger_vm_prepaid_remaining_seconds"][()] <= 70
@@ -181,22 +183,22 @@ def test_it_shows_how_often_targets_were_reached_when_it_was_foreseen(
     probes = (probe(1, 32), probe(1, 128), probe(2, 128), probe(2, 32))
     seen = snapshot(job=job(spec=spec(target={"epochs": 20, "at_batch": 64})), probes=probes)
     chosen = plan(seen)
-    assert isinstance(chosen, Choose)
-    foreseen = due(seen, chosen.run)
+    assert isinstance(chosen, ChooseConfig)
+    foreseen = estimate_eta(seen, chosen.run)
     assert foreseen is not None
     ends = (foreseen.since, foreseen.until, foreseen.until + timedelta(seconds=1), None)
     with engine.begin() as connection:
         for number, end in enumerate(ends, 1):
             jobs.create(connection, f"job_{number}", spec(), NOW)
             mine = replace(seen, job=replace(seen.job, id=f"job_{number}"))
-            record(connection, "fake", mine, chosen)
+            record_action(connection, "fake", mine, chosen)
             if end is not None:
-                done = {"phase": Phase.SUCCEEDED, "reason": "", "finished_at": end}
+                done = {"phase": JobPhase.SUCCEEDED, "reason": "", "finished_at": end}
                 jobs.change_outcome(connection, f"job_{number}", **done)
         jobs.create(connection, "job_5", spec(), NOW)
-        jobs.change_outcome(connection, "job_5", phase=Phase.STARTING)
-        jobs.change_outcome(connection, "job_5", phase=Phase.TRAINING)
-        jobs.change_outcome(connection, "job_5", phase=Phase.SUCCEEDED, finished_at=NOW)
+        jobs.change_outcome(connection, "job_5", phase=JobPhase.STARTING)
+        jobs.change_outcome(connection, "job_5", phase=JobPhase.TRAINING)
+        jobs.change_outcome(connection, "job_5", phase=JobPhase.SUCCEEDED, finished_at=NOW)
     said = scrape(client)
     assert said["scavenger_prediction_coverage80_jobs"] == {(): 3}
     assert said["scavenger_prediction_coverage80_ratio"] == {(): pytest.approx(2 / 3)}
@@ -229,12 +231,12 @@ def test_every_metric_has_a_row_in_the_documentation(engine: Engine, client: Tes
     client.post("/v1/jobs", json=document())
     with engine.begin() as connection:
         job = jobs.newest(connection, None, 1)[0].id
-        vms.intend(connection, job, 1, Terms(Decimal(1)), NOW, timedelta(seconds=9))
-        vms.launched(connection, f"{job}-w1", "i-1")
-        workers.greet(connection, job, Hello(f"{job}-w1", "a"), NOW)
+        vms.record_intent(connection, job, 1, BillingTerms(Decimal(1)), NOW, timedelta(seconds=9))
+        vms.record_launch(connection, f"{job}-w1", "i-1")
+        workers.record_hello(connection, job, Hello(f"{job}-w1", "a"), NOW)
         jobs.create(connection, "foreseen", spec(), NOW)
-        jobs.change_outcome(connection, "foreseen", phase=Phase.TRAINING, due_until=NOW)
-        jobs.change_outcome(connection, "foreseen", phase=Phase.SUCCEEDED, finished_at=NOW)
+        jobs.change_outcome(connection, "foreseen", phase=JobPhase.TRAINING, due_until=NOW)
+        jobs.change_outcome(connection, "foreseen", phase=JobPhase.SUCCEEDED, finished_at=NOW)
     families = [
         *text_string_to_metric_families(client.get("/metrics").text),
         *text_string_to_metric_families(client.get("/metrics/jobs").text),

@@ -15,17 +15,25 @@ import pytest
 from torch.distributed import HashStore
 
 from tests.integration import listened
-from worker_agent.hooks.exchange import Exchange
-from worker_agent.hooks.rows import Measured, Part, from_line, join, pack, to_line, unpack
-from worker_agent.hooks.watch import Unread
+from worker_agent.launcher.rank_aggregator import RankAggregator
+from worker_agent.launcher.step_records import (
+    MeasuredStep,
+    RankStep,
+    combine_ranks,
+    from_line,
+    pack_rank_steps,
+    to_line,
+    unpack_rank_steps,
+)
+from worker_agent.launcher.step_timer import PendingStep
 
 ROOT = Path(__file__).parents[2]
 WORLD_SIZE = 3
-NOTHING = Part(1, 8, 2.0, 1.0, 0.1, 0.2, 0.3)
+NOTHING = RankStep(1, 8, 2.0, 1.0, 0.1, 0.2, 0.3)
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, Any], Measured]]:
+def told(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, Any], MeasuredStep]]:
     """Train once in all ways; returns what really happened beside what the hooks found."""
     directory = tmp_path_factory.mktemp("hooks")
     rows, truth = directory / "rows.jsonl", directory / "truth.json"
@@ -49,7 +57,7 @@ def agent_run(*options: str) -> list[str]:
 
 @pytest.mark.parametrize("way", [*listened.WAYS, "sharded"])
 def test_the_norms_found_are_those_computed_by_hand(
-    told: list[tuple[dict[str, Any], Measured]], way: str
+    told: list[tuple[dict[str, Any], MeasuredStep]], way: str
 ) -> None:
     pairs = [(truth, row) for truth, row in told if truth["way"] == way]
     assert pairs
@@ -71,7 +79,7 @@ def is_blind(way: str, place: int) -> bool:
 
 
 def test_measuring_never_reads_a_value_of_the_device(
-    told: list[tuple[dict[str, Any], Measured]],
+    told: list[tuple[dict[str, Any], MeasuredStep]],
 ) -> None:
     # To find unused parameters DDP itself reads, once per parameter and iteration.
     listened_to = [truth for truth, _ in told if truth["way"] not in ("unused", "static")]
@@ -79,7 +87,7 @@ def test_measuring_never_reads_a_value_of_the_device(
 
 
 def test_times_are_those_of_the_slowest_and_of_who_waits_least(
-    told: list[tuple[dict[str, Any], Measured]],
+    told: list[tuple[dict[str, Any], MeasuredStep]],
 ) -> None:
     for _, row in told[1:]:
         assert 0 <= row.fastest_compute_time <= row.mean_compute_time <= row.compute_time
@@ -89,7 +97,7 @@ def test_times_are_those_of_the_slowest_and_of_who_waits_least(
 
 
 def test_samples_are_counted_over_all_ranks_and_passes(
-    told: list[tuple[dict[str, Any], Measured]],
+    told: list[tuple[dict[str, Any], MeasuredStep]],
 ) -> None:
     samples = {truth["way"]: row.samples for truth, row in told}
     assert samples["plain"] == samples["sharded"] == 8 * WORLD_SIZE
@@ -97,16 +105,16 @@ def test_samples_are_counted_over_all_ranks_and_passes(
 
 
 def test_rows_and_parts_survive_their_travels() -> None:
-    assert unpack(pack([NOTHING, NOTHING])) == [NOTHING, NOTHING]
-    row = join([NOTHING, Part(1, 8, float("nan"), 1.0, 0.5, 0.1, 0.4)])
+    assert unpack_rank_steps(pack_rank_steps([NOTHING, NOTHING])) == [NOTHING, NOTHING]
+    row = combine_ranks([NOTHING, RankStep(1, 8, float("nan"), 1.0, 0.5, 0.1, 0.4)])
     assert from_line(to_line(row)) == row
     assert row.local_norm_sq is None
     assert (row.compute_time, row.sync_time, row.step_time) == (0.5, 0.1, 0.3)
 
 
-def open_exchanges(workers: int, rows: list[Measured], wish: Path) -> Sequence[Exchange]:
+def open_exchanges(workers: int, rows: list[MeasuredStep], wish: Path) -> Sequence[RankAggregator]:
     store = Shared()
-    return [Exchange(rank, workers, store, rows.append, wish) for rank in range(workers)]
+    return [RankAggregator(rank, workers, store, rows.append, wish) for rank in range(workers)]
 
 
 class Shared(HashStore):
@@ -117,11 +125,11 @@ class Shared(HashStore):
 
 
 def test_a_row_waits_for_the_part_of_every_rank_whatever_their_pace(tmp_path: Path) -> None:
-    rows: list[Measured] = []
+    rows: list[MeasuredStep] = []
     exchanges = open_exchanges(3, rows, tmp_path / "wish")
     for iteration in range(1, 41):
         for exchange in exchanges[: 3 if iteration <= 30 else 2]:
-            exchange.queue.append(Unread(Part(iteration, 1, 1.0, 0.1, 1, 1, 1), None))
+            exchange.queue.append(PendingStep(RankStep(iteration, 1, 1.0, 0.1, 1, 1, 1), None))
     closing = [threading.Thread(target=each.close) for each in reversed(exchanges)]
     for thread in closing:
         thread.start()
@@ -135,7 +143,7 @@ def test_all_ranks_stop_after_the_same_reduction(tmp_path: Path) -> None:
     stopped: dict[int, int] = {}
     reduction = threading.Barrier(3)
 
-    def train(exchange: Exchange) -> None:
+    def train(exchange: RankAggregator) -> None:
         for count in range(1_000_000):
             if exchange.is_time_to_stop(count):
                 stopped[exchange.rank] = count

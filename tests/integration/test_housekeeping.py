@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from service.background import Maintenance
+from service.clouds.labels import ResourceLabels
 from service.clouds.local import LocalProvider
-from service.db import clock, jobs, leases, vms
+from service.clouds.storage import CheckpointStorage
+from service.db import clock, controllers, jobs, vms
 from service.reconciler.fleet import Fleet
-from service.reconciler.housekeeping import Housekeeping
-from service.reconciler.ownership import Ownership
 from service.reconciler.tick import Reconciler
-from service.storage import Storage
 from tests.builders import document, spec
 from tests.controller_double import until
 
@@ -35,22 +35,22 @@ def provider(tmp_path: Path) -> Iterator[LocalProvider]:
 def test_files_of_machines_go_long_after_the_end_of_their_job(
     engine: Engine, provider: LocalProvider, tmp_path: Path
 ) -> None:
-    ownership, storage = Ownership("here", b"secret"), Storage(tmp_path)
+    ownership, storage = ResourceLabels("here", b"secret"), CheckpointStorage(tmp_path)
     fleet = Fleet(engine, provider, lambda _: {}, storage, ownership)
     acting = Reconciler(fleet, clock.now(engine))
     for job in ("job_1", "job_2"):
         with engine.begin() as connection:
-            jobs.create(connection, job, spec(**ONE), clock.ask(connection))
+            jobs.create(connection, job, spec(**ONE), clock.read(connection))
         tick(acting, job)
     with engine.begin() as connection:
-        jobs.request_cancel(connection, "job_1", clock.ask(connection))
+        jobs.request_cancel(connection, "job_1", clock.read(connection))
     until(lambda: tick(acting, "job_1") or not any(v.is_alive for v in machines(engine, "job_1")))
     assert {one.job for one in provider.list()} == {"job_1", "job_2"}
-    Housekeeping(engine, timedelta(days=1), provider).tend()
+    Maintenance(engine, timedelta(days=1), provider).run_once()
     assert {one.job for one in provider.list()} == {"job_1", "job_2"}
     (gone,) = machines(engine, "job_1")
     assert list((tmp_path / "machines").glob(f"{gone.launch_key}.*"))
-    Housekeeping(engine, timedelta(0), provider).tend()
+    Maintenance(engine, timedelta(0), provider).run_once()
     (left,) = provider.list()
     assert left.job == "job_2"
     assert not list((tmp_path / "machines").glob(f"{gone.launch_key}.*"))
@@ -58,7 +58,7 @@ def test_files_of_machines_go_long_after_the_end_of_their_job(
 
 def tick(acting: Reconciler, job: str) -> None:
     with acting.engine.begin() as connection:
-        lease = leases.take(connection, job, None, timedelta(0))
+        lease = controllers.acquire_lease(connection, job, None, timedelta(0))
     assert lease is not None
     acting.tick(lease, clock.now(acting.engine))
 

@@ -16,23 +16,23 @@ from pydantic import TypeAdapter
 from sqlalchemy import Engine, select, text, update
 
 from scavenger.cluster import ClusterConfig
-from scavenger.profiling import Settled, settle
+from scavenger.measurement.profiling import Settled, settle
 from scavenger.protocol import Progress, Reply, StepColumns, StepReport
-from scavenger.view import EventList
-from service.api.sieve import REPORT
-from service.api.world import World
+from scavenger.schemas import EventList
+from service.api.dependencies import AppState
+from service.api.telemetry import REPORT_BODY
 from service.app import build_app
+from service.auth.tokens import ControllerKeys
+from service.background import KEEP_EVERY_ROW, Maintenance
 from service.clouds.local import LocalProvider
-from service.db import chunks, partitions, statistics, workers
+from service.clouds.storage import CheckpointStorage
+from service.db import partitions, telemetry, workers
 from service.db.schema import chunks as table
-from service.keys import Keys
-from service.reconciler.housekeeping import KEEP_WHOLE, Housekeeping
-from service.storage import Storage
 from tests.poison import corpus
 from tests.telemetry.source import measured
 from tests.telemetry.stage import differences, set_up, truth
 
-KEYS = Keys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 PERSON = {"Authorization": f"Bearer {KEYS.token}"}
 REPLY = TypeAdapter(Reply)
 DAY = timedelta(days=1)
@@ -47,7 +47,7 @@ class Machine:
         with engine.begin() as connection:
             (self.worker,) = set_up(connection, self.job, 1)
         self.headers = {
-            "Authorization": f"Bearer {KEYS.issue(self.worker)}",
+            "Authorization": f"Bearer {KEYS.issue_worker_token(self.worker)}",
             "Content-Type": "application/json",
         }
 
@@ -58,19 +58,19 @@ class Machine:
         return StepReport(self.worker, Progress(1, 1, 1, 0.1, {}), sequence, steps)
 
     def report(self, sequence: int, steps: StepColumns) -> Reply:
-        answer = self.say("report", REPORT.dump_json(self.message(sequence, steps)))
+        answer = self.say("report", REPORT_BODY.dump_json(self.message(sequence, steps)))
         assert answer.status_code == 200, answer.text
         return REPLY.validate_json(answer.text)
 
     def stored(self) -> StepColumns:
         with self.engine.connect() as connection:
-            return chunks.steps_of(connection, self.job, 1)
+            return telemetry.steps_of(connection, self.job, 1)
 
     def told(self, kind: str) -> list[str]:
         found = self.client.get(f"/v1/jobs/{self.job}/events", headers=PERSON).text
         return [e.message for e in EventList.model_validate_json(found).events if e.kind == kind]
 
-    def known(self) -> workers.Worker:
+    def known(self) -> workers.WorkerRow:
         with self.engine.connect() as connection:
             (worker,) = workers.of_job(connection, self.job)
         return worker
@@ -78,7 +78,9 @@ class Machine:
 
 @pytest.fixture
 def machine(engine: Engine) -> Iterator[Machine]:
-    app = build_app(World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None), KEYS)
+    app = build_app(
+        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda: None), KEYS
+    )
     with TestClient(app, raise_server_exceptions=False) as client:
         yield Machine(engine, client)
 
@@ -111,7 +113,7 @@ def test_rows_that_are_left_out_are_told_once_and_counted(machine: Machine) -> N
 
 
 def test_rows_nobody_can_have_measured_move_no_cursor(machine: Machine) -> None:
-    answer = machine.say("report", REPORT.dump_json(machine.message(2**53, measured(0, 1))))
+    answer = machine.say("report", REPORT_BODY.dump_json(machine.message(2**53, measured(0, 1))))
     assert answer.status_code == 422
     assert machine.report(0, measured(0, 1)).next_sequence == 1
 
@@ -121,8 +123,8 @@ def test_a_batch_and_its_statistics_are_stored_together(machine: Machine) -> Non
     machine.report(0, columns)
     machine.report(300, StepColumns(*(getattr(columns, n)[300:] for n in asdict(columns))))
     with machine.engine.connect() as connection:
-        known = statistics.of_job(connection, machine.job)
-        assert statistics.first_iterations(connection, machine.job) == {1: 0}
+        known = telemetry.statistics_of_job(connection, machine.job)
+        assert telemetry.first_iterations(connection, machine.job) == {1: 0}
     for name, values in asdict(columns).items():
         if name != "shards":
             told = truth([float(x) for x in values if x is not None])
@@ -166,7 +168,7 @@ def test_no_poison_makes_the_controller_stumble(machine: Machine, what: str) -> 
     sequence = machine.say("hello", json.dumps(hello).encode()).json()["next_sequence"]
     assert machine.report(sequence, measured(0, 30)).accepted == 30
     with machine.engine.connect() as connection:
-        known = statistics.of_job(connection, machine.job)
+        known = telemetry.statistics_of_job(connection, machine.job)
     assert known
     assert all(math.isfinite(x) for one in known.values() for x in asdict(one).values())
     settled = settle(machine.stored(), ClusterConfig(4, 64), measures="time")
@@ -181,7 +183,7 @@ def test_no_poison_makes_the_controller_stumble(machine: Machine, what: str) -> 
 def days_of(engine: Engine) -> list[datetime]:
     with engine.connect() as connection:
         today = partitions.today(connection)
-        return sorted((day - today).days for day in partitions.days(connection))
+        return sorted((day - today).days for day in partitions.partitioned_days(connection))
 
 
 def add_day(engine: Engine, ago: int) -> None:
@@ -205,15 +207,15 @@ def age(engine: Engine, days: int) -> None:
 def test_days_ahead_are_made_while_rows_come_in(machine: Machine) -> None:
     with machine.engine.begin() as connection:
         today = partitions.today(connection)
-        for day in (today + n * DAY for n in range(1, partitions.AHEAD + 1)):
+        for day in (today + n * DAY for n in range(1, partitions.DAYS_AHEAD + 1)):
             connection.execute(text(f"DROP TABLE chunks_{day:%Y%m%d}"))
     assert days_of(machine.engine) == [-1, 0]
     with machine.engine.begin() as busy:
         busy.execute(text("INSERT INTO chunks VALUES (now(), 'w', 0, 'j', 1, 0, 1, '')"))
         with machine.engine.begin() as connection:
-            partitions.prepare(connection)
-            partitions.prepare(connection)
-    assert days_of(machine.engine) == [-1, *range(partitions.AHEAD + 1)]
+            partitions.create_ahead(connection)
+            partitions.create_ahead(connection)
+    assert days_of(machine.engine) == [-1, *range(partitions.DAYS_AHEAD + 1)]
 
 
 def test_old_days_are_dropped_and_statistics_stay(machine: Machine) -> None:
@@ -221,12 +223,12 @@ def test_old_days_are_dropped_and_statistics_stay(machine: Machine) -> None:
     for ago in (20, 31, 40):
         add_day(machine.engine, ago)
     age(machine.engine, 31)
-    Housekeeping(machine.engine, 30 * DAY, NOWHERE).tend()
+    Maintenance(machine.engine, 30 * DAY, NOWHERE).run_once()
     assert days_of(machine.engine)[0] == -20
     assert len(machine.stored()) == 0
     with machine.engine.connect() as connection:
-        assert statistics.of_job(connection, machine.job)[1, "step_time"].count == 20
-        assert statistics.first_iterations(connection, machine.job) == {1: 0}
+        assert telemetry.statistics_of_job(connection, machine.job)[1, "step_time"].count == 20
+        assert telemetry.first_iterations(connection, machine.job) == {1: 0}
 
 
 def test_dropping_gives_way_to_who_reads(machine: Machine) -> None:
@@ -234,7 +236,7 @@ def test_dropping_gives_way_to_who_reads(machine: Machine) -> None:
     with machine.engine.begin() as reader:
         reader.execute(select(table.c.sequence)).all()
         with pytest.raises(Exception, match="lock timeout"), machine.engine.begin() as connection:
-            partitions.drop(connection, 30 * DAY)
+            partitions.drop_older_than(connection, 30 * DAY)
     assert days_of(machine.engine)[0] == -40
 
 
@@ -244,14 +246,14 @@ def test_what_is_old_is_thinned_to_one_row_in_ten(machine: Machine) -> None:
     add_day(machine.engine, 9)
     age(machine.engine, 9)
     machine.report(105, measured(105, 3))
-    housekeeping = Housekeeping(machine.engine, 30 * DAY, NOWHERE)
-    assert KEEP_WHOLE < 9 * DAY
-    housekeeping.tend()
-    housekeeping.tend()
+    housekeeping = Maintenance(machine.engine, 30 * DAY, NOWHERE)
+    assert KEEP_EVERY_ROW < 9 * DAY
+    housekeeping.run_once()
+    housekeeping.run_once()
     assert machine.stored().iteration == (*range(0, 105, 10), 105, 106, 107)
     with machine.engine.connect() as connection:
         found = connection.execute(select(table.c.rows, table.c.every)).all()
-        assert statistics.of_job(connection, machine.job)[1, "step_time"].count == 108
+        assert telemetry.statistics_of_job(connection, machine.job)[1, "step_time"].count == 108
     assert sorted(map(tuple, found)) == [(3, 1), (11, 10)]
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Connection, Engine
 
-from scavenger.protocol import Finished, Hello, Progress, StepReport
-from service.api.intake import take_in
-from service.api.sieve import judge
+from scavenger.protocol import FinishReason, Hello, Progress, StepReport
+from service.api.telemetry import store_report, validate_rows
 from service.db import workers
-from service.db.workers import Worker
+from service.db.workers import WorkerRow
 from tests.builders import NOW
 from tests.telemetry.source import measured
 from tests.telemetry.stage import set_up
@@ -20,13 +19,13 @@ AT_END = Progress(1, 100, 3200, 6.0, {"loss": 0.5})
 
 @pytest.mark.parametrize("word", ["target", "exhausted", "released"])
 def test_it_does_not_undo_the_end_that_only_a_new_process_does(
-    engine: Engine, word: Finished
+    engine: Engine, word: FinishReason
 ) -> None:
     with engine.begin() as connection:
         (worker,) = set_up(connection, "job_1", 1)
         hear(connection, StepReport(worker, AT_END, finished=word))
         assert hear(connection, StepReport(worker, BEFORE)).finished == word
-        workers.greet(connection, "job_1", Hello(worker, "127.0.0.1:2"), NOW)
+        workers.record_hello(connection, "job_1", Hello(worker, "127.0.0.1:2"), NOW)
         assert hear(connection, StepReport(worker, BEFORE)).finished is None
 
 
@@ -51,8 +50,8 @@ def test_the_newest_may_come_twice_and_rows_may_be_missing_before_it(engine: Eng
         assert hear(connection, new) == stands
 
 
-def hear(connection: Connection, report: StepReport) -> Worker:
+def hear(connection: Connection, report: StepReport) -> WorkerRow:
     """Take a report in; returns what is known of its worker then."""
-    take_in(connection, judge(report, {}), NOW)
+    store_report(connection, validate_rows(report, {}), NOW)
     (worker,) = workers.of_job(connection, "job_1")
     return worker

@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
-from service.db import events, jobs, leases
-from service.db.leases import TERM, Lease, acting
-from service.db.pool import AWAY, open_pool
+from service.clouds.labels import ResourceLabels
+from service.clouds.storage import CheckpointStorage
+from service.db import controllers, jobs
+from service.db.controllers import LEASE_TERM, JobLease, under_lease
+from service.db.database import DATABASE_AWAY, open_pool
 from service.errors import LeaseLost
 from service.reconciler.fleet import Fleet
-from service.reconciler.loop import Loop
-from service.reconciler.ownership import Ownership
+from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from service.storage import Storage
 from tests.builders import NOW, spec
 from tests.fakecloud.provider import FakeCloudProvider
 
@@ -34,12 +34,12 @@ def job(engine: Engine) -> None:
         jobs.create(connection, "job_1", spec(), NOW)
 
 
-def take(engine: Engine, held: Lease | None = None, term: timedelta = LONG) -> Lease | None:
+def take(engine: Engine, held: JobLease | None = None, term: timedelta = LONG) -> JobLease | None:
     with engine.begin() as connection:
-        return leases.take(connection, "job_1", held, term)
+        return controllers.acquire_lease(connection, "job_1", held, term)
 
 
-def taken(engine: Engine, term: timedelta = LONG) -> Lease:
+def taken(engine: Engine, term: timedelta = LONG) -> JobLease:
     lease = take(engine, term=term)
     assert lease is not None
     return lease
@@ -47,7 +47,7 @@ def taken(engine: Engine, term: timedelta = LONG) -> Lease:
 
 def said(engine: Engine) -> list[str]:
     with engine.connect() as connection:
-        return [event.message for event in events.page(connection, "job_1", 0, 100)]
+        return [event.message for event in jobs.events_after(connection, "job_1", 0, 100)]
 
 
 def test_of_many_that_ask_at_once_one_gets_it(engine: Engine) -> None:
@@ -60,26 +60,29 @@ def test_who_has_it_may_prolong_it_and_nobody_else_gets_it(engine: Engine) -> No
     mine = taken(engine)
     assert take(engine) is None
     assert take(engine, mine) == mine
-    assert take(engine, Lease("job_1", "made up")) is None
+    assert take(engine, JobLease("job_1", "made up")) is None
 
 
 def test_what_was_given_back_is_free_at_once(engine: Engine) -> None:
     mine = taken(engine)
     with engine.begin() as connection:
-        leases.give_back(connection, mine)
+        controllers.release_lease(connection, mine)
     theirs = taken(engine)
     with engine.begin() as connection:
-        leases.give_back(connection, mine)  # late, and not theirs to give
-    with acting(engine, theirs):
+        controllers.release_lease(connection, mine)  # late, and not theirs to give
+    with under_lease(engine, theirs):
         pass
 
 
 def test_one_that_is_over_is_good_until_somebody_takes_it(engine: Engine) -> None:
     slow = taken(engine, OVER)
-    with acting(engine, slow) as connection:
-        events.say(connection, "job_1", NOW, "test", "slow, but alone")
+    with under_lease(engine, slow) as connection:
+        jobs.record_event(connection, "job_1", NOW, "test", "slow, but alone")
     taken(engine)
-    with pytest.raises(LeaseLost, match="another controller acts for job_1"), acting(engine, slow):
+    with (
+        pytest.raises(LeaseLost, match="another controller acts for job_1"),
+        under_lease(engine, slow),
+    ):
         pass
     assert said(engine) == ["slow, but alone"]
 
@@ -92,10 +95,10 @@ def test_what_was_decided_under_a_lost_lease_is_not_written(engine: Engine) -> N
     assert said(engine) == []
 
 
-def decide_late(engine: Engine, lease: Lease) -> None:
+def decide_late(engine: Engine, lease: JobLease) -> None:
     with engine.begin() as connection:
-        events.say(connection, "job_1", NOW, "test", "decided long ago")
-        leases.check(connection, lease)
+        jobs.record_event(connection, "job_1", NOW, "test", "decided long ago")
+        controllers.verify_lease(connection, lease)
 
 
 def test_who_lost_it_and_takes_it_again_gets_another_one(engine: Engine) -> None:
@@ -114,15 +117,15 @@ def test_nobody_takes_it_while_its_holder_writes(engine: Engine) -> None:
     def take_over() -> str:
         began.set()
         theirs = taken(engine)
-        with acting(engine, theirs) as connection:
-            events.say(connection, "job_1", NOW, "test", "second")
+        with under_lease(engine, theirs) as connection:
+            jobs.record_event(connection, "job_1", NOW, "test", "second")
         return theirs.token
 
     with ThreadPoolExecutor(1) as pool:
-        with acting(engine, slow) as connection:
+        with under_lease(engine, slow) as connection:
             other = pool.submit(take_over)
             began.wait()
-            events.say(connection, "job_1", NOW, "test", "first")
+            jobs.record_event(connection, "job_1", NOW, "test", "first")
         assert other.result(20) != slow.token
     assert said(engine) == ["first", "second"]
 
@@ -140,8 +143,8 @@ def test_at_most_one_of_three_controllers_may_write(
 ) -> None:
     """Beside a model that knows the owner, and whether its term is over."""
     with engine.begin() as connection:
-        connection.execute(leases.leases.delete())
-    held: dict[int, Lease] = {}
+        connection.execute(controllers.leases.delete())
+    held: dict[int, JobLease] = {}
     owner: int | None = None
     is_over = False
     for what, who in steps:
@@ -157,34 +160,34 @@ def test_at_most_one_of_three_controllers_may_write(
                 held[who], owner, is_over = lease, who, False
         elif what == "give back" and who in held:
             with engine.begin() as connection:
-                leases.give_back(connection, held[who])
+                controllers.release_lease(connection, held[who])
             owner = None if owner == who else owner
         elif what == "write" and who in held:
             assert may_write(engine, held[who]) == (owner == who)
 
 
-def may_write(engine: Engine, lease: Lease) -> bool:
+def may_write(engine: Engine, lease: JobLease) -> bool:
     try:
-        with acting(engine, lease):
+        with under_lease(engine, lease):
             return True
     except LeaseLost:
         return False
 
 
 def test_jobs_of_a_dead_controller_do_not_wait_for_long() -> None:
-    assert timedelta(seconds=5) >= TERM
+    assert timedelta(seconds=5) >= LEASE_TERM
 
 
 def test_what_others_have_is_known_without_asking_for_it(engine: Engine) -> None:
     mine = taken(engine)
 
-    def others(*held: Lease) -> set[str]:
+    def others(*held: JobLease) -> set[str]:
         with engine.connect() as connection:
-            return leases.of_others(connection, held)
+            return controllers.leased_by_others(connection, held)
 
     assert others() == {"job_1"}
     assert others(mine) == set()
-    assert others(Lease("job_1", "lost")) == {"job_1"}
+    assert others(JobLease("job_1", "lost")) == {"job_1"}
     assert take(engine, mine, OVER) == mine
     assert others() == set()
 
@@ -192,9 +195,9 @@ def test_what_others_have_is_known_without_asking_for_it(engine: Engine) -> None
 def test_a_controller_that_only_watches_writes_nothing(engine: Engine) -> None:
     taken(engine)
     cloud = FakeCloudProvider("http://nowhere", "ours")
-    owner = Ownership("ours", b"secret")
-    fleet = Fleet(engine, cloud, lambda _: {}, Storage(Path("/nowhere")), owner)
-    Loop(Reconciler(fleet, NOW))._pass()
+    owner = ResourceLabels("ours", b"secret")
+    fleet = Fleet(engine, cloud, lambda _: {}, CheckpointStorage(Path("/nowhere")), owner)
+    ReconcilerLoop(Reconciler(fleet, NOW))._pass()
     cloud.close()
     with engine.connect() as connection:
         touched = connection.execute(text("SELECT xmax::text FROM leases")).scalars().all()
@@ -208,12 +211,12 @@ def test_a_controller_that_hangs_within_a_transaction_does_not_stop_the_others(
     url = engine.url.render_as_string(hide_password=False)
     frozen = open_pool(url, timedelta(milliseconds=100))
     connection = frozen.connect()
-    leases.check(connection, hanging)
+    controllers.verify_lease(connection, hanging)
     theirs = taken(engine)
-    with pytest.raises(AWAY):
-        events.say(connection, "job_1", NOW, "test", "decided before it hung")
+    with pytest.raises(DATABASE_AWAY):
+        jobs.record_event(connection, "job_1", NOW, "test", "decided before it hung")
     connection.invalidate()
     frozen.dispose()
-    with acting(engine, theirs):
+    with under_lease(engine, theirs):
         pass
     assert said(engine) == []

@@ -10,19 +10,19 @@ import pytest
 from sqlalchemy import Engine, insert
 
 from scavenger.cluster import ClusterConfig
-from scavenger.models.epochs import EpochsSeen
-from scavenger.models.parallel import ParallelModel
-from scavenger.prior import StoredModel
-from service.db import clock, drifts, events, jobs, models
+from scavenger.models.epochs import FinishedRun
+from scavenger.models.iteration_time import ParallelModel
+from scavenger.planning.transfer import StoredModel
+from service.clouds.labels import ResourceLabels
+from service.clouds.storage import CheckpointStorage
+from service.db import clock, jobs, measurements, models
 from service.db.schema import models as table
-from service.reconciler.action import Choose, Replan
+from service.reconciler.actions import ChooseConfig, Replan
+from service.reconciler.apply import record_action
 from service.reconciler.fleet import Fleet
-from service.reconciler.loop import Loop
-from service.reconciler.ownership import Ownership
+from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.plan import plan
-from service.reconciler.record import record
 from service.reconciler.tick import Reconciler
-from service.storage import Storage
 from tests.builders import NOW, document, probe, steps
 from tests.fakecloud.provider import FakeCloudProvider
 from tests.integration.life import CORNERS, Life, numbered
@@ -90,7 +90,7 @@ def test_iterations_done_twice_count_where_they_were_done_last(engine: Engine) -
         life.choose(large)
         life.finish()
         (run,) = life.stored().runs[WORDS]
-    assert run == EpochsSeen(128, 300 * 128 / 1437)
+    assert run == FinishedRun(128, 300 * 128 / 1437)
 
 
 def test_a_run_of_so_many_epochs_teaches_nothing_about_epochs(engine: Engine) -> None:
@@ -108,15 +108,15 @@ def test_the_newest_runs_of_all_jobs_are_kept(engine: Engine) -> None:
     with engine.begin() as connection:
         life = Life(connection)
         life.probe()
-        sketch = life.look().knowledge.sketch()
-    assert sketch is not None
-    fresh = StoredModel("s", sketch.model, sketch.observations, {WORDS: 9.0}, 1)
+        preview = life.look().knowledge.preview()
+    assert preview is not None
+    fresh = StoredModel("s", preview.model, preview.observations, {WORDS: 9.0}, 1)
     stored = None
     for number in range(1, 41):
-        stored = models.learned(stored, replace(fresh, runs={WORDS: (EpochsSeen(32, number),)}))
+        stored = models.merge_job(stored, replace(fresh, runs={WORDS: (FinishedRun(32, number),)}))
     assert stored is not None
     assert [run.epochs for run in stored.runs[WORDS]] == list(range(9, 41))
-    assert models.MODEL.validate_json(models.MODEL.dump_json(stored)) == stored
+    assert models.STORED_MODEL.validate_json(models.STORED_MODEL.dump_json(stored)) == stored
 
 
 def test_a_model_that_an_older_version_stored_still_serves(engine: Engine) -> None:
@@ -126,9 +126,9 @@ def test_a_model_that_an_older_version_stored_still_serves(engine: Engine) -> No
         connection.execute(insert(table).values(**row, updated_at=NOW))
         life = Life(connection)
         action = plan(life.look())
-        assert isinstance(action, Choose)
+        assert isinstance(action, ChooseConfig)
         assert action.why.startswith("no search: model of 3 earlier jobs")
-        record(connection, "local", life.look(), action)
+        record_action(connection, "local", life.look(), action)
         life.train(1, action.run.config, numbered(0, 100, action.run.config))
         life.finish()
         stored = life.stored()
@@ -155,7 +155,7 @@ def test_a_model_stored_before_fits_said_what_they_left_open_is_doubted(engine: 
         model=replace(found.model, parallel=ParallelModel(0.1, 0.1, 0.1, 0.1)),
         observations=(),
     )
-    assert models.doubted(bare) == bare
+    assert models.with_uncertainty(bare) == bare
 
 
 def test_what_was_read_before_is_read_again_only_when_it_changed(engine: Engine) -> None:
@@ -163,13 +163,13 @@ def test_what_was_read_before_is_read_again_only_when_it_changed(engine: Engine)
         with engine.connect() as connection:
             return {model.signature: model for model in models.recent(connection, "default", 2)}
 
-    others = [replace(models.MODEL.validate_python(OLD), signature=name) for name in "abc"]
+    others = [replace(models.STORED_MODEL.validate_python(OLD), signature=name) for name in "abc"]
     with engine.begin() as connection:
         for number, model in enumerate(others):
             models.store(connection, "default", "digits", model, NOW + timedelta(seconds=number))
     first = kept()
     assert list(first) == ["c", "b"]
-    assert first["c"] == models.doubted(others[2])
+    assert first["c"] == models.with_uncertainty(others[2])
     assert all(kept()[name] is model for name, model in first.items())
     with engine.begin() as connection:  # at the same moment, twice
         for jobs_seen in (7, 8):
@@ -195,12 +195,12 @@ def test_a_job_that_went_on_waiting_is_planned_anew_in_the_same_pass(engine: Eng
         life.choose(small)
         jobs.change_outcome(connection, life.job, waiting="for better days")
     cloud = FakeCloudProvider("http://nowhere", "ours")
-    owner = Ownership("ours", b"secret")
-    fleet = Fleet(engine, cloud, lambda _: {}, Storage(Path("/nowhere")), owner)
-    Loop(Reconciler(fleet, clock.now(engine)))._pass()
+    owner = ResourceLabels("ours", b"secret")
+    fleet = Fleet(engine, cloud, lambda _: {}, CheckpointStorage(Path("/nowhere")), owner)
+    ReconcilerLoop(Reconciler(fleet, clock.now(engine)))._pass()
     cloud.close()
     with engine.connect() as connection:
-        kinds = [event.kind for event in events.page(connection, life.job, 0, 99)]
+        kinds = [event.kind for event in jobs.events_after(connection, life.job, 0, 99)]
         assert kinds.count("drift") == 1, kinds
         assert kinds.count("resumed") == 1, kinds
 
@@ -217,15 +217,15 @@ def test_a_drift_is_planned_anew_once_and_remembered(engine: Engine) -> None:
         assert not isinstance(plan(life.look(-2 * minute)), Replan)
         action = plan(life.look())
         assert isinstance(action, Replan)
-        record(connection, "local", life.look(), action)
+        record_action(connection, "local", life.look(), action)
         after = life.look(minute)
         assert after.job.chosen == action.config == ClusterConfig(2, 128)
         assert after.job.choice == action.why
-        newest = drifts.newest(connection, life.job)
+        newest = measurements.newest_drift(connection, life.job)
         assert newest is not None
         assert after.knowledge.noise_scale == newest.noise_scale == pytest.approx(640)
         assert not isinstance(plan(after), Replan)
-        before, now = probe(1, 32).observation, after.knowledge.belief()
+        before, now = probe(1, 32).observation, after.knowledge.fitted_model()
     assert before.indicators.noise_scale == 200
     assert now is not None
     assert now.model.statistical.noise_scale == pytest.approx(640)

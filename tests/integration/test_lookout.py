@@ -13,18 +13,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
-from scavenger.view import Phase
+from scavenger.schemas import JobPhase
 from service import ledger
+from service.clouds.inventory import CloudInventory
+from service.clouds.labels import ResourceLabels
 from service.clouds.provider import Instance, LaunchRequest
-from service.db import installation, jobs, leases, vms
+from service.clouds.storage import CheckpointStorage
+from service.db import controllers, jobs, vms
 from service.db.vms import Vm
 from service.errors import ProviderUnavailable
 from service.reconciler.fleet import Fleet
-from service.reconciler.lookout import Lookout
-from service.reconciler.loop import Loop
-from service.reconciler.ownership import Ownership
+from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from service.storage import Storage
 from tests.builders import NOW, document, spec
 from tests.controller_double import until
 from tests.fakecloud.clock import VirtualClock
@@ -74,8 +74,8 @@ class Sky:
         self.provider = Counted(url, "account", lag=lag)
         self.provider.wait = cloud.clock.advance
         with engine.begin() as connection:
-            ownership = Ownership(installation.identify(connection), b"our secret")
-        storage, watch = Storage(Path("/srv")), cloud.clock.now
+            ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
+        storage, watch = CheckpointStorage(Path("/srv")), cloud.clock.now
         fleet = Fleet(engine, self.provider, lambda _: {}, storage, ownership, stopwatch=watch)
         self.reconciler = Reconciler(fleet, NOW)
 
@@ -87,16 +87,16 @@ class Sky:
         with self.engine.begin() as connection:
             jobs.create(connection, job, spec(**{**WISH, **changes}), self.now)
 
-    def tick(self, lookout: Lookout, job: str = "job_1") -> str:
+    def tick(self, inventory: CloudInventory, job: str = "job_1") -> str:
         with self.engine.begin() as connection:
-            lease = leases.take(connection, job, None, timedelta(0))
+            lease = controllers.acquire_lease(connection, job, None, timedelta(0))
         assert lease is not None
-        return self.reconciler.tick(lease, self.now, lookout).why
+        return self.reconciler.tick(lease, self.now, inventory).why
 
-    def shown(self, lookout: Lookout) -> Set[str]:
-        sighting = lookout.sighting(self.now)
-        assert sighting is not None
-        return sighting.shown.keys()
+    def shown(self, inventory: CloudInventory) -> Set[str]:
+        listing = inventory.listing(self.now)
+        assert listing is not None
+        return listing.shown.keys()
 
     def rows(self, job: str = "job_1") -> tuple[Vm, ...]:
         with self.engine.connect() as connection:
@@ -125,7 +125,7 @@ def sky(engine: Engine, cloud: FakeCloud, url: str) -> Iterator[Sky]:
 def test_one_list_serves_all_jobs_of_a_pass(sky: Sky) -> None:
     for number in range(2, 6):
         sky.submit(f"job_{number}")
-    loop = Loop(sky.reconciler)
+    loop = ReconcilerLoop(sky.reconciler)
     loop._pass()
     before = sky.provider.lists
     loop._pass()
@@ -134,16 +134,16 @@ def test_one_list_serves_all_jobs_of_a_pass(sky: Sky) -> None:
 
 
 def test_a_machine_launched_after_the_list_is_not_judged_by_it(sky: Sky) -> None:
-    lookout = sky.reconciler.look_out()
-    assert not sky.shown(lookout)
+    inventory = sky.reconciler.open_inventory()
+    assert not sky.shown(inventory)
     for _ in range(3):
-        sky.tick(lookout)
+        sky.tick(inventory)
     assert [vm.state for vm in sky.rows()] == ["launched", "launched"]
     assert len(sky.cloud.machines()) == 2
 
 
-class Mistaken(Lookout):
-    """A lookout that fails before any job is looked at."""
+class Mistaken(CloudInventory):
+    """A inventory that fails before any job is looked at."""
 
     def renew(self) -> None:
         raise ValueError("a mistake")
@@ -152,10 +152,10 @@ class Mistaken(Lookout):
 def test_a_mistake_in_one_pass_does_not_end_the_others(
     sky: Sky, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loop = Loop(sky.reconciler, Mistaken(sky.engine, sky.provider))
+    loop = ReconcilerLoop(sky.reconciler, Mistaken(sky.engine, sky.provider))
     loop.start()
     until(lambda: "a mistake" in caplog.text)
-    loop.lookout = sky.reconciler.look_out()
+    loop.inventory = sky.reconciler.open_inventory()
     until(lambda: len(sky.cloud.machines()) == 2)
     loop.stop()
 
@@ -163,7 +163,7 @@ def test_a_mistake_in_one_pass_does_not_end_the_others(
 def test_time_is_reserved_from_the_moment_that_a_machine_is_asked_for(sky: Sky) -> None:
     """Else the last of many, launched by a slow cloud, may run for longer than was paid for."""
     sky.provider.takes = 60.0
-    sky.tick(sky.reconciler.look_out())
+    sky.tick(sky.reconciler.open_inventory())
     asked = [NOW, NOW + timedelta(seconds=60)]
     assert [vm.attempted_at for vm in sky.rows()] == asked
     for vm in sky.rows():
@@ -173,14 +173,14 @@ def test_time_is_reserved_from_the_moment_that_a_machine_is_asked_for(sky: Sky) 
 
 def test_a_launch_whose_answer_was_lost_is_not_repeated_before_the_next_list(sky: Sky) -> None:
     sky.cloud.faults.next("launch", LostResponse())
-    lookout = sky.reconciler.look_out()
-    lookout.sighting(sky.now)
-    sky.tick(lookout)
+    inventory = sky.reconciler.open_inventory()
+    inventory.listing(sky.now)
+    sky.tick(inventory)
     asked = [vm.attempted_at for vm in sky.rows()]
     sky.cloud.clock.advance(1.0)
-    sky.tick(lookout)
+    sky.tick(inventory)
     assert [vm.attempted_at for vm in sky.rows()] == asked
-    sky.tick(sky.reconciler.look_out())
+    sky.tick(sky.reconciler.open_inventory())
     assert [vm.state for vm in sky.rows()] == ["launched", "launched"]
     assert len(sky.cloud.machines()) == 2
 
@@ -188,14 +188,14 @@ def test_a_launch_whose_answer_was_lost_is_not_repeated_before_the_next_list(sky
 def test_a_launch_confirmed_by_another_after_the_list_counts(sky: Sky) -> None:
     """It was asked for before the list and made after it, so only its name tells that."""
     sky.cloud.faults.next("launch", Refused("InternalError"), times=2)
-    sky.tick(sky.reconciler.look_out())
+    sky.tick(sky.reconciler.open_inventory())
     sky.cloud.clock.advance(2.0)
-    lookout = sky.reconciler.look_out()
-    assert not sky.shown(lookout)
+    inventory = sky.reconciler.open_inventory()
+    assert not sky.shown(inventory)
     (one, other) = sky.rows()
     with sky.engine.begin() as connection:
-        vms.launched(connection, one.id, "made-a-moment-ago")
-    sky.tick(lookout)
+        vms.record_launch(connection, one.id, "made-a-moment-ago")
+    sky.tick(inventory)
     states = {vm.id: vm.state for vm in sky.rows()}
     assert states == {one.id: "launched", other.id: "launched"}
 
@@ -205,7 +205,7 @@ def overcast(engine: Engine, cloud: FakeCloud, url: str) -> Iterator[Sky]:
     """A cloud whose lists may lag by ten seconds, and show none of the machines there are."""
     found = Sky(engine, url, cloud, lag=10.0)
     found.submit("job_1")
-    found.tick(found.reconciler.look_out())
+    found.tick(found.reconciler.open_inventory())
     cloud.faults.always("list", Omitted())
     yield found
     found.provider.close()
@@ -213,18 +213,18 @@ def overcast(engine: Engine, cloud: FakeCloud, url: str) -> Iterator[Sky]:
 
 def test_a_machine_is_missed_since_the_list_not_since_it_was_read(overcast: Sky) -> None:
     sky, cloud = overcast, overcast.cloud
-    lookout = sky.reconciler.look_out()
+    inventory = sky.reconciler.open_inventory()
     looked_at = sky.now
-    lookout.sighting(looked_at)
+    inventory.listing(looked_at)
     cloud.clock.advance(3.0)
-    sky.tick(lookout)
+    sky.tick(inventory)
     assert {vm.missed_at for vm in sky.rows()} == {looked_at}
     cloud.clock.advance(6.9)
-    sky.tick(late := sky.reconciler.look_out())
+    sky.tick(late := sky.reconciler.open_inventory())
     cloud.clock.advance(1.0)
     sky.tick(late)
     assert all(vm.is_alive for vm in sky.rows())
-    sky.tick(sky.reconciler.look_out())
+    sky.tick(sky.reconciler.open_inventory())
     assert not any(vm.is_alive for vm in sky.rows()[:2])
 
 
@@ -232,25 +232,25 @@ def test_a_machine_is_missed_since_the_list_was_answered(overcast: Sky) -> None:
     """Else a list that took long, and a quick one, would show less than how lists lag."""
     sky, cloud = overcast, overcast.cloud
     sky.provider.lasts = 9.0
-    sky.tick(sky.reconciler.look_out())
+    sky.tick(sky.reconciler.open_inventory())
     sky.provider.lasts = 0.0
     assert {vm.missed_at for vm in sky.rows()} == {sky.now}
     cloud.clock.advance(9.9)
-    sky.tick(sky.reconciler.look_out())
+    sky.tick(sky.reconciler.open_inventory())
     assert all(vm.is_alive for vm in sky.rows())
     cloud.clock.advance(0.2)
-    sky.tick(sky.reconciler.look_out())
+    sky.tick(sky.reconciler.open_inventory())
     assert not any(vm.is_alive for vm in sky.rows()[:2])
 
 
 def test_a_list_that_cannot_be_read_hides_the_cloud_from_all(
     sky: Sky, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lookout = Lookout(sky.engine, Broken("http://cloud", "account"))
+    inventory = CloudInventory(sky.engine, Broken("http://cloud", "account"))
     for _ in range(3):
         with pytest.raises(ProviderUnavailable, match="not what was agreed"):
-            lookout.sighting(sky.now)
-        lookout.renew()
+            inventory.listing(sky.now)
+        inventory.renew()
     assert caplog.text.count("Traceback") == 1
 
 
@@ -262,7 +262,7 @@ def test_what_waited_for_a_slow_cloud_costs_nothing(
     cap = {"max_cost": "0.05 USD", "workers": "2..2", "batch": [120]}
     sky.submit("job_1", limits=cap, price="0.36 USD/h")
     sky.provider.takes = 60.0
-    sky.tick(sky.reconciler.look_out())
+    sky.tick(sky.reconciler.open_inventory())
     first, second = sky.rows()
     assert [vm.attempted_at for vm in (first, second)] == [NOW, NOW + timedelta(seconds=60)]
     assert second.prepaid_until - first.prepaid_until == timedelta(seconds=60)
@@ -280,42 +280,42 @@ def test_a_cap_that_does_not_pay_for_a_boot_ends_the_job(
     limits = {"max_cost": cap, "workers": "1..1", "batch": [120]}
     sky.submit("job_1", limits=limits, price="3.60 USD/h")
     for _ in range(4):
-        sky.tick(sky.reconciler.look_out())
+        sky.tick(sky.reconciler.open_inventory())
     with engine.connect() as connection:
         found = jobs.find(connection, "job_1")
     assert found is not None
-    assert (found.phase, len(sky.rows())) == (Phase.CAPPED, 0)
+    assert (found.phase, len(sky.rows())) == (JobPhase.CAPPED, 0)
     sky.provider.close()
 
 
 def test_a_list_is_good_until_the_next_pass(sky: Sky) -> None:
-    lookout = sky.reconciler.look_out()
-    first = lookout.sighting(sky.now)
-    assert lookout.sighting(sky.now + timedelta(seconds=5)) is first
-    lookout.renew()
-    assert lookout.sighting(sky.now + timedelta(seconds=5)) not in (None, first)
+    inventory = sky.reconciler.open_inventory()
+    first = inventory.listing(sky.now)
+    assert inventory.listing(sky.now + timedelta(seconds=5)) is first
+    inventory.renew()
+    assert inventory.listing(sky.now + timedelta(seconds=5)) not in (None, first)
 
 
 def test_a_cloud_that_does_not_answer_is_not_asked_for_each_job(sky: Sky) -> None:
     sky.submit("job_2")
     for job in ("job_1", "job_2"):
-        sky.tick(sky.reconciler.look_out(), job)
+        sky.tick(sky.reconciler.open_inventory(), job)
     sky.cloud.faults.next("list", Refused("RequestLimitExceeded"))
-    before, lookout = sky.provider.lists, sky.reconciler.look_out()
+    before, inventory = sky.provider.lists, sky.reconciler.open_inventory()
     for job in ("job_1", "job_2"):
-        sky.tick(lookout, job)
+        sky.tick(inventory, job)
     with pytest.raises(ProviderUnavailable, match="RequestLimitExceeded"):
-        lookout.sighting(sky.now)
+        inventory.listing(sky.now)
     assert sky.provider.lists == before + 1
 
 
 def test_a_cloud_that_did_not_answer_is_left_alone_for_a_while(sky: Sky) -> None:
     sky.cloud.faults.next("list", Refused("RequestLimitExceeded"))
-    lookout = sky.reconciler.look_out()
+    inventory = sky.reconciler.open_inventory()
     for second in range(6):
-        lookout.renew()
+        inventory.renew()
         with suppress(ProviderUnavailable):
-            assert lookout.sighting(NOW + timedelta(seconds=second)) is not None
+            assert inventory.listing(NOW + timedelta(seconds=second)) is not None
             assert second == 5
     assert sky.provider.lists == 2
 
@@ -334,14 +334,14 @@ def test_however_old_a_list_is_no_machine_that_runs_counts_as_gone(
         connection.execute(text("DELETE FROM jobs"))
     job = f"job_{len(cloud.machines())}"
     sky.submit(job)
-    lookout = sky.reconciler.look_out()
+    inventory = sky.reconciler.open_inventory()
     for step in steps:
         if step == "look":
-            (lookout := sky.reconciler.look_out()).sighting(sky.now)
+            (inventory := sky.reconciler.open_inventory()).listing(sky.now)
         elif step == "tick":
-            sky.tick(lookout, job)
+            sky.tick(inventory, job)
         elif step == "other":
-            sky.tick(sky.reconciler.look_out(), job)
+            sky.tick(sky.reconciler.open_inventory(), job)
         elif step == "end" and (alive := running(cloud)):
             cloud.interrupt(alive[0])
         cloud.clock.advance(0.3)
@@ -350,7 +350,7 @@ def test_however_old_a_list_is_no_machine_that_runs_counts_as_gone(
     with engine.connect() as connection:
         found = jobs.find(connection, job)
     assert found is not None
-    assert found.phase in (Phase.PENDING, Phase.STARTING)
+    assert found.phase in (JobPhase.PENDING, JobPhase.STARTING)
     sky.provider.close()
 
 

@@ -13,45 +13,54 @@ import pytest
 from scavenger.protocol import Directive, Hello, Member, Progress, Reply, StepReport
 from tests.builders import directive
 from tests.controller_double import until
-from worker_agent.errors import Broken
-from worker_agent.sessions.membership import Membership
-from worker_agent.strategies import board_meeting as meetings
-from worker_agent.strategies.board import BoardClient
-from worker_agent.strategies.board_meeting import CALL, BoardMeeting
-from worker_agent.strategies.strategy import Call, Clock, Place, Slice, Tally, Words
-from worker_agent.telemetry.reporter import AWAITING, Reporter
+from worker_agent.errors import GenerationBroken
+from worker_agent.rendezvous import rendezvous as meetings
+from worker_agent.rendezvous.rendezvous import _INVITATION, StoreRendezvous
+from worker_agent.rendezvous.store import KeyValueClient
+from worker_agent.state.progress import (
+    BatchSlice,
+    ControlFlags,
+    Invitation,
+    JoinRole,
+    StepSummary,
+    TrainingProgress,
+)
+from worker_agent.telemetry.reporter import AWAITING_INTERVAL, Reporter
+from worker_agent.training.membership import Membership
 
 HOST = "127.0.0.1"
 IN_TIME = 10.0
 NOWHERE = f"{HOST}:1"  # nobody serves it
 PROGRESS = Progress(0, 0, 0, 0.0, {})
-CLOCK = Clock(iteration=7, samples=84)
+CLOCK = TrainingProgress(iteration=7, samples=84)
 
 
 class Formed:
     """A strategy that forms a generation at once if all live and it is not to break."""
 
-    def __init__(self, meeting: BoardMeeting) -> None:
+    def __init__(self, meeting: StoreRendezvous) -> None:
         self.meeting = meeting
         self.breaks = 0  # so often
-        self.joined: list[tuple[int, int, Place, bool]] = []
+        self.joined: list[tuple[int, int, JoinRole, bool]] = []
 
-    def join(self, directive: Directive, place: Place, clock: Clock, *, is_new: bool) -> Clock:
+    def join(
+        self, directive: Directive, place: JoinRole, clock: TrainingProgress, *, is_new: bool
+    ) -> TrainingProgress:
         if self.breaks > 0 or self.meeting.dead(directive.members):
             self.breaks -= 1
-            raise Broken("a member is gone")
+            raise GenerationBroken("a member is gone")
         self.joined.append((directive.generation, directive.revision, place, is_new))
         return CLOCK if is_new else clock
 
-    def begin(self, part: Slice, words: Words) -> None: ...
+    def begin(self, part: BatchSlice, words: ControlFlags) -> None: ...
 
     def end(self) -> bool:
         return True
 
-    def tally(self) -> Tally | None:
+    def tally(self) -> StepSummary | None:
         return None
 
-    def snapshot(self, clock: Clock) -> Any: ...
+    def snapshot(self, clock: TrainingProgress) -> Any: ...
 
     def scale_learning_rate(self, factor: float) -> None: ...
 
@@ -64,7 +73,7 @@ class Formed:
         """End as a process does: nobody serves its port any more, and its connections break."""
         self.meeting.close()
         for client in self.meeting.reached.values():
-            if isinstance(client, BoardClient):
+            if isinstance(client, KeyValueClient):
                 client.close()
 
 
@@ -93,7 +102,7 @@ class Worker:
     def __init__(self, name: str) -> None:
         self.controller = Controller()
         self.reporter = Reporter(self.controller, name, lambda _: None)
-        self.meeting = BoardMeeting(name, HOST, lambda each: self.membership.is_superseded(each))
+        self.meeting = StoreRendezvous(name, HOST, lambda each: self.membership.is_superseded(each))
         self.strategy = Formed(self.meeting)
         self.is_leaving = threading.Event()
         self.membership = Membership(name, self.strategy, self.reporter, self.is_leaving.is_set)
@@ -103,13 +112,13 @@ class Worker:
         self.reporter.newest = told
 
     def called(self, called: Directive, caller: Member) -> None:
-        content = CALL.dump_json(Call(called, caller)).decode()
+        content = _INVITATION.dump_json(Invitation(called, caller)).decode()
         self.meeting.own.set("called", content)
 
     def speaks(self) -> None:
         """Let the reporter speak to the controller."""
         self.reporter.start(Hello(self.me.worker, self.me.address))
-        self.reporter.pace(AWAITING)
+        self.reporter.pace(AWAITING_INTERVAL)
 
     def close(self) -> None:
         self.is_leaving.set()
@@ -150,13 +159,15 @@ def enter(pool: ThreadPoolExecutor, planned: Directive, *workers: Worker) -> Non
     """Let the controller form a generation of these workers."""
     for worker in workers:
         worker.told(planned)
-    began = [pool.submit(worker.membership.begin, Clock(), PROGRESS) for worker in workers]
+    began = [
+        pool.submit(worker.membership.begin, TrainingProgress(), PROGRESS) for worker in workers
+    ]
     assert [each.result(IN_TIME) for each in began] == [CLOCK] * len(workers)
 
 
 def go(
     pool: ThreadPoolExecutor, workers: Sequence[Worker], where: str, *what: Any
-) -> list[Future[Clock]]:
+) -> list[Future[TrainingProgress]]:
     return [
         pool.submit(getattr(worker.membership, where), *what, CLOCK, PROGRESS) for worker in workers
     ]
@@ -255,7 +266,7 @@ def test_a_newcomer_follows_the_newest_summons_and_of_two_equal_ones_the_call(
         worker.told(of(told, B, worker.me))
     if called is not None:
         worker.called(of(called, B, worker.me), C)
-    found, where = worker.membership._summons()
+    found, where = worker.membership._find_invitation()
     assert (None if found is None else (found.generation, where.worker)) == summons
 
 
@@ -264,9 +275,9 @@ def test_a_newcomer_meets_the_others_at_the_leader_before_or_at_the_first_of_the
 ) -> None:
     worker = hire("a")
     worker.told(of(2, B, worker.me, handover=C))
-    assert worker.membership._summons() == (of(2, B, worker.me, handover=C), C)
+    assert worker.membership._find_invitation() == (of(2, B, worker.me, handover=C), C)
     worker.told(of(2, B, worker.me))
-    assert worker.membership._summons() == (of(2, B, worker.me), B)
+    assert worker.membership._find_invitation() == (of(2, B, worker.me), B)
 
 
 @pytest.mark.parametrize("members", [(A, B), (B, A), (B, C)])
@@ -278,7 +289,7 @@ def test_a_newcomer_is_not_meant_by_a_directive_that_names_another_address_or_no
     worker.told(of(2, *members))
     if called is not None:
         worker.called(of(called, worker.me), B)
-    assert worker.membership._summons() == (None, Member("", ""))
+    assert worker.membership._find_invitation() == (None, Member("", ""))
 
 
 def test_a_worker_that_was_started_again_waits_for_a_directive_with_its_own_address(
@@ -286,20 +297,20 @@ def test_a_worker_that_was_started_again_waits_for_a_directive_with_its_own_addr
 ) -> None:
     worker = hire("a")
     worker.told(of(2, A))
-    beginning = pool.submit(worker.membership.begin, Clock(), PROGRESS)
+    beginning = pool.submit(worker.membership.begin, TrainingProgress(), PROGRESS)
     with pytest.raises(TimeoutError):
         beginning.result(0.1)
     worker.told(of(3, worker.me))
     assert beginning.result(IN_TIME) == CLOCK
-    assert worker.strategy.joined == [(3, 0, Place(0), True)]
+    assert worker.strategy.joined == [(3, 0, JoinRole(0), True)]
     assert not worker.membership.is_released
 
 
 def test_a_newcomer_that_is_to_end_waits_no_longer(hire: Hire, pool: ThreadPoolExecutor) -> None:
     worker = hire("a")
-    beginning = pool.submit(worker.membership.begin, Clock(), PROGRESS)
+    beginning = pool.submit(worker.membership.begin, TrainingProgress(), PROGRESS)
     worker.is_leaving.set()
-    assert beginning.result(IN_TIME) == Clock()
+    assert beginning.result(IN_TIME) == TrainingProgress()
     assert worker.membership.is_released
 
 
@@ -310,7 +321,7 @@ def test_a_newcomer_tries_a_generation_once_and_says_that_it_broke(
     worker.speaks()
     worker.strategy.breaks = 1
     worker.told(of(2, worker.me))
-    beginning = pool.submit(worker.membership.begin, Clock(), PROGRESS)
+    beginning = pool.submit(worker.membership.begin, TrainingProgress(), PROGRESS)
     until(lambda: 2 in worker.controller.broken)
     with pytest.raises(TimeoutError):
         beginning.result(0.1)
@@ -328,7 +339,7 @@ def test_all_change_to_a_generation_that_the_leader_announced(
     a, b, c = hire("a"), hire("b"), hire("c")
     enter(pool, of(1, a.me, b.me), a, b)
     planned = of(2, b.me, a.me, c.me)
-    coming = pool.submit(c.membership.begin, Clock(), PROGRESS)
+    coming = pool.submit(c.membership.begin, TrainingProgress(), PROGRESS)
     for worker in (a, b):
         worker.membership.announce(planned)
     until(lambda: a.membership.announced == 2)
@@ -339,8 +350,8 @@ def test_all_change_to_a_generation_that_the_leader_announced(
     assert [each.result(IN_TIME) for each in (*changed, coming)] == [CLOCK] * 3
     assert places(a, b, c) == [(2, 0, 1), (2, 0, 0), (2, 0, 2)]
     assert not any(worker.membership.is_released for worker in (a, b, c))
-    assert c.strategy.joined == [(2, 0, Place(2), True)]
-    assert a.strategy.joined[-1] == (2, 0, Place(1), False)
+    assert c.strategy.joined == [(2, 0, JoinRole(2), True)]
+    assert a.strategy.joined[-1] == (2, 0, JoinRole(1), False)
 
 
 def test_a_leader_that_is_no_member_hands_over_and_another_that_is_none_just_goes(
@@ -348,13 +359,13 @@ def test_a_leader_that_is_no_member_hands_over_and_another_that_is_none_just_goe
 ) -> None:
     a, b, c = hire("a"), hire("b"), hire("c")
     enter(pool, of(1, a.me, b.me), a, b)
-    coming = pool.submit(c.membership.begin, Clock(), PROGRESS)
+    coming = pool.submit(c.membership.begin, TrainingProgress(), PROGRESS)
     a.membership.announce(of(2, c.me, handover=a.me))
     until(lambda: a.membership.announced == 2)
     for each in (*go(pool, (a, b), "change", 2), coming):
         each.result(IN_TIME)
-    assert a.strategy.joined[-1] == (2, 0, Place(None, a.me), False)
-    assert c.strategy.joined == [(2, 0, Place(0, a.me), True)]
+    assert a.strategy.joined[-1] == (2, 0, JoinRole(None, a.me), False)
+    assert c.strategy.joined == [(2, 0, JoinRole(0, a.me), True)]
     assert [worker.membership.is_released for worker in (a, b, c)] == [True, True, False]
     assert b.membership.now.generation == 1
 
@@ -368,7 +379,7 @@ def test_all_stay_when_a_newcomer_dies_after_the_announcement(
     a.membership.announce(of(2, a.me, b.me))  # nobody new has to be called
     until(lambda: a.membership.announced == 2)
     planned = of(3, a.me, b.me, c.me)
-    a.meeting.own.set("directive/3", meetings.DIRECTIVE.dump_json(planned).decode())
+    a.meeting.own.set("directive/3", meetings._DIRECTIVE.dump_json(planned).decode())
     c.close()
     changed = go(pool, (a, b), "change", 3)
     assert [each.result(IN_TIME) for each in changed] == [CLOCK] * 2
@@ -398,7 +409,7 @@ def test_a_leader_announces_nothing_that_is_not_newer(
     a.membership.announce(of(generation, a.me))  # it is in no generation yet
     enter(pool, of(1, a.me), a)
     a.membership.announce(of(generation, a.me))
-    assert (a.membership.announced, a.membership.summoning) == (1, 0)
+    assert (a.membership.announced, a.membership.inviting) == (1, 0)
 
 
 def test_the_others_part_from_who_leaves(hire: Hire, pool: ThreadPoolExecutor) -> None:
@@ -471,7 +482,7 @@ def test_who_failed_to_hand_over_goes_back_once_nobody_of_the_new_generation_liv
 ) -> None:
     a, b, c = hire("a"), hire("b"), hire("c")
     enter(pool, of(1, a.me), a)
-    coming = [pool.submit(each.membership.begin, Clock(), PROGRESS) for each in (b, c)]
+    coming = [pool.submit(each.membership.begin, TrainingProgress(), PROGRESS) for each in (b, c)]
     planned = of(2, b.me, c.me, handover=a.me)
     if is_told:  # by the controller, which is away from now on
         a.told(planned)

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
+from service.background import NOTIFY_CHANNEL, PgListener
+from service.clouds.labels import ResourceLabels
+from service.clouds.storage import CheckpointStorage
 from service.db import jobs
 from service.reconciler import loop as looping
 from service.reconciler.fleet import Fleet
-from service.reconciler.loop import Loop
-from service.reconciler.messenger import CHANNEL, Messenger
-from service.reconciler.ownership import Ownership
+from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from service.storage import Storage
 from tests.builders import NOW, spec
 from tests.fakecloud.clock import RealClock
 from tests.fakecloud.cloud import FakeCloud
@@ -34,10 +34,10 @@ HANG_UP = text(
 
 
 @contextmanager
-def messenger(engine: Engine) -> Iterator[tuple[Messenger, threading.Event]]:
+def messenger(engine: Engine) -> Iterator[tuple[PgListener, threading.Event]]:
     """Run one that listens already, and that has heard nothing since."""
     heard = threading.Event()
-    one = Messenger(engine.url, heard.set)
+    one = PgListener(engine.url, heard.set)
     one.start()
     try:
         assert heard.wait(LONG)
@@ -53,23 +53,23 @@ def test_the_others_hear_what_one_spreads_and_it_does_not_hear_itself(engine: En
         messenger(engine) as (_, first),
         messenger(engine) as (other, second),
     ):
-        one.spread()
+        one.notify()
         assert first.wait(LONG)
         assert second.wait(LONG)
         assert not told.is_set()
-        other.spread()
+        other.notify()
         assert told.wait(LONG)
 
 
 def test_one_whose_connection_broke_listens_again_and_looks_at_once(engine: Engine) -> None:
     with messenger(engine) as (one, told), messenger(engine) as (_, heard):
         with engine.connect() as connection:
-            cut = connection.execute(HANG_UP, {"words": f"LISTEN {CHANNEL}%"}).all()
+            cut = connection.execute(HANG_UP, {"words": f"LISTEN {NOTIFY_CHANNEL}%"}).all()
         assert len(cut) == 2
         assert heard.wait(LONG), "something may have been missed"
         assert told.wait(LONG)
         heard.clear()
-        one.spread()
+        one.notify()
         assert heard.wait(LONG)
 
 
@@ -101,15 +101,15 @@ class Watched(FakeCloud):
 def test_a_job_that_one_controller_took_in_is_launched_by_another_at_once(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looping, "INTERVAL", 3600.0)
+    monkeypatch.setattr(looping, "PASS_INTERVAL", 3600.0)
     cloud = Watched(RealClock())
     with CloudServer(cloud) as server, messenger(engine) as (other, _):
         provider = FakeCloudProvider(server.url, "ours")
-        owner = Ownership("ours", b"secret")
-        fleet = Fleet(engine, provider, lambda _: {}, Storage(Path("/nowhere")), owner)
-        loop = Loop(Reconciler(fleet, datetime.now(UTC)))
+        owner = ResourceLabels("ours", b"secret")
+        fleet = Fleet(engine, provider, lambda _: {}, CheckpointStorage(Path("/nowhere")), owner)
+        loop = ReconcilerLoop(Reconciler(fleet, datetime.now(UTC)))
         loop.news = bed = Bed()
-        hears = Messenger(engine.url, loop.nudge)
+        hears = PgListener(engine.url, loop.nudge)
         hears.start()
         assert bed.wait(LONG), "it looks when it begins to listen"
         bed.is_used.clear()
@@ -118,7 +118,7 @@ def test_a_job_that_one_controller_took_in_is_launched_by_another_at_once(
             assert bed.is_used.wait(LONG)
             with engine.begin() as connection:
                 jobs.create(connection, "job_1", spec(), NOW)
-            other.spread()
+            other.notify()
             assert cloud.has_launched.wait(LONG)
         finally:
             loop.stop()

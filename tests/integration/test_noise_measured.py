@@ -17,11 +17,11 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed import ProcessGroupGloo
 
 from scavenger.cluster import ClusterConfig
-from scavenger.noise import ShardNorms, noise_at, pooled_noise
-from scavenger.simulator.task import digits_mlp
-from worker_agent.sampler import Share
-from worker_agent.strategies.reducer import COLUMNS, Reducer
-from worker_agent.strategies.strategy import Slice
+from scavenger.measurement.noise import ShardNorms, noise_at, pool_noise
+from tests.paper.tasks import digits_mlp
+from worker_agent.pytorch.reducer import SUMMARY_COLUMNS, Reducer
+from worker_agent.sampler import SampleRange
+from worker_agent.state.progress import BatchSlice
 
 PATIENCE = timedelta(seconds=30)
 # Gradients whose |G|² is 2 and whose tr Σ is 30: φ is 15 samples.
@@ -65,13 +65,13 @@ class Worker:
 
     def iterate(self, samples: Tensor) -> ShardNorms:
         """Take one iteration's gradient; returns what rank 0 would report."""
-        whole = Share(0, len(samples))
+        whole = SampleRange(0, len(samples))
         mine = whole.split(self.division.workers)[self.rank]
         parts = mine.split(self.division.slices)
         for part in parts:
             is_last = part is parts[-1]
             self.reducer.begin(
-                Slice(part.count / mine.count, mine.count / whole.count, is_last=is_last)
+                BatchSlice(part.count / mine.count, mine.count / whole.count, is_last=is_last)
             )
             for micro in part.split(self.division.micro_batches):
                 inputs = samples[micro.start : micro.start + micro.count]
@@ -83,7 +83,7 @@ class Worker:
         assert self.weight.grad is not None
         assert torch.allclose(self.weight.grad, samples.mean(dim=0))
         self.weight.grad = None
-        local = float(self.reducer.message()[:, COLUMNS.index("local_norm_sq")].sum())
+        local = float(self.reducer.message()[:, SUMMARY_COLUMNS.index("local_norm_sq")].sum())
         mean = math.nan if measured.mean_norm_sq is None else float(measured.mean_norm_sq)
         return ShardNorms(measured.shards, local, mean)
 
@@ -158,12 +158,12 @@ class Digits:
         reducer = Reducer(self.model.parameters(), micro_batches=shards, is_abandoned=lambda: False)
         rows = []
         for _ in range(iterations):
-            reducer.begin(Slice(1.0, 1.0, is_last=True))
+            reducer.begin(BatchSlice(1.0, 1.0, is_last=True))
             for part in self.draw(batch).chunk(shards):
                 (self.loss(part) / shards).backward()
             measured = reducer.end()
             self.model.zero_grad()
-            local = float(reducer.message()[0, COLUMNS.index("local_norm_sq")])
+            local = float(reducer.message()[0, SUMMARY_COLUMNS.index("local_norm_sq")])
             assert measured.mean_norm_sq is not None
             rows.append(ShardNorms(measured.shards, local, float(measured.mean_norm_sq)))
         return rows
@@ -172,12 +172,12 @@ class Digits:
 def test_one_measured_division_predicts_the_noise_of_all_others() -> None:
     """Normalized noise is (b + φ) / (B + φ), seen on the real gradients of a frozen network."""
     digits = Digits()
-    seen = pooled_noise(digits.noise(shards=8, batch=128, iterations=200), 128)
+    seen = pool_noise(digits.noise(shards=8, batch=128, iterations=200), 128)
     assert seen is not None
     assert seen.noise_scale is not None
     errors, normalized = [], []
     for shards, batch in product((2, 4, 16), (32, 128, 512)):
-        found = pooled_noise(digits.noise(shards, batch, iterations=80), batch)
+        found = pool_noise(digits.noise(shards, batch, iterations=80), batch)
         assert found is not None
         predicted = noise_at(seen.noise_scale, ClusterConfig(shards, batch))
         errors.append(abs(predicted / found.noise - 1))

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from service.errors import AddressRefused, Unanswered
-from service.outbound import LONGEST_ANSWER, Answer, Outbound, resolve
+from service.outbound import MAX_ANSWER_BYTES, OutboundAnswer, OutboundClient, resolve
 
 PUBLIC, OTHER = "93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"
 
@@ -95,7 +95,7 @@ class Seen(httpx.AsyncBaseTransport):
         return httpx.Response(self.status, headers=self.headers, stream=body)
 
 
-def send(outbound: Outbound, url: str) -> Answer:
+def send(outbound: OutboundClient, url: str) -> OutboundAnswer:
     return asyncio.run(outbound.send("POST", url, b"news"))
 
 
@@ -103,7 +103,7 @@ def send(outbound: Outbound, url: str) -> Answer:
 def test_what_is_not_public_is_not_spoken_to(host: str) -> None:
     network = Seen()
     with pytest.raises(AddressRefused):
-        send(Outbound(transport=network), f"http://{host}:8321/v1/jobs")
+        send(OutboundClient(transport=network), f"http://{host}:8321/v1/jobs")
     assert network.requests == []
 
 
@@ -111,7 +111,7 @@ def test_what_is_not_public_is_not_spoken_to(host: str) -> None:
 def test_what_is_no_address_of_the_web_is_refused(url: str) -> None:
     network = Seen()
     with pytest.raises(AddressRefused):
-        send(Outbound(names(PUBLIC), transport=network), url)
+        send(OutboundClient(names(PUBLIC), transport=network), url)
     assert network.requests == []
 
 
@@ -122,7 +122,7 @@ def test_what_is_no_address_of_the_web_is_refused(url: str) -> None:
 def test_one_address_of_a_name_that_is_not_public_spoils_them_all(addresses: list[str]) -> None:
     network = Seen()
     with pytest.raises(AddressRefused):
-        send(Outbound(names(*addresses), transport=network), "https://hooks.example.org/")
+        send(OutboundClient(names(*addresses), transport=network), "https://hooks.example.org/")
     assert network.requests == []
 
 
@@ -138,7 +138,9 @@ def test_the_connection_goes_to_the_address_and_names_the_host(
     url: str, address: str, connected: str
 ) -> None:
     network = Seen()
-    assert send(Outbound(names(address), transport=network), url) == Answer(200, b"thanks")
+    assert send(OutboundClient(names(address), transport=network), url) == OutboundAnswer(
+        200, b"thanks"
+    )
     [request] = network.requests
     assert str(request.url) == connected
     assert request.headers["host"] == url.split("/")[2]
@@ -154,7 +156,7 @@ def test_a_name_that_changes_its_address_is_looked_up_once() -> None:
         return [PUBLIC] if next(looks) == 0 else ["127.0.0.1"]
 
     network = Seen()
-    outbound = Outbound(rebinding, transport=network)
+    outbound = OutboundClient(rebinding, transport=network)
     send(outbound, "http://rebind.example.org/")
     assert [request.url.host for request in network.requests] == [PUBLIC]
     with pytest.raises(AddressRefused):
@@ -165,7 +167,7 @@ def test_a_name_that_changes_its_address_is_looked_up_once() -> None:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_nobody_follows_a_redirect(status: int) -> None:
     network = Seen(status, {"Location": "http://169.254.169.254/latest/meta-data/"})
-    answer = send(Outbound(names(PUBLIC), transport=network), "http://example.org/")
+    answer = send(OutboundClient(names(PUBLIC), transport=network), "http://example.org/")
     assert answer.status == status
     assert len(network.requests) == 1
 
@@ -193,25 +195,25 @@ async def served(*parts: bytes) -> AsyncIterator[int]:
         server.close()
 
 
-async def fetch_from(*parts: bytes, patience: float = 60.0) -> Answer:
+async def fetch_from(*parts: bytes, patience: float = 60.0) -> OutboundAnswer:
     """Fetch over a real connection; here this computer counts as public."""
     async with served(*parts) as port:
-        outbound = Outbound(resolve, is_allowed=lambda _: True, patience=patience)
+        outbound = OutboundClient(resolve, is_allowed=lambda _: True, patience=patience)
         return await outbound.send("GET", f"http://127.0.0.1:{port}/")
 
 
 def test_an_answer_is_read_over_a_real_connection() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n"
-    assert asyncio.run(fetch_from(head, b"thanks")) == Answer(200, b"thanks")
+    assert asyncio.run(fetch_from(head, b"thanks")) == OutboundAnswer(200, b"thanks")
 
 
-@pytest.mark.parametrize("size", [LONGEST_ANSWER, LONGEST_ANSWER + 1])
+@pytest.mark.parametrize("size", [MAX_ANSWER_BYTES, MAX_ANSWER_BYTES + 1])
 def test_no_more_is_read_than_is_allowed(size: int) -> None:
     head = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode()
-    if size <= LONGEST_ANSWER:
+    if size <= MAX_ANSWER_BYTES:
         assert len(asyncio.run(fetch_from(head, b"x" * size)).content) == size
         return
-    with pytest.raises(Unanswered, match=f"more than {LONGEST_ANSWER}"):
+    with pytest.raises(Unanswered, match=f"more than {MAX_ANSWER_BYTES}"):
         asyncio.run(fetch_from(head, b"x" * size))
 
 

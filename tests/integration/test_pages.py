@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from sqlalchemy import Engine
 
-from scavenger.models.fitting import fit_performance
-from scavenger.prior import StoredModel
-from scavenger.view import ProblemView
-from service.api.cursors import Cursors
-from service.api.refusal import Refusal
-from service.api.world import World
+from scavenger.models.performance import fit_performance
+from scavenger.planning.transfer import StoredModel
+from scavenger.schemas import ProblemView
+from service.api.dependencies import AppState
+from service.api.pagination import CursorCodec
+from service.api.problems import ApiProblem
 from service.app import build_app
+from service.auth.tokens import ControllerKeys
+from service.clouds.storage import CheckpointStorage
 from service.db import jobs, models, sweeps
-from service.db.events import say
-from service.keys import Keys
-from service.storage import Storage
+from service.db.jobs import record_event
 from tests.builders import NOW, observation, spec
 
-KEYS = Keys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 LISTS = {
     "jobs": "/v1/jobs",
     "events": "/v1/jobs/job_0/events",
@@ -40,7 +40,9 @@ POSITION = TypeAdapter(tuple[str, int])
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None), KEYS)
+    app = build_app(
+        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda: None), KEYS
+    )
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     fill(engine)
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
@@ -53,7 +55,7 @@ def fill(engine: Engine) -> None:
         for number in range(ENTRIES):
             at = NOW + timedelta(seconds=number // 2)
             jobs.create(connection, f"job_{number}", spec(), at)
-            say(connection, "job_0", at, "test", f"event {number}")
+            record_event(connection, "job_0", at, "test", f"event {number}")
             models.store(connection, "default", "key", stored_model(number), at)
             sweep = sweeps.begin(connection, at, timedelta(0))
             assert sweep is not None
@@ -115,10 +117,10 @@ def test_a_cursor_of_one_jobs_events_is_none_of_anothers(client: TestClient) -> 
 
 
 def test_a_cursor_of_another_installation_is_refused(client: TestClient) -> None:
-    foreign = Cursors(Keys("scv_token", "t" * 48).cursors())
+    foreign = CursorCodec(ControllerKeys("scv_token", "t" * 48).cursor_secret())
     cursor = foreign.write("jobs", NOW.isoformat(), "job_3")
     assert client.get("/v1/jobs", params={"cursor": cursor}).status_code == 422
-    own = Cursors(KEYS.cursors()).write("jobs", NOW.isoformat(), "job_1")
+    own = CursorCodec(KEYS.cursor_secret()).write("jobs", NOW.isoformat(), "job_1")
     assert client.get("/v1/jobs", params={"cursor": own}).status_code == 200
 
 
@@ -126,7 +128,7 @@ def test_a_cursor_of_another_installation_is_refused(client: TestClient) -> None
 def test_a_cursor_reads_as_it_was_written_and_no_other_spelling_of_it_does(
     text: str, number: int, data: st.DataObject
 ) -> None:
-    cursors = Cursors(b"key")
+    cursors = CursorCodec(b"key")
     cursor = cursors.write("list", text, number)
     assert cursors.read("list", cursor, POSITION) == (text, number)
     place = data.draw(st.integers(0, len(cursor) - 1))
@@ -137,5 +139,5 @@ def test_a_cursor_reads_as_it_was_written_and_no_other_spelling_of_it_does(
         )
     )
     if changed != cursor:
-        with pytest.raises(Refusal, match="no cursor"):
+        with pytest.raises(ApiProblem, match="no cursor"):
             cursors.read("list", changed, POSITION)

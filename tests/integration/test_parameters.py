@@ -17,18 +17,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from scavenger.view import ProblemView
-from service.api.access import TABLE, Access, Machines, Newcomers
-from service.api.vitals import PARTS
-from service.api.world import World
+from scavenger.schemas import ProblemView
+from service.api.dependencies import AppState
+from service.api.health import BACKGROUND_TASKS
 from service.app import build_app
+from service.auth.permissions import ROUTE_PERMISSIONS, BootstrapOnly, Permission, WorkersOnly
+from service.background import TaskHeartbeat
+from service.clouds.storage import CheckpointStorage
 from service.db import vms
-from service.pulse import Pulse
-from service.storage import Storage
 from tests.builders import document
 from tests.contract.host import KEYS, WORKER, fill, filled, unhurried
 
-ROUTES = sorted(TABLE)
+ROUTES = sorted(ROUTE_PERMISSIONS)
 
 
 @pytest.fixture
@@ -36,26 +36,26 @@ def client(engine: Engine) -> Iterator[TestClient]:
     fill(engine)
     now = datetime.now(UTC)
     with engine.begin() as connection:
-        vms.attempted(connection, WORKER, now, now + timedelta(minutes=1))
-    well = dict.fromkeys(PARTS, Pulse(math.inf))
-    world = World(engine, "local", Storage(Path("/srv")), lambda: None, well)
+        vms.record_attempt(connection, WORKER, now, now + timedelta(minutes=1))
+    well = dict.fromkeys(BACKGROUND_TASKS, TaskHeartbeat(math.inf))
+    world = AppState(engine, "local", CheckpointStorage(Path("/srv")), lambda: None, well)
     with TestClient(build_app(world, KEYS, unhurried())) as client:
         yield client
 
 
-def token_for(access: Access) -> str:
+def token_for(access: Permission) -> str:
     """The token of a caller whom a route is open to."""
     match access:
-        case Machines():
-            return KEYS.issue(WORKER)
-        case Newcomers():
-            return KEYS.bootstrap(WORKER)
+        case WorkersOnly():
+            return KEYS.issue_worker_token(WORKER)
+        case BootstrapOnly():
+            return KEYS.bootstrap_token(WORKER)
         case _:
             return KEYS.token
 
 
 def ask(client: TestClient, method: str, path: str, **options: Any) -> Any:
-    headers = {"Authorization": f"Bearer {token_for(TABLE[method, path])}"}
+    headers = {"Authorization": f"Bearer {token_for(ROUTE_PERMISSIONS[method, path])}"}
     url = filled(path) + options.pop("query", "")
     return client.request(method, url, headers=headers, **options)
 
@@ -150,7 +150,7 @@ CHANGES: dict[str, Any] = {
 
 
 def test_what_an_answer_names_as_its_location_is_there(client: TestClient) -> None:
-    assert set(CHANGES) == {path for method, path in TABLE if method != "GET"}
+    assert set(CHANGES) == {path for method, path in ROUTE_PERMISSIONS if method != "GET"}
     app: Any = client.app
     described = app.openapi()["paths"]
     told: dict[str, int] = {}

@@ -18,9 +18,9 @@ import httpx
 import pytest
 from sqlalchemy import Engine, create_engine
 
-from scavenger.view import ProblemView
-from service.api.refusal import CATALOG
-from service.postgres import EmbeddedPostgres
+from scavenger.schemas import ProblemView
+from service.api.problems import PROBLEM_TYPES
+from service.postgres.server import EmbeddedPostgres
 from tests import poison
 from tests.builders import document
 from tests.conftest import run
@@ -108,7 +108,7 @@ class Victim:
     ) -> httpx.Response:
         """Send something, and demand an answer that is a refusal or none, and soon."""
         raw = (path or filled(target.path)) + (f"?{query}" if query else "")
-        token = KEYS.issue(WORKER) if "/agent/" in target.path else KEYS.token
+        token = KEYS.issue_worker_token(WORKER) if "/agent/" in target.path else KEYS.token
         sent = {"Authorization": f"Bearer {token}".encode(), "Content-Type": b"application/json"}
         url = httpx.URL(self.host.url).copy_with(raw_path=raw.encode())
         began = time.process_time()
@@ -126,7 +126,7 @@ class Victim:
         if answer.status_code >= 400:
             assert answer.headers["content-type"] == "application/problem+json", where
             problem = ProblemView.model_validate_json(answer.content)
-            assert CATALOG[problem.code] == (problem.status, problem.title), where
+            assert PROBLEM_TYPES[problem.code] == (problem.status, problem.title), where
             assert len(answer.content) < 100_000, f"{where}: {len(answer.content)} bytes"
         elif answer.headers.get("content-type") == "application/json":
             json.loads(answer.content, parse_constant=refuse_constant)

@@ -17,17 +17,17 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from scavenger.checkup import OLDEST_POSTGRES
-from service.binaries import system_binaries
-from service.db.migrate import SCRIPTS, migrate
+from scavenger.client.diagnostics import OLDEST_POSTGRES
+from service.db.database import MIGRATION_SCRIPTS, migrate
 from service.errors import PostgresUnavailable
-from service.postgres import EmbeddedPostgres, find_binaries
+from service.postgres.binaries import system_binaries
+from service.postgres.server import EmbeddedPostgres, find_binaries
 
 AS_ROOT = os.geteuid() == 0
 OWNER = """
 import sys
 from pathlib import Path
-from service.postgres import EmbeddedPostgres
+from service.postgres.server import EmbeddedPostgres
 server = EmbeddedPostgres(Path(sys.argv[1])).start()
 print(server.url(), flush=True)
 sys.stdin.read()
@@ -209,7 +209,7 @@ def test_a_root_its_user_cannot_reach_is_refused_by_name(place: Path) -> None:
 def test_controllers_that_start_together_migrate_once(root: Path, tmp_path: Path) -> None:
     (tmp_path / "versions").mkdir()
     (tmp_path / "versions" / "0001_first.py").write_text(REVISION)
-    shutil.copy(SCRIPTS / "env.py", tmp_path)
+    shutil.copy(MIGRATION_SCRIPTS / "env.py", tmp_path)
     with EmbeddedPostgres(root) as server, ThreadPoolExecutor(4) as controllers:
         engines = [connect(server) for _ in range(4)]
         list(controllers.map(migrate, engines, [tmp_path] * 4))

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from scavenger.protocol import Directive, Progress
-from service.db import directives, readings
-from service.reconciler.action import Publish
-from service.reconciler.reading import read
-from service.reconciler.record import record
+from service.db import directives, measurements
+from service.reconciler.actions import PublishDirective
+from service.reconciler.apply import record_action
+from service.state.loader import load_job_state
 from tests.builders import NOW, directive
 from tests.integration.life import Life
 
@@ -33,11 +33,16 @@ def begin(engine: Engine) -> None:
         job = Life(connection).job
         directives.publish(connection, job, EARLY, NOW)
         for epochs, value in ((1.0, 0.3), (2.0, 0.5), (4.0, 0.6)):
-            readings.note(connection, job, EARLY, logged(1, epochs, value))
+            measurements.record_reading(connection, job, EARLY, logged(1, epochs, value))
 
 
 def tell(connection: Connection, told: Directive) -> None:
-    record(connection, "local", read(connection, "local", "job_1", NOW), Publish(told, "the knee"))
+    record_action(
+        connection,
+        "local",
+        load_job_state(connection, "local", "job_1", NOW),
+        PublishDirective(told, "the knee"),
+    )
 
 
 def publish(engine: Engine, told: Directive) -> None:
@@ -47,7 +52,7 @@ def publish(engine: Engine, told: Directive) -> None:
 
 def curve(engine: Engine) -> tuple[tuple[float, float], ...]:
     with engine.connect() as connection:
-        return readings.of_job(connection, "job_1")
+        return measurements.readings_of_job(connection, "job_1")
 
 
 @pytest.mark.parametrize("correction", [0.25, 1.0, 2.0])
@@ -63,7 +68,9 @@ def test_readings_are_counted_anew_with_the_progress_they_were_taken_at(
     assert curve(engine) == scaled
     next_epochs = 4.0 * correction + 0.6
     with engine.begin() as connection:
-        readings.note(connection, "job_1", settled(correction, 3), logged(3, next_epochs, 0.7))
+        measurements.record_reading(
+            connection, "job_1", settled(correction, 3), logged(3, next_epochs, 0.7)
+        )
     assert curve(engine) == (*scaled, (next_epochs, 0.7))
 
 
@@ -71,7 +78,7 @@ def test_a_reading_in_progress_that_is_still_to_be_corrected_is_left_out(engine:
     begin(engine)
     publish(engine, settled(0.25))
     with engine.begin() as connection:
-        readings.note(connection, "job_1", settled(0.25), logged(1, 8.0, 0.7))
+        measurements.record_reading(connection, "job_1", settled(0.25), logged(1, 8.0, 0.7))
     assert curve(engine)[-1] == (1.0, 0.6)
 
 
@@ -83,7 +90,7 @@ def test_a_report_that_comes_while_progress_is_counted_anew_mixes_no_scales(
 
     def report() -> None:
         with engine.begin() as connection:
-            readings.note(connection, "job_1", EARLY, logged(1, 8.0, 0.7))
+            measurements.record_reading(connection, "job_1", EARLY, logged(1, 8.0, 0.7))
 
     thread = threading.Thread(target=report)
     with engine.begin() as connection, engine.connect() as watching:

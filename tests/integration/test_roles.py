@@ -12,14 +12,14 @@ import psutil
 import pytest
 from sqlalchemy import Engine
 
-from scavenger.view import Phase
+from scavenger.schemas import JobPhase
+from service.clouds.labels import ResourceLabels
 from service.clouds.local import LocalProvider
-from service.db import jobs, leases, vms
+from service.clouds.storage import CheckpointStorage
+from service.db import controllers, jobs, vms
 from service.db.vms import Vm
 from service.reconciler.fleet import Fleet
-from service.reconciler.ownership import Ownership
 from service.reconciler.tick import Reconciler
-from service.storage import Storage
 from tests.builders import NOW, document, spec
 
 NOBODY = "http://127.0.0.1:9"
@@ -40,8 +40,10 @@ def reconciler(engine: Engine, tmp_path: Path) -> Iterator[Reconciler]:
     def environment(vm: Vm) -> dict[str, str]:
         return {"SCAVENGER_CONTROLLER": NOBODY, "SCAVENGER_TOKEN": f"token of {vm.id}"}
 
-    ownership = Ownership("here", b"secret")
-    fleet = Fleet(engine, provider, environment, Storage(tmp_path), ownership, stopwatch=frozen)
+    ownership = ResourceLabels("here", b"secret")
+    fleet = Fleet(
+        engine, provider, environment, CheckpointStorage(tmp_path), ownership, stopwatch=frozen
+    )
     yield Reconciler(fleet, NOW)
     for instance in provider.list():
         provider.terminate(instance.provider_id)
@@ -57,7 +59,7 @@ def start(reconciler: Reconciler, **changes: object) -> tuple[str, tuple[Vm, ...
 def tick(reconciler: Reconciler) -> str:
     """Act for the job as the only controller there is."""
     with reconciler.engine.begin() as connection:
-        lease = leases.take(connection, "job_1", None, timedelta(0))
+        lease = controllers.acquire_lease(connection, "job_1", None, timedelta(0))
     assert lease is not None
     return reconciler.tick(lease, NOW).why
 
@@ -120,4 +122,4 @@ def test_a_cap_that_does_not_pay_all_starts_none(reconciler: Reconciler) -> None
     with reconciler.engine.connect() as connection:
         job = jobs.find(connection, "job_1")
     assert job is not None
-    assert job.phase is Phase.CAPPED
+    assert job.phase is JobPhase.CAPPED

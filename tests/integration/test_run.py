@@ -13,7 +13,7 @@ import pytest
 
 from scavenger.protocol import StepReport
 from tests.conductor import Conductor
-from worker_agent.hooks.rows import Measured, from_line
+from worker_agent.launcher.step_records import MeasuredStep, from_line
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "tests/scripts"
@@ -41,7 +41,7 @@ def play(command: Sequence[str], directory: Path, **variables: str) -> tuple[int
     return process.returncode, (out or error).strip().rpartition("\n")[2]
 
 
-def rows_in(path: Path) -> list[Measured]:
+def rows_in(path: Path) -> list[MeasuredStep]:
     return [from_line(line) for line in path.read_text().splitlines()]
 
 

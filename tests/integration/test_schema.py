@@ -12,17 +12,16 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, Engine, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
-from scavenger.view import Phase
-from service.db import events, jobs, partitions, vms
-from service.db.schema import metadata
-from service.db.transitions import OF_MACHINES, OF_PHASES
-from service.db.vms import Terms
+from scavenger.schemas import JobPhase
+from service.db import jobs, partitions, vms
+from service.db.schema import PHASE_TRANSITIONS, VM_TRANSITIONS, metadata
+from service.db.vms import BillingTerms
 from tests.builders import NOW, spec
 
 
 def test_schema_and_migrations_say_the_same(engine: Engine) -> None:
     def is_declared(_: object, name: str | None, kind: str, *__: object) -> bool:
-        return kind != "table" or not str(name).startswith(partitions.PREFIX)
+        return kind != "table" or not str(name).startswith(partitions.PARTITION_PREFIX)
 
     with engine.connect() as connection:
         options = {"include_object": is_declared}
@@ -30,41 +29,45 @@ def test_schema_and_migrations_say_the_same(engine: Engine) -> None:
         assert compare_metadata(context, metadata) == []
 
 
-@pytest.mark.parametrize("before", Phase)
-def test_the_database_lets_a_job_become_what_the_table_says(engine: Engine, before: Phase) -> None:
+@pytest.mark.parametrize("before", JobPhase)
+def test_the_database_lets_a_job_become_what_the_table_says(
+    engine: Engine, before: JobPhase
+) -> None:
     with engine.begin() as connection:
-        for number, after in enumerate(Phase):
+        for number, after in enumerate(JobPhase):
             lead_to(connection, f"job_{number}", before)
             assert is_accepted(
                 connection,
                 text("UPDATE outcomes SET phase = :state WHERE job = :id"),
                 f"job_{number}",
                 after,
-            ) == (after is before or after in OF_PHASES[before]), (before, after)
+            ) == (after is before or after in PHASE_TRANSITIONS[before]), (before, after)
 
 
-def lead_to(connection: Connection, job: str, phase: Phase) -> None:
+def lead_to(connection: Connection, job: str, phase: JobPhase) -> None:
     """Make a job and bring it into a phase by legal steps."""
     jobs.create(connection, job, spec(), NOW)
-    for step in (Phase.PENDING, Phase.STARTING, Phase.PROBING, Phase.TRAINING, phase):
+    for step in (JobPhase.PENDING, JobPhase.STARTING, JobPhase.PROBING, JobPhase.TRAINING, phase):
         jobs.change_outcome(connection, job, phase=step)
         if step is phase:
             return
 
 
-@pytest.mark.parametrize("before", OF_MACHINES)
+@pytest.mark.parametrize("before", VM_TRANSITIONS)
 def test_the_database_lets_a_machine_become_what_the_table_says(
     engine: Engine, before: str
 ) -> None:
     with engine.begin() as connection:
         jobs.create(connection, "job_1", spec(), NOW)
-        for number, after in enumerate(OF_MACHINES):
+        for number, after in enumerate(VM_TRANSITIONS):
             name = f"job_1-w{number}"
-            vms.intend(connection, "job_1", number, Terms(Decimal(1)), NOW, timedelta(seconds=9))
+            vms.record_intent(
+                connection, "job_1", number, BillingTerms(Decimal(1)), NOW, timedelta(seconds=9)
+            )
             change = text("UPDATE vms SET state = :state WHERE id = :id")
             connection.execute(change, {"id": name, "state": before})
             assert is_accepted(connection, change, name, after) == (
-                after == before or after in OF_MACHINES[before]
+                after == before or after in VM_TRANSITIONS[before]
             ), (before, after)
 
 
@@ -82,11 +85,11 @@ def is_accepted(connection: Connection, change: TextClause, row: str, state: str
     return True
 
 
-@pytest.mark.parametrize("final", [phase for phase in Phase if phase.is_final])
-def test_nothing_of_a_job_changes_after_its_end(engine: Engine, final: Phase) -> None:
+@pytest.mark.parametrize("final", [phase for phase in JobPhase if phase.is_final])
+def test_nothing_of_a_job_changes_after_its_end(engine: Engine, final: JobPhase) -> None:
     with engine.begin() as connection:
         lead_to(connection, "job_1", final)
-    for change in ({"phase": Phase.TRAINING}, {"reason": "never mind"}, {"finished_at": NOW}):
+    for change in ({"phase": JobPhase.TRAINING}, {"reason": "never mind"}, {"finished_at": NOW}):
         with (
             pytest.raises(DBAPIError, match="already and cannot become"),
             engine.begin() as connection,
@@ -97,13 +100,15 @@ def test_nothing_of_a_job_changes_after_its_end(engine: Engine, final: Phase) ->
 def test_an_event_that_was_told_never_changes(engine: Engine) -> None:
     with engine.begin() as connection:
         jobs.create(connection, "job_1", spec(), NOW)
-        events.say(connection, "job_1", NOW, "test", "it happened")
-        assert events.page(connection, "job_1", 0, 10) == []  # not yet
+        jobs.record_event(connection, "job_1", NOW, "test", "it happened")
+        assert jobs.events_after(connection, "job_1", 0, 10) == []  # not yet
     for change in ("message = 'it did not'", "sequence = DEFAULT"):
         with pytest.raises(DBAPIError, match="cannot change"), engine.begin() as connection:
             connection.execute(text(f"UPDATE events SET {change}"))
     with engine.connect() as connection:
-        assert [each.message for each in events.page(connection, "job_1", 0, 10)] == ["it happened"]
+        assert [each.message for each in jobs.events_after(connection, "job_1", 0, 10)] == [
+            "it happened"
+        ]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

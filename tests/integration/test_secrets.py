@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from service.credential import make_token
-from service.keys import Keys
+from service.auth.tokens import ControllerKeys, make_token
 from tests.builders import document
 from tests.canary import (
     Place,
@@ -54,19 +53,19 @@ def house(engine: Engine, open_directory: Path, monkeypatch: pytest.MonkeyPatch)
         job = controller.submit(document(run=run, name=PUBLIC))
         (trainer,) = controller.wait(controller.trainers)
         controller.wait(lambda: "up" in controller.machines())
-        keys, told = Keys.at(home), trainer.environ()
+        keys, told = ControllerKeys.at(home), trainer.environ()
         worker = told["SCAVENGER_WORKER"]
         secrets |= {
             "of the home": keys.token,
             "that signs": keys.secret,
             "of a person": made["token"],
-            "that starts a machine": keys.bootstrap(worker),
+            "that starts a machine": keys.bootstrap_token(worker),
             "of a machine": told["SCAVENGER_TOKEN"],
             "of all machines of a job": told["SCAVENGER_JOB_SECRET"],
         }
         assert told["HF_TOKEN"] == secrets["of the job"], "it arrived where it belongs"
-        assert keys.machine(told["SCAVENGER_TOKEN"]) is not None
-        assert keys.bootstrap(worker) not in told.values(), "the command cannot enrol anew"
+        assert keys.read_worker_token(told["SCAVENGER_TOKEN"]) is not None
+        assert keys.bootstrap_token(worker) not in told.values(), "the command cannot enrol anew"
         yield House(controller, engine, job, secrets)
 
 

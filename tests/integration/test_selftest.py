@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from scavenger.cli.exit_code import ExitCode
+from scavenger.cli.errors import ExitCode
 from scavenger.protocol import Hello, Reply
-from worker_agent.commands.selftest import MOST_PAUSE, Check, attempt
-from worker_agent.selftest import controller
-from worker_agent.selftest.controller import HELLO, REPLY, StandIn
-from worker_agent.selftest.noise import measure_noise_error
+from worker_agent import fake_controller
+from worker_agent.cli import MAX_RESIZE_PAUSE, SelftestCheck, run_checks
+from worker_agent.fake_controller import _HELLO, _REPLY, FakeController
+from worker_agent.pytorch.selftest import measure_noise_error
 
 SCAVENGER = "from scavenger.cli.main import main; main()"
 ROW = re.compile(r"│ (.+?) +│ (.+?) +│ (.+?) +│ ([✔✘]) │")
@@ -49,8 +49,8 @@ def test_the_selftest_shows_what_the_agent_costs_measures_and_can_do(tmp_path: P
     assert 0.1 < iteration < 1000
     assert added == pytest.approx(share / 100 * iteration * 1000, rel=0.1, abs=iteration)
     assert figures["gradient noise"][0] < 1e-5
-    assert 0 < figures["grow 1 → 2"][0] < MOST_PAUSE
-    assert 0 < figures["shrink 2 → 1"][0] < MOST_PAUSE
+    assert 0 < figures["grow 1 → 2"][0] < MAX_RESIZE_PAUSE
+    assert 0 < figures["shrink 2 → 1"][0] < MAX_RESIZE_PAUSE
     difference, iterations = figures["weights afterwards"]
     assert difference < 1e-9
     assert iterations >= 12
@@ -95,15 +95,15 @@ def test_a_word_it_does_not_know_is_answered_with_a_sentence(
 def test_what_cannot_be_tried_is_a_check_that_failed_and_keeps_those_before_it(
     error: Exception,
 ) -> None:
-    before = Check("grow 1 → 2", "0.009 s", "at most 2 s", is_met=True)
+    before = SelftestCheck("grow 1 → 2", "0.009 s", "at most 2 s", is_met=True)
 
-    def examine() -> Iterator[Check]:
+    def examine() -> Iterator[SelftestCheck]:
         yield before
         raise error
 
     figure = f"{type(error).__name__}: {error}"
-    failed = Check("rehearsing a resize", figure, "possible", is_met=False)
-    assert list(attempt("rehearsing a resize", examine)) == [before, failed]
+    failed = SelftestCheck("rehearsing a resize", figure, "possible", is_met=False)
+    assert list(run_checks("rehearsing a resize", examine)) == [before, failed]
 
 
 def test_the_noise_is_that_of_a_direct_computation() -> None:
@@ -111,8 +111,8 @@ def test_the_noise_is_that_of_a_direct_computation() -> None:
 
 
 def test_a_rehearsal_whose_workers_do_not_come_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "PATIENCE", 0.05)
-    stand_in = StandIn()
+    monkeypatch.setattr(fake_controller, "SELFTEST_TIMEOUT", 0.05)
+    stand_in = FakeController()
     try:
         with pytest.raises(TimeoutError, match="do not answer"):
             stand_in.order(["first"], 48, 1.0, 0.05)
@@ -121,11 +121,11 @@ def test_a_rehearsal_whose_workers_do_not_come_ends(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_stand_in_counts_generations_and_lets_the_leader_before_hand_over() -> None:
-    stand_in = StandIn()
+    stand_in = FakeController()
     try:
         for worker in ("first", "second"):
-            hello = HELLO.dump_json(Hello(worker, f"{worker}:1"))
-            answered = REPLY.validate_json(stand_in.answer("/hello", hello))
+            hello = _HELLO.dump_json(Hello(worker, f"{worker}:1"))
+            answered = _REPLY.validate_json(stand_in.answer("/hello", hello))
             assert answered == Reply(None, 0)
         assert stand_in.order(["first"], 48, 1.0, 0.05) == 1
         assert stand_in.order(["second", "first"], 48, 1.0, 0.05) == 2
@@ -134,6 +134,6 @@ def test_the_stand_in_counts_generations_and_lets_the_leader_before_hand_over() 
         assert [member.address for member in published.members] == ["second:1", "first:1"]
         assert published.handover is not None
         assert published.handover.worker == "first"
-        assert REPLY.validate_json(stand_in.answer("/hello", hello)).directive == published
+        assert _REPLY.validate_json(stand_in.answer("/hello", hello)).directive == published
     finally:
         stand_in.close()

@@ -9,9 +9,9 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
-from scavenger.view import JobList, JobView, Phase
-from service.db import clock, installation, jobs, partitions
-from service.reconciler.ownership import Ownership
+from scavenger.schemas import JobList, JobPhase, JobView
+from service.clouds.labels import ResourceLabels
+from service.db import clock, controllers, jobs, partitions
 from tests.bench.fleet import Fleet
 from tests.builders import spec
 from tests.fakecloud.clock import VirtualClock
@@ -31,16 +31,16 @@ def training(engine: Engine) -> Iterator[TestClient]:
     with CloudServer(FakeCloud(VirtualClock(), Settings())) as server:
         provider = FakeCloudProvider(server.url, "account")
         with engine.begin() as connection:
-            ownership = Ownership(installation.identify(connection), b"a secret")
-            partitions.prepare(connection)
+            ownership = ResourceLabels(controllers.installation_id(connection), b"a secret")
+            partitions.create_ahead(connection)
         Fleet(engine, provider, ownership, 2, 400, TARGET).build()
         provider.close()
     with engine.begin() as connection:
-        now = clock.ask(connection)
+        now = clock.read(connection)
         for job in ("job_waits", "job_over"):
             jobs.create(connection, job, spec(), now - timedelta(seconds=1))
         jobs.change_outcome(
-            connection, "job_over", phase=Phase.CANCELLED, reason="", finished_at=now
+            connection, "job_over", phase=JobPhase.CANCELLED, reason="", finished_at=now
         )
     with ask(engine) as client:
         yield client

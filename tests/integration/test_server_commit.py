@@ -11,12 +11,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from worker_agent.errors import Broken
-from worker_agent.parameter_server.client import Client
-from worker_agent.parameter_server.message import Holding, Joining, Pushing
-from worker_agent.parameter_server.optimizer import Slots, describe
-from worker_agent.parameter_server.server import Server
-from worker_agent.parameter_server.shard import Segment
+from worker_agent.errors import GenerationBroken
+from worker_agent.parameter_server.client import ParameterServerClient
+from worker_agent.parameter_server.messages import (
+    JoinRequest,
+    OptimizerSlots,
+    PushRequest,
+    Segment,
+    ShardManifest,
+    describe_optimizer,
+)
+from worker_agent.parameter_server.server import ShardServer
 
 SIZE, RATE = 6, 0.5
 START = torch.arange(SIZE, dtype=torch.float64)
@@ -25,7 +30,7 @@ NAMES = ("w0", "w1", "w2")
 
 @pytest.fixture
 def addresses() -> Iterator[list[str]]:
-    servers = [Server("127.0.0.1", "ours") for _ in range(2)]
+    servers = [ShardServer("127.0.0.1", "ours") for _ in range(2)]
     for server in servers:
         threading.Thread(target=server.serve, daemon=True).start()
     yield [server.address for server in servers]
@@ -38,13 +43,13 @@ class Worker:
 
     def __init__(self, name: str, addresses: Sequence[str]) -> None:
         self.name, self.addresses = name, addresses
-        self.client = Client(addresses, "ours", lambda: False)
+        self.client = ParameterServerClient(addresses, "ours", lambda: False)
         self.weights = torch.zeros(SIZE, dtype=torch.float64)
 
     def join(self, turn: int, members: tuple[str, ...], iteration: int | None) -> list[int]:
         """Enter a generation; without an iteration as a newcomer."""
         clock = "" if iteration is None else str(iteration)
-        joining = Joining(self.name, members, iteration is None, clock)
+        joining = JoinRequest(self.name, members, iteration is None, clock)
         applied = self.client.join((turn, 0), iteration or 0, joining)
         for server, each in enumerate(applied):
             if each < 0:
@@ -53,13 +58,15 @@ class Worker:
         return [max(each, 0) for each in applied]
 
     def push(self, iteration: int, gradient: Tensor, workers: int) -> None:
-        said = Pushing(1 / workers, False, np.zeros(1), np.array([RATE]), str(iteration + 1))
+        said = PushRequest(1 / workers, False, np.zeros(1), np.array([RATE]), str(iteration + 1))
         self.client.push(iteration, said, [gradient], self.weights)
 
 
-def holding() -> Holding:
+def holding() -> ShardManifest:
     sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=RATE)
-    return Holding("float64", describe(sgd), (Segment(0, 3),), (Slots({}, ()),), "0", 0)
+    return ShardManifest(
+        "float64", describe_optimizer(sgd), (Segment(0, 3),), (OptimizerSlots({}, ()),), "0", 0
+    )
 
 
 def gradient_of(rank: int) -> Tensor:
@@ -75,12 +82,12 @@ def test_an_iteration_that_one_server_applied_is_redone_at_the_other_only(
         pushes = [pool.submit(workers[rank].push, 0, gradient_of(rank), 3) for rank in (0, 1)]
         die_between_the_servers(workers[2])
         for push in pushes:
-            with pytest.raises(Broken, match="w2"):
+            with pytest.raises(GenerationBroken, match="w2"):
                 push.result(timeout=10)
         survivors = workers[:2]
         for worker in survivors:
             worker.client.leave()
-            worker.client = Client(addresses, "ours", lambda: False)
+            worker.client = ParameterServerClient(addresses, "ours", lambda: False)
         applied = list(pool.map(lambda worker: worker.join(2, NAMES[:2], 0), survivors))
         late = Worker("w3", addresses)
         assert applied == [[1, 0], [1, 0]]
@@ -96,9 +103,9 @@ def test_an_iteration_that_one_server_applied_is_redone_at_the_other_only(
 
 def die_between_the_servers(worker: Worker) -> None:
     """Push to the first server only, and break both connections."""
-    alone = Client.__new__(Client)
+    alone = ParameterServerClient.__new__(ParameterServerClient)
     alone.channels, alone.turn = worker.client.channels[:1], worker.client.turn
-    said = Pushing(1 / 3, False, np.zeros(1), np.array([RATE]), "1")
+    said = PushRequest(1 / 3, False, np.zeros(1), np.array([RATE]), "1")
     alone.push(0, said, [gradient_of(2)[:3]], torch.zeros(3, dtype=torch.float64))
     worker.client.close()
 

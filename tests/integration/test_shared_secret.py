@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, select
 
-from service.db import installation
+from service.auth.tokens import ControllerKeys
+from service.db import controllers
 from service.db.schema import installations
 from service.errors import SecretRefused
-from service.keys import Keys
 
 
 def admit(engine: Engine, fingerprint: str) -> bool:
     try:
         with engine.begin() as connection:
-            installation.admit(connection, fingerprint)
+            controllers.check_secret(connection, fingerprint)
     except SecretRefused:
         return False
     return True
@@ -38,7 +38,7 @@ def test_of_two_secrets_that_come_at_once_one_is_admitted_from_then_on(engine: E
 def test_a_database_that_forgot_the_secret_takes_the_next(engine: Engine) -> None:
     assert admit(engine, "lost")
     with engine.begin() as connection:
-        installation.identify(connection)
+        controllers.installation_id(connection)
         connection.execute(installations.update().values(fingerprint=None))
     assert admit(engine, "new")
     assert not admit(engine, "lost")
@@ -47,13 +47,13 @@ def test_a_database_that_forgot_the_secret_takes_the_next(engine: Engine) -> Non
 def test_homes_that_name_one_file_have_one_secret_and_each_its_own_token(tmp_path: Path) -> None:
     for home in ("first", "second"):
         (tmp_path / home).mkdir()
-    first = Keys.at(tmp_path / "first")
-    second = Keys.at(tmp_path / "second", tmp_path / "first" / "secret")
+    first = ControllerKeys.at(tmp_path / "first")
+    second = ControllerKeys.at(tmp_path / "second", tmp_path / "first" / "secret")
     assert second.secret == first.secret
     assert second.fingerprint == first.fingerprint
     assert second.token != first.token
     assert not (tmp_path / "second" / "secret").exists()
-    assert Keys("t", "another secret").fingerprint != first.fingerprint
+    assert ControllerKeys("t", "another secret").fingerprint != first.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_file_without_a_good_secret_is_refused(
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(SecretRefused, match=why) as refused:
-        Keys.at(tmp_path, file)
+        ControllerKeys.at(tmp_path, file)
     assert str(file) in str(refused.value)
     assert "copy the file `secret`" in str(refused.value)
 
@@ -78,7 +78,7 @@ def test_a_controller_with_another_secret_says_what_to_do_and_does_not_start(
     (tmp_path / "home").mkdir()
     (tmp_path / "shared").write_text("of another database, long enough to be used")
     with engine.begin() as connection:
-        installation.admit(connection, Keys.at(tmp_path / "home").fingerprint)
+        controllers.check_secret(connection, ControllerKeys.at(tmp_path / "home").fingerprint)
     url = engine.url.render_as_string(hide_password=False)
     given = {"SCAVENGER_SECRET_FILE": str(tmp_path / "shared"), "SCAVENGER_DATABASE_URL": url}
     ended = subprocess.run(
@@ -92,4 +92,4 @@ def test_a_controller_with_another_secret_says_what_to_do_and_does_not_start(
     assert "Traceback" not in ended.stderr
     with engine.connect() as connection:
         known = connection.execute(select(installations.c.fingerprint)).scalar_one()
-    assert known == Keys.at(tmp_path / "home").fingerprint
+    assert known == ControllerKeys.at(tmp_path / "home").fingerprint

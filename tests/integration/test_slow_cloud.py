@@ -11,21 +11,20 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
-from scavenger.view import Phase
+from scavenger.schemas import JobPhase
 from service import ledger
-from service.db import events, installation, jobs, vms
-from service.db.jobs import Job
+from service.clouds import inventory as lookouts
+from service.clouds.executor import CloudExecutor
+from service.clouds.inventory import CloudInventory
+from service.clouds.labels import ResourceLabels
+from service.clouds.storage import CheckpointStorage
+from service.db import controllers, jobs, vms
+from service.db.jobs import StoredJob
 from service.db.vms import Vm
-from service.reconciler import lookout as lookouts
-from service.reconciler.courier import Courier
+from service.garbage_collection.collector import CollectorLoop, GarbageCollector
 from service.reconciler.fleet import Fleet
-from service.reconciler.lookout import Lookout
-from service.reconciler.loop import Loop
-from service.reconciler.ownership import Ownership
-from service.reconciler.rounds import Rounds
-from service.reconciler.sweeper import Sweeper
+from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from service.storage import Storage
 from tests.builders import document, spec
 from tests.controller_double import until
 from tests.fakecloud.clock import VirtualClock
@@ -43,11 +42,11 @@ class House:
     def __init__(self, engine: Engine, provider: HangingProvider) -> None:
         self.engine, self.provider = engine, provider
         with engine.begin() as connection:
-            self.ownership = Ownership(installation.identify(connection), b"our secret")
-        storage, courier = Storage(Path("/srv")), Courier(2)
-        fleet = Fleet(engine, provider, lambda _: {}, storage, self.ownership, courier=courier)
+            self.ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
+        storage, executor = CheckpointStorage(Path("/srv")), CloudExecutor(2)
+        fleet = Fleet(engine, provider, lambda _: {}, storage, self.ownership, executor=executor)
         acting = Reconciler(fleet, datetime.now(UTC))
-        self.loop = Loop(acting, Lookout(engine, provider, Courier(1)))
+        self.loop = ReconcilerLoop(acting, CloudInventory(engine, provider, CloudExecutor(1)))
 
     def submit(self, job: str, **changes: object) -> None:
         with self.engine.begin() as connection:
@@ -57,7 +56,7 @@ class House:
         with self.engine.begin() as connection:
             jobs.request_cancel(connection, job, datetime.now(UTC))
 
-    def job(self, job: str) -> Job:
+    def job(self, job: str) -> StoredJob:
         with self.engine.connect() as connection:
             found = jobs.find(connection, job)
         assert found is not None
@@ -72,7 +71,7 @@ class House:
 
     def said(self, job: str) -> list[str]:
         with self.engine.connect() as connection:
-            return [event.kind for event in events.page(connection, job, 0, 100)]
+            return [event.kind for event in jobs.events_after(connection, job, 0, 100)]
 
 
 @pytest.fixture
@@ -91,8 +90,8 @@ def house(engine: Engine, cloud: FakeCloud) -> Iterator[House]:
         finally:
             provider.release()
             found.loop.stop()
-            for courier in (found.loop.courier, found.loop.lookout._courier):
-                courier.close(10.0)
+            for executor in (found.loop.executor, found.loop.inventory._executor):
+                executor.close(10.0)
             provider.close()
 
 
@@ -104,7 +103,7 @@ def test_a_launch_that_hangs_delays_no_other_job(house: House, cloud: FakeCloud)
     until(lambda: house.states("job_2") == {"launched"})
     house.cancel("job_2")
     until(lambda: house.states("job_2") == {"gone"})
-    assert house.job("job_2").phase is Phase.CANCELLED
+    assert house.job("job_2").phase is JobPhase.CANCELLED
     assert [vm.provider_id for vm in house.machines("job_1")] == [None, None]
     gate.set()
     until(lambda: house.states("job_1") == {"launched"})
@@ -121,20 +120,20 @@ def test_a_list_that_hangs_delays_nobody_for_a_while(house: House) -> None:
     house.submit("job_2")
     until(lambda: house.states("job_2") == {"launched"})
     house.cancel("job_1")
-    until(lambda: house.job("job_1").phase is Phase.CANCELLED)
+    until(lambda: house.job("job_1").phase is JobPhase.CANCELLED)
 
 
 def test_while_the_cloud_shows_nothing_only_jobs_that_ended_change_machines(
     house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(lookouts, "LONGEST", timedelta(seconds=0.1))
+    monkeypatch.setattr(lookouts, "LIST_TIMEOUT", timedelta(seconds=0.1))
     house.submit("job_1")
     house.submit("job_2")
     until(lambda: house.states("job_1") == house.states("job_2") == {"launched"})
     gate = house.provider.hang("list")
     until(lambda: "no answer within 0:00:00.1" in caplog.text)
     with house.engine.begin() as connection:  # one worker's command went away: it is replaced
-        vms.note_exit(connection, house.machines("job_1")[0].id, -9, "", datetime.now(UTC))
+        vms.record_exit(connection, house.machines("job_1")[0].id, -9, "", datetime.now(UTC))
     until(lambda: house.job("job_1").waiting is not None)
     assert "does not show its machines" in str(house.job("job_1").waiting)
     house.cancel("job_2")
@@ -177,13 +176,13 @@ def test_what_could_not_be_written_down_ends_no_pass(house: House) -> None:
     def fail() -> None:
         raise OperationalError("", {}, Exception("the database was away"))
 
-    loop = Loop(house.loop.reconciler)
+    loop = ReconcilerLoop(house.loop.reconciler)
     house.loop.stop()
-    courier = loop.courier = Courier(1)
+    executor = loop.executor = CloudExecutor(1)
     for number in (1, 2):
         house.submit(f"job_{number}")
-        courier.send(f"job_{number}", [fail])
-    until(lambda: all(courier._sent[f"job_{number}"].end.done() for number in (1, 2)))
+        executor.send(f"job_{number}", [fail])
+    until(lambda: all(executor._sent[f"job_{number}"].end.done() for number in (1, 2)))
     loop._pass()
     assert {job for job in ("job_1", "job_2") if house.machines(job)} == {"job_1", "job_2"}
 
@@ -191,9 +190,9 @@ def test_what_could_not_be_written_down_ends_no_pass(house: House) -> None:
 def test_the_sweeper_ends_though_its_cloud_hangs(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.reconciler.rounds.FAREWELL", 0.1)
+    monkeypatch.setattr("service.garbage_collection.collector.SWEEP_STOP_TIMEOUT", 0.1)
     house.provider.hang("list")
-    rounds = Rounds(Sweeper(house.engine, house.provider, house.ownership))
+    rounds = CollectorLoop(GarbageCollector(house.engine, house.provider, house.ownership))
     asked = house.provider.asked.count("list")
     rounds.start()
     until(lambda: house.provider.asked.count("list") > asked)
@@ -207,7 +206,7 @@ def test_the_sweeper_ends_though_its_cloud_hangs(
 def test_a_controller_ends_though_its_cloud_hangs(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.reconciler.loop.FAREWELL", 0.1)
+    monkeypatch.setattr("service.reconciler.loop.LOOP_STOP_TIMEOUT", 0.1)
     gate = house.provider.hang("launch job_1")
     house.submit("job_1")
     until(lambda: "launch job_1" in house.provider.asked)

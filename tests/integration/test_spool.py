@@ -26,21 +26,19 @@ from sqlalchemy import Engine
 from typer.testing import CliRunner
 
 from scavenger.protocol import Progress, StepColumns, StepReport
-from scavenger.view import EventList, JobView
-from service.api.world import World
-from service.app import build_app, enrol
-from service.db import chunks, vms, workers
-from service.keys import Keys
-from service.storage import Storage
+from scavenger.schemas import EventList, JobView
+from service.api.dependencies import AppState
+from service.app import build_app, store_home_token
+from service.auth.tokens import ControllerKeys
+from service.clouds.storage import CheckpointStorage
+from service.db import telemetry, vms, workers
 from tests.builders import document
 from tests.controller_double import until
 from worker_agent.__main__ import app
-from worker_agent.telemetry.header import Header
-from worker_agent.telemetry.row import Row, to_columns
-from worker_agent.telemetry.segment import records
-from worker_agent.telemetry.spool import Spool
+from worker_agent.telemetry.spool import Spool, SpoolHeader, read_records
+from worker_agent.telemetry.steps import StepRow, to_columns
 
-KEYS = Keys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 PERSON = {"Authorization": f"Bearer {KEYS.token}"}
 
 
@@ -49,16 +47,16 @@ class Service:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        world = World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None)
-        enrol(world, KEYS)
+        world = AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda: None)
+        store_home_token(world, KEYS)
         self.app = build_app(world, KEYS)
         self.client = TestClient(self.app, headers=PERSON)
         job = self.client.post("/v1/jobs", json=document())
         self.job = JobView.model_validate_json(job.text).id
         self.worker = f"{self.job}-w1"
         with engine.begin() as connection:
-            terms, prepaid = vms.Terms(Decimal("0.36")), timedelta(seconds=60)
-            vms.intend(connection, self.job, 1, terms, datetime.now(UTC), prepaid)
+            terms, prepaid = vms.BillingTerms(Decimal("0.36")), timedelta(seconds=60)
+            vms.record_intent(connection, self.job, 1, terms, datetime.now(UTC), prepaid)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -81,11 +79,11 @@ class Service:
     def iterations(self) -> list[int]:
         """The iterations that were stored, in order."""
         with self.engine.connect() as connection:
-            return list(chunks.steps_of(connection, self.job, 1).iteration)
+            return list(telemetry.steps_of(connection, self.job, 1).iteration)
 
     def end_machine(self) -> None:
         with self.engine.begin() as connection:
-            vms.gone(connection, self.worker, datetime.now(UTC))
+            vms.record_gone(connection, self.worker, datetime.now(UTC))
 
     def told(self, kind: str) -> list[str]:
         page = EventList.model_validate_json(self.client.get(f"/v1/jobs/{self.job}/events").text)
@@ -117,7 +115,7 @@ class Measurer:
             env={
                 **os.environ,
                 "SCAVENGER_CONTROLLER": url or service.url,
-                "SCAVENGER_TOKEN": KEYS.issue(service.worker),
+                "SCAVENGER_TOKEN": KEYS.issue_worker_token(service.worker),
                 "SCAVENGER_JOB": service.job,
                 "SCAVENGER_WORKER": service.worker,
                 "SCAVENGER_PREPAID": "600",
@@ -152,7 +150,7 @@ def sync(spool: Path, *options: str, token: str = KEYS.token) -> Result:
 
 def written(spool: Path) -> int:
     """How many rows are on disk."""
-    return sum(record.rows for path in spool.glob("*.rows") for record in records(path))
+    return sum(record.rows for path in spool.glob("*.rows") for record in read_records(path))
 
 
 def test_rows_arrive_once_when_a_controller_that_was_away_is_back(
@@ -188,7 +186,7 @@ def test_what_a_killed_process_left_is_synced_later_each_row_once(
         assert (again.exit_code, "nothing to deliver" in again.stderr) == (0, True), again.stderr
     assert service.iterations() == list(range(2000))
     files = b"".join(path.read_bytes() for path in (tmp_path / "w1").iterdir())
-    assert KEYS.issue(service.worker).encode() not in files
+    assert KEYS.issue_worker_token(service.worker).encode() not in files
 
 
 def test_a_spool_of_another_controller_is_refused_and_kept(
@@ -282,8 +280,8 @@ def test_late_words_of_a_machine_that_is_gone_change_no_job(service: Service) ->
 def test_a_row_without_a_time_is_left_out_and_the_others_arrive(
     service: Service, tmp_path: Path
 ) -> None:
-    row = Row(1, 0, 2, 1.0, math.nan, 0.1, 0.1, 0.2, math.inf, 0.1, 0.1)
-    header = Header(service.job, service.worker, service.url, "127.0.0.1:1")
+    row = StepRow(1, 0, 2, 1.0, math.nan, 0.1, 0.1, 0.2, math.inf, 0.1, 0.1)
+    header = SpoolHeader(service.job, service.worker, service.url, "127.0.0.1:1")
     rows = [replace(row, iteration=0), replace(row, iteration=1, step_time=math.nan)]
     report = StepReport(service.worker, Progress(1, 2, 2, 0.1, {}), 0, to_columns(rows))
     spool = Spool(tmp_path, header)

@@ -16,20 +16,20 @@ import psutil
 import pytest
 from pydantic import TypeAdapter
 
-from scavenger.protocol import Exit, Lease
+from scavenger.protocol import CommandExit, VmLease
 from tests.conductor import Conductor, Start
 from tests.integration.test_supervisor import STARTS
 
 TRAINEE = Path(__file__).parent / "trainee.py"
-EXIT = TypeAdapter(Exit)
-LEASE = TypeAdapter(Lease).dump_json(Lease(600.0))
+EXIT = TypeAdapter(CommandExit)
+LEASE = TypeAdapter(VmLease).dump_json(VmLease(600.0))
 
 
 @dataclass
 class Machines(Conductor):
     """A conductor whose workers have supervisors, and who hears how their commands end."""
 
-    exits: list[Exit] = field(default_factory=list)
+    exits: list[CommandExit] = field(default_factory=list)
 
     def answer(self, what: str, body: bytes) -> bytes:
         return LEASE if what == "lease" else super().answer(what, body)
@@ -44,7 +44,7 @@ class Machines(Conductor):
         (trainer,) = psutil.Process(self.processes[worker].pid).children()
         return trainer
 
-    def ends(self, worker: str) -> list[Exit]:
+    def ends(self, worker: str) -> list[CommandExit]:
         return [told for told in self.exits if told.worker == worker]
 
 

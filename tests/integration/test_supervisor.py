@@ -15,15 +15,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scavenger.protocol import Enrolled, Exit
+from scavenger.protocol import CommandExit, EnrolmentCredentials
 from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
 
 PROJECT = Path(__file__).parents[2]
 IN_TIME = 5.0  # what the agent may add to the end of a command
 STARTS = """
 import sys
-from worker_agent.supervision.restarts import Restarts
-from worker_agent.supervision.supervisor import main
+from worker_agent.supervisor.lifetime import Restarts
+from worker_agent.supervisor.supervisor import main
 main(sys.argv[1:], Restarts((0.05, 0.1, 0.2)))
 """
 PREAMBLE = """
@@ -92,7 +92,7 @@ class Machine:
         assert self.process is not None
         return self.process.poll() is not None
 
-    def ending(self, patience: float = 20.0) -> Exit:
+    def ending(self, patience: float = 20.0) -> CommandExit:
         """Wait for the end; returns what the controller heard of it."""
         until(self.ended, patience)
         (ending,) = self.controller.exits
@@ -384,7 +384,9 @@ def test_told_twice_a_machine_ends_at_once(machine: Machine) -> None:
 
 
 def test_secrets_that_a_command_prints_are_taken_out_of_its_last_words(machine: Machine) -> None:
-    machine.controller.enrolled = Enrolled(TOKEN, "of all of us", {"HF_TOKEN": "hf_0123456789"})
+    machine.controller.enrolled = EnrolmentCredentials(
+        TOKEN, "of all of us", {"HF_TOKEN": "hf_0123456789"}
+    )
     machine.start("raise SystemExit(repr(dict(os.environ)))", SCAVENGER_TOKEN=BOOTSTRAP)
     tail = machine.ending().tail
     assert "'HF_TOKEN': '[redacted]'" in tail

@@ -13,20 +13,24 @@ import pytest
 from sqlalchemy import Engine, create_engine, delete, func, select, text, update
 from sqlalchemy.pool import NullPool
 
-from scavenger.view import Phase
+from scavenger.schemas import JobPhase
+from service.clouds.labels import LAUNCH_COUNT_LABEL, OWNER_LABEL, SIGNATURE_LABEL, ResourceLabels
 from service.clouds.provider import Instance, InstanceState
-from service.db import epochs, events, installation, jobs, leases, schema, sweeps
-from service.db.epochs import Epoch
+from service.clouds.storage import CheckpointStorage
+from service.db import controllers, jobs, schema, sweeps, vms
+from service.db.vms import LaunchCounter
 from service.errors import ProviderUnavailable
-from service.postgres import EmbeddedPostgres
-from service.reconciler import rounds
+from service.garbage_collection import collector
+from service.garbage_collection.collector import (
+    FAST_SWEEPS,
+    CollectorLoop,
+    GarbageCollector,
+    sweep_pauses,
+)
+from service.garbage_collection.judge import SweepVerdict
+from service.postgres.server import EmbeddedPostgres
 from service.reconciler.fleet import Fleet
-from service.reconciler.ownership import EPOCH, OWNER, PROOF, Ownership
-from service.reconciler.rounds import FIRST, Rounds, pauses
-from service.reconciler.sweeper import Sweeper
 from service.reconciler.tick import Reconciler
-from service.reconciler.verdict import Verdict
-from service.storage import Storage
 from tests.builders import NOW, document, spec
 from tests.conftest import run
 from tests.controller_double import until
@@ -57,17 +61,17 @@ class World:
     def start(self) -> None:
         """Let a controller begin that finds the database as it is."""
         with self.engine.begin() as connection:
-            self.ownership = Ownership(installation.identify(connection), SECRET)
+            self.resource_labels = ResourceLabels(controllers.installation_id(connection), SECRET)
         fleet = Fleet(
             engine=self.engine,
             provider=self.provider,
             environment=lambda _: {},
-            storage=Storage(Path("/srv")),
-            ownership=self.ownership,
+            storage=CheckpointStorage(Path("/srv")),
+            resource_labels=self.resource_labels,
             stopwatch=self.cloud.clock.now,
         )
         self.reconciler = Reconciler(fleet, NOW)
-        self.sweeper = Sweeper(self.engine, self.provider, self.ownership)
+        self.sweeper = GarbageCollector(self.engine, self.provider, self.resource_labels)
 
     @property
     def now(self) -> datetime:
@@ -82,11 +86,11 @@ class World:
 
     def tick(self, job: str) -> str:
         with self.engine.begin() as connection:
-            lease = leases.take(connection, job, None, timedelta(0))
+            lease = controllers.acquire_lease(connection, job, None, timedelta(0))
         assert lease is not None
         return self.reconciler.tick(lease, self.now).why
 
-    def sweep(self, after: float = 0.0) -> Verdict:
+    def sweep(self, after: float = 0.0) -> SweepVerdict:
         """Sweep so many seconds later."""
         self.cloud.clock.advance(after)
         verdict = self.sweeper.sweep(self.now, timedelta(0))
@@ -117,7 +121,7 @@ def world(engine: Engine) -> Iterator[World]:
         provider.close()
 
 
-def fates(verdict: Verdict) -> list[str]:
+def fates(verdict: SweepVerdict) -> list[str]:
     return [suspect.fate for suspect in verdict.suspects]
 
 
@@ -132,12 +136,12 @@ def test_a_job_that_goes_on_is_left_alone(world: World) -> None:
 def test_labels_are_written_by_the_launch_itself(world: World) -> None:
     world.submit("job_1", workers=2)
     shown = world.provider.list()
-    assert [world.ownership.objection(one) for one in shown] == [None, None]
-    stamps = {one.labels[EPOCH] for one in shown}
+    assert [world.resource_labels.objection(one) for one in shown] == [None, None]
+    stamps = {one.labels[LAUNCH_COUNT_LABEL] for one in shown}
     with world.engine.connect() as connection:
-        known = epochs.launches(connection, {epochs.token_of(stamp) for stamp in stamps})
+        known = vms.launch_counts(connection, {vms.counter_of(stamp) for stamp in stamps})
     assert len(stamps) == 2
-    assert all(epochs.is_remembered(stamp, known) for stamp in stamps)
+    assert all(vms.is_counted(stamp, known) for stamp in stamps)
 
 
 def test_a_machine_whose_answer_was_lost_and_whose_intent_is_gone_is_swept(world: World) -> None:
@@ -152,7 +156,9 @@ def test_a_machine_whose_answer_was_lost_and_whose_intent_is_gone_is_swept(world
     assert world.alive() == set()
     assert [sweep.ended for sweep in world.stored()] == [1, 0, 0, 0, 0]
     with world.engine.connect() as connection:
-        said = [e.message for e in events.page(connection, "job_1", 0, 100) if e.kind == "sweep"]
+        said = [
+            e.message for e in jobs.events_after(connection, "job_1", 0, 100) if e.kind == "sweep"
+        ]
     assert said == [f"{machine} was swept: the database does not know it"]
     assert world.sweep(after=60).suspects == ()
     assert world.cloud.faults.unfired() == ()
@@ -208,7 +214,7 @@ def replace_lag(provider: FakeCloudProvider, lag: float) -> FakeCloudProvider:
 def test_what_a_finished_job_leaves_is_swept_two_minutes_later(world: World) -> None:
     world.submit("job_1")
     with world.engine.begin() as connection:
-        ended = {"phase": Phase.CAPPED, "finished_at": world.now}
+        ended = {"phase": JobPhase.CAPPED, "finished_at": world.now}
         jobs.change_outcome(connection, "job_1", **ended)
     assert fates(world.sweep(after=120)) == []
     assert fates(world.sweep(after=1)) == ["wait"]
@@ -219,7 +225,7 @@ def test_what_a_finished_job_leaves_is_swept_two_minutes_later(world: World) -> 
 def test_what_is_not_provably_ours_is_spared(world: World) -> None:
     world.submit("job_1")
     (ours,) = world.provider.list()
-    others = Ownership("another", SECRET)
+    others = ResourceLabels("another", SECRET)
     pairs = [
         ("k1", {}),
         ("k2", others.labels("k2", "a-1")),
@@ -250,16 +256,19 @@ class Strange(FakeCloudProvider):
 
     def list(self) -> tuple[Instance, ...]:
         odd = "a\0b\ud800" + 5000 * "c"
-        labels = {OWNER: self.owner, EPOCH: f"{odd}-1", PROOF: odd}
+        labels = {OWNER_LABEL: self.owner, LAUNCH_COUNT_LABEL: f"{odd}-1", SIGNATURE_LABEL: odd}
         one = Instance(odd, odd, odd, InstanceState.RUNNING, 0.5, labels)
-        ours = [replace(found, labels={**found.labels, EPOCH: odd}) for found in super().list()]
+        ours = [
+            replace(found, labels={**found.labels, LAUNCH_COUNT_LABEL: odd})
+            for found in super().list()
+        ]
         return (one, replace(one, provider_id="i-x", labels={}), *ours)
 
 
 def test_odd_words_of_strangers_stop_no_sweep(world: World) -> None:
     world.submit("job_1")
     strange = Strange(str(world.provider._http.base_url).removesuffix("/cloud/"), "account")
-    strange.owner = world.ownership.installation
+    strange.owner = world.resource_labels.installation
     sweeper = replace(world.sweeper, provider=strange)
     verdict = sweeper.sweep(world.now, timedelta(0))
     assert verdict is not None
@@ -446,28 +455,28 @@ def test_the_newest_thousand_and_all_that_were_confirmed_are_kept(world: World) 
     world.sweep()
     with world.engine.begin() as connection:
         connection.execute(update(schema.sweeps).values(confirmed_at=NOW))
-        for number in range(sweeps.KEPT + 5):
+        for number in range(sweeps.SWEEPS_KEPT + 5):
             assert sweeps.begin(connection, NOW + number * HOUR, timedelta(0))
         count = select(func.count()).select_from(schema.sweeps)
-        assert connection.execute(count).scalar_one() == sweeps.KEPT + 1
+        assert connection.execute(count).scalar_one() == sweeps.SWEEPS_KEPT + 1
         assert connection.execute(select(func.min(schema.sweeps.c.number))).scalar_one() == 1
 
 
 def test_there_is_one_installation_whoever_comes_first(world: World) -> None:
     def identify(_: int) -> str:
         with world.engine.begin() as connection:
-            return installation.identify(connection)
+            return controllers.installation_id(connection)
 
     with ThreadPoolExecutor(4) as pool:
-        assert set(pool.map(identify, range(8))) == {world.ownership.installation}
+        assert set(pool.map(identify, range(8))) == {world.resource_labels.installation}
 
 
 def test_launches_at_once_are_counted_in_one_epoch(world: World) -> None:
-    epoch, engine = Epoch(), world.engine
+    epoch, engine = LaunchCounter(), world.engine
 
     def stamp() -> str:
         with engine.begin() as connection:
-            return epoch.stamp(connection)
+            return epoch.count_launch(connection)
 
     def is_waiting() -> bool:
         query = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
@@ -477,42 +486,42 @@ def test_launches_at_once_are_counted_in_one_epoch(world: World) -> None:
     first = stamp()
     with ThreadPoolExecutor(1) as pool:
         with engine.begin() as connection:
-            second = epoch.stamp(connection)
+            second = epoch.count_launch(connection)
             other = pool.submit(stamp)
             until(lambda: is_waiting() or other.done())
         stamps = (first, second, other.result())
-    assert {epochs.token_of(one) for one in stamps} == {epochs.token_of(first)}
+    assert {vms.counter_of(one) for one in stamps} == {vms.counter_of(first)}
     assert [one.rpartition("-")[2] for one in stamps] == ["1", "2", "3"]
 
 
 def test_a_count_that_was_rolled_back_is_not_taken_for_known(world: World) -> None:
-    epoch = Epoch()
+    epoch = LaunchCounter()
     with world.engine.begin() as connection:
-        first = epoch.stamp(connection)
+        first = epoch.count_launch(connection)
     with world.engine.connect() as connection:
-        lost = epoch.stamp(connection)
+        lost = epoch.count_launch(connection)
     with world.engine.begin() as connection:
-        second = epoch.stamp(connection)
+        second = epoch.count_launch(connection)
     assert len({first, lost, second}) == 3
     with world.engine.connect() as connection:
-        tokens = [epochs.token_of(stamp) for stamp in (first, lost, second)]
-        known = epochs.launches(connection, tokens)
-    told = [epochs.is_remembered(stamp, known) for stamp in (first, lost, second)]
+        tokens = [vms.counter_of(stamp) for stamp in (first, lost, second)]
+        known = vms.launch_counts(connection, tokens)
+    told = [vms.is_counted(stamp, known) for stamp in (first, lost, second)]
     assert told == [True, False, True]
 
 
 def test_rounds_are_quick_at_first_and_then_slow() -> None:
-    told = [pause for pause, _ in zip(pauses(), range(FIRST + 2), strict=False)]
+    told = [pause for pause, _ in zip(sweep_pauses(), range(FAST_SWEEPS + 2), strict=False)]
     assert told == [10.0] * 20 + [30.0, 30.0]
 
 
 def test_rounds_go_on_after_a_cloud_that_did_not_answer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "SOON", 0.01)
+    monkeypatch.setattr(collector, "FAST_SWEEP_PAUSE", 0.01)
     world.submit("job_1")
     world.cloud.faults.next("list", Refused("Unavailable"))
-    making = Rounds(world.sweeper)
+    making = CollectorLoop(world.sweeper)
     making.start()
     until(lambda: world.stored())
     making.stop()

@@ -11,30 +11,32 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
-from scavenger.view import ProblemView, SweepList, SweepView
-from service.api.world import World
+from scavenger.schemas import ProblemView, SweepList, SweepView
+from service.api.dependencies import AppState
 from service.app import build_app
+from service.auth.tokens import ControllerKeys
+from service.clouds.storage import CheckpointStorage
 from service.db import sweeps
-from service.db.sweeps import Suspect
-from service.keys import Keys
-from service.storage import Storage
+from service.db.sweeps import Orphan
 from tests.builders import NOW
 
-KEYS = Keys(token="scv_token", secret="s" * 48)
-HELD = Suspect("i-1", "key-1", "job_1", "hold", "the database does not know it", NOW)
-KEPT = Suspect("i-2", "key-2", "job_1", "keep", "the database is older than it", None)
-SPARED = Suspect("i-3", "key-3", "", "spare", "it carries no label of ours", None)
+KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
+HELD = Orphan("i-1", "key-1", "job_1", "hold", "the database does not know it", NOW)
+KEPT = Orphan("i-2", "key-2", "job_1", "keep", "the database is older than it", None)
+SPARED = Orphan("i-3", "key-3", "", "spare", "it carries no label of ours", None)
 
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None), KEYS)
+    app = build_app(
+        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda: None), KEYS
+    )
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client
 
 
-def sweep(engine: Engine, *suspects: Suspect, tripped: str | None = None) -> int:
+def sweep(engine: Engine, *suspects: Orphan, tripped: str | None = None) -> int:
     with engine.begin() as connection:
         number = sweeps.begin(connection, NOW, timedelta(0))
         assert number is not None
@@ -78,7 +80,7 @@ def test_what_is_confirmed_is_what_was_held_and_in_use_and_no_more(
     confirmed = SweepView.model_validate_json(answer.text)
     assert confirmed.confirmed_at is not None
     with engine.connect() as connection:
-        assert sweeps.confirmed(connection) == {"i-1": "hold", "i-2": "keep"}
+        assert sweeps.confirmed_orphans(connection) == {"i-1": "hold", "i-2": "keep"}
     again = SweepView.model_validate_json(confirm(client, sweep=number).text)
     assert again == confirmed
 
@@ -111,7 +113,7 @@ def test_wrong_use_is_refused_in_words(
     assert problem.code == code
     assert words in problem.detail
     with engine.connect() as connection:
-        assert sweeps.confirmed(connection) == {}
+        assert sweeps.confirmed_orphans(connection) == {}
 
 
 def test_nothing_can_be_confirmed_before_the_first_sweep(client: TestClient) -> None:
@@ -119,6 +121,6 @@ def test_nothing_can_be_confirmed_before_the_first_sweep(client: TestClient) -> 
 
 
 def test_a_machine_may_neither_look_nor_confirm(client: TestClient) -> None:
-    headers = {"Authorization": f"Bearer {KEYS.issue('w1')}"}
+    headers = {"Authorization": f"Bearer {KEYS.issue_worker_token('w1')}"}
     assert client.get("/v1/sweeps", headers=headers).status_code == 403
     assert client.post("/v1/sweeps", json={"confirm": True}, headers=headers).status_code == 403

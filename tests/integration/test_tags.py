@@ -14,22 +14,23 @@ from sqlalchemy import Connection, Engine
 
 from scavenger.cluster import ClusterConfig
 from scavenger.protocol import Hello, Progress, StepReport
-from scavenger.view import Phase, ProblemView
-from service.api.intake import take_in
-from service.api.sieve import judge
-from service.api.world import World
+from scavenger.schemas import JobPhase, ProblemView
+from service.api.dependencies import AppState
+from service.api.telemetry import store_report, validate_rows
 from service.app import build_app
+from service.auth.tokens import ControllerKeys
+from service.clouds.storage import CheckpointStorage
 from service.db import directives, jobs, vms, workers
-from service.keys import Keys
-from service.storage import Storage
 from tests.builders import NOW, directive, document
 
-KEYS = Keys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None), KEYS)
+    app = build_app(
+        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda: None), KEYS
+    )
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client
@@ -61,13 +62,13 @@ def test_a_job_that_did_not_change_is_not_sent_again(client: TestClient) -> None
 
 
 def launched(connection: Connection, job: str) -> None:
-    terms, prepaid = vms.Terms(Decimal("0.36")), timedelta(minutes=1)
-    vms.intend(connection, job, 1, terms, datetime.now(UTC), prepaid)
+    terms, prepaid = vms.BillingTerms(Decimal("0.36")), timedelta(minutes=1)
+    vms.record_intent(connection, job, 1, terms, datetime.now(UTC), prepaid)
 
 
 Change = Callable[[Connection, str], object]
 DECIDED: dict[str, Change] = {
-    "phase": lambda c, job: jobs.change_outcome(c, job, phase=Phase.STARTING),
+    "phase": lambda c, job: jobs.change_outcome(c, job, phase=JobPhase.STARTING),
     "reason": lambda c, job: jobs.change_outcome(c, job, reason="because"),
     "choice": lambda c, job: jobs.change_outcome(c, job, chosen=ClusterConfig(2, 32), choice="x"),
     "machines": launched,
@@ -96,12 +97,12 @@ def test_progress_is_seen_and_hinders_no_wish(client: TestClient, engine: Engine
     job, _ = submitted(client)
     with engine.begin() as connection:
         launched(connection, job)
-        workers.greet(connection, job, Hello(f"{job}-w1", "127.0.0.1:1"), NOW)
+        workers.record_hello(connection, job, Hello(f"{job}-w1", "127.0.0.1:1"), NOW)
         directives.publish(connection, job, directive(1, 32), NOW)
     tag = look(client, job).headers["etag"]
     with engine.begin() as connection:
         progress = Progress(1, 40, 1280, 2.5, {"loss": 0.5})
-        take_in(connection, judge(StepReport(f"{job}-w1", progress), {}), NOW)
+        store_report(connection, validate_rows(StepReport(f"{job}-w1", progress), {}), NOW)
     assert look(client, job, tag).status_code == 200
     assert cancel(client, job, tag).status_code == 202
 

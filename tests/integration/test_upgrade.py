@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from scavenger.protocol import StepColumns
-from service.db import chunks, events, statistics
-from service.db.migrate import SCRIPTS, migrate
-from service.postgres import EmbeddedPostgres
+from service.db import jobs, telemetry
+from service.db.database import MIGRATION_SCRIPTS, migrate
+from service.postgres.server import EmbeddedPostgres
 from tests.conftest import run
 from tests.telemetry.source import measured
 from tests.telemetry.stage import differences, truth
@@ -50,7 +50,7 @@ def empty(postgres: EmbeddedPostgres) -> Iterator[Engine]:
 
 def bring_to(connection: Connection, revision: str) -> None:
     config = Config()
-    config.set_main_option("script_location", str(SCRIPTS))
+    config.set_main_option("script_location", str(MIGRATION_SCRIPTS))
     config.attributes["connection"] = connection
     command.upgrade(config, revision)
 
@@ -76,10 +76,10 @@ def test_events_go_on_from_the_numbers_they_had(empty: Engine) -> None:
     with empty.begin() as connection:
         connection.execute(said, {"said": "third"})
     with empty.connect() as connection:
-        found = events.page(connection, "j", 0, 10)
+        found = jobs.events_after(connection, "j", 0, 10)
         assert [each.message for each in found] == ["first", "second", "third"]
         assert [each.sequence for each in found][:2] == [1, 2]
-        after = events.page(connection, "j", 2, 10)
+        after = jobs.events_after(connection, "j", 2, 10)
     assert [each.message for each in after] == ["third"]
 
 
@@ -93,8 +93,8 @@ def test_what_running_jobs_measured_survives_the_upgrade(empty: Engine) -> None:
         store(connection, 10, parts[1])
     migrate(empty)
     with empty.connect() as connection:
-        stored = chunks.steps_of(connection, "j", 1)
-        known = statistics.of_job(connection, "j")
+        stored = telemetry.steps_of(connection, "j", 1)
+        known = telemetry.statistics_of_job(connection, "j")
         rejected = connection.execute(text("SELECT rejected FROM workers")).scalar_one()
     told = {n: (*asdict(parts[0])[n], *asdict(parts[1])[n]) for n in asdict(parts[0])}
     for name in old:

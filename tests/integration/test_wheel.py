@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from service.api.refusal import CATALOG
+from service.api.problems import PROBLEM_TYPES
 from tests.docs.test_docs import ROOT
 
 PACKAGES = ("scavenger", "service", "worker_agent", "migrations")
@@ -81,5 +81,5 @@ print(json.dumps({"at": problems.__file__, "pages": len(problems.pages())}))
 def test_the_pages_about_problems_are_in_the_wheel(site: Path) -> None:
     found = json.loads(run(site, PROBLEMS))
     assert Path(found["at"]).is_relative_to(site)
-    assert found["pages"] == len(CATALOG)
+    assert found["pages"] == len(PROBLEM_TYPES)
     assert (site / "scavenger/docs/problems.md").is_file()

@@ -19,10 +19,10 @@ from torch import Tensor, nn, optim
 
 from tests.crew import SAMPLES, Classifier, Crew, assert_as_alone, crew
 from worker_agent.errors import ReadAhead
+from worker_agent.pytorch.reducer import Reducer
 from worker_agent.session import Session
-from worker_agent.sessions import alternation
-from worker_agent.sessions.alternation import instruction_at
-from worker_agent.strategies.reducer import Reducer
+from worker_agent.training import read_ahead
+from worker_agent.training.read_ahead import instruction_at
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -263,7 +263,7 @@ def functions_in(module: Any) -> Iterator[CodeType]:
         yield code
 
 
-@pytest.mark.parametrize("module", [alternation, queue, dis], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [read_ahead, queue, dis], ids=lambda module: module.__name__)
 def test_a_place_is_that_of_its_instruction_at_whichever_of_its_caches_it_stands(
     module: Any,
 ) -> None:

@@ -14,25 +14,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from scavenger.cli.law_words import name_average
-from scavenger.cluster import ConfigSpace
-from scavenger.evaluation.design import SearchDesign
-from scavenger.evaluation.regret import regrets
-from scavenger.evaluation.restriction import Restriction
-from scavenger.fit.step_time_law import share_of
-from scavenger.grid import lay_out
-from scavenger.models.averaged import AveragedModel, average_laws
-from scavenger.models.epochs import EpochsSeen
-from scavenger.models.parallel import ParallelModel, Slowness
+from scavenger.cli.curve import describe_average
+from scavenger.cluster import ConfigSpace, grid_of_space
+from scavenger.models.epochs import FinishedRun, StatisticalModel
+from scavenger.models.iteration_time import (
+    AveragedModel,
+    ParallelModel,
+    Slowness,
+    Uncertainty,
+    average_laws,
+)
 from scavenger.models.performance import PerformanceModel
-from scavenger.models.statistical import StatisticalModel
-from scavenger.models.uncertainty import Uncertainty
-from scavenger.prior import StoredModel
-from scavenger.tables.step_table import StepTable
+from scavenger.offline.evaluation.regret import regrets
+from scavenger.offline.evaluation.sampling import Restriction, SearchDesign
+from scavenger.offline.fitted_laws import weighted_law
+from scavenger.offline.tables.steps import StepTable
+from scavenger.planning.transfer import StoredModel
 from tests.truths import FAMILIES, clusters, prediction_errors
 
 NOISES = (0.03, 0.08)
-GRID = lay_out(ConfigSpace((1, 2, 4, 8), (64, 128, 512)))
+GRID = grid_of_space(ConfigSpace((1, 2, 4, 8), (64, 128, 512)))
 STORED = TypeAdapter(StoredModel)
 
 
@@ -90,7 +91,7 @@ def test_corners_do_not_tell_at_which_worker_synchronisation_begins(split):
 @pytest.mark.parametrize("split", [False, True], ids=["seconds", "compute apart"])
 def test_the_knee_of_corners_on_shared_machines_is_hardly_dearer_than_the_true_one(split):
     # Half of it with the second worker: 16 %, or 29 % where compute was measured apart.
-    runs = tuple(EpochsSeen(batch, 10 * (1 + batch / 300)) for batch in (32, 181, 1024))
+    runs = tuple(FinishedRun(batch, 10 * (1 + batch / 300)) for batch in (32, 181, 1024))
     found = [
         each.regret
         for c in boundaries(split=split)
@@ -190,8 +191,8 @@ def test_an_average_is_named_by_its_forms_the_heaviest_first():
         replace(lines, growth="log", overlap=2.0),
         replace(lines, sync_fixed=0.0, sync_across_machines=0.3, overlap=4.0, flatness=2.0),
     )
-    shares = [share_of(w, law) for w, law in zip((0.25, 0.62, 0.13), laws, strict=True)]
-    assert name_average(shares) == (
+    shares = [weighted_law(w, law) for w, law in zip((0.25, 0.62, 0.13), laws, strict=True)]
+    assert describe_average(shares) == (
         "average of 3 forms: log2 K q=2 62 %, K q=1 25 %, K + step to machines q=4 r=2 13 %"
     )
-    assert name_average(shares[:1] * 2) == "average of 1 form: K q=1 50 %"
+    assert describe_average(shares[:1] * 2) == "average of 1 form: K q=1 50 %"

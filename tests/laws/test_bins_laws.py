@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from service.bins import Bins
+from service.observability.metrics import BulkHistogram
 
 BOUNDS = (0.001, 0.01, 0.1, 1.0)
 NAME, TEXT = "seconds", "Seconds."
@@ -17,7 +17,7 @@ values = st.one_of(st.sampled_from(BOUNDS), st.floats(0, 10))
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.lists(values, max_size=20)), max_size=6))
 def test_they_make_the_same_histogram(batches: list[tuple[str, list[float]]]) -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    bins = Bins(NAME, TEXT, "part", BOUNDS)
+    bins = BulkHistogram(NAME, TEXT, "part", BOUNDS)
     ours.register(bins)
     one_by_one = Histogram(NAME, TEXT, ("part",), registry=theirs, buckets=BOUNDS)
     for part, batch in batches:

@@ -19,16 +19,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from worker_agent.checkpoints import archive, checkpoint
-from worker_agent.checkpoints.checkpoint import Origin
-from worker_agent.checkpoints.checkpointer import Checkpointer
-from worker_agent.strategies.snapshot import HostArray, Snapshot
-from worker_agent.strategies.strategy import Clock
+from worker_agent.state import checkpoint_file, checkpoints
+from worker_agent.state.checkpoint_file import CheckpointOrigin
+from worker_agent.state.checkpoints import Checkpointer
+from worker_agent.state.progress import HostArray, TrainingProgress, TrainingSnapshot
 
 JOB = "job"
 
 
-def make(iteration: int, size: int = 50) -> Snapshot:
+def make(iteration: int, size: int = 50) -> TrainingSnapshot:
     """Return a snapshot that can be recognised by its iteration."""
     weights = np.full(size, iteration, dtype=np.float32)
     arrays = {
@@ -36,17 +35,19 @@ def make(iteration: int, size: int = 50) -> Snapshot:
         "empty": HostArray("bfloat16", (0, 3), b""),
         "scalar": HostArray("int64", (), np.int64(iteration).tobytes()),
     }
-    return Snapshot(Clock(iteration=iteration), {"dict": [["it", iteration]]}, arrays)
+    return TrainingSnapshot(
+        TrainingProgress(iteration=iteration), {"dict": [["it", iteration]]}, arrays
+    )
 
 
 def save(directory: Path, iteration: int, *, generation: int = 1, keep: int = 3) -> Path:
-    origin = Origin(JOB, generation, 12.5)
-    return archive.write(directory, make(iteration), origin, keep=keep)
+    origin = CheckpointOrigin(JOB, generation, 12.5)
+    return checkpoints.write_checkpoint(directory, make(iteration), origin, keep=keep)
 
 
 def newest(directory: Path) -> int | None:
     """Return the iteration of the newest checkpoint, whose content must be its own."""
-    found = archive.newest(directory, JOB)
+    found = checkpoints.newest_checkpoint(directory, JOB)
     if found is None:
         return None
     snapshot, _ = found
@@ -73,16 +74,16 @@ def copied(directory: Path) -> Iterator[Path]:
     shutil.rmtree(copy)
 
 
-files = st.sampled_from([checkpoint.TENSORS, checkpoint.REST])
+files = st.sampled_from([checkpoint_file.TENSORS_FILE, checkpoint_file.MANIFEST_FILE])
 FAST = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def test_what_is_written_is_read(pristine: Path) -> None:
-    found = archive.newest(pristine, JOB)
+    found = checkpoints.newest_checkpoint(pristine, JOB)
     assert found is not None
     snapshot, origin = found
     wanted = make(2)
-    assert origin == Origin(JOB, 1, 12.5)
+    assert origin == CheckpointOrigin(JOB, 1, 12.5)
     assert (snapshot.clock, snapshot.tree) == (wanted.clock, wanted.tree)
     assert {
         name: (array.dtype, array.shape, bytes(array.content))
@@ -117,7 +118,7 @@ def test_a_checkpoint_that_is_cut_or_longer_is_passed_over(
 
 def disguise(place: Path, kind: str) -> None:
     """Replace a part of a checkpoint by something that is there to harm its reader."""
-    tensors = place / checkpoint.TENSORS
+    tensors = place / checkpoint_file.TENSORS_FILE
     match kind:
         case "missing":
             tensors.unlink()
@@ -141,14 +142,14 @@ def disguise(place: Path, kind: str) -> None:
             forge(place, {"origin": {"job": "theirs", "generation": 9, "written_at": 0.0}})
         case "deep":
             body = b'{"tree":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-            (place / checkpoint.REST).write_bytes(checkpoint.sealed(body))
+            (place / checkpoint_file.MANIFEST_FILE).write_bytes(checkpoint_file.add_own_hash(body))
 
 
 def forge(place: Path, changes: dict[str, object]) -> None:
     """Alter what a checkpoint says and seal it again."""
-    rest = place / checkpoint.REST
+    rest = place / checkpoint_file.MANIFEST_FILE
     body = {**json.loads(rest.read_bytes())["body"], **changes}
-    rest.write_bytes(checkpoint.sealed(json.dumps(body).encode()))
+    rest.write_bytes(checkpoint_file.add_own_hash(json.dumps(body).encode()))
 
 
 @pytest.mark.parametrize(
@@ -187,8 +188,8 @@ def forged_tensors(header: bytes) -> bytes:
 )
 @settings(max_examples=150)
 def test_a_forged_tensor_file_allocates_and_escapes_nothing(content: bytes) -> None:
-    with contextlib.suppress(checkpoint.Unreadable):
-        arrays = checkpoint.arrays_in(content)
+    with contextlib.suppress(checkpoint_file.CheckpointUnreadable):
+        arrays = checkpoint_file.parse_arrays(content)
         assert sum(len(array.content) for array in arrays.values()) <= len(content)
 
 
@@ -221,18 +222,18 @@ def test_a_damaged_one_of_the_same_iteration_is_replaced_and_an_intact_one_kept(
     tmp_path: Path,
 ) -> None:
     place = save(tmp_path, 5)
-    before = (place / checkpoint.REST).stat().st_ino
+    before = (place / checkpoint_file.MANIFEST_FILE).stat().st_ino
     save(tmp_path, 5)
-    assert (place / checkpoint.REST).stat().st_ino == before
-    (place / checkpoint.TENSORS).write_bytes(b"torn")
+    assert (place / checkpoint_file.MANIFEST_FILE).stat().st_ino == before
+    (place / checkpoint_file.TENSORS_FILE).write_bytes(b"torn")
     save(tmp_path, 5)
     assert newest(tmp_path) == 5
 
 
 def test_another_jobs_checkpoints_are_neither_read_nor_replaced_nor_deleted(tmp_path: Path) -> None:
-    theirs = Origin("theirs", 7, 0.0)
-    archive.write(tmp_path, make(1), theirs, keep=3)
-    archive.write(tmp_path, make(50), theirs, keep=3)
+    theirs = CheckpointOrigin("theirs", 7, 0.0)
+    checkpoints.write_checkpoint(tmp_path, make(1), theirs, keep=3)
+    checkpoints.write_checkpoint(tmp_path, make(50), theirs, keep=3)
     assert newest(tmp_path) is None
     with pytest.raises(FileExistsError, match="job theirs"):
         save(tmp_path, 1)
@@ -262,8 +263,8 @@ def start_writer(directory: Path, start: int) -> tuple[int, int]:
         return process, heard
     try:
         for iteration in range(start, start + 100_000):
-            origin = Origin(JOB, 1, 0.0)
-            archive.write(directory, make(iteration, 100_000), origin, keep=3)
+            origin = CheckpointOrigin(JOB, 1, 0.0)
+            checkpoints.write_checkpoint(directory, make(iteration, 100_000), origin, keep=3)
             os.write(says, b"%d\n" % iteration)
     finally:
         os._exit(1)
@@ -303,7 +304,9 @@ class Held:
         self.arrived, self.waited = threading.Event(), threading.Event()
         self.releases = 0
         plain = make(iteration)
-        self.snapshot = Snapshot(plain.clock, plain.tree, plain.arrays, self.wait, self.release)
+        self.snapshot = TrainingSnapshot(
+            plain.clock, plain.tree, plain.arrays, self.wait, self.release
+        )
 
     def wait(self) -> None:
         self.waited.set()

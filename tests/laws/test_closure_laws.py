@@ -12,14 +12,13 @@ import torch
 from torch import Tensor, nn, optim
 
 from tests.crew import SAMPLES, Classifier, assert_as_alone, crew
-from worker_agent.errors import OptimizerRefused
-from worker_agent.parameter_server.errors import NotServable
-from worker_agent.parameter_server.optimizer import describe
+from worker_agent.errors import UnsupportedOptimizer, UnsupportedServerOptimizer
+from worker_agent.parameter_server.messages import describe_optimizer
+from worker_agent.pytorch.all_reduce import AllReduceStrategy
+from worker_agent.pytorch.reducer import GradientBucket, Reducer
+from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.session import Session
-from worker_agent.strategies.all_reduce import AllReduce
-from worker_agent.strategies.board_meeting import BoardMeeting
-from worker_agent.strategies.reducer import Bucket, Reducer
-from worker_agent.strategies.strategy import Slice, Words
+from worker_agent.state.progress import BatchSlice, ControlFlags
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -29,8 +28,8 @@ OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {
 }
 
 
-WORDS = Words(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)
-WHOLE = Slice(1.0, 1.0, is_last=True)
+WORDS = ControlFlags(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)
+WHOLE = BatchSlice(1.0, 1.0, is_last=True)
 
 
 def sgd(parameters: Any) -> optim.Optimizer:
@@ -78,12 +77,12 @@ class Training(Classifier):
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[Bucket]:
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[GradientBucket]:
     """All buckets that any worker sends."""
-    buckets: list[Bucket] = []
+    buckets: list[GradientBucket] = []
     send = Reducer._send
 
-    def note(reducer: Reducer, bucket: Bucket) -> None:
+    def note(reducer: Reducer, bucket: GradientBucket) -> None:
         buckets.append(bucket)
         send(reducer, bucket)
 
@@ -101,7 +100,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Bucket]:
     ],
 )
 def test_steps_with_a_closure_are_plain_steps_over_resizes(
-    tmp_path: Path, sent: list[Bucket], strategy: str, name: str, passes: int
+    tmp_path: Path, sent: list[GradientBucket], strategy: str, name: str, passes: int
 ) -> None:
     make = OPTIMIZERS[name]
     trained: list[Training] = []
@@ -146,9 +145,9 @@ def test_steps_with_a_closure_are_plain_steps_at_a_workers_own_pace(tmp_path: Pa
 
 
 @contextmanager
-def attached(model: nn.Module, optimizer: optim.Optimizer) -> Iterator[AllReduce]:
-    meeting = BoardMeeting("w0", "127.0.0.1", lambda _: False)
-    strategy = AllReduce(model, optimizer, meeting, is_abandoned=lambda: False)
+def attached(model: nn.Module, optimizer: optim.Optimizer) -> Iterator[AllReduceStrategy]:
+    meeting = StoreRendezvous("w0", "127.0.0.1", lambda _: False)
+    strategy = AllReduceStrategy(model, optimizer, meeting, is_abandoned=lambda: False)
     try:
         strategy.begin(WHOLE, WORDS)
         yield strategy
@@ -217,7 +216,7 @@ def test_a_closure_that_is_called_twice_or_never_is_refused(
     training = Training(lambda parameters: kind(parameters, lr=0.1))
     with (
         attached(training.model, training.optimizer),
-        pytest.raises(OptimizerRefused, match=why),
+        pytest.raises(UnsupportedOptimizer, match=why),
     ):
         training.optimizer.step(training.closure(torch.arange(24)))
 
@@ -225,9 +224,9 @@ def test_a_closure_that_is_called_twice_or_never_is_refused(
 def test_an_optimizer_that_searches_is_refused_before_it_trains() -> None:
     training = Training(lambda parameters: optim.LBFGS(parameters))
     with (
-        pytest.raises(OptimizerRefused, match=r"LBFGS calls its closure many times.*AdamW"),
+        pytest.raises(UnsupportedOptimizer, match=r"LBFGS calls its closure many times.*AdamW"),
         attached(training.model, training.optimizer),
     ):
         pass
-    with pytest.raises(NotServable, match="LBFGS cannot run on parameter servers"):
-        describe(training.optimizer)
+    with pytest.raises(UnsupportedServerOptimizer, match="LBFGS cannot run on parameter servers"):
+        describe_optimizer(training.optimizer)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenger.view import PointView
-from service.db.curves import to_columns, to_points
+from scavenger.schemas import PointView
+from service.db.jobs import columns_to_points, points_to_columns
 
 FIGURES = [name for name, field in PointView.model_fields.items() if field.annotation is float]
 MAY_LACK = ("noise", "measured_step_time")
@@ -33,8 +33,8 @@ def points(draw: st.DrawFn, figures: st.SearchStrategy[float]) -> PointView:
 
 @given(st.lists(points(ANY), max_size=8))
 def test_points_come_back_but_those_whose_figures_are_no_numbers(given: list[PointView]) -> None:
-    columns = json.loads(json.dumps(to_columns(given), allow_nan=False))
-    back = to_points(columns)
+    columns = json.loads(json.dumps(points_to_columns(given), allow_nan=False))
+    back = columns_to_points(columns)
     figures = [[value for _, value in point if isinstance(value, float)] for point in given]
     kept = [p for p, own in zip(given, figures, strict=True) if all(map(math.isfinite, own))]
     assert len(back) == len(kept)
@@ -42,4 +42,4 @@ def test_points_come_back_but_those_whose_figures_are_no_numbers(given: list[Poi
         for name, value in before:
             expected = pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
             assert getattr(after, name) == expected
-    assert to_columns(back) == columns
+    assert points_to_columns(back) == columns

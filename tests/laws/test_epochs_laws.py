@@ -9,29 +9,30 @@ from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NotEnoughData
-from scavenger.evaluation.epochs_error import epochs_error
-from scavenger.indicators import Observation, ScalingIndicators
+from scavenger.measurement.profiling import Observation, ScalingIndicators
 from scavenger.models.epochs import (
-    BEND,
+    BEND_DEVIATION,
+    EPOCHS_SPREAD,
     FALLING_ARM_PRIOR,
-    USUAL_SPREAD,
-    EpochsSeen,
+    FinishedRun,
     Kappa,
-    contradiction,
-    fit_epochs,
+    RootNoiseLaw,
+    StatisticalModel,
+    epochs_at,
+    explain_contradiction,
+    fit_epochs_to_runs,
     fit_statistical,
     learn_kappa,
 )
-from scavenger.models.epochs_level import epochs_at
-from scavenger.models.statistical import RootNoise, StatisticalModel
-from scavenger.tables.epochs_table import EpochsTable
+from scavenger.offline.evaluation.errors import epochs_error
+from scavenger.offline.tables.runs import EpochsTable
 
 unhurried = settings(max_examples=50)
 
 batches = st.integers(1, 10**6)
 epochs = st.floats(1e-3, 1e5)
 scales = st.none() | st.just(0.0) | st.floats(1e-3, 1e7)
-runs = st.lists(st.builds(EpochsSeen, batches, epochs), max_size=8)
+runs = st.lists(st.builds(FinishedRun, batches, epochs), max_size=8)
 kappas = st.builds(Kappa, st.floats(1e-2, 1e2), st.floats(0.05, 2))
 law_names = st.sampled_from(("measured", "paper"))
 GRID = np.array([1.0, 8.0, 64.0, 512.0, 4096.0, 1e6])
@@ -68,14 +69,14 @@ def two_runs(draw, *, rises):
     ratio = 1 + draw(st.floats(0.01, 0.95)) * (steepest - 1)
     level = draw(epochs)
     first, last = (level, level * ratio) if rises else (level * ratio, level)
-    return scale, (EpochsSeen(small, first), EpochsSeen(large, last))
+    return scale, (FinishedRun(small, first), FinishedRun(large, last))
 
 
 @unhurried
 @given(two_runs(rises=True))
 def test_two_rising_runs_are_met_by_the_rising_arm(drawn):
     scale, (first, last) = drawn
-    model = fit_epochs((first, last), scale)
+    model = fit_epochs_to_runs((first, last), scale)
     met = model.relative_epochs(last.global_batch, first.global_batch)
     assert met == pytest.approx(last.epochs / first.epochs, rel=1e-6)
     assert model.noisy_samples == 0
@@ -86,7 +87,7 @@ def test_two_rising_runs_are_met_by_the_rising_arm(drawn):
 @given(two_runs(rises=False))
 def test_two_falling_runs_are_met_by_the_falling_arm(drawn):
     scale, (first, last) = drawn
-    model = fit_epochs((first, last), scale)
+    model = fit_epochs_to_runs((first, last), scale)
     met = model.relative_epochs(last.global_batch, first.global_batch)
     assert met == pytest.approx(last.epochs / first.epochs, rel=1e-6)
     assert model.noisy_samples > 0
@@ -96,15 +97,15 @@ def test_two_falling_runs_are_met_by_the_falling_arm(drawn):
 @unhurried
 @given(scales, epochs, batches)
 def test_runs_that_take_the_same_say_that_batches_cost_nothing(scale, level, small):
-    model = fit_epochs((EpochsSeen(small, level), EpochsSeen(2 * small, level)), scale)
+    model = fit_epochs_to_runs((FinishedRun(small, level), FinishedRun(2 * small, level)), scale)
     assert shapes(model) == pytest.approx(1, rel=1e-3)
 
 
 @given(st.floats(1.3, 2.5), st.floats(1.3, 2.5), st.sampled_from((None, 0.0, 10.0, 50.0)))
 @settings(max_examples=50)
 def test_three_runs_with_a_dip_show_both_arms(left, right, scale):
-    dip = (EpochsSeen(32, left), EpochsSeen(512, 1.0), EpochsSeen(8192, right))
-    model = fit_epochs(dip, scale)
+    dip = (FinishedRun(32, left), FinishedRun(512, 1.0), FinishedRun(8192, right))
+    model = fit_epochs_to_runs(dip, scale)
     assert model.noisy_samples > 0
     assert model.critical_batch is not None
     assert model.relative_epochs(32, 512) > 1
@@ -114,9 +115,9 @@ def test_three_runs_with_a_dip_show_both_arms(left, right, scale):
 @given(st.floats(0.1, 10), st.floats(0, 10), st.sampled_from((None, 0.0, 100.0)))
 @settings(max_examples=50)
 def test_runs_on_the_rising_law_give_it_back(constant, slope, scale):
-    truth = [EpochsSeen(b, constant + slope * b / 1024) for b in (16, 64, 256, 1024)]
+    truth = [FinishedRun(b, constant + slope * b / 1024) for b in (16, 64, 256, 1024)]
     assume(slope > 0.01 * constant)
-    model = fit_epochs(truth, scale)
+    model = fit_epochs_to_runs(truth, scale)
     for run in truth:
         met = model.relative_epochs(run.global_batch, 16)
         assert met == pytest.approx(run.epochs / truth[0].epochs, rel=1e-3)
@@ -152,7 +153,7 @@ def test_the_order_of_probes_and_runs_does_not_matter(seen, finished, kappa, law
 def clear_runs(draw):
     """Runs at several batches within a few orders of magnitude, as clusters have them."""
     sizes = draw(st.sets(st.sampled_from((8, 32, 128, 512, 2048)), min_size=2))
-    return tuple(EpochsSeen(size, draw(st.floats(1, 20))) for size in sorted(sizes))
+    return tuple(FinishedRun(size, draw(st.floats(1, 20))) for size in sorted(sizes))
 
 
 @unhurried
@@ -179,7 +180,7 @@ def test_the_unit_of_batches_does_not_matter(finished, scale, unit, has_runs):
 @unhurried
 @given(kappas, st.floats(1e-2, 1e6), batches, st.lists(epochs, max_size=4))
 def test_runs_at_one_batch_leave_the_prior(kappa, scale, batch, repeats):
-    finished = tuple(EpochsSeen(batch, each) for each in repeats)
+    finished = tuple(FinishedRun(batch, each) for each in repeats)
     model = fit_statistical([observe(ClusterConfig(4, 64), 2.0, scale)], kappa, finished)
     assert model.critical_batch == kappa.value * scale
     assert model.critical_deviation == kappa.deviation
@@ -189,7 +190,7 @@ def test_runs_at_one_batch_leave_the_prior(kappa, scale, batch, repeats):
 @given(st.floats(0.01, 1), st.floats(0.01, 30))
 @settings(max_examples=50)
 def test_the_papers_law_of_noise_is_found_from_noise(floor, per_root):
-    truth = RootNoise(floor, per_root)
+    truth = RootNoiseLaw(floor, per_root)
     seen = [
         observe(ClusterConfig(k, b), k * float(truth.normalized(np.array([b]))[0]), None)
         for k in (2, 8)
@@ -204,7 +205,7 @@ def test_the_papers_law_of_noise_is_found_from_noise(floor, per_root):
 @given(st.floats(0.01, 1), st.floats(0.01, 30))
 @settings(max_examples=50)
 def test_the_papers_law_of_epochs_is_found_from_runs(floor, per_root):
-    finished = tuple(EpochsSeen(b, floor + per_root / math.sqrt(b)) for b in (16, 100, 900))
+    finished = tuple(FinishedRun(b, floor + per_root / math.sqrt(b)) for b in (16, 100, 900))
     model = fit_statistical([], runs=finished, laws="paper")
     for run in finished:
         met = model.relative_epochs(run.global_batch, 16)
@@ -216,7 +217,7 @@ def test_the_papers_law_of_epochs_is_found_from_runs(floor, per_root):
 def test_a_learned_kappa_lies_between_prior_and_evidence_and_is_surer(drawn, prior):
     scale, finished = drawn
     assume(scale)
-    told = fit_epochs(finished, scale).critical_batch / scale
+    told = fit_epochs_to_runs(finished, scale).critical_batch / scale
     learned = learn_kappa(finished, scale, prior)
     low, high = sorted((prior.value, told))
     assert low * (1 - 1e-9) <= learned.value <= high * (1 + 1e-9)
@@ -237,15 +238,15 @@ def test_runs_that_fall_teach_no_kappa(drawn, prior):
 def test_a_contradiction_is_told_exactly_when_the_signs_differ(finished, critical, noisy):
     model = StatisticalModel(critical, 50.0, noisy)
     sizes = sorted({run.global_batch for run in finished})
-    told = contradiction(model, finished)
+    told = explain_contradiction(model, finished)
     if len(sizes) < 2:
         assert told is None
         return
     first, last = (mean_epochs(finished, size) for size in (sizes[0], sizes[-1]))
     predicted = math.log(model.relative_epochs(sizes[-1], sizes[0]))
     seen = math.log(last / first)
-    assume(abs(abs(seen) - USUAL_SPREAD) > 1e-6)
-    differ = predicted * seen < 0 and abs(seen) > USUAL_SPREAD
+    assume(abs(abs(seen) - EPOCHS_SPREAD) > 1e-6)
+    differ = predicted * seen < 0 and abs(seen) > EPOCHS_SPREAD
     assert (told is not None) is differ
     if told is not None:
         assert ("more" if predicted > 0 else "fewer") in told
@@ -260,13 +261,13 @@ def mean_epochs(finished, size):
 @unhurried
 @given(clear_runs().filter(lambda drawn: len(drawn) == 2), scales)
 def test_a_law_fitted_to_two_runs_is_contradicted_by_neither(finished, scale):
-    assert contradiction(fit_epochs(finished, scale), finished) is None
+    assert explain_contradiction(fit_epochs_to_runs(finished, scale), finished) is None
 
 
 @unhurried
 @given(clear_runs(), scales)
 def test_the_level_of_epochs_lies_within_what_was_seen(finished, scale):
-    model = fit_epochs(finished, scale)
+    model = fit_epochs_to_runs(finished, scale)
     found = [epochs_at(model, finished, run.global_batch) / run.epochs for run in finished]
     assert min(found) <= 1 + 1e-6
     assert max(found) >= 1 - 1e-6
@@ -287,7 +288,7 @@ def made_up_epochs(arms, noise, number):
     level = 10 * (1 + falling / (sizes + scale) + rising * sizes)
     off = np.exp(noise * rng.standard_normal(len(sizes)))
     return tuple(
-        EpochsSeen(int(size), float(epochs))
+        FinishedRun(int(size), float(epochs))
         for size, epochs in zip(sizes, level * off, strict=True)
     )
 
@@ -307,17 +308,17 @@ def test_two_batches_know_that_they_do_not_tell_of_a_bend():
 
 
 def test_a_batch_that_was_run_is_surer_than_one_that_was_not():
-    two = fit_epochs((EpochsSeen(64, 10.0), EpochsSeen(512, 14.0)), 100.0)
+    two = fit_epochs_to_runs((FinishedRun(64, 10.0), FinishedRun(512, 14.0)), 100.0)
     at_run, elsewhere = two.deviations(np.array([512.0, 128.0]), 64)
     assert at_run == pytest.approx(two.spread)
-    assert elsewhere == pytest.approx(math.hypot(two.spread, BEND))
+    assert elsewhere == pytest.approx(math.hypot(two.spread, BEND_DEVIATION))
     # Of a recipe at a batch that was not run, every other batch is as unsure as the recipe's.
-    assert (two.deviations(np.array([64.0, 512.0]), 128) > BEND).all()
-    three = (EpochsSeen(64, 10.0), EpochsSeen(128, 11.0), EpochsSeen(512, 14.0))
-    assert fit_epochs(three, 100.0).deviations(np.array([256.0]), 64)[0] < BEND
+    assert (two.deviations(np.array([64.0, 512.0]), 128) > BEND_DEVIATION).all()
+    three = (FinishedRun(64, 10.0), FinishedRun(128, 11.0), FinishedRun(512, 14.0))
+    assert fit_epochs_to_runs(three, 100.0).deviations(np.array([256.0]), 64)[0] < BEND_DEVIATION
 
 
 def test_the_falling_arm_has_to_be_argued_for_from_three_runs_on():
     assert FALLING_ARM_PRIOR > 0
-    flat = tuple(EpochsSeen(b, e) for b, e in ((32, 10.1), (256, 10.0), (2048, 10.0)))
-    assert fit_epochs(flat, 100.0).relative_epochs(32, 2048) < 1.01
+    flat = tuple(FinishedRun(b, e) for b, e in ((32, 10.1), (256, 10.0), (2048, 10.0)))
+    assert fit_epochs_to_runs(flat, 100.0).relative_epochs(32, 2048) < 1.01

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, select
 
-from scavenger.view import EventView
-from service.db import events, jobs, schema
+from scavenger.schemas import EventView
+from service.db import jobs, schema
 from tests.builders import NOW, spec
 
 NUMBERS = count(1)
@@ -92,7 +92,7 @@ class Writer:
 
     def _say(self, job: str) -> str:
         message = f"{job}: {next(NUMBERS)}"
-        events.say(self.connection, job, NOW, "test", message)
+        jobs.record_event(self.connection, job, NOW, "test", message)
         return message
 
 
@@ -115,7 +115,7 @@ class Follower:
     def _after(self, number: int, limit: int) -> Sequence[EventView]:
         with self.engine.connect() as connection:
             if self.job is not None:
-                return events.page(connection, self.job, number, limit)
+                return jobs.events_after(connection, self.job, number, limit)
             query = select(schema.events).where(schema.events.c.sequence > number)
             rows = connection.execute(query.order_by(schema.events.c.sequence).limit(limit))
             return [EventView.model_validate(dict(row)) for row in rows.mappings()]

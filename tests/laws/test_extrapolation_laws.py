@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scavenger.extrapolation import extrapolate
+from scavenger.planning.extrapolation import extrapolate_curve
 
 CURVES = 40
 
@@ -26,7 +26,7 @@ def learning_curves(share):
 @pytest.mark.parametrize(("share", "error"), [(0.4, 0.3), (0.8, 0.12)])
 def test_the_interval_holds_the_truth_as_often_as_it_says(share, error):
     found = [
-        (extrapolate(x.tolist(), v.tolist(), goal, "at_most"), truth)
+        (extrapolate_curve(x.tolist(), v.tolist(), goal, "at_most"), truth)
         for x, v, goal, truth in learning_curves(share)
     ]
     known = [(e, truth) for e, truth in found if e is not None]
@@ -40,8 +40,8 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(share, error):
 def test_neither_units_nor_direction_matter(metric_unit, epoch_unit, direction):
     x, v, goal, _ = next(learning_curves(0.6))
     sign = 1 if direction == "at_most" else -1
-    plain = extrapolate(x.tolist(), v.tolist(), goal, "at_most")
-    other = extrapolate(
+    plain = extrapolate_curve(x.tolist(), v.tolist(), goal, "at_most")
+    other = extrapolate_curve(
         (x * epoch_unit).tolist(),
         (sign * v * metric_unit).tolist(),
         sign * goal * metric_unit,
@@ -58,7 +58,7 @@ def test_neither_units_nor_direction_matter(metric_unit, epoch_unit, direction):
 @settings(max_examples=40)
 def test_whatever_was_logged_the_answer_is_ordered_or_none(pairs, goal):
     ordered = sorted(pairs)
-    found = extrapolate([x for x, _ in ordered], [v for _, v in ordered], goal, "at_most")
+    found = extrapolate_curve([x for x, _ in ordered], [v for _, v in ordered], goal, "at_most")
     if found is not None:
         assert 0 < found.low <= found.progress <= found.high
         assert math.isfinite(found.progress)
@@ -69,8 +69,8 @@ def test_whatever_was_logged_the_answer_is_ordered_or_none(pairs, goal):
 def test_a_curve_that_levels_off_above_its_goal_is_not_promised_to_reach_it():
     progress = np.linspace(0.1, 30, 200)
     values = 0.5 + 2 * (progress + 0.3) ** -1.2
-    assert extrapolate(progress.tolist(), values.tolist(), 0.3, "at_most") is None
+    assert extrapolate_curve(progress.tolist(), values.tolist(), 0.3, "at_most") is None
 
 
 def test_few_values_tell_nothing():
-    assert extrapolate([1.0, 2.0, 3.0], [3.0, 2.0, 1.5], 1.0, "at_most") is None
+    assert extrapolate_curve([1.0, 2.0, 3.0], [3.0, 2.0, 1.5], 1.0, "at_most") is None

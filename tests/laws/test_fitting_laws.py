@@ -5,19 +5,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scavenger.cluster import ClusterConfig, ConfigSpace
+from scavenger.cluster import ClusterConfig, ConfigSpace, grid_of, grid_of_space
 from scavenger.errors import NotEnoughData
-from scavenger.grid import grid_of, lay_out
-from scavenger.indicators import Measurement, Observation, ScalingIndicators
+from scavenger.measurement.profiling import Measurement, Observation, ScalingIndicators
 from scavenger.models.epochs import Kappa, fit_statistical
-from scavenger.models.fitting import fit_parallel, fit_performance, mean_relative_error
-from scavenger.models.form import FORMS, LINES, Form
-from scavenger.models.least_squares import fit_form, tabulate
-from scavenger.models.parallel import ParallelModel, Slowness
-from scavenger.models.step_time import fit_step_time
+from scavenger.models.forms import (
+    ALL_FORMS,
+    PAPER_FORM,
+    StepTimeForm,
+    fit_form,
+    measurement_columns,
+)
+from scavenger.models.iteration_time import ParallelModel, Slowness
+from scavenger.models.iteration_time_fitting import fit_step_time
+from scavenger.models.performance import fit_parallel, fit_performance, mean_relative_error
 
 SPACE = ConfigSpace((2, 4, 8, 16), (64, 128, 256, 512))
-GRID = lay_out(SPACE)
+GRID = grid_of_space(SPACE)
 
 seconds = st.floats(1e-6, 1e3)
 truths = st.builds(ParallelModel, seconds, seconds, seconds, seconds)
@@ -61,7 +65,7 @@ def balanced(fixed, per_sample, sync, growth, form):
 
 WIDE = [ClusterConfig(k, b) for k in (1, 2, 4, 8, 16) for b in (32, 64, 128, 256, 512)]
 parts, slopes = st.floats(0.01, 0.5), st.floats(1e-4, 0.1)
-forms = st.sampled_from(FORMS)
+forms = st.sampled_from(ALL_FORMS)
 laws = st.builds(
     balanced,
     st.floats(0.2, 2),
@@ -74,7 +78,7 @@ laws = st.builds(
 
 @given(truths, topologies)
 def test_the_corners_of_lines_give_the_lines_back(truth, topology):
-    fitted = fit_step_time(measure(truth, SPACE.corners()), topology, forms=(LINES,))
+    fitted = fit_step_time(measure(truth, SPACE.corners()), topology, forms=(PAPER_FORM,))
     for config in SPACE:
         assert fitted.step_time(config) == pytest.approx(truth.step_time(config), rel=1e-6)
 
@@ -146,7 +150,7 @@ def test_the_unit_of_batches_does_not_matter(truth, unit):
 @settings(max_examples=15)
 @given(laws)
 def test_more_of_a_noiseless_truth_never_widens_the_interval(truth):
-    forms = (Form(truth.growth, truth.overlap, truth.flatness),)
+    forms = (StepTimeForm(truth.growth, truth.overlap, truth.flatness),)
     few = fit_step_time(measure(truth, SPACE.corners()), forms=forms)
     many = fit_step_time(measure(truth, SPACE), forms=forms)
     assert all(many.deviations(GRID) <= few.deviations(GRID) * (1 + 1e-6))
@@ -159,7 +163,7 @@ def rough_tables(draw):
     seen = draw(st.lists(st.sampled_from(WIDE), min_size=3, max_size=8, unique=True))
     off = st.floats(-0.2, 0.2).map(math.exp)
     measured = [Measurement(config, truth.step_time(config) * draw(off)) for config in seen]
-    table = tabulate(measured, "all_reduce")
+    table = measurement_columns(measured, "all_reduce")
     assert table is not None
     return table
 
@@ -167,7 +171,7 @@ def rough_tables(draw):
 @settings(max_examples=60)
 @given(rough_tables())
 def test_no_part_of_any_law_takes_many_times_as_long_as_the_whole_did(table):
-    for form in FORMS:
+    for form in ALL_FORMS:
         fitted = fit_form(table, form)
         assert max(fitted.step_times(table.grid) / table.seconds) < 10
 
@@ -210,7 +214,7 @@ def test_slower_hardware_is_known_from_two_probes(truth, compute, sync):
     mixed = replace(lines, slowness={"old": Slowness(compute, sync)})
     corners = SPACE.corners()
     old = [ClusterConfig(c.workers, c.global_batch, machine_type="old@there") for c in corners]
-    fitted = fit_step_time(measure(mixed, [*corners, old[0], old[2]]), forms=(LINES,))
+    fitted = fit_step_time(measure(mixed, [*corners, old[0], old[2]]), forms=(PAPER_FORM,))
     elsewhere = grid_of(
         ClusterConfig(c.workers, c.global_batch, machine_type="old@here") for c in SPACE
     )
@@ -248,7 +252,7 @@ def test_negative_slopes_become_a_constant():
         Measurement(ClusterConfig(1, 32), 2.0, 2.0),
         Measurement(ClusterConfig(1, 64), 1.0, 1.0),
     ]
-    fitted = fit_step_time(slower_when_smaller, forms=(LINES,))
+    fitted = fit_step_time(slower_when_smaller, forms=(PAPER_FORM,))
     assert fitted.compute_per_sample == 0
     assert 1 < fitted.compute_fixed < 2
 

@@ -14,12 +14,22 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine
 
 from scavenger.protocol import Progress, StepColumns, StepReport
-from service.api.intake import take_in
-from service.api.refusal import Refusal
-from service.api.sieve import REPORT, judge, sift
-from service.db import chunks, statistics, workers
-from service.db.batch import HIGHEST, LARGEST, LOWEST, MAY_LACK, NAMES, Batch, batch_of, columns_of
-from service.db.packing import ROUNDING, pack, unpack
+from service.api.problems import ApiProblem
+from service.api.telemetry import REPORT_BODY, parse_report, store_report, validate_rows
+from service.db import telemetry, workers
+from service.db.step_arrays import (
+    MAX_VALUE,
+    MAX_VALUES,
+    MAY_BE_MISSING,
+    MIN_VALUES,
+    SERIES_NAMES,
+    SINGLE_PRECISION,
+    StepArrays,
+    pack,
+    to_arrays,
+    to_step_columns,
+    unpack,
+)
 from tests.builders import NOW
 from tests.telemetry.source import measured
 from tests.telemetry.stage import differences, set_up, truth
@@ -29,18 +39,18 @@ WHOLE = st.integers(0, 2**53)
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> Batch:
+def batches(draw: st.DrawFn) -> StepArrays:
     rows = draw(st.integers(0, 12))
     series = [
         draw(
             st.lists(
-                st.floats(LOWEST[place], HIGHEST[place])
-                | (st.just(math.nan) if MAY_LACK[place] else st.nothing()),
+                st.floats(MIN_VALUES[place], MAX_VALUES[place])
+                | (st.just(math.nan) if MAY_BE_MISSING[place] else st.nothing()),
                 min_size=rows,
                 max_size=rows,
             )
         )
-        for place in range(len(NAMES))
+        for place in range(len(SERIES_NAMES))
     ]
     first = draw(WHOLE)
     iterations = draw(
@@ -49,38 +59,38 @@ def batches(draw: st.DrawFn) -> Batch:
         | st.just([first] * rows)
     )
     shards = draw(st.lists(st.integers(1, 8), min_size=rows, max_size=rows))
-    return Batch(
+    return StepArrays(
         np.arange(rows),
         np.array(iterations, np.int64),
         np.array(shards, np.int64),
-        np.array(series, np.float64).reshape(len(NAMES), rows),
+        np.array(series, np.float64).reshape(len(SERIES_NAMES), rows),
     )
 
 
 @given(batches())
-def test_packed_rows_come_back_to_the_rounding_of_single_precision(batch: Batch) -> None:
+def test_packed_rows_come_back_to_the_rounding_of_single_precision(batch: StepArrays) -> None:
     back = unpack(pack(batch))
     assert back.iteration.tolist() == batch.iteration.tolist()
     assert back.shards.tolist() == batch.shards.tolist()
     assert (np.isnan(back.series) == np.isnan(batch.series)).all()
-    away = np.abs(back.series - batch.series) <= np.abs(batch.series) * ROUNDING
+    away = np.abs(back.series - batch.series) <= np.abs(batch.series) * SINGLE_PRECISION
     assert (away | np.isnan(batch.series)).all()
     again = unpack(pack(back))
-    assert columns_of(again) == columns_of(back)
+    assert to_step_columns(again) == to_step_columns(back)
 
 
 @given(batches())
-def test_columns_become_arrays_and_columns_again(batch: Batch) -> None:
-    assert columns_of(batch_of(columns_of(batch))) == columns_of(batch)
+def test_columns_become_arrays_and_columns_again(batch: StepArrays) -> None:
+    assert to_step_columns(to_arrays(to_step_columns(batch))) == to_step_columns(batch)
 
 
 def test_a_row_takes_34_bytes() -> None:
-    assert len(pack(batch_of(measured(0, 1000)))) < 34 * 1000
+    assert len(pack(to_arrays(measured(0, 1000)))) < 34 * 1000
 
 
 def test_a_chunk_of_a_newer_version_is_not_guessed_at() -> None:
     with pytest.raises(ValueError, match="version 2"):
-        unpack(b"\x02" + pack(batch_of(measured(0, 1)))[1:])
+        unpack(b"\x02" + pack(to_arrays(measured(0, 1)))[1:])
 
 
 BAD = st.sampled_from(
@@ -97,7 +107,7 @@ def test_a_row_that_is_bad_costs_itself_only(rows: int, data: st.DataObject) -> 
     places = data.draw(
         st.dictionaries(
             st.integers(0, rows - 1),
-            st.tuples(st.sampled_from([name for name in NAMES if name != "loss"]), BAD),
+            st.tuples(st.sampled_from([name for name in SERIES_NAMES if name != "loss"]), BAD),
         )
     )
     steps = {name: [json.dumps(x) for x in column] for name, column in asdict(good).items()}
@@ -106,19 +116,19 @@ def test_a_row_that_is_bad_costs_itself_only(rows: int, data: st.DataObject) -> 
     columns = ",".join(f'"{name}":[{",".join(column)}]' for name, column in steps.items())
     progress = '{"generation":1,"iteration":1,"samples":1,"epochs":1,"metrics":{}}'
     body = f'{{"worker":"w","sequence":7,"progress":{progress},"steps":{{{columns}}}}}'
-    sieved = sift(body.encode())
+    sieved = parse_report(body.encode())
     assert [row.sequence for row in sieved.rejected] == sorted(7 + place for place in places)
     assert (sieved.rows, sieved.following) == (rows, 7 + rows)
     assert sieved.batch.offset.tolist() == [x for x in range(rows) if x not in places]
-    kept = batch_of(good).where(~np.isin(np.arange(rows), list(places)))
-    assert columns_of(sieved.batch) == columns_of(kept)
+    kept = to_arrays(good).where(~np.isin(np.arange(rows), list(places)))
+    assert to_step_columns(sieved.batch) == to_step_columns(kept)
 
 
 @pytest.mark.parametrize("shards", [0, 1 << 30])
 def test_shards_that_cannot_be_are_bad_too(shards: int) -> None:
     columns = asdict(measured(0, 3)) | {"shards": (1, shards, 1)}
     report = StepReport("w", Progress(1, 1, 1, 0.1, {}), 0, StepColumns(**columns))
-    assert [row.sequence for row in sift(REPORT.dump_json(report)).rejected] == [1]
+    assert [row.sequence for row in parse_report(REPORT_BODY.dump_json(report)).rejected] == [1]
 
 
 def test_columns_of_different_length_are_no_rows() -> None:
@@ -126,14 +136,14 @@ def test_columns_of_different_length_are_no_rows() -> None:
     steps["loss"] = [math.nan, 1.0, 1.0, 1.0]
     progress = {"generation": 1, "iteration": 1, "samples": 1, "epochs": 1, "metrics": {}}
     body = json.dumps({"worker": "w", "progress": progress, "steps": steps})
-    with pytest.raises(Refusal, match="differ in length"):
-        sift(body.encode())
+    with pytest.raises(ApiProblem, match="differ in length"):
+        parse_report(body.encode())
 
 
 VALUES = st.one_of(
     st.floats(0, 10),
-    st.floats(0, LARGEST),
-    st.sampled_from([0.0, 5e-324, 1e-200, 1e-100, LARGEST, 1e8, 1e8 + 1e-7]),
+    st.floats(0, MAX_VALUE),
+    st.sampled_from([0.0, 5e-324, 1e-200, 1e-100, MAX_VALUE, 1e8, 1e8 + 1e-7]),
 )
 
 
@@ -154,9 +164,9 @@ def test_statistics_are_the_same_however_the_rows_come_in_batches(
                 times, times, times, (None,) * len(part),
             )  # fmt: skip
             report = StepReport(worker, Progress(1, 1, 1, 0.1, {}), 0, columns)
-            take_in(connection, judge(report, {}), NOW)
-        known = statistics.of_job(connection, job)
-        stored = chunks.steps_of(connection, job, 1)
+            store_report(connection, validate_rows(report, {}), NOW)
+        known = telemetry.statistics_of_job(connection, job)
+        stored = telemetry.steps_of(connection, job, 1)
     told = truth([value for part in parts for value in part])
     assert differences(known[1, "local_norm_sq"], told) == []
     assert known[1, "local_norm_sq"].variance >= 0
@@ -179,7 +189,7 @@ def test_whatever_is_repeated_overtaken_or_missing_each_row_counts_once(
             good, times = measured(start, rows), [-1.0 if n % 7 == 3 else 0.5 for n in numbers]
             columns = StepColumns(**{**asdict(good), "step_time": tuple(times)})
             report = StepReport(worker, Progress(1, 1, 1, 0.1, {}), start, columns)
-            reply = take_in(connection, judge(report, {}), NOW).reply
+            reply = store_report(connection, validate_rows(report, {}), NOW).reply
             fresh = [n for n in numbers if n >= cursor]
             accepted = [n for n in fresh if n % 7 != 3]
             kept, refused = kept + accepted, refused + len(fresh) - len(accepted)
@@ -187,6 +197,6 @@ def test_whatever_is_repeated_overtaken_or_missing_each_row_counts_once(
             assert (reply.next_sequence, reply.accepted) == (cursor, len(accepted))
         (known,) = workers.of_job(connection, job)
         assert (known.next_sequence, known.rejected) == (cursor, refused)
-        assert chunks.steps_of(connection, job, 1).iteration == tuple(kept)
-        counted = statistics.of_job(connection, job).get((1, "step_time"))
+        assert telemetry.steps_of(connection, job, 1).iteration == tuple(kept)
+        counted = telemetry.statistics_of_job(connection, job).get((1, "step_time"))
         assert (0 if counted is None else counted.count) == len(kept)

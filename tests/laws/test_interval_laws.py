@@ -5,31 +5,36 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from scavenger.cluster import ClusterConfig, ConfigSpace
+from scavenger.cluster import ClusterConfig, ConfigSpace, grid_of_space
 from scavenger.errors import NothingFeasible
-from scavenger.forecast import Forecast
-from scavenger.grid import lay_out
-from scavenger.indicators import Measurement, Observation, ScalingIndicators
-from scavenger.models.fitting import fit_performance
-from scavenger.models.form import LINES
-from scavenger.models.parallel import ParallelModel
-from scavenger.models.performance import PerformanceModel
-from scavenger.models.statistical import StatisticalModel
-from scavenger.models.step_time import fit_step_time
-from scavenger.models.uncertainty import Uncertainty
-from scavenger.objective import SURE, Cheapest, Fastest, Knee, Weighted, Within, chance_below
-from scavenger.pricing import Interruptions, PerMachine, PriceModel, Servers, on_demand
-from scavenger.tradeoff import (
+from scavenger.measurement.profiling import Measurement, Observation, ScalingIndicators
+from scavenger.models.epochs import StatisticalModel
+from scavenger.models.forms import PAPER_FORM
+from scavenger.models.iteration_time import ParallelModel, Uncertainty
+from scavenger.models.iteration_time_fitting import fit_step_time
+from scavenger.models.performance import PerformanceModel, fit_performance
+from scavenger.planning.curve import (
+    Forecast,
     TradeoffCurve,
     TradeoffPoint,
-    draw_curve,
+    curve_from_forecast,
     forecast_space,
-    interval,
-    trace_curve,
+    log_normal_interval,
+    predict_curve,
 )
+from scavenger.planning.objectives import (
+    REQUIRED_CHANCE,
+    Cheapest,
+    Fastest,
+    Knee,
+    Weighted,
+    Within,
+    chance_below,
+)
+from scavenger.pricing import Interruptions, PerMachine, PriceModel, ServerPrice, on_demand_price
 
 SPACE = ConfigSpace((1, 4, 16), (16, 64, 512))
-GRID = lay_out(SPACE)
+GRID = grid_of_space(SPACE)
 # kneed is imported by the first example that needs it, which takes longer than a deadline.
 unhurried = settings(max_examples=40)
 
@@ -50,7 +55,7 @@ prices = st.builds(
     PriceModel,
     st.builds(PerMachine, money),
     st.sampled_from((0.0, 1e-9, 1.0, 3600.0, 1e9)),
-    st.none() | st.builds(Servers, st.integers(0, 4), money),
+    st.none() | st.builds(ServerPrice, st.integers(0, 4), money),
     st.none() | st.builds(Interruptions, st.floats(0, 1e3), st.floats(0, 1e5)),
 )
 
@@ -63,7 +68,7 @@ def is_ordered(point: TradeoffPoint) -> bool:
 @unhurried
 @given(st.just(0.0) | st.floats(5e-324, 1e308), st.just(0.0) | st.floats(0, 1e308))
 def test_every_interval_is_finite_and_holds_its_median(median, deviation):
-    low, high = interval(median, deviation)
+    low, high = log_normal_interval(median, deviation)
     assert 0 <= low <= median <= high < math.inf
 
 
@@ -81,10 +86,10 @@ def test_nothing_that_was_measured_leads_to_a_figure_that_is_not_finite(
     seen, price, dataset_size, reference, epochs, laws, objective
 ):
     model = fit_performance(seen, dataset_size, reference, epochs, laws=laws)
-    curve = trace_curve(SPACE, model, price, seen)
+    curve = predict_curve(SPACE, model, price, seen)
     assert all(is_ordered(point) for point in curve.points)
     assert all(math.isfinite(point.deviation) and point.deviation >= 0 for point in curve.points)
-    for redrawn in curve.redraws.values():
+    for redrawn in curve.draws.values():
         assert np.isfinite(redrawn.factors).all()
         assert (redrawn.factors > 0).all()
     choice = objective.choose(curve)
@@ -104,7 +109,7 @@ def test_more_of_a_noiseless_truth_never_widens_any_interval(truth, order, count
     corners = [m for m in measured if m.config in SPACE.corners()]
     few = dict.fromkeys([*corners, *measured[:count]])
     more = dict.fromkeys([*few, *measured[: count + 1]])
-    narrow, wide = (fit_step_time(list(seen), forms=(LINES,)) for seen in (more, few))
+    narrow, wide = (fit_step_time(list(seen), forms=(PAPER_FORM,)) for seen in (more, few))
     # Knowing how synchronisation grows moves the shares of what is uncertain a little.
     assert (narrow.deviations(GRID) <= wide.deviations(GRID) * 1.01).all()
 
@@ -161,10 +166,10 @@ def test_limits_are_met_with_90_percent_or_as_surely_as_possible(curve, objectiv
     chosen = within.choose(curve).point
     if sure:
         assert meets(chosen, 1.2815515655446 - 1e-9)
-        assert within.chance(chosen) >= SURE
-        feasible = tuple(p for p in curve.points if within.chance(p) >= SURE)
+        assert within.chance(chosen) >= REQUIRED_CHANCE
+        feasible = tuple(p for p in curve.points if within.chance(p) >= REQUIRED_CHANCE)
         assert chosen == objective.choose(TradeoffCurve(feasible, "total")).point
-    elif within.chance(chosen) < SURE:
+    elif within.chance(chosen) < REQUIRED_CHANCE:
         assert within.chance(chosen) == max(map(within.chance, curve.points))
         assert "the surest" in within.choose(curve).why
 
@@ -189,7 +194,7 @@ def test_a_chance_is_a_probability_that_grows_with_the_limit(median, deviation, 
 def test_a_point_breaks_no_limit_exactly_when_it_is_sure_to_meet_all(curve, cost, time):
     within = Within(Fastest(), cost, time)
     for point in curve.points:
-        assert (not within.violations(point)) is (within.chance(point) >= SURE)
+        assert (not within.violations(point)) is (within.chance(point) >= REQUIRED_CHANCE)
 
 
 TYPELESS = ParallelModel(1.0, 0.1, 0.1, 0.1)
@@ -198,7 +203,7 @@ TYPELESS = ParallelModel(1.0, 0.1, 0.1, 0.1)
 @st.composite
 def forecasts(draw):
     """A whole space in which time, cost and deviation are whatever they like."""
-    grid = lay_out(ConfigSpace(tuple(range(1, draw(st.integers(2, 7)))), (8, 16, 32)))
+    grid = grid_of_space(ConfigSpace(tuple(range(1, draw(st.integers(2, 7)))), (8, 16, 32)))
     epochs = draw(st.sampled_from((30.0, 30.0, 30.0, None)))
     model = PerformanceModel(TYPELESS, StatisticalModel(100.0, 100.0), 1000, 64, epochs)
     column = st.lists(
@@ -214,7 +219,7 @@ def forecasts(draw):
 
 def answer(within: Within, forecast: Forecast) -> ClusterConfig | None:
     try:
-        return within.choose(draw_curve(forecast)).point.config
+        return within.choose(curve_from_forecast(forecast)).point.config
     except NothingFeasible:
         return None
 
@@ -243,7 +248,7 @@ def test_a_shortlist_of_a_fitted_forecast_never_changes_the_choice(
         for c in SPACE.corners()
     ]
     space = ConfigSpace(tuple(range(1, 12)), (16, 32, 64, 128, 256, 512))
-    forecast = forecast_space(space, model, on_demand(0.3), seen)
+    forecast = forecast_space(space, model, on_demand_price(0.3), seen)
     middle = int(np.argsort(forecast.cost)[len(forecast) // 3])
     within = Within(objective, forecast.cost[middle] * cost, forecast.time[middle] * time)
     rows = within.shortlist(forecast)

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scavenger.document import read_json, read_yaml
 from scavenger.errors import InvalidDocument
-from scavenger.job import EpochsTarget, JobSpec, Limits, MetricTarget, ModelSpec
-from scavenger.quantity import (
+from scavenger.job.fields import (
     exact_duration,
     format_duration,
     format_money,
@@ -18,10 +16,11 @@ from scavenger.quantity import (
     read_money,
     read_price,
 )
-from scavenger.recipe import LearningRateSpec
-from scavenger.run import CheckpointsSpec, RunSpec
-from scavenger.strategy import DownpourSpec, StrategyChoice
-from scavenger.submission import parse_job, validate_job
+from scavenger.job.parser import read_json, read_yaml
+from scavenger.job.run import CheckpointsSpec, RunSpec
+from scavenger.job.spec import EpochsTarget, JobSpec, Limits, MetricTarget, ModelSpec
+from scavenger.job.training import DownpourSpec, LearningRateSpec, ServerStrategySpec
+from scavenger.job.validation import parse_job, validate_job
 
 SECTIONS = (
     JobSpec,
@@ -31,7 +30,7 @@ SECTIONS = (
     Limits,
     RunSpec,
     CheckpointsSpec,
-    StrategyChoice,
+    ServerStrategySpec,
     DownpourSpec,
     LearningRateSpec,
 )

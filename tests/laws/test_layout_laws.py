@@ -17,19 +17,25 @@ from torch.distributed import HashStore, ProcessGroup, ProcessGroupGloo
 
 from tests.crew import SAMPLES, STREAM, assert_as_alone, crew, flat
 from worker_agent.errors import StateRefused
+from worker_agent.pytorch.all_reduce import AllReduceStrategy
+from worker_agent.pytorch.state import TrainingState
+from worker_agent.pytorch.tensors import (
+    assign_values,
+    flatten_in_memory_order,
+    gradient_strides,
+    is_dense,
+    view_strided,
+)
+from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.session import Session
-from worker_agent.strategies.all_reduce import AllReduce
-from worker_agent.strategies.board_meeting import BoardMeeting
-from worker_agent.strategies.layout import assign, in_memory_order, is_dense, seen_as, strides_of
-from worker_agent.strategies.state import TrainingState
-from worker_agent.strategies.strategy import Clock, Slice, Words
+from worker_agent.state.progress import BatchSlice, ControlFlags, TrainingProgress
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 Make = Callable[[Any], optim.Optimizer]
-WORDS = Words(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)
-WHOLE = (Slice(1.0, 1.0, is_last=True),)
-HALVES = (Slice(0.5, 1.0, is_last=False), Slice(0.5, 1.0, is_last=True))
+WORDS = ControlFlags(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)
+WHOLE = (BatchSlice(1.0, 1.0, is_last=True),)
+HALVES = (BatchSlice(0.5, 1.0, is_last=False), BatchSlice(0.5, 1.0, is_last=True))
 
 
 # Tensors of every kind.
@@ -56,14 +62,14 @@ def tensors(draw: st.DrawFn) -> Tensor:
 
 @given(tensors())
 def test_what_travels_in_memory_order_arrives_value_by_value(tensor: Tensor) -> None:
-    row = in_memory_order(tensor)
+    row = flatten_in_memory_order(tensor)
     assert row.is_contiguous()
-    assert torch.equal(seen_as(row, tensor.shape, strides_of(tensor)), tensor)
+    assert torch.equal(view_strided(row, tensor.shape, gradient_strides(tensor)), tensor)
     if tensor.numel():
         assert is_dense(tensor) == (row.untyped_storage()._cdata == tensor.untyped_storage()._cdata)
     room = tensor.clone() if is_dense(tensor) else tensor
     target = torch.zeros_like(room) if is_dense(tensor) else room
-    assign(target, tensor)
+    assign_values(target, tensor)
     assert torch.equal(target, tensor)
 
 
@@ -72,7 +78,7 @@ def test_a_gradient_lies_as_pytorch_would_have_it(tensor: Tensor) -> None:
     parameter = nn.Parameter(tensor)
     (parameter * torch.randn(parameter.shape)).sum().backward()
     assert parameter.grad is not None
-    pairs = zip(parameter.grad.stride(), strides_of(tensor), tensor.shape, strict=True)
+    pairs = zip(parameter.grad.stride(), gradient_strides(tensor), tensor.shape, strict=True)
     assert all(theirs == ours for theirs, ours, size in pairs if size > 1)
 
 
@@ -164,11 +170,11 @@ class Training:
 
 
 @contextmanager
-def attached(training: Training, micro_batches: int = 1) -> Iterator[AllReduce]:
-    strategy = AllReduce(
+def attached(training: Training, micro_batches: int = 1) -> Iterator[AllReduceStrategy]:
+    strategy = AllReduceStrategy(
         training.model,
         training.optimizer,
-        BoardMeeting("w0", "127.0.0.1", lambda _: False),
+        StoreRendezvous("w0", "127.0.0.1", lambda _: False),
         micro_batches=micro_batches,
         is_abandoned=lambda: False,
     )
@@ -198,7 +204,7 @@ def test_no_format_and_no_kernel_changes_a_weight_of_one_worker(
     turned: str,
     turned_at: tuple[int, str],
     passes: int,
-    slices: Sequence[Slice],
+    slices: Sequence[BatchSlice],
 ) -> None:
     if kernel == "fused" and turned_at != (0, "before"):
         turned = made  # slots stay as they lie, with or without the agent
@@ -252,11 +258,14 @@ def test_a_state_goes_on_as_it_would_have_in_whatever_format_it_is_received(
     states = [TrainingState(each.model, each.optimizer) for each in (old, new)]
     if is_carried:
         told = side_by_side(
-            *(lambda group, rank, s=s: s.broadcast(group, rank, 0, Clock()) for s in states)
+            *(
+                lambda group, rank, s=s: s.broadcast(group, rank, 0, TrainingProgress())
+                for s in states
+            )
         )
-        assert [each.result() for each in told] == [Clock(), Clock()]
+        assert [each.result() for each in told] == [TrainingProgress(), TrainingProgress()]
     else:
-        assert states[1].restore(states[0].snapshot(Clock())) == Clock()
+        assert states[1].restore(states[0].snapshot(TrainingProgress())) == TrainingProgress()
     for iteration in range(3):
         for training in (old, new):
             training.train(torch.arange(16) + iteration, iteration)

@@ -15,38 +15,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
+from scavenger.planning.state import PlanningState
 from scavenger.protocol import Directive, StepColumns
-from scavenger.view import Phase
-from service.db.jobs import Job
-from service.db.observations import Probe
+from scavenger.schemas import JobPhase
+from service.db.jobs import StoredJob
+from service.db.measurements import SettledProbe
 from service.db.vms import Vm
-from service.db.workers import Worker
-from service.knowledge import Knowledge
-from service.reconciler.action import (
+from service.db.workers import WorkerRow
+from service.reconciler.actions import (
     Action,
-    Choose,
+    Blocked,
+    ChooseConfig,
     Finish,
-    Keep,
+    Idle,
+    KeepConfig,
     Launch,
-    Learn,
-    Publish,
-    Rest,
-    Resume,
+    PublishDirective,
+    StoreProbe,
     Terminate,
-    Wait,
+    Unblocked,
 )
-from service.reconciler.deadline import DEADLINES, is_doubtful
-from service.reconciler.ending import most_launches
+from service.reconciler.apply import priced_probe
+from service.reconciler.endings import max_launches
 from service.reconciler.plan import plan
-from service.reconciler.record import booked
-from service.reconciler.snapshot import Snapshot
+from service.reconciler.timeouts import TIMEOUTS, may_be_fruitless
+from service.state.job_state import JobState
 from tests.builders import NOW, document, job, server, snapshot, spec, steps, vm, worker
 
 STEP = timedelta(minutes=5)
 HELLO, DEATH = timedelta(minutes=2), timedelta(minutes=20)
 EPOCHS_PER_STEP = 2.0
 MOST_AT_ONCE = 20
-WHOLE = sum((deadline.after for deadline in DEADLINES), timedelta(0))
+WHOLE = sum((deadline.after for deadline in TIMEOUTS), timedelta(0))
 
 
 class Fate(StrEnum):
@@ -79,19 +79,19 @@ class World:
 
     fates: list[Fate]
     is_measured: bool
-    job: Job
+    job: StoredJob
     hidden: list[bool] = field(default_factory=list)
     now: datetime = NOW
     vms: list[Vm] = field(default_factory=list)
-    workers: dict[str, Worker] = field(default_factory=dict)
+    workers: dict[str, WorkerRow] = field(default_factory=dict)
     directive: Directive | None = None
     told: list[datetime] = field(default_factory=list)
     bearing: int = 0
     rows: int = 0
-    probes: tuple[Probe, ...] = ()
+    probes: tuple[SettledProbe, ...] = ()
     said: list[str] = field(default_factory=list)
 
-    def see(self) -> Snapshot:
+    def see(self) -> JobState:
         seen = snapshot(
             now=self.now,
             job=self.job,
@@ -101,7 +101,7 @@ class World:
             published_at=self.told[-1] if self.told else None,
             probes=self.probes,
             steps=self.columns(),
-            knowledge=Knowledge(self.job.spec, tuple(p.observation for p in self.probes), None),
+            knowledge=PlanningState(self.job.spec, tuple(p.observation for p in self.probes), None),
             is_hidden=self.is_hidden,
         )
         return replace(seen, fruitless=tuple(self.told[self.bearing :] if doubts(seen) else ()))
@@ -121,7 +121,7 @@ class World:
         for _ in range(MOST_AT_ONCE):
             action = plan(self.see())
             self.said.append(f"{self.now - NOW} {type(action).__name__}: {action.why}")
-            if isinstance(action, Rest):
+            if isinstance(action, Idle):
                 return
             self.apply(action)
         raise AssertionError(f"it never rests: {self.said[-MOST_AT_ONCE:]}")
@@ -139,21 +139,21 @@ class World:
                 assert names, "nothing is ended for no reason"
                 for name in names:
                     self.change(name, state="ending", ordered_at=self.now, orders=1)
-            case Publish(directive):
+            case PublishDirective(directive):
                 assert directive.generation == len(self.told) + 1
                 self.directive, self.rows = directive, 0
                 self.told.append(self.now)
                 if directive.purpose == "probe":
-                    self.job = replace(self.job, phase=Phase.PROBING)
-            case Learn(settled):
-                self.probes += (booked(self.see(), settled.observation),)
-            case Choose(run, why):
+                    self.job = replace(self.job, phase=JobPhase.PROBING)
+            case StoreProbe(settled):
+                self.probes += (priced_probe(self.see(), settled.observation),)
+            case ChooseConfig(run, why):
                 self.choose(run.config, why)
-            case Keep(config, why):
+            case KeepConfig(config, why):
                 self.choose(config, why)
-            case Wait(why):
+            case Blocked(why):
                 self.job = replace(self.job, waiting=why)
-            case Resume():
+            case Unblocked():
                 self.job = replace(self.job, waiting=None)
             case Finish(phase, why):
                 ended = {"phase": phase, "reason": why, "finished_at": self.now}
@@ -162,7 +162,7 @@ class World:
                 raise AssertionError(action)
 
     def choose(self, config: ClusterConfig, why: str) -> None:
-        self.job = replace(self.job, phase=Phase.TRAINING, chosen=config, choice=why)
+        self.job = replace(self.job, phase=JobPhase.TRAINING, chosen=config, choice=why)
 
     def launch(self, role: str) -> None:
         number = len(self.vms) + 1
@@ -257,8 +257,8 @@ class World:
         return self.job.phase.is_final and not any(one.is_alive for one in self.vms)
 
 
-def doubts(seen: Snapshot) -> bool:
-    return not seen.job.phase.is_final and is_doubtful(seen)
+def doubts(seen: JobState) -> bool:
+    return not seen.job.phase.is_final and may_be_fruitless(seen)
 
 
 LIMITS = {**document()["limits"], "max_cost": "10000 USD"}
@@ -283,13 +283,13 @@ def test_every_job_ends_within_its_deadlines(
     chosen: ClusterConfig | None,
     hidden: list[bool],
 ) -> None:
-    made = job(spec=spec(limits=limits, **kind), phase=Phase.PENDING, chosen=chosen)
+    made = job(spec=spec(limits=limits, **kind), phase=JobPhase.PENDING, chosen=chosen)
     live_through(World(fates, is_measured, made, hidden))
 
 
 @pytest.mark.parametrize("fate", Fate)
 def test_every_job_ends_whose_machines_share_a_fate(fate: Fate) -> None:
-    chosen = job(spec=spec(limits=LIMITS), phase=Phase.PENDING, chosen=ClusterConfig(2, 128))
+    chosen = job(spec=spec(limits=LIMITS), phase=JobPhase.PENDING, chosen=ClusterConfig(2, 128))
     live_through(World([fate], is_measured=True, job=chosen))
     live_through(World([Fate.WORKS, fate, Fate.WORKS], is_measured=True, job=chosen))
     live_through(World([fate], is_measured=False, job=replace(chosen, chosen=None)))
@@ -297,7 +297,7 @@ def test_every_job_ends_whose_machines_share_a_fate(fate: Fate) -> None:
 
 @pytest.mark.parametrize("objective", ["fastest", "knee", "cheapest"])
 def test_a_job_whose_cap_pays_for_one_machine_comes_to_train_on_it(objective: str) -> None:
-    made = job(spec=spec(limits=FOR_ONE, objective=objective), phase=Phase.PENDING)
+    made = job(spec=spec(limits=FOR_ONE, objective=objective), phase=JobPhase.PENDING)
     world = World([Fate.WORKS], is_measured=True, job=made)
     live_through(world)
     assert world.directive is not None
@@ -308,7 +308,7 @@ def test_a_job_whose_cap_pays_for_one_machine_comes_to_train_on_it(objective: st
 
 def live_through(world: World) -> None:
     """Let time pass until the job is final and its machines are gone, or the deadlines are."""
-    launches = most_launches(world.see()) + 2
+    launches = max_launches(world.see()) + 2
     while not world.is_over:
         assert world.now - NOW < launches * WHOLE, world.said[-MOST_AT_ONCE:]
         world.act()

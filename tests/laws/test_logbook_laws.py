@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenger.protocol import NotFinite, StopAtMetric
-from worker_agent.sessions.logbook import Logbook
+from worker_agent.training.recorder import StepRecorder
 
 NAMES = ("loss", "accuracy")
 VALUES = st.floats(allow_nan=True, allow_infinity=True, width=32)
@@ -35,7 +35,7 @@ def told(values: list[tuple[int, float]]) -> tuple[float | None, NotFinite | Non
 def test_a_logbook_knows_the_last_finite_value_and_since_when_there_is_none(
     steps: list[dict[str, tuple[float, bool]]],
 ) -> None:
-    logbook, seen = Logbook(), {name: [] for name in NAMES}
+    logbook, seen = StepRecorder(), {name: [] for name in NAMES}
     waiting: dict[str, tuple[int, float]] = {}
     for iteration, step in enumerate(steps, 1):
         logged: dict[str, Any] = {}

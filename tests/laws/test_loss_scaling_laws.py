@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn, optim
 
 from tests.crew import SAMPLES, Classifier, assert_as_alone, crew
+from worker_agent.pytorch.all_reduce import AllReduceStrategy
+from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.session import Session
-from worker_agent.strategies.all_reduce import AllReduce
-from worker_agent.strategies.board_meeting import BoardMeeting
-from worker_agent.strategies.strategy import Slice, Words
+from worker_agent.state.progress import BatchSlice, ControlFlags
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-WORDS = Words(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)
-WHOLE = Slice(1.0, 1.0, is_last=True)
+WORDS = ControlFlags(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)
+WHOLE = BatchSlice(1.0, 1.0, is_last=True)
 ROWS = 16
 
 
@@ -89,10 +89,10 @@ def test_fused_momentum_is_that_of_a_loop_that_branches_whichever_steps_are_skip
     chosen: dict[str, Any], bad: list[bool], *, is_unscaled: bool, is_carried: bool
 ) -> None:
     alone, watched = Training(chosen, is_fused=False), Training(chosen, is_fused=True)
-    strategy = AllReduce(
+    strategy = AllReduceStrategy(
         watched.model,
         watched.optimizer,
-        BoardMeeting("w0", "127.0.0.1", lambda _: False),
+        StoreRendezvous("w0", "127.0.0.1", lambda _: False),
         carried={"scaler": watched.scaler} if is_carried else {},
         is_abandoned=lambda: False,
     )

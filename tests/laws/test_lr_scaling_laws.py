@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
-from scavenger.lr_scaling import LearningRateScaling
-from worker_agent.strategies.scaled_steps import ScaledSteps
+from scavenger.learning_rate import LearningRateScaling
+from worker_agent.pytorch.optimizer_hooks import LearningRateScaler
 
 unhurried = settings(max_examples=20)
 brief = settings(max_examples=10)
@@ -69,7 +69,9 @@ whens = st.floats(0, 2)  # in warm-ups
 @given(factors, factors, warm_ups, whens, whens)
 def test_a_factor_warms_without_a_jump_and_never_beyond_its_end(before, after, warm_up, one, other):
     scaling = LearningRateScaling("linear", 1, warm_up)
-    first, last = (scaling.warming(before, after, when * warm_up) for when in sorted((one, other)))
+    first, last = (
+        scaling.warm_up_factor(before, after, when * warm_up) for when in sorted((one, other))
+    )
     rise = max(after - before, 0.0)
     rounding = 1e-9 * max(before, after)
     assert first <= last + rounding
@@ -82,8 +84,8 @@ def test_a_factor_is_warm_after_its_warm_up_and_a_smaller_one_at_once(
     one, other, warm_up, more, at
 ):
     scaling, (low, high) = LearningRateScaling("linear", 1, warm_up), sorted((one, other))
-    assert scaling.warming(low, high, warm_up * more) == high
-    assert scaling.warming(high, low, at * warm_up) == low
+    assert scaling.warm_up_factor(low, high, warm_up * more) == high
+    assert scaling.warm_up_factor(high, low, at * warm_up) == low
 
 
 @given(st.integers(2, 256), st.integers(1, 300), st.integers(1, 10))
@@ -91,7 +93,9 @@ def test_the_warm_up_is_that_of_goyal(times, iterations, epochs):
     """From η to kη by a constant amount each iteration, over the first epochs."""
     scaling = LearningRateScaling("linear", 32, warm_up=float(epochs))
     after, count = scaling.factor(32 * times), iterations * epochs
-    seen = [scaling.warming(1.0, after, i / iterations) for i in range(0, count + 1, iterations)]
+    seen = [
+        scaling.warm_up_factor(1.0, after, i / iterations) for i in range(0, count + 1, iterations)
+    ]
     increment = (times - 1) / count
     assert seen == pytest.approx([1 + increment * i for i in range(0, count + 1, iterations)])
 
@@ -209,7 +213,7 @@ def test_a_step_is_the_one_with_the_multiplied_rate(name, kind, steps, schedule)
     parameter, twin = weight(), weight()
     optimizer, its = (optimizer_of(name, each, lr=kind(RATE)) for each in (parameter, twin))
     schedules = [schedule_of(schedule, each) for each in (optimizer, its)]
-    scaled = ScaledSteps(optimizer)
+    scaled = LearningRateScaler(optimizer)
     for factor in steps:
         scaled.factor = factor
         step(optimizer, parameter)
@@ -227,7 +231,7 @@ def test_no_schedule_notices_that_steps_are_scaled(name, steps):
     parameters = weight(), weight()
     optimizer, plain = (optimizer_of("SGD", each) for each in parameters)
     schedules = [schedule_of(name, each) for each in (optimizer, plain)]
-    scaled = ScaledSteps(optimizer)
+    scaled = LearningRateScaler(optimizer)
     for factor in steps:
         scaled.factor = factor
         for each, parameter in zip((optimizer, plain), parameters, strict=True):
@@ -244,7 +248,7 @@ def test_momentum_is_a_sum_of_gradients_whatever_the_factors(steps, momentum):
     """u = m u + g and w = w - lr f u: no correction when the factor changes."""
     parameter = torch.nn.Parameter(torch.tensor([0.5], dtype=torch.float64))
     optimizer = torch.optim.SGD([parameter], lr=RATE, momentum=momentum)
-    scaled = ScaledSteps(optimizer)
+    scaled = LearningRateScaler(optimizer)
     w, u = 0.5, 0.0
     for factor, gradient in steps:
         scaled.factor = factor
@@ -271,7 +275,7 @@ class Fussy(torch.optim.SGD):
 def test_a_step_that_raises_leaves_the_next_ones_as_written(steps):
     parameter, twin = weight(), weight()
     optimizer, its = (Fussy([each], lr=RATE, momentum=0.5) for each in (parameter, twin))
-    scaled = ScaledSteps(optimizer)
+    scaled = LearningRateScaler(optimizer)
     for factor, raises in steps:
         scaled.factor, optimizer.is_raising = factor, raises
         if raises:
@@ -287,7 +291,7 @@ def test_a_step_that_raises_leaves_the_next_ones_as_written(steps):
 def test_groups_keep_their_own_rates_and_those_added_later_are_scaled_too():
     first, second = weight(), weight()
     optimizer = torch.optim.SGD([{"params": [first], "lr": 0.1}], lr=0.1)
-    scaled = ScaledSteps(optimizer)
+    scaled = LearningRateScaler(optimizer)
     scaled.factor = 2.0
     first.grad, second.grad = torch.ones_like(first), torch.ones_like(second)
     optimizer.step()

@@ -4,10 +4,18 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from scavenger.cluster import ClusterConfig, ConfigSpace, configure
-from scavenger.grid import grid_of, lay_out
-from scavenger.machine import MachineType, MemoryModel, fit_memory, hardware
-from scavenger.models.parallel import ParallelModel, Slowness
+from scavenger.cluster import (
+    ClusterConfig,
+    ConfigSpace,
+    MachineType,
+    MemoryModel,
+    fit_memory,
+    grid_of,
+    grid_of_space,
+    hardware_of,
+    make_config,
+)
+from scavenger.models.iteration_time import ParallelModel, Slowness
 
 unhurried = settings(max_examples=50)
 
@@ -43,7 +51,7 @@ def spaces(draw):
 @unhurried
 @given(spaces())
 def test_laid_out_rows_are_the_configurations_of_the_space(space):
-    grid = lay_out(space)
+    grid = grid_of_space(space)
     assert [grid.config(row) for row in range(len(grid))] == list(space)
 
 
@@ -51,7 +59,7 @@ def test_laid_out_rows_are_the_configurations_of_the_space(space):
 @given(spaces())
 def test_columns_say_what_each_configuration_says(space):
     configs = list(space)
-    for grid in (lay_out(space), grid_of(configs)):
+    for grid in (grid_of_space(space), grid_of(configs)):
         assert grid.local_batch.tolist() == [config.local_batch for config in configs]
         assert grid.machines.tolist() == [config.machines for config in configs]
     assert grid_of(configs).config(len(configs) - 1) == configs[-1]
@@ -66,7 +74,7 @@ def test_a_space_holds_what_it_yields_and_nothing_else(space):
         for workers in space.workers:
             for batch in space.global_batches:
                 if batch >= workers:
-                    config = configure(workers, batch, machine)
+                    config = make_config(workers, batch, machine)
                     assert (config in space) is (config in configs)
     assert ClusterConfig(1, 10**6) not in space
     assert ClusterConfig(1, 8, machine_type="unheard-of") not in space
@@ -99,7 +107,9 @@ def test_corners_lie_in_the_space_and_only_add_machines(space):
 @given(spaces())
 def test_corners_span_all_workers_that_fit_on_the_first_hardware_and_visit_every_other(space):
     corners = space.corners()
-    assert {hardware(c.machine_type) for c in corners} == {hardware(c.machine_type) for c in space}
+    assert {hardware_of(c.machine_type) for c in corners} == {
+        hardware_of(c.machine_type) for c in space
+    }
     first = corners[0].machine_type
     fitting = [config for config in space if config.machine_type == first]
     spanned = [corner.workers for corner in corners if corner.machine_type == first]
@@ -121,7 +131,7 @@ def test_the_last_machine_is_not_empty(workers, shared):
 @unhurried
 @given(machines)
 def test_a_region_changes_no_hardware(machine):
-    assert hardware(machine.key) == machine.name
+    assert hardware_of(machine.key) == machine.name
 
 
 @unhurried
@@ -159,7 +169,7 @@ def smoothly_largest(power: float, one: float, other: float) -> float:
 
 def seconds_of(model: ParallelModel, config: ClusterConfig) -> tuple[float, float]:
     """Compute and whole iteration of one configuration, written out (Eqs. 8-10)."""
-    slowness = model.slowness.get(hardware(config.machine_type), Slowness())
+    slowness = model.slowness.get(hardware_of(config.machine_type), Slowness())
     r, q = model.flatness, model.overlap
     several, across = config.workers > 1, config.machines > 1
     variable = model.compute_per_sample * config.local_batch
@@ -186,7 +196,7 @@ laws = st.builds(
 @unhurried
 @given(spaces(), laws)
 def test_all_configurations_at_once_take_what_each_takes_alone(space, model):
-    grid = lay_out(space)
+    grid = grid_of_space(space)
     compute, steps = model.compute_times(grid), model.step_times(grid)
     for row, config in enumerate(space):
         alone = seconds_of(model, config)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
-from scavenger.noise import (
+from scavenger.measurement.noise import (
     ShardNorms,
     SmoothedNoise,
     corrected_noise,
@@ -20,7 +20,7 @@ from scavenger.noise import (
     normalized_noise,
 )
 from scavenger.protocol import StepColumns
-from worker_agent.sampler import Share
+from worker_agent.sampler import SampleRange
 
 unhurried = settings(max_examples=50)
 
@@ -156,7 +156,7 @@ def norms_of(samples: tuple[tuple[int, ...], ...], workers: int) -> tuple[Fracti
     """Norms as workers take them, each counted by its share of the batch."""
     parts = [
         samples[part.start : part.start + part.count]
-        for part in Share(0, len(samples)).split(workers)
+        for part in SampleRange(0, len(samples)).split(workers)
     ]
     local = sum(Fraction(len(part), len(samples)) * norm_sq_of_mean(part) for part in parts)
     return local, norm_sq_of_mean(samples)

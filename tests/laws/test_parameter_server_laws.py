@@ -17,52 +17,58 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from worker_agent.errors import Broken
-from worker_agent.parameter_server.client import Client, joined, spread
-from worker_agent.parameter_server.cursor import Cursor
-from worker_agent.parameter_server.errors import Garbled, NotServable
-from worker_agent.parameter_server.frame import (
-    HEADER,
-    LARGEST_LOAD,
-    LONGEST_NOTE,
-    MAGIC,
-    VERSION,
-    Header,
-    Word,
-    pack,
-    proof,
-    read_header,
-    unpack,
+from worker_agent.errors import GenerationBroken, MalformedFrame, UnsupportedServerOptimizer
+from worker_agent.parameter_server.client import ParameterServerClient, combine_outcomes, cut_pieces
+from worker_agent.parameter_server.messages import (
+    SERVER_OPTIMIZERS,
+    JoinRequest,
+    OptimizerSlots,
+    PushRequest,
+    Segment,
+    SegmentOptimizer,
+    ShardManifest,
+    describe_optimizer,
+    pack_stream,
+    parse_push,
+    parse_stream,
+    segments_within,
+    shard_ranges,
 )
-from worker_agent.parameter_server.message import (
-    Holding,
-    Joining,
-    Pushing,
-    read_pushing,
-    read_streaming,
-    streaming,
+from worker_agent.parameter_server.server import ShardServer
+from worker_agent.parameter_server.shard import SampleAllocator
+from worker_agent.pytorch.downpour import require_no_momentum
+from worker_agent.sampler import SampleRange
+from worker_agent.transport.connection import (
+    FRAME_MAGIC,
+    FRAME_VERSION,
+    HEADER_LAYOUT,
+    MAX_METADATA_BYTES,
+    MAX_PAYLOAD_BYTES,
+    FrameHeader,
+    MessageKind,
+    pack_numbers,
+    parse_frame_header,
+    secret_proof,
+    unpack_numbers,
 )
-from worker_agent.parameter_server.optimizer import SERVABLE, SegmentOptimizer, Slots, describe
-from worker_agent.parameter_server.server import Server
-from worker_agent.parameter_server.shard import Segment, ranges, within
-from worker_agent.sampler import Share
-from worker_agent.strategies.downpour import refuse_momentum
 
 SECRET = "between us"
 finite = st.floats(allow_nan=False, allow_infinity=False)
 numbers = st.lists(finite, max_size=8)
-words = st.sampled_from([word for word in Word if word not in (Word.GREET, Word.LEAVE)])
+words = st.sampled_from(
+    [word for word in MessageKind if word not in (MessageKind.GREET, MessageKind.LEAVE)]
+)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    server = Server("127.0.0.1", SECRET)
+def server() -> Iterator[ShardServer]:
+    server = ShardServer("127.0.0.1", SECRET)
     threading.Thread(target=server.serve, daemon=True).start()
     yield server
     server.close()
 
 
-def said_to(server: Server, content: bytes) -> bytes:
+def said_to(server: ShardServer, content: bytes) -> bytes:
     """Say something, say no more, and return all that is answered until the server hangs up."""
     host, port = server.address.split(":")
     answer = b""
@@ -78,23 +84,27 @@ def said_to(server: Server, content: bytes) -> bytes:
 
 
 def greeted(content: bytes) -> bytes:
-    return Header(Word.GREET, note_size=32).to_bytes() + proof(SECRET) + content
+    return (
+        FrameHeader(MessageKind.GREET, metadata_size=32).to_bytes() + secret_proof(SECRET) + content
+    )
 
 
-def assert_it_serves(server: Server) -> None:
+def assert_it_serves(server: ShardServer) -> None:
     """A worker of the job is served, whatever strangers have said."""
     weights = torch.arange(5, dtype=torch.float64)
     parameter = nn.Parameter(weights.clone())
-    description = describe(torch.optim.SGD([parameter], lr=0.5))
-    client = Client([server.address], SECRET, lambda: False)
+    description = describe_optimizer(torch.optim.SGD([parameter], lr=0.5))
+    client = ParameterServerClient([server.address], SECRET, lambda: False)
     turn = (server.keeper.turn[0] + 1, 0)
-    client.join(turn, 3, Joining("w", ("w",), False, "now"))
-    holding = Holding("float64", description, (Segment(0, 5),), (Slots({}, ()),), "now", 0)
+    client.join(turn, 3, JoinRequest("w", ("w",), False, "now"))
+    holding = ShardManifest(
+        "float64", description, (Segment(0, 5),), (OptimizerSlots({}, ()),), "now", 0
+    )
     client.put(0, 3, holding, [weights])
     found = torch.zeros(5, dtype=torch.float64)
     assert client.fetch(3, found) == "now"
     assert torch.equal(found, weights)
-    said = Pushing(1.0, False, np.array([7.0]), np.array([0.5]), "later")
+    said = PushRequest(1.0, False, np.array([7.0]), np.array([0.5]), "later")
     outcome = client.push(3, said, [torch.ones(5, dtype=torch.float64)], found)
     assert torch.equal(found, weights - 0.5)
     assert outcome.rows.tolist() == [[7.0]]
@@ -104,7 +114,7 @@ def assert_it_serves(server: Server) -> None:
 
 @given(st.binary(max_size=200))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-def test_strangers_are_told_nothing_whatever_they_say(server: Server, content: bytes) -> None:
+def test_strangers_are_told_nothing_whatever_they_say(server: ShardServer, content: bytes) -> None:
     assert said_to(server, content) == b""
 
 
@@ -117,66 +127,71 @@ def test_strangers_are_told_nothing_whatever_they_say(server: Server, content: b
 )
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 def test_no_words_of_a_member_harm_the_server(
-    server: Server, word: Word, note: bytes, load: bytes, generation: int, iteration: int
+    server: ShardServer,
+    word: MessageKind,
+    note: bytes,
+    load: bytes,
+    generation: int,
+    iteration: int,
 ) -> None:
-    header = Header(word, generation, 0, iteration, len(note), len(load))
+    header = FrameHeader(word, generation, 0, iteration, len(note), len(load))
     said_to(server, greeted(header.to_bytes() + note + load))
     assert_it_serves(server)
 
 
 def test_what_is_too_large_or_of_another_kind_is_refused() -> None:
-    good = Header(Word.PUSH, 1, 0, 5, note_size=8, load_size=80)
-    assert read_header(good.to_bytes(), largest_load=80) == good
+    good = FrameHeader(MessageKind.PUSH, 1, 0, 5, metadata_size=8, payload_size=80)
+    assert parse_frame_header(good.to_bytes(), max_payload=80) == good
     wrong = [
-        HEADER.pack(b"GET ", VERSION, 7, 0, 0, 1, 5, 0),
-        HEADER.pack(MAGIC, VERSION + 1, 7, 0, 0, 1, 5, 0),
-        HEADER.pack(MAGIC, VERSION, 200, 0, 0, 1, 5, 0),
-        HEADER.pack(MAGIC, VERSION, 7, 0, LONGEST_NOTE + 1, 1, 5, 0),
-        HEADER.pack(MAGIC, VERSION, 7, 0, 0, 1, 5, LARGEST_LOAD + 1),
+        HEADER_LAYOUT.pack(b"GET ", FRAME_VERSION, 7, 0, 0, 1, 5, 0),
+        HEADER_LAYOUT.pack(FRAME_MAGIC, FRAME_VERSION + 1, 7, 0, 0, 1, 5, 0),
+        HEADER_LAYOUT.pack(FRAME_MAGIC, FRAME_VERSION, 200, 0, 0, 1, 5, 0),
+        HEADER_LAYOUT.pack(FRAME_MAGIC, FRAME_VERSION, 7, 0, MAX_METADATA_BYTES + 1, 1, 5, 0),
+        HEADER_LAYOUT.pack(FRAME_MAGIC, FRAME_VERSION, 7, 0, 0, 1, 5, MAX_PAYLOAD_BYTES + 1),
     ]
     for content in wrong:
-        with pytest.raises(Garbled):
-            read_header(content, largest_load=LARGEST_LOAD)
+        with pytest.raises(MalformedFrame):
+            parse_frame_header(content, max_payload=MAX_PAYLOAD_BYTES)
 
 
-def test_who_does_not_know_the_secret_changes_nothing(server: Server) -> None:
+def test_who_does_not_know_the_secret_changes_nothing(server: ShardServer) -> None:
     assert_it_serves(server)
     before = server.keeper.turn
-    stranger = Client([server.address], "guessed", lambda: False)
-    with pytest.raises(Broken):
-        stranger.join((before[0] + 1, 0), 0, Joining("w", ("w",), False, "now"))
+    stranger = ParameterServerClient([server.address], "guessed", lambda: False)
+    with pytest.raises(GenerationBroken):
+        stranger.join((before[0] + 1, 0), 0, JoinRequest("w", ("w",), False, "now"))
     stranger.close()
     assert server.keeper.turn == before
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(-1, 2**53), words)
 def test_headers_say_what_was_meant(
-    generation: int, revision: int, iteration: int, word: Word
+    generation: int, revision: int, iteration: int, word: MessageKind
 ) -> None:
-    header = Header(word, generation, revision, iteration, 3, 4)
-    assert read_header(header.to_bytes(), largest_load=4) == header
+    header = FrameHeader(word, generation, revision, iteration, 3, 4)
+    assert parse_frame_header(header.to_bytes(), max_payload=4) == header
 
 
 @given(finite, st.booleans(), numbers, numbers, st.text(max_size=20))
 def test_pushes_say_what_was_meant(
     share: float, is_skipped: bool, row: list[float], rates: list[float], clock: str
 ) -> None:
-    said = read_pushing(
-        Pushing(share, is_skipped, np.array(row), np.array(rates), clock).to_bytes()
+    said = parse_push(
+        PushRequest(share, is_skipped, np.array(row), np.array(rates), clock).to_bytes()
     )
     assert (said.share, said.is_skipped, said.clock) == (share, is_skipped, clock)
     assert said.row.tolist() == row
     assert said.rates.tolist() == rates
 
 
-shares = st.lists(st.builds(Share, st.integers(0, 2**40), st.integers(1, 2**20)), max_size=5)
+shares = st.lists(st.builds(SampleRange, st.integers(0, 2**40), st.integers(1, 2**20)), max_size=5)
 
 
 @given(st.booleans(), numbers, shares)
 def test_updates_say_what_was_meant(
-    is_fetching: bool, rates: list[float], used: list[Share]
+    is_fetching: bool, rates: list[float], used: list[SampleRange]
 ) -> None:
-    said = read_streaming(streaming(is_fetching, rates, used))
+    said = parse_stream(pack_stream(is_fetching, rates, used))
     assert said[0] == is_fetching
     assert said[1].tolist() == rates
     assert said[2] == used
@@ -184,10 +199,10 @@ def test_updates_say_what_was_meant(
 
 @given(st.binary(max_size=64))
 def test_notes_that_make_no_sense_are_garbled_and_nothing_else(note: bytes) -> None:
-    for read in (unpack, read_pushing, read_streaming):
+    for read in (unpack_numbers, parse_push, parse_stream):
         try:
             read(note)
-        except Garbled:
+        except MalformedFrame:
             continue
 
 
@@ -199,14 +214,14 @@ def test_every_value_belongs_to_one_shard_and_keeps_its_group(
     parameters: list[Segment], servers: int
 ) -> None:
     size = sum(segment.size for segment in parameters)
-    edges = ranges(size, servers)
+    edges = shard_ranges(size, servers)
     assert [edges[0][0], edges[-1][1]] == [0, size]
     assert all(one[1] == other[0] for one, other in pairwise(edges))
     groups = [segment.group for segment in parameters for _ in range(segment.size)]
     found = [
         segment.group
         for low, high in edges
-        for segment in within(parameters, low, high)
+        for segment in segments_within(parameters, low, high)
         for _ in range(segment.size)
     ]
     assert found == groups
@@ -216,11 +231,11 @@ def test_every_value_belongs_to_one_shard_and_keeps_its_group(
 def test_gradients_are_sent_from_where_they_lie(sizes: list[int], servers: int) -> None:
     whole = torch.arange(sum(sizes), dtype=torch.float64)
     pieces = list(torch.split(whole, sizes))
-    parts = spread(pieces, ranges(len(whole), servers))
+    parts = cut_pieces(pieces, shard_ranges(len(whole), servers))
     flat = [part for several in parts for part in several]
     assert torch.equal(torch.cat([whole[:0], *flat]), whole)
     assert [sum(map(len, several)) for several in parts] == [
-        high - low for low, high in ranges(len(whole), servers)
+        high - low for low, high in shard_ranges(len(whole), servers)
     ]
 
 
@@ -236,7 +251,9 @@ def test_norms_of_shards_add_up(workers: int, servers: int, columns: int, data: 
             )
         )
     )
-    told = joined([unpack(pack([*each, *rows.ravel()])) for each in norms], columns)
+    told = combine_outcomes(
+        [unpack_numbers(pack_numbers([*each, *rows.ravel()])) for each in norms], columns
+    )
     assert told.mean_norm_sq == pytest.approx(norms[:, 0].sum())
     assert told.norms_sq == pytest.approx(norms[:, 1:].sum(axis=0))
     assert told.rows.tolist() == rows.tolist()
@@ -256,13 +273,13 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 
 
 def two_groups(kind: str, first: Tensor, second: Tensor) -> Optimizer:
-    make: Any = SERVABLE[kind]
+    make: Any = SERVER_OPTIMIZERS[kind]
     groups = [{"params": [first]}, {"params": [second], "lr": 0.03, "weight_decay": 0.0}]
     made: Optimizer = make(groups, lr=0.01, **OPTIMIZERS[kind])
     return made
 
 
-@pytest.mark.parametrize("kind", sorted(SERVABLE))
+@pytest.mark.parametrize("kind", sorted(SERVER_OPTIMIZERS))
 @given(st.integers(1, 4), st.integers(0, 2**20))
 @settings(max_examples=8)
 def test_an_optimizer_at_servers_is_that_of_one_process(kind: str, servers: int, seed: int) -> None:
@@ -270,11 +287,11 @@ def test_an_optimizer_at_servers_is_that_of_one_process(kind: str, servers: int,
     start = torch.randn(23, generator=random, dtype=torch.float64)
     alone = [nn.Parameter(start[:9].clone()), nn.Parameter(start[9:].clone())]
     optimizer = two_groups(kind, *alone)
-    edges = ranges(23, servers)
+    edges = shard_ranges(23, servers)
     flats = [start[low:high].clone() for low, high in edges]
-    cut = [within([Segment(0, 9), Segment(1, 14)], low, high) for low, high in edges]
+    cut = [segments_within([Segment(0, 9), Segment(1, 14)], low, high) for low, high in edges]
     shards = [
-        SegmentOptimizer(describe(optimizer), each, flat)
+        SegmentOptimizer(describe_optimizer(optimizer), each, flat)
         for each, flat in zip(cut, flats, strict=True)
     ]
     for step in range(6):
@@ -296,7 +313,7 @@ def test_an_optimizer_at_servers_is_that_of_one_process(kind: str, servers: int,
 
 def moved(shard: SegmentOptimizer, optimizer: Optimizer, flat: Tensor) -> SegmentOptimizer:
     slots, vectors = shard.slots()
-    fresh = SegmentOptimizer(describe(optimizer), shard.segments, flat)
+    fresh = SegmentOptimizer(describe_optimizer(optimizer), shard.segments, flat)
     for room, vector in zip(fresh.restore(slots), vectors, strict=True):
         room.copy_(vector)
     return fresh
@@ -304,13 +321,17 @@ def moved(shard: SegmentOptimizer, optimizer: Optimizer, flat: Tensor) -> Segmen
 
 def test_what_cannot_run_at_servers_is_refused_with_a_remedy() -> None:
     parameter = nn.Parameter(torch.zeros(2))
-    with pytest.raises(NotServable, match=r"LBFGS cannot run on parameter servers: use .*AdamW"):
-        describe(torch.optim.LBFGS([parameter]))
-    with pytest.raises(NotServable, match=r"does not converge with SGD with momentum.*Adagrad"):
-        refuse_momentum(torch.optim.SGD([parameter], lr=0.1, momentum=0.9))
-    with pytest.raises(NotServable, match="does not converge with Adam,"):
-        refuse_momentum(torch.optim.Adam([parameter]))
-    refuse_momentum(torch.optim.SGD([parameter], lr=0.1))
+    with pytest.raises(
+        UnsupportedServerOptimizer, match=r"LBFGS cannot run on parameter servers: use .*AdamW"
+    ):
+        describe_optimizer(torch.optim.LBFGS([parameter]))
+    with pytest.raises(
+        UnsupportedServerOptimizer, match=r"does not converge with SGD with momentum.*Adagrad"
+    ):
+        require_no_momentum(torch.optim.SGD([parameter], lr=0.1, momentum=0.9))
+    with pytest.raises(UnsupportedServerOptimizer, match="does not converge with Adam,"):
+        require_no_momentum(torch.optim.Adam([parameter]))
+    require_no_momentum(torch.optim.SGD([parameter], lr=0.1))
 
 
 deeds = st.lists(
@@ -323,8 +344,8 @@ deeds = st.lists(
 def test_every_sample_is_used_once_whoever_dies(
     plan: list[tuple[int, str, int]], limit: int
 ) -> None:
-    cursor = Cursor()
-    held: dict[str, list[Share]] = {}
+    cursor = SampleAllocator()
+    held: dict[str, list[SampleRange]] = {}
     used: Counter[int] = Counter()
 
     def finish(worker: str) -> None:

@@ -22,15 +22,14 @@ from torch import nn, optim
 from torch.optim import lr_scheduler
 
 import worker_agent
-from worker_agent.hooks.attached import Attached
-from worker_agent.hooks.inventory import Inventory
-from worker_agent.hooks.patch import Patch
-from worker_agent.hooks.warm_restart import WarmRestart
-from worker_agent.settings import HookSettings, read_hook_settings
-from worker_agent.strategies import void_calls
-from worker_agent.strategies.void_calls import overrule
+from worker_agent.launcher.patch import Patch
+from worker_agent.pytorch import suppressed_steps
+from worker_agent.pytorch.instrumentation import Instrumentation
+from worker_agent.pytorch.suppressed_steps import override_method
+from worker_agent.pytorch.warm_restart import TrackedObjects, WarmRestart
+from worker_agent.settings import InstrumentationSettings, read_instrumentation_settings
 
-HOOKS = Path(worker_agent.__file__).parent / "hooks"
+AGENT = Path(worker_agent.__file__).parent
 KINDS = inspect.Parameter
 # What a careless wrapper might call its own arguments.
 NAMES = ("self", "module", "owner", "original", "function", "call", "arguments", "options", "args")
@@ -40,9 +39,9 @@ class Refused(Exception):
     """What the original raises."""
 
 
-def attached() -> Attached:
-    hook_settings: HookSettings = read_hook_settings()
-    return Attached(0, lambda _: None, restart=WarmRestart(hook_settings, Inventory()))
+def attached() -> Instrumentation:
+    hook_settings: InstrumentationSettings = read_instrumentation_settings()
+    return Instrumentation(0, lambda _: None, restart=WarmRestart(hook_settings, TrackedObjects()))
 
 
 def every_patch() -> list[Patch]:
@@ -244,7 +243,7 @@ def test_an_argument_that_is_changed_keeps_its_place_however_it_was_given() -> N
 
 def test_nothing_is_replaced_but_through_a_patch_that_is_listed() -> None:
     """So that every patch is under the laws above."""
-    for path in HOOKS.glob("*.py"):
+    for path in (*AGENT.glob("launcher/*.py"), *AGENT.glob("pytorch/*.py")):
         if path.name == "patch.py":
             continue
         tree = ast.parse(path.read_text())
@@ -286,7 +285,7 @@ def test_every_legal_call_of_what_is_overruled_reaches_the_original_as_it_was_ma
     make, name = OVERRULED[kind]
     made = make()
     stub = Stub(getattr(type(made), name))
-    wrap = void_calls._update if name == "update" else void_calls._step
+    wrap = suppressed_steps._update if name == "update" else suppressed_steps._step
     positional, named = data.draw(legal_calls(stub.signature))
     first = next(iter(stub.signature.parameters))
     if named.pop(first, None) is not None or not positional:
@@ -299,8 +298,8 @@ def test_every_legal_call_of_what_is_overruled_reaches_the_original_as_it_was_ma
 def test_what_is_overruled_looks_as_it_did_and_is_pickled_as_what_it_was(kind: str) -> None:
     make, name = OVERRULED[kind]
     made, plain = make(), make()
-    void_calls.VoidCalls({"it": made}, is_void=lambda: False, is_open=lambda: False)
-    overrule(made, "state_dict", lambda method: method)  # once more
+    suppressed_steps.SuppressedSteps({"it": made}, is_void=lambda: False, is_open=lambda: False)
+    override_method(made, "state_dict", lambda method: method)  # once more
     assert isinstance(made, type(plain))
     assert repr(type(made)) == repr(type(plain))
     before, now = getattr(plain, name), getattr(made, name)

@@ -6,16 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scavenger.cluster import ClusterConfig
-from scavenger.grid import grid_of
-from scavenger.machine import MemoryModel
+from scavenger.cluster import ClusterConfig, MemoryModel, grid_of
 from scavenger.pricing import (
     Interruptions,
     PerMachine,
     PerResource,
     PriceModel,
-    Servers,
-    on_demand,
+    ServerPrice,
+    on_demand_price,
 )
 
 unhurried = settings(max_examples=50)
@@ -35,7 +33,7 @@ prices = st.builds(
     PriceModel,
     rates,
     st.sampled_from((0.0, 1.0, 60.0, 3600.0)) | st.floats(0, 1e6),
-    st.none() | st.builds(Servers, st.integers(0, 100), figures),
+    st.none() | st.builds(ServerPrice, st.integers(0, 100), figures),
     st.none() | st.builds(Interruptions, figures, figures),
 )
 times = st.lists(st.just(0.0) | st.floats(1e-30, 1e15), min_size=len(GRID), max_size=len(GRID)).map(
@@ -97,7 +95,7 @@ def test_interruptions_never_shorten_and_hit_large_clusters_at_least_as_much(pri
 @given(prices, st.integers(0, 50), figures)
 def test_servers_add_exactly_their_price(price, count, per_hour):
     bare = replace(price, servers=None)
-    served = replace(price, servers=Servers(count, per_hour))
+    served = replace(price, servers=ServerPrice(count, per_hour))
     added = served.per_hour(GRID) - bare.per_hour(GRID)
     largest = served.per_hour(GRID).max()
     assert added == pytest.approx(count * per_hour, rel=1e-9, abs=1e-12 * (1 + largest))
@@ -106,7 +104,7 @@ def test_servers_add_exactly_their_price(price, count, per_hour):
 @unhurried
 @given(figures, st.floats(0, 1e5))
 def test_the_plainest_price_is_machines_times_hours_times_price(per_hour, seconds):
-    costs = on_demand(per_hour).costs(GRID, np.full(len(GRID), seconds))
+    costs = on_demand_price(per_hour).costs(GRID, np.full(len(GRID), seconds))
     expected = [GRID.config(r).machines * seconds / 3600 * per_hour for r in range(len(GRID))]
     assert costs == pytest.approx(expected)
 
@@ -167,7 +165,7 @@ def test_prices_are_finite_and_not_negative(wrong):
         lambda: PerMachine(1.0, {"a": wrong}),
         lambda: PerResource(1.0, wrong, 1.0, MemoryModel(1, 1)),
         lambda: PriceModel(PerMachine(1.0), quantum=wrong),
-        lambda: Servers(1, wrong),
+        lambda: ServerPrice(1, wrong),
         lambda: Interruptions(wrong, 1.0),
     ):
         with pytest.raises(ValueError, match="finite and not negative"):

@@ -12,13 +12,15 @@ from urllib.parse import quote
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from service.logs import FORMATTERS, Format, Handler
-from service.redactor import MARK, SHORTEST, Redactor, spellings
+from service.observability.logs import FORMATTERS, LogStyle, QuietHandler
+from service.observability.redaction import MIN_SECRET_LENGTH, REDACTED, Redactor, encodings_of
 
 WORDS = st.text(max_size=40)
 SAFE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 TOKENS = st.text(SAFE, min_size=20, max_size=48)
-KNOWN = st.text(min_size=SHORTEST, max_size=40).filter(lambda secret: secret not in f" {MARK} ")
+KNOWN = st.text(min_size=MIN_SECRET_LENGTH, max_size=40).filter(
+    lambda secret: secret not in f" {REDACTED} "
+)
 STYLES = st.sampled_from(["json", "text"])
 # How a secret looks that nobody told the redactor of.
 LOOKS = st.sampled_from(
@@ -37,10 +39,10 @@ LOOKS = st.sampled_from(
 
 
 @contextmanager
-def logger(redactor: Redactor, style: Format) -> Iterator[tuple[logging.Logger, io.StringIO]]:
+def logger(redactor: Redactor, style: LogStyle) -> Iterator[tuple[logging.Logger, io.StringIO]]:
     """A log of one's own, and what it wrote."""
     written = io.StringIO()
-    handler = Handler(written)
+    handler = QuietHandler(written)
     handler.setFormatter(FORMATTERS[style](redactor))
     log = logging.Logger("service.law")
     log.addHandler(handler)
@@ -62,20 +64,20 @@ def say(log: logging.Logger, text: str) -> None:
 
 @given(KNOWN, WORDS, WORDS, STYLES)
 def test_a_known_secret_never_leaves_the_log(
-    secret: str, before: str, after: str, style: Format
+    secret: str, before: str, after: str, style: LogStyle
 ) -> None:
     with logger(Redactor([secret]), style) as (log, written):
         say(log, f"{before}{secret}{after}")
     # Of what a line is made of besides, the secret may be a part.
     with logger(Redactor(), style) as (log, plain):
         say(log, "")
-    assume(not any(each in plain.getvalue() for each in spellings(secret)))
-    assert not any(each in written.getvalue() for each in spellings(secret))
+    assume(not any(each in plain.getvalue() for each in encodings_of(secret)))
+    assert not any(each in written.getvalue() for each in encodings_of(secret))
 
 
 @given(LOOKS, TOKENS, WORDS, WORDS, STYLES)
 def test_what_looks_like_a_secret_never_leaves_the_log(
-    look: str, token: str, before: str, after: str, style: Format
+    look: str, token: str, before: str, after: str, style: LogStyle
 ) -> None:
     assume(token not in f"{before} {look} {after}")
     with logger(Redactor(), style) as (log, written):
@@ -85,11 +87,11 @@ def test_what_looks_like_a_secret_never_leaves_the_log(
 
 @given(st.permutations(["abcdef", "abcdefgh", "abcdefghij"]))
 def test_a_secret_that_begins_with_another_goes_as_a_whole(secrets: list[str]) -> None:
-    assert Redactor(secrets).clean("<abcdefghij>") == f"<{MARK}>"
+    assert Redactor(secrets).clean("<abcdefghij>") == f"<{REDACTED}>"
 
 
 @given(WORDS, STYLES)
-def test_a_record_without_secrets_is_written_as_it_is(text: str, style: Format) -> None:
+def test_a_record_without_secrets_is_written_as_it_is(text: str, style: LogStyle) -> None:
     assume(Redactor().clean(text) == text)
     with logger(Redactor(), style) as (log, written):
         log.warning("%s", text)
@@ -104,4 +106,4 @@ def test_a_secret_is_found_in_a_url_and_in_json(name: str, secret: str) -> None:
     assume(secret not in name and name not in secret)
     redactor = Redactor([secret])
     for written in (quote(secret), quote(secret, safe=""), json.dumps(secret), repr(secret)):
-        assert MARK in redactor.clean(f"{name} {written} {name}")
+        assert REDACTED in redactor.clean(f"{name} {written} {name}")

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker_agent.sampler import SampleOrder, Share
+from worker_agent.sampler import SampleOrder, SampleRange
 
 plans = st.lists(
     st.tuples(st.integers(1, 7), st.integers(1, 60), st.integers(1, 6)), min_size=1, max_size=8
@@ -23,7 +23,7 @@ def test_every_epoch_holds_every_sample_once_whatever_the_plan(
     position, stream = 0, []
     for workers, extra, iterations in plan:
         for _ in range(iterations):
-            whole = Share(position, workers + extra)
+            whole = SampleRange(position, workers + extra)
             for share in whole.split(workers):
                 stream += order.indices(share).tolist()
             position += whole.count
@@ -33,7 +33,7 @@ def test_every_epoch_holds_every_sample_once_whatever_the_plan(
 
 @given(st.integers(0, 1000), st.integers(0, 500), st.integers(1, 40))
 def test_parts_differ_by_at_most_one_and_add_up(start: int, count: int, parts: int) -> None:
-    shares = Share(start, count).split(parts)
+    shares = SampleRange(start, count).split(parts)
     sizes = [share.count for share in shares]
     assert sum(sizes) == count
     assert max(sizes) - min(sizes) <= 1
@@ -41,6 +41,6 @@ def test_parts_differ_by_at_most_one_and_add_up(start: int, count: int, parts: i
 
 
 def test_epochs_are_shuffled_differently_and_always_the_same() -> None:
-    first, second = (SampleOrder(50, 1).indices(Share(at, 50)).tolist() for at in (0, 50))
+    first, second = (SampleOrder(50, 1).indices(SampleRange(at, 50)).tolist() for at in (0, 50))
     assert first != second
-    assert first == SampleOrder(50, 1).indices(Share(0, 50)).tolist()
+    assert first == SampleOrder(50, 1).indices(SampleRange(0, 50)).tolist()

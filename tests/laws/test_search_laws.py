@@ -5,23 +5,32 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from scavenger.cluster import ClusterConfig, ConfigSpace
-from scavenger.decision import MOST_EXTRA_PROBES, Probe, Run, Situation, decide, decide_within
-from scavenger.grid import lay_out
-from scavenger.indicators import Observation, ScalingIndicators
-from scavenger.machine import MachineType, MemoryModel
-from scavenger.models.fitting import fit_performance
-from scavenger.models.parallel import ParallelModel, Slowness
-from scavenger.models.performance import PerformanceModel
-from scavenger.models.statistical import StatisticalModel
-from scavenger.models.uncertainty import Uncertainty
-from scavenger.noise import noise_at
-from scavenger.objective import Cheapest, Fastest, Knee, Weighted, Within
-from scavenger.pricing import Interruptions, PerMachine, PriceModel, on_demand
-from scavenger.prior import StoredModel
-from scavenger.search.design import corners, spread_out
-from scavenger.search.value_of_information import best_probe
-from scavenger.tradeoff import Redraw, TradeoffCurve, TradeoffPoint, draw_curve, forecast_space
+from scavenger.cluster import ClusterConfig, ConfigSpace, MachineType, MemoryModel, grid_of_space
+from scavenger.measurement.noise import noise_at
+from scavenger.measurement.profiling import Observation, ScalingIndicators
+from scavenger.models.epochs import StatisticalModel
+from scavenger.models.iteration_time import ParallelModel, Slowness, Uncertainty
+from scavenger.models.performance import PerformanceModel, fit_performance
+from scavenger.planning.curve import (
+    PosteriorDraws,
+    TradeoffCurve,
+    TradeoffPoint,
+    curve_from_forecast,
+    forecast_space,
+)
+from scavenger.planning.decision import (
+    MAX_EXTRA_PROBES,
+    PlanningInput,
+    Probe,
+    Run,
+    decide,
+    decide_within,
+)
+from scavenger.planning.objectives import Cheapest, Fastest, Knee, Weighted, Within
+from scavenger.planning.search.design import corner_configs, space_filling_order
+from scavenger.planning.search.value_of_information import best_probe
+from scavenger.planning.transfer import StoredModel
+from scavenger.pricing import Interruptions, PerMachine, PriceModel, on_demand_price
 
 unhurried = settings(max_examples=50)
 
@@ -58,10 +67,10 @@ def observe(config: ClusterConfig, truth: ParallelModel, scale: float = 120.0) -
     return Observation(config, indicators, 20)
 
 
-def situation(space: ConfigSpace, objective=Knee(), **change) -> Situation:  # noqa: B008
-    fresh = Situation(
+def situation(space: ConfigSpace, objective=Knee(), **change) -> PlanningInput:  # noqa: B008
+    fresh = PlanningInput(
         space=space,
-        strategy_name="auto",
+        search_name="auto",
         objective=objective,
         observations=(),
         stored=None,
@@ -73,7 +82,7 @@ def situation(space: ConfigSpace, objective=Knee(), **change) -> Situation:  # n
     return replace(fresh, **change)
 
 
-def search(start: Situation, truth: ParallelModel) -> tuple[list[ClusterConfig], Run]:
+def search(start: PlanningInput, truth: ParallelModel) -> tuple[list[ClusterConfig], Run]:
     """Follow a search to its end: what it timed, and what it chose once the noise had settled."""
     made: list[ClusterConfig] = []
     while isinstance(decision := decide(start), Probe):
@@ -99,9 +108,9 @@ def search(start: Situation, truth: ParallelModel) -> tuple[list[ClusterConfig],
 def test_an_automatic_search_ends_and_each_probe_is_new(space, truth, objective, epochs, size):
     start = situation(space, objective, epochs_at_reference=epochs, dataset_size=size)
     made, run = search(start, truth)
-    first = space.corners(per_kind=3)
+    first = space.corners(per_hardware=3)
     assert made[: len(first)] == list(first)
-    assert len(made) <= len(space.corners()) + MOST_EXTRA_PROBES
+    assert len(made) <= len(space.corners()) + MAX_EXTRA_PROBES
     assert run.config in space
     assert run.searched
 
@@ -109,7 +118,7 @@ def test_an_automatic_search_ends_and_each_probe_is_new(space, truth, objective,
 @settings(max_examples=5)
 @given(truths, st.sampled_from(("partial", "none", "universal", "auto")), OBJECTIVES)
 def test_every_strategy_ends_in_a_run(truth, name, objective):
-    _, run = search(situation(SPACE, objective, strategy_name=name), truth)
+    _, run = search(situation(SPACE, objective, search_name=name), truth)
     assert run.config in SPACE
     assert run.choice == objective.choose(run.curve)
 
@@ -118,10 +127,10 @@ def test_every_strategy_ends_in_a_run(truth, name, objective):
 @given(truths, OBJECTIVES, st.sampled_from(("partial", "none", "universal", "auto")))
 def test_every_strategy_ends_with_the_models_of_other_jobs_too(truth, objective, name):
     kin = stored(truth, SPACE, "kin")
-    start = situation(SPACE, objective, strategy_name=name, others=(kin,))
+    start = situation(SPACE, objective, search_name=name, others=(kin,))
     made, run = search(start, truth)
     assert run.config in SPACE
-    assert len(made) <= len(SPACE.corners()) + MOST_EXTRA_PROBES
+    assert len(made) <= len(SPACE.corners()) + MAX_EXTRA_PROBES
 
 
 def stored(truth: ParallelModel, space: ConfigSpace, name: str) -> StoredModel:
@@ -133,11 +142,11 @@ def stored(truth: ParallelModel, space: ConfigSpace, name: str) -> StoredModel:
 @given(truths, OBJECTIVES)
 def test_a_full_search_reproduces_the_truth(truth, objective):
     small = ConfigSpace((1, 2, 8), (32, 64, 256))
-    made, run = search(situation(small, objective, strategy_name="full"), truth)
+    made, run = search(situation(small, objective, search_name="full"), truth)
     assert made == list(small)
     known = PerformanceModel(truth, StatisticalModel(120.0, 120.0), 50_000, 64, 30.0)
     price = situation(small).price
-    true = draw_curve(forecast_space(small, known, price, ()))
+    true = curve_from_forecast(forecast_space(small, known, price, ()))
     for ours, theirs in zip(run.curve.points, true.points, strict=True):
         assert (ours.time, ours.cost) == (pytest.approx(theirs.time), pytest.approx(theirs.cost))
     assert_as_good(run.choice.point, objective.choose(true).point)
@@ -150,7 +159,7 @@ def test_where_the_laws_are_exact_a_partial_search_is_as_good_as_a_full_one(trut
     space = ConfigSpace((2, 4, 8), (32, 64, 256))
     # Corners do not tell how synchronisation grows, except by servers, which all wait for.
     start = situation(space, objective, topology="parameter_server")
-    partial, full = (search(replace(start, strategy_name=n), lines)[1] for n in ("partial", "full"))
+    partial, full = (search(replace(start, search_name=n), lines)[1] for n in ("partial", "full"))
     for ours, theirs in zip(partial.curve.points, full.curve.points, strict=True):
         assert (ours.time, ours.cost) == (pytest.approx(theirs.time), pytest.approx(theirs.cost))
     assert_as_good(partial.choice.point, full.choice.point)
@@ -169,7 +178,7 @@ jitters = st.lists(st.floats(0.9, 1.1), min_size=7, max_size=7)
 
 def jittered(truth: ParallelModel, jitter: list[float]) -> tuple[Observation, ...]:
     """Probes of a few configurations that no law meets exactly."""
-    configs = [*SPACE.corners(), *spread_out(list(SPACE), 7)[4:]]
+    configs = [*SPACE.corners(), *space_filling_order(list(SPACE), 7)[4:]]
     seen = [observe(config, truth) for config in configs]
     return tuple(
         replace(o, indicators=replace(o.indicators, compute_time=o.indicators.compute_time * by))
@@ -177,9 +186,9 @@ def jittered(truth: ParallelModel, jitter: list[float]) -> tuple[Observation, ..
     )
 
 
-def chosen(start: Situation) -> TradeoffPoint:
+def chosen(start: PlanningInput) -> TradeoffPoint:
     """What is chosen after the probes a situation holds, none added."""
-    decision = decide(replace(start, strategy_name="partial"))
+    decision = decide(replace(start, search_name="partial"))
     assert isinstance(decision, Run)
     return decision.choice.point
 
@@ -202,7 +211,7 @@ def test_the_order_of_probes_changes_no_choice(truth, jitter, objective, shuffle
 def test_what_a_probe_says_will_follow_does_whatever_it_shows(truth, name, count, is_alike):
     other = replace(truth, compute_fixed=truth.compute_fixed * 9 + 1)
     seen = tuple(observe(config, truth) for config in SPACE.corners())
-    start = situation(SPACE, strategy_name=name)
+    start = situation(SPACE, search_name=name)
     model = fit_performance(seen, start.dataset_size, start.reference_batch, None)
     early = [replace(o, has_settled_noise=False) for o in seen[:count]]
     start = replace(start, others=(StoredModel("a|9|b|c", model, seen, {}, 1),))
@@ -274,8 +283,8 @@ def test_the_unit_of_time_changes_no_choice(truth, jitter, objective, unit, has_
 @given(truths, jitters, OBJECTIVES, st.sampled_from((0.01, 90.0)))
 def test_the_unit_of_money_changes_no_choice(truth, jitter, objective, unit):
     seen = jittered(truth, jitter)
-    dear = situation(SPACE, objective, observations=seen, price=on_demand(0.3 * unit))
-    one = chosen(replace(dear, price=on_demand(0.3)))
+    dear = situation(SPACE, objective, observations=seen, price=on_demand_price(0.3 * unit))
+    one = chosen(replace(dear, price=on_demand_price(0.3)))
     again = chosen(dear)
     assert_as_good(replace(again, cost=again.cost / unit), one)
 
@@ -324,15 +333,18 @@ def test_the_unit_of_samples_changes_no_choice(truth, jitter, objective, unit):
     st.randoms(use_true_random=False),
 )
 def test_what_is_worth_profiling_is_an_order_that_begins_with_the_corners(configs, count, shuffle):
-    chosen = spread_out(configs, count)
+    chosen = space_filling_order(configs, count)
     assert len(chosen) == min(count, len(configs))
     assert len(set(chosen)) == len(chosen)
     assert set(chosen) <= set(configs)
-    assert spread_out(configs, count + 1)[: len(chosen)] == chosen
+    assert space_filling_order(configs, count + 1)[: len(chosen)] == chosen
     if configs:
-        assert chosen[:4] == corners(configs)[: len(chosen[:4])] or len(corners(configs)) < 4
+        assert (
+            chosen[:4] == corner_configs(configs)[: len(chosen[:4])]
+            or len(corner_configs(configs)) < 4
+        )
     shuffle.shuffle(configs)
-    assert spread_out(configs, count) == chosen
+    assert space_filling_order(configs, count) == chosen
 
 
 @st.composite
@@ -344,13 +356,13 @@ def worlds(draw):
         st.lists(st.tuples(st.floats(0, 9), st.floats(0, 9)), min_size=size, max_size=size)
     )
     points = points_of(figures)
-    redraws = {
-        point.config: Redraw(
+    draws = {
+        point.config: PosteriorDraws(
             tuple(np.exp(draw(values)).tolist()), tuple(np.exp(draw(values)).tolist())
         )
         for point in points
     }
-    return TradeoffCurve(points, "total", redraws)
+    return TradeoffCurve(points, "total", draws)
 
 
 def points_of(figures) -> tuple[TradeoffPoint, ...]:
@@ -376,9 +388,9 @@ def test_to_know_more_is_never_worth_less_than_nothing(curve, weight):
 def test_a_probe_of_seconds_that_are_known_is_worth_nothing(curve, weight):
     known = {
         config: replace(drawn, steps=(1.0,) * len(drawn.steps))
-        for config, drawn in curve.redraws.items()
+        for config, drawn in curve.draws.items()
     }
-    certain = replace(curve, redraws=known)
+    certain = replace(curve, draws=known)
     for point in curve.points:
         assert saving(certain, point.config, weight) == pytest.approx(0, abs=1e-9)
 
@@ -387,13 +399,13 @@ def test_a_probe_of_seconds_that_are_known_is_worth_nothing(curve, weight):
 @given(worlds(), st.integers(0, 4), st.lists(st.integers(-9, 9), min_size=12, max_size=12))
 def test_a_perfect_probe_of_the_only_thing_uncertain_is_worth_the_most(curve, row, steps):
     uncertain = curve.points[row % len(curve.points)].config
-    count = len(curve.redraws[uncertain].steps)
-    sure = Redraw((1.0,) * count, (1.0,) * count)
+    count = len(curve.draws[uncertain].steps)
+    sure = PosteriorDraws((1.0,) * count, (1.0,) * count)
     # Half a factor of e apart: far beyond what repeats of one configuration hide.
-    told = Redraw(tuple(np.exp(np.array(steps[:count]) / 2).tolist()), sure.epochs)
-    redraws = {point.config: sure for point in curve.points} | {uncertain: told}
-    known = replace(curve, redraws=redraws)
-    logs = np.log([[max(p.time, 1e-300)] * count * redraws[p.config].factors for p in curve.points])
+    told = PosteriorDraws(tuple(np.exp(np.array(steps[:count]) / 2).tolist()), sure.epochs)
+    draws = {point.config: sure for point in curve.points} | {uncertain: told}
+    known = replace(curve, draws=draws)
+    logs = np.log([[max(p.time, 1e-300)] * count * draws[p.config].factors for p in curve.points])
     perfect = logs.mean(axis=1).min() - logs.min(axis=0).mean()
     assume(np.isfinite(perfect))
     for point in curve.points:
@@ -413,7 +425,7 @@ def test_the_best_probe_gains_the_most_and_a_price_changes_no_saving(curve, pric
 def test_where_nothing_is_uncertain_there_is_nothing_to_weigh():
     curve = TradeoffCurve(points_of([(1.0, 2.0), (2.0, 1.0)]), "total")
     assert best_probe(curve, 0.5, [(curve.points[0].config, 0.0)]) is None
-    drawn = replace(curve, redraws={p.config: Redraw((1.0,), (1.0,)) for p in curve.points})
+    drawn = replace(curve, draws={p.config: PosteriorDraws((1.0,), (1.0,)) for p in curve.points})
     assert best_probe(drawn, 0.5, []) is None
 
 
@@ -422,16 +434,16 @@ def test_unknown_epochs_make_no_probe_of_seconds_worth_anything():
     law = ParallelModel(0.5, 0.01, 0.1, 0.05, uncertainty=certain)
     unsure = StatisticalModel(120.0, 120.0, critical_deviation=0.7)
     model = PerformanceModel(law, unsure, 50_000, 64, 30.0)
-    curve = draw_curve(forecast_space(SPACE, model, on_demand(0.3), ()))
-    assert any(drawn.epochs != drawn.steps for drawn in curve.redraws.values())
+    curve = curve_from_forecast(forecast_space(SPACE, model, on_demand_price(0.3), ()))
+    assert any(drawn.epochs != drawn.steps for drawn in curve.draws.values())
     worth = best_probe(curve, 0.5, [(config, 0.0) for config in SPACE])
     assert worth.saving == pytest.approx(0, abs=1e-9)
 
 
 def test_a_free_configuration_among_paid_ones_is_weighed_with_finite_figures():
     points = points_of([(1.0, 0.0), (0.5, 3.0)])
-    redraws = {p.config: Redraw((0.9, 1.2), (1.0, 1.0)) for p in points}
-    worth = best_probe(TradeoffCurve(points, "total", redraws), 0.5, [(points[1].config, 0.0)])
+    draws = {p.config: PosteriorDraws((0.9, 1.2), (1.0, 1.0)) for p in points}
+    worth = best_probe(TradeoffCurve(points, "total", draws), 0.5, [(points[1].config, 0.0)])
     assert worth.saving == pytest.approx(0, abs=1e-9)
 
 
@@ -441,11 +453,11 @@ def test_a_space_too_large_to_draw_gives_the_choice_of_the_whole(truth, objectiv
     space = ConfigSpace(tuple(range(1, 61)), tuple(range(64, 64 + 40)))
     seen = tuple(observe(config, truth) for config in space.corners())
     start = situation(space, objective, observations=seen)
-    whole = lay_out(space)
-    run = decide(replace(start, strategy_name="partial"))
+    whole = grid_of_space(space)
+    run = decide(replace(start, search_name="partial"))
     assert run.curve.left_out == len(whole) - len(run.curve.points) > 0
-    every = draw_curve(forecast_space(space, run.model, start.price, seen))
-    assert objective.choose(replace(every, redraws={})).point == run.choice.point
-    few = decide_within(replace(start, strategy_name="partial"), 7)
+    every = curve_from_forecast(forecast_space(space, run.model, start.price, seen))
+    assert objective.choose(replace(every, draws={})).point == run.choice.point
+    few = decide_within(replace(start, search_name="partial"), 7)
     paid = tuple(point for point in every.points if point.config.workers <= 7)
-    assert objective.choose(replace(every, points=paid, redraws={})).point == few.choice.point
+    assert objective.choose(replace(every, points=paid, draws={})).point == few.choice.point

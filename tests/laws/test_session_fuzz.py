@@ -20,11 +20,11 @@ from pydantic import TypeAdapter
 from torch import nn
 
 from scavenger.cluster import ClusterConfig
-from scavenger.lr_scaling import LearningRateScaling
+from scavenger.learning_rate import LearningRateScaling
 from scavenger.protocol import Directive, Hello, Member, Reply, StepReport, StopAtProgress
-from worker_agent.sessions import elastic, participant
-from worker_agent.sessions.elastic import Elastic
 from worker_agent.settings import AgentSettings
+from worker_agent.training import base, elastic
+from worker_agent.training.elastic import ElasticSession
 
 SESSIONS = int(os.environ.get("FUZZ_SESSIONS", "20"))
 HELLO, REPORT, REPLY = TypeAdapter(Hello), TypeAdapter(StepReport), TypeAdapter(Reply)
@@ -164,7 +164,7 @@ bodies = st.one_of(st.just(usual), st.lists(deeds(), max_size=8))
 class Script:
     """A training script that does what it is told, however odd."""
 
-    def __init__(self, job: Elastic) -> None:
+    def __init__(self, job: ElasticSession) -> None:
         self.job = job
         self.model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
@@ -196,7 +196,7 @@ class Script:
             loss.backward()
 
 
-def train(job: Elastic, plan: list[list[Any]], dataset_size: int, micro_batches: int) -> Any:
+def train(job: ElasticSession, plan: list[list[Any]], dataset_size: int, micro_batches: int) -> Any:
     """Run a script to its end; returns a loop that was left open, if any."""
     script = Script(job)
     with job:
@@ -239,16 +239,16 @@ def test_nothing_of_ours_reaches_the_script(
     micro_batches: int,
 ) -> None:
     # A controller that answers nonsense is told the last words in vain: not for five seconds here.
-    for patience in ("MOST_TO_TELL", "MOST_TO_LEAVE"):
-        monkeypatch.setattr(participant, patience, 0.02)
-    monkeypatch.setattr(elastic, "LAST_WORD", 0.02)
+    for patience in ("FINISH_TIMEOUT", "ABANDON_TIMEOUT"):
+        monkeypatch.setattr(base, patience, 0.02)
+    monkeypatch.setattr(elastic, "CLOSE_TIMEOUT", 0.02)
     server.mood, server.shape = mood, shape
     with suppress(Planned):
         train(open_session(server), plan, dataset_size, micro_batches)
 
 
-def open_session(server: Server) -> Elastic:
-    return Elastic(
+def open_session(server: Server) -> ElasticSession:
+    return ElasticSession(
         AgentSettings(
             controller=f"http://127.0.0.1:{server.server_port}",
             token="token",
@@ -276,6 +276,6 @@ def test_errors_of_the_script_in_using_us_are_documented(server: Server, misuse:
     assert str(caught.value).startswith(DOCUMENTED)
 
 
-def prepare(job: Elastic, micro_batches: int = 1) -> None:
+def prepare(job: ElasticSession, micro_batches: int = 1) -> None:
     script = Script(job)
     job.prepare(script.model, script.optimizer, micro_batches=micro_batches)

@@ -8,29 +8,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
-from scavenger.decision import Run, Situation
 from scavenger.errors import NothingFeasible
-from scavenger.indicators import Measurement
-from scavenger.models.parallel import ParallelModel
+from scavenger.measurement.noise import estimate_noise, shard_norms
+from scavenger.measurement.profiling import Measurement, Settled, settle
+from scavenger.models.epochs import StatisticalModel
+from scavenger.models.iteration_time import ParallelModel
 from scavenger.models.performance import PerformanceModel
-from scavenger.models.statistical import StatisticalModel
-from scavenger.noise import estimate_noise, shard_norms
-from scavenger.objective import Cheapest, Fastest, Knee, Weighted, Within
-from scavenger.pricing import PerMachine, PriceModel, on_demand
-from scavenger.profiling import Settled, settle
-from scavenger.simulator.drift import follow_drift
-from scavenger.simulator.laws import LawTruth
-from scavenger.simulator.oracle import true_curve
-from scavenger.simulator.paper import CALM, RESNET18, SETTINGS, Hazards, run_policy, start_job
-from scavenger.simulator.race import Interval, Overheads, Watch, simulate
-from scavenger.simulator.summary import quartiles, summarise
-from scavenger.simulator.synthetic import Course, Disturbance, SyntheticJob
-from scavenger.simulator.table import TableTruth, split_table
+from scavenger.offline.simulator.jobs import ModelTruth, SyntheticJob, TimingNoise, TrainingCourse
+from scavenger.offline.simulator.paper import (
+    PAPER_JOBS,
+    RESNET18,
+    UNPERTURBED,
+    Perturbations,
+    run_policy,
+    start_job,
+)
+from scavenger.offline.simulator.simulation import (
+    DriftCheck,
+    ResizeOverheads,
+    SimulatedInterval,
+    simulate,
+    true_curve,
+)
+from scavenger.offline.simulator.summary import quartiles, summarise_outcomes
+from scavenger.planning.decision import PlanningInput, Run
+from scavenger.planning.objectives import Cheapest, Fastest, Knee, Weighted, Within
+from scavenger.planning.replanning import replan_after_drift
+from scavenger.pricing import PerMachine, PriceModel, on_demand_price
+from tests.paper.measured_truth import MeasuredTruth, split_table
 
 SPACE = ConfigSpace((2, 4, 8), (64, 128, 256, 512))
 # So many directions that the norms of every iteration are their means.
-STEADY = Course(directions=10**9, loss_jitter=0.0)
-PRICE = on_demand(0.5)
+STEADY = TrainingCourse(directions=10**9, loss_jitter=0.0)
+PRICE = on_demand_price(0.5)
 FASTEST = Fastest()
 # A run fits many laws, and how long that takes is no matter of these laws.
 few = settings(max_examples=6)
@@ -50,13 +60,15 @@ def law(coefficients, noise_scale, epochs=40.0):
 
 def job(model, seed=0, course=STEADY, **disturbance):
     rng = np.random.default_rng(seed)
-    return SyntheticJob(LawTruth(model), rng, course=course, disturbance=Disturbance(**disturbance))
+    return SyntheticJob(
+        ModelTruth(model), rng, course=course, disturbance=TimingNoise(**disturbance)
+    )
 
 
 def situation(model, strategy="partial", objective=FASTEST, **changes):
-    facts = Situation(
+    facts = PlanningInput(
         space=SPACE,
-        strategy_name=strategy,
+        search_name=strategy,
         objective=objective,
         observations=(),
         stored=None,
@@ -87,7 +99,7 @@ def test_on_exact_laws_every_search_predicts_the_truth_and_chooses_as_the_oracle
 @given(coefficients, scales, strategies, seeds)
 def test_no_run_beats_the_oracle(coefficients, noise_scale, strategy, seed):
     model = law(coefficients, noise_scale)
-    young = Course(settles_after=100)
+    young = TrainingCourse(settles_after=100)
     fast = simulate(job(model, seed, young), situation(model, strategy, Fastest()))
     cheap = simulate(job(model, seed, young), situation(model, strategy, Cheapest()))
     assert fast.time >= fast.oracle.time * (1 - 1e-9)
@@ -115,8 +127,8 @@ class Recorder:
 @given(coefficients, strategies, seeds, st.floats(0, 100), st.floats(0, 100))
 def test_every_second_and_every_dollar_is_booked_once(coefficients, strategy, seed, pause, boot):
     model = law(coefficients, 300)
-    recorder = Recorder(job(model, seed, Course(), jitter=0.1, straggler_chance=0.05))
-    outcome = simulate(recorder, situation(model, strategy, Knee()), Overheads(pause, boot))
+    recorder = Recorder(job(model, seed, TrainingCourse(), jitter=0.1, straggler_chance=0.05))
+    outcome = simulate(recorder, situation(model, strategy, Knee()), ResizeOverheads(pause, boot))
     resizes = [i for i in outcome.intervals if i.purpose == "pause"]
     trained = sum(seconds for _, seconds, _ in recorder.trained)
     assert outcome.time == pytest.approx(trained + pause * len(resizes))
@@ -136,8 +148,8 @@ def test_machines_that_stand_by_cost_no_more_than_to_boot_them_again(
     coefficients, seed, pause, boot
 ):
     model = law(coefficients, 300)
-    drawn = job(model, seed, Course(settles_after=50), jitter=0.1)
-    outcome = simulate(drawn, situation(model, "auto", Knee()), Overheads(pause, boot))
+    drawn = job(model, seed, TrainingCourse(settles_after=50), jitter=0.1)
+    outcome = simulate(drawn, situation(model, "auto", Knee()), ResizeOverheads(pause, boot))
     longest = max(point.step_time for point in outcome.truth.points)
     idle = 0.0
     for interval in outcome.intervals:
@@ -146,12 +158,14 @@ def test_machines_that_stand_by_cost_no_more_than_to_boot_them_again(
         assert idle <= 2 * (boot + 3 * longest)  # they boot, and then they wait
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", PAPER_JOBS)
 @pytest.mark.parametrize("objective", [Knee(), Fastest(), Cheapest()], ids=repr)
 def test_a_search_takes_at_most_5_percent_of_time_and_4_percent_of_cost(name, objective):
     """Beside an oracle that knows the truth, at the median of worlds as the paper's."""
-    outcomes = [run_policy(SETTINGS[name], Hazards(), "auto", objective, seed) for seed in range(5)]
-    found = summarise(outcomes)
+    outcomes = [
+        run_policy(PAPER_JOBS[name], Perturbations(), "auto", objective, seed) for seed in range(5)
+    ]
+    found = summarise_outcomes(outcomes)
     assert found.time_overhead.median <= 0.05
     assert found.cost_overhead.median <= 0.04
 
@@ -172,7 +186,7 @@ def test_the_search_costs_what_the_choice_would_not_have_needed(coefficients, st
 
 def test_machines_that_boot_are_paid_while_the_old_ones_train():
     model = law((0.1, 0.002, 0.2, 0.01), 300)
-    outcome = simulate(job(model), situation(model), Overheads(pause=10, boot=30))
+    outcome = simulate(job(model), situation(model), ResizeOverheads(pause=10, boot=30))
     assert all(earlier != later for earlier, later in pairwise(outcome.intervals))
     for before, after in pairwise(outcome.intervals):
         if before.purpose == "boot":
@@ -183,13 +197,13 @@ def test_machines_that_boot_are_paid_while_the_old_ones_train():
 
 
 def test_the_same_seed_gives_the_same_world():
-    first, second = (run_policy(RESNET18, Hazards(), "partial", Knee(), 7) for _ in range(2))
+    first, second = (run_policy(RESNET18, Perturbations(), "partial", Knee(), 7) for _ in range(2))
     assert first.intervals == second.intervals
     assert first.truth == second.truth
 
 
 def test_another_run_of_a_world_differs_in_its_rows_only():
-    jobs = [start_job(RESNET18, Hazards(), 7, rerun) for rerun in range(2)]
+    jobs = [start_job(RESNET18, Perturbations(), 7, rerun) for rerun in range(2)]
     curves = [true_curve(each, RESNET18.space, PRICE) for each in jobs]
     rows = [each.advance(RESNET18.space.start, 5) for each in jobs]
     assert curves[0] == curves[1]
@@ -201,7 +215,7 @@ def test_another_run_of_a_world_differs_in_its_rows_only():
 def test_the_rows_give_an_unbiased_noise_scale(workers, local_batch, scale, directions, seed):
     model = law((0.1, 0.001, 0.1, 0.01), scale)
     config = ClusterConfig(workers, workers * local_batch)
-    course = Course(directions=directions)
+    course = TrainingCourse(directions=directions)
     rows = shard_norms(job(model, seed, course).advance(config, 3000))
     assert len(rows) >= 400
     norms = [row.gradient_norm_sq for row in rows]
@@ -214,7 +228,7 @@ def test_the_rows_give_an_unbiased_noise_scale(workers, local_batch, scale, dire
 def test_many_rows_give_the_noise_of_the_law():
     model = law((0.1, 0.001, 0.1, 0.01), 300)
     config = ClusterConfig(4, 256)
-    estimate = estimate_noise(job(model, course=Course()).advance(config, 10_000), 256)
+    estimate = estimate_noise(job(model, course=TrainingCourse()).advance(config, 10_000), 256)
     assert estimate.noise_scale == pytest.approx(300, rel=0.05)
     assert estimate.noise == pytest.approx(model.statistical.noise(config), rel=0.02)
 
@@ -266,14 +280,14 @@ def test_jitter_and_stragglers_keep_the_mean_the_oracle_counts_with():
 @given(st.floats(0.1, 10))
 def test_noise_grows_around_the_scale_of_the_truth(growth):
     progress = np.linspace(0, 1, 101)
-    factors = Course(noise_growth=growth).noise_factor(np.arange(101.0), progress)
+    factors = TrainingCourse(noise_growth=growth).noise_factor(np.arange(101.0), progress)
     assert factors[-1] / factors[0] == pytest.approx(growth)
     assert np.exp(np.mean(np.log(factors))) == pytest.approx(1)
 
 
 @given(st.integers(10, 10**5), st.floats(1.1, 10))
 def test_early_noise_is_gone_but_for_a_twentieth_when_it_has_settled(settles_after, early):
-    course = Course(settles_after=settles_after, early_noise=early)
+    course = TrainingCourse(settles_after=settles_after, early_noise=early)
     iterations = np.array([0.0, settles_after / 5, settles_after])
     first, still, settled = course.noise_factor(iterations, np.full(3, 0.5))
     assert first == still == pytest.approx(early)
@@ -281,16 +295,16 @@ def test_early_noise_is_gone_but_for_a_twentieth_when_it_has_settled(settles_aft
 
 
 def test_the_loss_rests_on_a_plateau_and_takes_off_so_that_noise_settles():
-    setting = SETTINGS["resnet18"]
+    setting = PAPER_JOBS["resnet18"]
     config = setting.space.start
-    rows = start_job(setting, Hazards(), 3).advance(config, 300)
+    rows = start_job(setting, Perturbations(), 3).advance(config, 300)
     assert not isinstance(settle(rows, config, measures="noise"), Settled)
-    rows = start_job(setting, Hazards(), 3).advance(config, 3000)
+    rows = start_job(setting, Perturbations(), 3).advance(config, 3000)
     assert isinstance(settle(rows, config, measures="noise"), Settled)
 
 
 def test_roughness_belongs_to_the_configuration():
-    truth = LawTruth(RESNET18.model, roughness=0.05, seed=3)
+    truth = ModelTruth(RESNET18.model, roughness=0.05, seed=3)
     config, other = ClusterConfig(8, 384), ClusterConfig(8, 512)
     parallel = RESNET18.model.parallel
     ratios = [truth.compute_time(c) / parallel.compute_time(c) for c in (config, other)]
@@ -309,7 +323,7 @@ def test_a_table_job_reproduces_its_table(drawn, seed):
         config: Measurement(config, compute + sync, compute)
         for config, (compute, sync) in zip(SPACE, drawn, strict=True)
     }
-    truth = TableTruth(table, {64: 10.0, 512: 20.0}, dataset_size=20_000, noise_scale=300)
+    truth = MeasuredTruth(table, {64: 10.0, 512: 20.0}, dataset_size=20_000, noise_scale=300)
     trained = SyntheticJob(truth, np.random.default_rng(seed))
     facts = situation(law((0.1, 0.001, 0.1, 0.01), 300, epochs=10.0), "full", Fastest())
     outcome = simulate(trained, facts)
@@ -327,7 +341,7 @@ def test_a_table_job_reproduces_its_table(drawn, seed):
 def test_epochs_between_measured_batches_lie_between_their_epochs(one, other, batch):
     config = ClusterConfig(2, 100)
     table = {config: Measurement(config, 1.0, 0.5)}
-    truth = TableTruth(table, {100: one, 800: other}, dataset_size=1000)
+    truth = MeasuredTruth(table, {100: one, 800: other}, dataset_size=1000)
     assert truth.epochs_needed(100) == pytest.approx(one)
     assert truth.epochs_needed(800) == pytest.approx(other)
     between = truth.epochs_needed(batch)
@@ -336,13 +350,13 @@ def test_epochs_between_measured_batches_lie_between_their_epochs(one, other, ba
 
 def test_a_table_says_what_it_does_not_hold():
     config = ClusterConfig(2, 100)
-    truth = TableTruth({config: Measurement(config, 1.0, 0.5)}, {100: 5.0}, dataset_size=1000)
+    truth = MeasuredTruth({config: Measurement(config, 1.0, 0.5)}, {100: 5.0}, dataset_size=1000)
     with pytest.raises(ValueError, match="K=4 B=100 is not in the table of 1 configurations"):
         truth.compute_time(ClusterConfig(4, 100))
     with pytest.raises(ValueError, match="no epochs for batch 200: measured from 100 to 100"):
         truth.epochs_needed(200)
     with pytest.raises(ValueError, match="compute of K=2 B=100 was not measured apart"):
-        TableTruth({config: Measurement(config, 1.0)}, {100: 5.0}, dataset_size=1000)
+        MeasuredTruth({config: Measurement(config, 1.0)}, {100: 5.0}, dataset_size=1000)
 
 
 def test_a_table_without_compute_gets_the_share_of_its_law():
@@ -363,7 +377,7 @@ def test_a_job_shorter_than_its_search_ends_without_a_choice():
     outcome = simulate(job(model), situation(model))
     assert outcome.run is None
     assert outcome.mean_error is None
-    assert summarise([outcome]).error is None
+    assert summarise_outcomes([outcome]).error is None
     assert outcome.chosen == SPACE.start
 
 
@@ -399,10 +413,10 @@ def test_a_plan_follows_a_drift_and_only_a_drift(growth, drifts):
 
     def revise(known, run, rows):
         looks.append(run)
-        return follow_drift(known, run, rows)
+        return replan_after_drift(known, run, rows)
 
-    drifting = job(model, course=Course(noise_growth=growth))
-    outcome = simulate(drifting, situation(model), watch=Watch(1000, revise))
+    drifting = job(model, course=TrainingCourse(noise_growth=growth))
+    outcome = simulate(drifting, situation(model), watch=DriftCheck(1000, revise))
     assert looks[0] is outcome.run
     assert (looks[-1] is not looks[0]) == drifts
     if drifts:
@@ -420,14 +434,14 @@ def test_a_revised_run_is_resized_to_and_paid():
     def revise(known, run, rows):
         return replace(run, config=slowest)
 
-    outcome = simulate(job(model), situation(model), watch=Watch(100, revise))
+    outcome = simulate(job(model), situation(model), watch=DriftCheck(100, revise))
     assert outcome.chosen != slowest
     assert outcome.intervals[-1].config == slowest
     assert [i.purpose for i in outcome.intervals[-3:]] == ["train", "pause", "train"]
 
 
 def test_calm_worlds_of_the_paper_are_searched_without_regret():
-    outcome = run_policy(RESNET18, CALM, "partial", Fastest(), 0)
+    outcome = run_policy(RESNET18, UNPERTURBED, "partial", Fastest(), 0)
     assert isinstance(outcome.run, Run)
     assert outcome.chosen == outcome.oracle.config
     assert outcome.search_overhead[0] == pytest.approx(outcome.time_overhead, abs=1e-3)
@@ -435,7 +449,7 @@ def test_calm_worlds_of_the_paper_are_searched_without_regret():
 
 @pytest.mark.parametrize("strategy", ["none", "universal"])
 def test_what_was_trained_before_needs_no_search(strategy):
-    outcome = run_policy(RESNET18, Hazards(), strategy, Fastest(), 1)
+    outcome = run_policy(RESNET18, Perturbations(), strategy, Fastest(), 1)
     assert not outcome.observations
     assert outcome.search_time == 0
     assert [interval.purpose for interval in outcome.intervals] == ["train"]
@@ -455,13 +469,13 @@ def test_a_job_that_has_begun_or_an_odd_bill_is_refused():
 def test_a_job_without_a_target_or_with_odd_disturbances_is_refused():
     model = replace(law((0.1, 0.002, 0.2, 0.01), 300), epochs_at_reference=None)
     with pytest.raises(ValueError, match="needs a target"):
-        LawTruth(model)
+        ModelTruth(model)
     for wrong in ({"jitter": -1.0}, {"straggler_chance": 1.5}, {"straggler_factor": 0.5}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            Disturbance(**wrong)
+            TimingNoise(**wrong)
     for wrong in ({"noise_growth": 0.0}, {"settles_after": -1}, {"slowdown": math.nan}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            Course(**wrong)
+            TrainingCourse(**wrong)
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1))
@@ -471,4 +485,4 @@ def test_quartiles_are_in_order_and_within_the_values(values):
 
 
 def test_an_interval_costs_its_seconds():
-    assert Interval(SPACE.start, "train", 7200, 0.5, 10).cost == 1.0
+    assert SimulatedInterval(SPACE.start, "train", 7200, 0.5, 10).cost == 1.0

@@ -17,12 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scavenger.protocol import Progress, StepReport
-from worker_agent.telemetry.header import Header
-from worker_agent.telemetry.row import Row, to_columns
-from worker_agent.telemetry.segment import records
-from worker_agent.telemetry.spool import REPORT, SEGMENTS, Spool
+from worker_agent.telemetry.spool import _REPORT, SEGMENTS, Spool, SpoolHeader, read_records
+from worker_agent.telemetry.steps import StepRow, to_columns
 
-HEADER = Header("job", "w1", "http://127.0.0.1:9", "127.0.0.1:1")
+HEADER = SpoolHeader("job", "w1", "http://127.0.0.1:9", "127.0.0.1:1")
 NOTHING = 1_000_000
 
 
@@ -75,7 +73,7 @@ def watched(disk: Disk) -> Iterator[None]:
 def rows(first: int, count: int, generation: int = 1) -> StepReport:
     """Rows whose iteration is their number in the stream."""
     numbers = range(first, first + count)
-    steps = [Row(generation, n, 2, 1.0, None, 0.1, 0.1, 0.2, 0.5, 0.1, 0.1) for n in numbers]
+    steps = [StepRow(generation, n, 2, 1.0, None, 0.1, 0.1, 0.2, 0.5, 0.1, 0.1) for n in numbers]
     progress = Progress(generation, first + count, 0, 0.0, {})
     return StepReport("w1", progress, sequence=first, steps=to_columns(steps))
 
@@ -197,7 +195,7 @@ def test_a_torn_tail_costs_the_torn_record_only(counts: list[int], data: st.Data
             spool.append(rows(sum(counts[:number]), count))
         spool.close()
         (segment,) = place.glob("*.rows")
-        ends = [record.end for record in records(segment)]
+        ends = [record.end for record in read_records(segment)]
         cut = data.draw(st.integers(0, segment.stat().st_size))
         os.truncate(segment, cut)
         whole = sum(counts[: sum(end <= cut for end in ends)])
@@ -218,7 +216,7 @@ def test_a_ruined_byte_costs_one_record_of_an_older_segment_and_is_counted(
 ) -> None:
     place = Path(tempfile.mkdtemp())
     try:
-        one = len(REPORT.dump_json(rows(0, count)))
+        one = len(_REPORT.dump_json(rows(0, count)))
         spool = Spool(place, HEADER, SEGMENTS * one * 3 // 2)  # a segment for each record
         for number in range(20):
             spool.append(rows(number * count, count))

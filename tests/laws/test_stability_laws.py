@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
-from scavenger.profiling import NotYet, Settled, settle
+from scavenger.measurement.profiling import NotSettled, Settled, settle
+from scavenger.measurement.stability import assess_stability
 from scavenger.protocol import StepColumns
-from scavenger.stability import judge_stability
 
 norms = st.floats(0, allow_nan=False, allow_infinity=False) | st.floats(0, 10)
 losses = st.floats(allow_nan=False, allow_infinity=False) | st.floats(0, 3)
@@ -32,7 +32,7 @@ def test_no_finite_rows_give_a_figure_that_is_not_finite(chunk, count, has_losse
     columns = repeat(chunk, count)
     if not has_losses:
         columns = repeat([(*row[:-1], None) for row in chunk], count)
-    stability = judge_stability(columns, 64)
+    stability = assess_stability(columns, 64)
     figures = (stability.drift, stability.interval, stability.loss_drop)
     assert all(value is None or math.isfinite(value) for value in figures)
     assert stability.why
@@ -53,5 +53,5 @@ def test_every_probe_settles_or_says_what_it_waits_for(chunk, count, measures):
         case Settled(observation, why):
             assert observation.iterations >= 20
             assert why
-        case NotYet(why):
+        case NotSettled(why):
             assert why

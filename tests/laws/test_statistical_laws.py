@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
-from scavenger.lr_scaling import learning_rate_factor
-from scavenger.models.parallel import ParallelModel
+from scavenger.learning_rate import learning_rate_factor
+from scavenger.models.epochs import StatisticalModel
+from scavenger.models.iteration_time import ParallelModel
 from scavenger.models.performance import PerformanceModel
-from scavenger.models.statistical import StatisticalModel
 
 batches = st.integers(1, 10**6)
 critical = st.floats(0, 1e12) | st.none()

@@ -13,19 +13,24 @@ from datetime import datetime, timedelta
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from service.clouds.labels import LAUNCH_COUNT_LABEL, OWNER_LABEL, SIGNATURE_LABEL, ResourceLabels
 from service.clouds.provider import Instance, InstanceState
-from service.db.epochs import is_remembered
-from service.db.sweeps import Fate, Sweep
-from service.db.vms import Known
-from service.reconciler.ownership import EPOCH, OWNER, PROOF, Ownership
-from service.reconciler.verdict import FAREWELL, MEMORY, Sight, Verdict, judge
+from service.db.sweeps import Disposition, Sweep
+from service.db.vms import MachineRecord, is_counted
+from service.garbage_collection.judge import (
+    JOB_END_GRACE,
+    MAX_SWEEP_GAP,
+    SweepInput,
+    SweepVerdict,
+    judge,
+)
 from tests.builders import NOW
 
 WORLDS = int(os.environ.get("SWEEP_WORLDS", "300"))
 GRACE = timedelta(seconds=30)
-OURS = Ownership("ours", b"our secret")
-NEIGHBOURS = Ownership("theirs", b"their secret")
-SIBLING = Ownership("another", OURS.secret)
+OURS = ResourceLabels("ours", b"our secret")
+NEIGHBOURS = ResourceLabels("theirs", b"their secret")
+SIBLING = ResourceLabels("another", OURS.secret)
 ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)
 REMEMBERED, LATER = "epoch-5", "epoch-6"
 LAUNCHES = {"epoch": 5}
@@ -43,7 +48,7 @@ class Machine:
     """
 
     instance: Instance
-    known: Known | None
+    known: MachineRecord | None
     is_ours: bool
 
     @property
@@ -53,7 +58,7 @@ class Machine:
     @property
     def is_new(self) -> bool:
         """Whether it was launched after the database was saved."""
-        return self.is_ours and self.instance.labels[EPOCH] == LATER
+        return self.is_ours and self.instance.labels[LAUNCH_COUNT_LABEL] == LATER
 
     def is_unwanted(self, now: datetime) -> bool:
         """Whether it is ours and no job has a use for it."""
@@ -80,7 +85,7 @@ def machines_of_ours(draw: st.DrawFn, number: int, stamp: str, known: bool | Non
     name = draw(st.sampled_from([mine.provider_id, None])) if known else mine.provider_id
     over = draw(st.none() | st.sampled_from([0, 60, 119, 120, 121, 3600]))
     over_since = None if over is None else NOW - timedelta(seconds=over)
-    return Machine(mine, Known(known, name, over_since), True)
+    return Machine(mine, MachineRecord(known, name, over_since), True)
 
 
 @st.composite
@@ -96,17 +101,21 @@ def machines_of_others(draw: st.DrawFn, number: int, ours: Sequence[Machine]) ->
                 {"name": "somebody's", "scavenger": "ours"},
                 NEIGHBOURS.labels(key, REMEMBERED),
                 SIBLING.labels(key, REMEMBERED),
-                {**NEIGHBOURS.labels(key, REMEMBERED), OWNER: OURS.installation},
-                {**SIBLING.labels(key, REMEMBERED), OWNER: OURS.installation},
-                {**OURS.labels(key, REMEMBERED), OWNER: "theirs"},
-                {OWNER: OURS.installation, EPOCH: REMEMBERED},
-                {OWNER: OURS.installation, EPOCH: REMEMBERED, PROOF: made_up},
-                *({**OURS.labels(key, LATER), PROOF: proof} for proof in proofs),
+                {**NEIGHBOURS.labels(key, REMEMBERED), OWNER_LABEL: OURS.installation},
+                {**SIBLING.labels(key, REMEMBERED), OWNER_LABEL: OURS.installation},
+                {**OURS.labels(key, REMEMBERED), OWNER_LABEL: "theirs"},
+                {OWNER_LABEL: OURS.installation, LAUNCH_COUNT_LABEL: REMEMBERED},
+                {
+                    OWNER_LABEL: OURS.installation,
+                    LAUNCH_COUNT_LABEL: REMEMBERED,
+                    SIGNATURE_LABEL: made_up,
+                },
+                *({**OURS.labels(key, LATER), SIGNATURE_LABEL: proof} for proof in proofs),
             ]
         )
     )
     # A stranger's launch key may be anything, one of ours among them.
-    if PROOF not in labels and ours and draw(st.booleans()):
+    if SIGNATURE_LABEL not in labels and ours and draw(st.booleans()):
         key = draw(st.sampled_from(ours)).instance.launch_key
     return Machine(instance(number, state, labels, key), None, False)
 
@@ -145,15 +154,15 @@ class Watch:
     """Sweeps of one world, one after the other."""
 
     machines: Sequence[Machine]
-    confirmed: dict[str, Fate] = field(default_factory=dict)
+    confirmed: dict[str, Disposition] = field(default_factory=dict)
     before: Sweep | None = None
     candidates: dict[str, datetime] = field(default_factory=dict)
 
-    def look(self, now: datetime, hidden: frozenset[str] = frozenset()) -> Verdict:
+    def look(self, now: datetime, hidden: frozenset[str] = frozenset()) -> SweepVerdict:
         """Judge what is shown, and check the verdict against the truth."""
         shown = [m for m in self.machines if m.instance.provider_id not in hidden]
         known = {m.instance.launch_key: m.known for m in self.machines if m.known is not None}
-        sight = Sight(
+        sight = SweepInput(
             now=now,
             shown=[machine.instance for machine in shown],
             known=known,
@@ -167,14 +176,14 @@ class Watch:
         self.before = Sweep(1, now, verdict.shown, verdict.suspects, 0, verdict.tripped, None)
         return verdict
 
-    def _check(self, now: datetime, verdict: Verdict, shown: Sequence[Machine]) -> None:
+    def _check(self, now: datetime, verdict: SweepVerdict, shown: Sequence[Machine]) -> None:
         ours = [m for m in shown if m.is_ours and m.is_alive and not is_double(m, shown)]
         unwanted = {m.instance.provider_id for m in ours if m.is_unwanted(now)}
         new = {m.instance.provider_id for m in ours if m.is_new} - self.confirmed.keys()
         open_ = {name for name in unwanted if self.confirmed.get(name) != "hold"}
         is_mass = len(open_) > 3 and 5 * len(open_) > len(ours)
         assert (verdict.tripped is not None) == (is_mass or bool(new))
-        is_late = self.before is None or not timedelta(0) <= now - self.before.at <= MEMORY
+        is_late = self.before is None or not timedelta(0) <= now - self.before.at <= MAX_SWEEP_GAP
         since = {} if is_late else self.candidates
         self.candidates = {name: since.get(name, now) for name in unwanted}
         ripe = {name for name, at in self.candidates.items() if now - at >= GRACE}
@@ -196,7 +205,7 @@ def is_double(machine: Machine, shown: Sequence[Machine]) -> bool:
     return not is_named and len(carriers) > 1
 
 
-def ended_of(verdict: Verdict) -> set[str]:
+def ended_of(verdict: SweepVerdict) -> set[str]:
     return {suspect.machine for suspect in verdict.ended}
 
 
@@ -275,14 +284,14 @@ def test_a_launch_is_remembered_by_a_database_that_counted_it_or_a_later_one(
     for token, number in stamps:
         known[token] = max(known.get(token, 0), number)
     for token, number in stamps:
-        assert is_remembered(f"{token}-{number}", known)
-        assert not is_remembered(f"{token}-{known[token] + 1}", known)
-        assert not is_remembered(f"other-{number}", known)
+        assert is_counted(f"{token}-{number}", known)
+        assert not is_counted(f"{token}-{known[token] + 1}", known)
+        assert not is_counted(f"other-{number}", known)
 
 
 def test_figures_are_the_promised_ones() -> None:
-    assert timedelta(seconds=120) == FAREWELL
-    assert timedelta(minutes=5) >= MEMORY
+    assert timedelta(seconds=120) == JOB_END_GRACE
+    assert timedelta(minutes=5) >= MAX_SWEEP_GAP
 
 
 def moments() -> Iterator[datetime]:
@@ -300,7 +309,7 @@ def test_a_few_of_many_are_ended_and_more_are_not() -> None:
         (80, 21, True),
     ]:
         used = [
-            replace(orphan(n, REMEMBERED), known=Known(True, f"i-{n}", None))
+            replace(orphan(n, REMEMBERED), known=MachineRecord(True, f"i-{n}", None))
             for n in range(working)
         ]
         lost = [orphan(1000 + n, REMEMBERED) for n in range(unwanted)]

@@ -8,14 +8,20 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
-from scavenger.indicators import Observation, ScalingIndicators
-from scavenger.knee import knee_row
-from scavenger.models.parallel import ParallelModel
+from scavenger.measurement.profiling import Observation, ScalingIndicators
+from scavenger.models.epochs import StatisticalModel
+from scavenger.models.iteration_time import ParallelModel
 from scavenger.models.performance import PerformanceModel
-from scavenger.models.statistical import StatisticalModel
-from scavenger.objective import Cheapest, Fastest, Knee, Weighted, Within, find_knee
-from scavenger.pricing import on_demand
-from scavenger.tradeoff import Redraw, TradeoffCurve, TradeoffPoint, frontier, trace_curve
+from scavenger.planning.curve import (
+    PosteriorDraws,
+    TradeoffCurve,
+    TradeoffPoint,
+    pareto_front,
+    predict_curve,
+)
+from scavenger.planning.knee import knee_row
+from scavenger.planning.objectives import Cheapest, Fastest, Knee, Weighted, Within, find_knee
+from scavenger.pricing import on_demand_price
 
 OBJECTIVES = (
     Fastest(),
@@ -84,8 +90,8 @@ factors = st.lists(st.sampled_from((0.5, 0.8, 1.0, 1.3)), min_size=5, max_size=5
 def uncertain_curves(draw):
     """A curve in five other worlds."""
     curve = draw(curves)
-    redraws = {p.config: Redraw(draw(factors), draw(factors)) for p in curve.points}
-    return TradeoffCurve(curve.points, "total", redraws)
+    draws = {p.config: PosteriorDraws(draw(factors), draw(factors)) for p in curve.points}
+    return TradeoffCurve(curve.points, "total", draws)
 
 
 @settings(max_examples=40)
@@ -97,8 +103,8 @@ def test_a_point_dominated_in_every_world_changes_no_support(curve, row, slower,
     worse = point(
         len(curve.points) + 1, better.time * (1 + slower) + 1, better.cost * (1 + dearer) + 1
     )
-    redraws = {**curve.redraws, worse.config: curve.redraws[better.config]}
-    larger = TradeoffCurve((worse, *curve.points), "total", redraws)
+    draws = {**curve.draws, worse.config: curve.draws[better.config]}
+    larger = TradeoffCurve((worse, *curve.points), "total", draws)
     for objective in OBJECTIVES:
         one, other = objective.choose(curve), objective.choose(larger)
         assert (other.point, other.support, other.runner_up, other.other_knees) == (
@@ -114,7 +120,7 @@ def test_a_point_dominated_in_every_world_changes_no_support(curve, row, slower,
 def test_the_order_of_points_changes_no_support(curve, shuffle):
     points = list(curve.points)
     shuffle.shuffle(points)
-    shuffled = TradeoffCurve(tuple(points), "total", curve.redraws)
+    shuffled = TradeoffCurve(tuple(points), "total", curve.draws)
     one, other = Knee().choose(curve), Knee().choose(shuffled)
     assert (other.point, other.support) == (one.point, one.support)
     assert other.support is None or 0 <= other.support <= 1
@@ -144,8 +150,8 @@ def test_a_knee_of_columns_is_the_knee_that_kneed_finds(front):
 def test_the_support_of_a_knee_is_its_share_of_worlds_by_kneed(curve):
     choice = Knee().choose(curve)
     assume(choice.support is not None)
-    worlds = np.array([curve.redraws[p.config].factors for p in curve.points]).T.tolist()
-    knees = [find_knee(frontier(moved(curve.points, world))).point.config for world in worlds]
+    worlds = np.array([curve.draws[p.config].factors for p in curve.points]).T.tolist()
+    knees = [find_knee(pareto_front(moved(curve.points, world))).point.config for world in worlds]
     assert choice.support == knees.count(choice.point.config) / len(worlds)
 
 
@@ -167,7 +173,7 @@ def test_kneed_is_not_asked_for_every_other_world(monkeypatch):
     monkeypatch.setattr(kneed, "KneeLocator", Counted)
     points = tuple(point(k, float(k), 1e4 / k) for k in range(1, 200))
     ones = (1.0,) * 64
-    curve = TradeoffCurve(points, "total", {p.config: Redraw(ones, ones) for p in points})
+    curve = TradeoffCurve(points, "total", {p.config: PosteriorDraws(ones, ones) for p in points})
     assert Within(Knee(), max_cost=1e12).choose(curve).support == 1
     # For the knee, and for the one that might have missed the limits.
     assert len(asked) <= 2
@@ -203,23 +209,23 @@ models = st.builds(
     st.integers(1, 10**5),
     st.none() | st.floats(1e-3, 1e4),
 )
-prices = st.builds(on_demand, st.floats(0, 1e3))
+prices = st.builds(on_demand_price, st.floats(0, 1e3))
 SPACE = ConfigSpace((1, 4, 16), (8, 64, 512))
 
 
 @given(models, prices)
 def test_every_configuration_has_a_finite_point(model, price):
-    curve = trace_curve(SPACE, model, price, ())
+    curve = predict_curve(SPACE, model, price, ())
     assert [p.config for p in curve.points] == list(SPACE)
     assert all(math.isfinite(p.time) and math.isfinite(p.cost) for p in curve.points)
 
 
 @given(models, st.floats(1e-3, 1e3))
 def test_a_relative_curve_has_the_shape_of_the_total_one(model, price_per_hour):
-    price = on_demand(price_per_hour)
+    price = on_demand_price(price_per_hour)
     unknown = PerformanceModel(model.parallel, model.statistical, 50_000, 64, None)
     known = PerformanceModel(model.parallel, model.statistical, 50_000, 64, 90)
-    relative, total = (trace_curve(SPACE, m, price, ()) for m in (unknown, known))
+    relative, total = (predict_curve(SPACE, m, price, ()) for m in (unknown, known))
     assert (relative.basis, total.basis) == ("relative", "total")
     start = total.points[0]
     for ours, theirs in zip(relative.points, total.points, strict=True):
@@ -236,7 +242,7 @@ def test_a_measured_configuration_uses_its_measured_step_time():
         Observation(config, ScalingIndicators(None, None, compute, 0.5), 20)
         for compute in (9.0, 2.5)
     ]
-    curve = trace_curve(ConfigSpace((4, 8), (64,)), model, on_demand(3.6), measured)
+    curve = predict_curve(ConfigSpace((4, 8), (64,)), model, on_demand_price(3.6), measured)
     first, second = curve.points
     assert (first.step_time, first.measured_step_time, first.time) == (1, 3.0, 30)
     assert first.cost == pytest.approx(4 * 30 * 0.001)

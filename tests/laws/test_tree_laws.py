@@ -17,7 +17,7 @@ from pydantic import JsonValue, TypeAdapter
 from pydantic_core import to_json
 
 from worker_agent.errors import StateRefused
-from worker_agent.strategies.tree import decode, encode
+from worker_agent.state.codec import decode_state, encode_state
 
 JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
 
@@ -82,9 +82,9 @@ def is_same(one: Any, other: Any) -> bool:
 @given(trees)
 @settings(max_examples=300)
 def test_a_state_comes_back_exactly(state: Any) -> None:
-    tree = encode(state)
+    tree = encode_state(state)
     travelled = JSON.validate_json(to_json(tree.json))
-    assert is_same(decode(travelled, tree.tensors), state)
+    assert is_same(decode_state(travelled, tree.tensors), state)
 
 
 @given(trees, st.data())
@@ -92,7 +92,7 @@ def test_a_state_comes_back_exactly(state: Any) -> None:
 def test_an_unknown_object_is_refused_with_its_place(state: Any, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, 3))
     with pytest.raises(StateRefused, match=f"outer/{place}/inner is a builtins.object"):
-        encode({"outer": [*[state] * place, {"inner": object()}]})
+        encode_state({"outer": [*[state] * place, {"inner": object()}]})
 
 
 names = ["dict", "tuple", "tensor", "array", "float", "set", "counter", "bytes", "?"]
@@ -108,7 +108,7 @@ foreign = st.recursive(
 @settings(max_examples=200)
 def test_foreign_json_is_decoded_or_refused_and_nothing_else(json: JsonValue) -> None:
     with contextlib.suppress(StateRefused):
-        decode(json, {})
+        decode_state(json, {})
 
 
 @pytest.mark.parametrize(
@@ -125,18 +125,18 @@ def test_foreign_json_is_decoded_or_refused_and_nothing_else(json: JsonValue) ->
 )
 def test_what_cannot_be_carried_is_refused(state: object) -> None:
     with pytest.raises(StateRefused, match="cannot be carried"):
-        encode(state)
+        encode_state(state)
 
 
 def test_a_state_that_contains_itself_is_refused() -> None:
     state: list[Any] = []
     state.append(state)
     with pytest.raises(StateRefused, match="nested deeper"):
-        encode(state)
+        encode_state(state)
 
 
 def test_equal_paths_get_names_of_their_own() -> None:
     state = {"a/b": torch.zeros(1), "a": {"b": torch.ones(1), 1: torch.ones(2), "1": torch.ones(3)}}
-    tree = encode(state)
+    tree = encode_state(state)
     assert list(tree.tensors) == ["a/b", "a/b#2", "a/1", "a/1#2"]
-    assert is_same(decode(tree.json, tree.tensors), state)
+    assert is_same(decode_state(tree.json, tree.tensors), state)

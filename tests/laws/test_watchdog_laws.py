@@ -11,21 +11,21 @@ from statistics import median
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from worker_agent.heartbeat import Phase, Pulse
-from worker_agent.supervision.watchdog import Watchdog
+from worker_agent.heartbeat import HeartbeatReading, TrainingPhase
+from worker_agent.supervisor.watchdog import Watchdog
 
 PATIENCE = 300.0
 LOOK = 1.0
 step_times = st.lists(st.floats(0.5, 40.0), min_size=1, max_size=30)
-phases = st.lists(st.sampled_from(Phase), min_size=1, max_size=60)
+phases = st.lists(st.sampled_from(TrainingPhase), min_size=1, max_size=60)
 
 
-def looks(steps: list[float], then: float = 0.0) -> Iterator[tuple[Pulse, float]]:
+def looks(steps: list[float], then: float = 0.0) -> Iterator[tuple[HeartbeatReading, float]]:
     """Look at a process whose iterations take so long, and that does nothing more afterwards."""
     now = 0.0
     ends = list(accumulate(steps))
     while now <= ends[-1] + then:
-        yield Pulse(1, Phase.TRAINING, bisect_right(ends, now)), now
+        yield HeartbeatReading(1, TrainingPhase.TRAINING, bisect_right(ends, now)), now
         now += LOOK
 
 
@@ -50,9 +50,9 @@ def test_who_hangs_is_found_between_the_patience_and_three_times_the_longest_or_
 @given(st.floats(1.0, 3000.0))
 def test_a_pause_as_long_as_one_before_raises_no_alarm(pause: float) -> None:
     watchdog = Watchdog(0.5, 0.0)
-    watchdog.look(Pulse(1, Phase.TRAINING, 1), 0.0)
-    watchdog.look(Pulse(1, Phase.TRAINING, 2), pause)
-    assert watchdog.look(Pulse(1, Phase.TRAINING, 2), pause + 2 * pause) is None
+    watchdog.look(HeartbeatReading(1, TrainingPhase.TRAINING, 1), 0.0)
+    watchdog.look(HeartbeatReading(1, TrainingPhase.TRAINING, 2), pause)
+    assert watchdog.look(HeartbeatReading(1, TrainingPhase.TRAINING, 2), pause + 2 * pause) is None
 
 
 @given(step_times, st.floats(1.01, 1.9))
@@ -78,8 +78,8 @@ def test_who_computes_all_the_time_is_given_longer_but_not_for_ever(steps: list[
 
 @given(phases, st.floats(1.0, 1e6))
 def test_only_who_has_trained_for_two_looks_and_finished_an_iteration_can_be_stuck(
-    seen: list[Phase], apart: float
+    seen: list[TrainingPhase], apart: float
 ) -> None:
     watchdog = Watchdog(0.1, 0.0)
     for number, phase in enumerate(seen):
-        assert watchdog.look(Pulse(1, phase, 7), number * apart) is None
+        assert watchdog.look(HeartbeatReading(1, phase, 7), number * apart) is None

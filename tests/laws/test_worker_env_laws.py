@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenger.protocol import Role, StrategyName
+from scavenger.protocol import Role, TrainingStrategyName
 from scavenger.worker_env import WorkerEnv, variable
 
 words = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1)
@@ -22,7 +22,7 @@ envs = st.builds(
     worker=words,
     prepaid=seconds,
     role=st.sampled_from(get_args(Role)),
-    strategy=st.sampled_from(get_args(StrategyName)),
+    strategy=st.sampled_from(get_args(TrainingStrategyName)),
     command=st.lists(st.text(), max_size=3).map(tuple),
     directory=st.none() | words,
     host=words,

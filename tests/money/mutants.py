@@ -23,30 +23,34 @@ from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import NullPool
 
 from service import ledger
-from service.db import leases, vms
-from service.db.migrate import migrate
-from service.db.vms import Terms, Vm
-from service.postgres import EmbeddedPostgres
-from service.reconciler import census
-from service.reconciler.census import Finding
-from service.reconciler.snapshot import Snapshot
+from service.db import controllers, vms
+from service.db.database import migrate
+from service.db.vms import BillingTerms, Vm
+from service.postgres.server import EmbeddedPostgres
+from service.reconciler import diff
+from service.reconciler.diff import VmChange
+from service.state.job_state import JobState
 from tests.money.runs import play
-from worker_agent.supervision.prepaid import Prepaid
+from worker_agent.supervisor.lifetime import LeaseKeeper
 
 MOST_RUNS = 400
 
-committed_by, intend, order_end = ledger.committed_by, vms.intend, vms.order_end
-reserve_attempt, missed = ledger.reserve_attempt, vms.missed
+committed_by, intend, order_end = (
+    ledger.committed_by_machine,
+    vms.record_intent,
+    vms.record_end_order,
+)
+reserve_attempt, missed = ledger.reserve_attempt, vms.record_missing
 
 
-def count_from_receipt(prepaid: Prepaid) -> None:
+def count_from_receipt(prepaid: LeaseKeeper) -> None:
     left = prepaid._controller.lease(prepaid._worker).remaining
     prepaid._end = prepaid._clock() + left
 
 
 def refund_on_request(connection: Connection, vm: str, now: datetime) -> None:
     order_end(connection, vm, now)
-    vms.gone(connection, vm, now)
+    vms.record_gone(connection, vm, now)
 
 
 def refund_twice(vm: Vm) -> Decimal:
@@ -68,11 +72,11 @@ def reserve_without_boot(*arguments: Any) -> bool:
 def reserve_no_attempt(
     connection: Connection, machine: Vm, cap: Decimal | None, now: datetime, boot: timedelta
 ) -> bool:
-    vms.attempted(connection, machine.id, now, machine.prepaid_until)
+    vms.record_attempt(connection, machine.id, now, machine.prepaid_until)
     return True
 
 
-def round_up(dollars: Decimal, terms: Terms) -> timedelta:
+def round_up(dollars: Decimal, terms: BillingTerms) -> timedelta:
     milliseconds = max(dollars, Decimal(0)) * 3_600_000 / terms.price_per_hour
     span = timedelta(milliseconds=math.ceil(milliseconds))
     return terms.billed(span)
@@ -80,8 +84,8 @@ def round_up(dollars: Decimal, terms: Terms) -> timedelta:
 
 def bury_at_once(
     vm: Vm, now: datetime, lag: timedelta, boot: timedelta, *, is_final: bool
-) -> Finding:
-    return Finding.LAUNCH if vm.state == "intended" and not is_final else Finding.BURY
+) -> VmChange:
+    return VmChange.LAUNCH if vm.state == "intended" and not is_final else VmChange.BURY
 
 
 def stay_missed(connection: Connection, vm: str, at: datetime | None) -> None:
@@ -89,28 +93,30 @@ def stay_missed(connection: Connection, vm: str, at: datetime | None) -> None:
         missed(connection, vm, at)
 
 
-def afford_without_boot(snapshot: Snapshot, workers: int, servers: int) -> bool:
+def afford_without_boot(snapshot: JobState, workers: int, servers: int) -> bool:
     boot = timedelta(0)
-    return ledger.affordable(snapshot.vms, snapshot.job.spec, workers, servers, boot) is not None
+    return (
+        ledger.affordable_span(snapshot.vms, snapshot.job.spec, workers, servers, boot) is not None
+    )
 
 
 MUTANTS: Mapping[str, tuple[tuple[object, str, object], ...]] = {
-    "lease counted from its receipt": ((Prepaid, "renew", count_from_receipt),),
-    "no grace to power off": ((ledger, "GRACE", timedelta(0)),),
-    "refund on request": ((vms, "order_end", refund_on_request),),
-    "refund twice": ((ledger, "committed_by", refund_twice),),
-    "no quantum": ((Terms, "billed", lambda _, span: max(span, timedelta(0))),),
+    "lease counted from its receipt": ((LeaseKeeper, "renew", count_from_receipt),),
+    "no grace to power off": ((ledger, "POWER_OFF_GRACE", timedelta(0)),),
+    "refund on request": ((vms, "record_end_order", refund_on_request),),
+    "refund twice": ((ledger, "committed_by_machine", refund_twice),),
+    "no quantum": ((BillingTerms, "billed", lambda _, span: max(span, timedelta(0))),),
     "boot not reserved": (
-        (vms, "intend", intend_without_boot),
+        (vms, "record_intent", intend_without_boot),
         (ledger, "reserve_attempt", reserve_without_boot),
     ),
-    "launches planned without boot": ((Snapshot, "affords", afford_without_boot),),
+    "launches planned without boot": ((JobState, "can_afford", afford_without_boot),),
     "attempt not reserved again": ((ledger, "reserve_attempt", reserve_no_attempt),),
-    "rounding up": ((ledger, "bought", round_up),),
+    "rounding up": ((ledger, "span_for", round_up),),
     "two renewals at once": ((vms, "lock_job", lambda *_: None),),
-    "gone when a list omits it": ((census, "missing", bury_at_once),),
-    "missed once, missed for ever": ((vms, "missed", stay_missed),),
-    "an old lease may write": ((leases, "check", lambda *_: None),),
+    "gone when a list omits it": ((diff, "diff_unlisted", bury_at_once),),
+    "missed once, missed for ever": ((vms, "record_missing", stay_missed),),
+    "an old lease may write": ((controllers, "verify_lease", lambda *_: None),),
 }
 
 

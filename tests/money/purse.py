@@ -21,10 +21,10 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import Engine
 
-from scavenger.job import JobSpec
+from scavenger.job.spec import JobSpec
 from service import ledger
 from service.db.vms import Vm
-from service.reconciler.action import Launch
+from service.reconciler.actions import Launch
 from tests.builders import spec
 from tests.fakecloud.cloud import Truth
 from tests.fakecloud.faults import (
@@ -202,7 +202,7 @@ class Purse(RuleBasedStateMachine):
         at = {
             "boots": (vm.attempted_at or vm.intended_at) + timedelta(seconds=boot),
             "paid": vm.prepaid_until,
-            "gone": vm.prepaid_until + ledger.GRACE,
+            "gone": vm.prepaid_until + ledger.POWER_OFF_GRACE,
             "told": (vm.missed_at or vm.ordered_at or vm.intended_at) + timedelta(seconds=lag),
         }[bound]
         self.world.clock.advance((at - self.world.clock.moment()).total_seconds() + trifle)
@@ -214,9 +214,9 @@ class Purse(RuleBasedStateMachine):
         if cap is None or not rate:
             return
         left = (cap - ledger.accrued(rows, self.world.clock.moment())) / rate * 3600
-        seconds = round(float(left), 3) - ledger.GRACE.total_seconds()
+        seconds = round(float(left), 3) - ledger.POWER_OFF_GRACE.total_seconds()
         if slice_too:
-            seconds -= ledger.SLICE.total_seconds()
+            seconds -= ledger.RENEWAL_SPAN.total_seconds()
         if seconds < YEAR:
             self.world.clock.advance(seconds + trifle)
 

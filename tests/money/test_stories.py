@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import Engine
 
-from scavenger.view import Phase
+from scavenger.schemas import JobPhase
 from tests.builders import spec
 from tests.fakecloud.faults import Ignored, LateRequest, LostRequest, Omitted, Refused
 from tests.money import promises
@@ -108,5 +108,5 @@ def test_a_lost_server_whose_boot_the_cap_does_not_pay_ends_the_job(make: Make) 
     purse.wait(7.0)
     done = [purse.world.tick(0) for _ in range(6)]
     _, job, _ = purse.world.written()
-    assert job.phase is Phase.CAPPED, done
+    assert job.phase is JobPhase.CAPPED, done
     promises.check(purse.world)

@@ -13,21 +13,20 @@ from types import SimpleNamespace
 
 from sqlalchemy import Engine, delete, text
 
-from scavenger.job import JobSpec
-from scavenger.protocol import Hello, Lease, Progress, StepReport
+from scavenger.job.spec import JobSpec
+from scavenger.protocol import Hello, Progress, StepReport, VmLease
 from service import ledger
-from service.api import agent
-from service.api.intake import take_in
-from service.api.refusal import Refusal as Refused
-from service.api.sieve import judge
-from service.db import directives, jobs, leases, schema, vms, workers
+from service.api.problems import ApiProblem as Refused
+from service.api.routes import agent
+from service.api.telemetry import store_report, validate_rows
+from service.clouds.labels import ResourceLabels
+from service.clouds.storage import CheckpointStorage
+from service.db import controllers, directives, jobs, schema, vms, workers
 from service.db.vms import Vm
 from service.errors import LeaseLost, ProviderUnavailable
-from service.reconciler.action import Action
+from service.reconciler.actions import Action
 from service.reconciler.fleet import Fleet
-from service.reconciler.ownership import Ownership
 from service.reconciler.tick import Reconciler
-from service.storage import Storage
 from tests.builders import NOW
 from tests.fakecloud.bill import Tariff
 from tests.fakecloud.cloud import FakeCloud, Truth
@@ -41,7 +40,7 @@ from tests.money.sightings import Sightings
 from tests.money.stage import Stage
 from worker_agent.errors import ControllerUnreachable
 from worker_agent.settings import AgentSettings
-from worker_agent.supervision.prepaid import Prepaid
+from worker_agent.supervisor.lifetime import LeaseKeeper
 
 JOB, FOREVER = "job_1", 1e8
 EXACTLY = Decimal("1e-9")  # dollars; bills are sums of floats
@@ -109,13 +108,13 @@ class World:
             boot=manners.boot + manners.spare,
             transport=self.door,
         )
-        self.held: dict[int, leases.Lease] = {}
+        self.held: dict[int, controllers.JobLease] = {}
         fleet = Fleet(
             engine=engine,
             provider=self.provider,
             environment=lambda vm: {},
-            storage=Storage(Path("/nowhere")),
-            ownership=Ownership("ours", b"a secret"),
+            storage=CheckpointStorage(Path("/nowhere")),
+            resource_labels=ResourceLabels("ours", b"a secret"),
             stopwatch=self.clock.now,
         )
         self.reconciler = Reconciler(fleet, self.clock.moment())
@@ -136,7 +135,7 @@ class World:
         """Let a controller take the lease, whoever has it."""
         with self.engine.begin() as connection:
             held = self.held.get(controller)
-            taken = leases.take(connection, JOB, held, timedelta(0))
+            taken = controllers.acquire_lease(connection, JOB, held, timedelta(0))
         assert taken is not None
         self.held[controller], self.holder = taken, controller
 
@@ -145,15 +144,15 @@ class World:
 
         A tick that fails is made again, as the loop does.
         """
-        now, lookout = self.clock.moment(), self.reconciler.look_out()
+        now, inventory = self.clock.moment(), self.reconciler.open_inventory()
         self.sightings.begin(now)
         try:
-            action = self.reconciler.tick(self.held[controller], now, lookout)
+            action = self.reconciler.tick(self.held[controller], now, inventory)
         except LeaseLost:
             return None
         if controller == self.holder:
             with suppress(ProviderUnavailable):  # it has heard no list, or asked for none
-                lookout.sighting(now)
+                inventory.listing(now)
                 self.sightings.end()
         return action
 
@@ -186,14 +185,14 @@ class World:
 
     def renew(self, truth: Truth, vm: Vm, journey: Journey) -> None:
         """Let a machine's agent ask for more time, as it does every few seconds."""
-        answered: list[Lease] = []
+        answered: list[VmLease] = []
 
-        def lease(worker: str) -> Lease:
+        def lease(worker: str) -> VmLease:
             answered.append(self._carry(worker, journey))
             return answered[-1]
 
         me = AgentSettings(controller="", token="", job=JOB, worker=vm.id, prepaid=vm.prepaid)
-        prepaid = Prepaid(SimpleNamespace(lease=lease), me, self.clock.now)
+        prepaid = LeaseKeeper(SimpleNamespace(lease=lease), me, self.clock.now)
         prepaid.renew()
         if answered:
             self._obey(truth, prepaid.left())
@@ -207,7 +206,7 @@ class World:
             job = jobs.find(connection, JOB)
             is_over = job.phase.is_final or job.cancel_requested_at is not None
             now = self.clock.moment()
-            left = ledger.renew(connection, JOB, first[1].id, cap, now, is_over=is_over)
+            left = ledger.renew_lease(connection, JOB, first[1].id, cap, now, is_over=is_over)
             other.start()
             self._wait_for_lock(other)
         other.join()
@@ -218,23 +217,23 @@ class World:
         """Let a machine's agent say hello, or that it does as it was told."""
         with self.engine.begin() as connection:
             now, told = self.clock.moment(), directives.newest(connection, JOB)
-            if vms.job_of(connection, vm.id) is None:
+            if vms.running_job_of(connection, vm.id) is None:
                 return
             if workers.address_of(connection, vm.id) is None:
                 hello = Hello(vm.id, f"{truth.description.address}:1", vm.role)
-                workers.greet(connection, JOB, hello, now)
+                workers.record_hello(connection, JOB, hello, now)
             elif told is not None and vm.role == "worker":
                 progress = Progress(told[0].generation, 0, 0, 0.0, {})
-                take_in(connection, judge(StepReport(vm.id, progress), {}), now)
+                store_report(connection, validate_rows(StepReport(vm.id, progress), {}), now)
 
     def end_command(self, truth: Truth, vm: Vm, code: int) -> None:
         """Let a machine's command end, and the machine with it."""
         with self.engine.begin() as connection:
-            if vms.job_of(connection, vm.id) is not None:
-                vms.note_exit(connection, vm.id, code, "", self.clock.moment())
+            if vms.running_job_of(connection, vm.id) is not None:
+                vms.record_exit(connection, vm.id, code, "", self.clock.moment())
         self.cloud.interrupt(truth.description.id)
 
-    def _carry(self, worker: str, journey: Journey) -> Lease:
+    def _carry(self, worker: str, journey: Journey) -> VmLease:
         """Bring a request to the controller and its answer back, if that arrives."""
         self.clock.advance(journey.there)
         journey.meanwhile[0]()
@@ -243,13 +242,13 @@ class World:
         journey.meanwhile[1]()
         if journey.is_lost:
             raise ControllerUnreachable("lost")
-        return Lease(left)
+        return VmLease(left)
 
     def _answer(self, worker: str) -> float:
         """Answer a request for a lease, as the API does."""
         api = SimpleNamespace(engine=self.engine, now=self.clock.moment)
         try:
-            return agent.LEASE.validate_json(agent.lease(api, worker).body).remaining
+            return agent.LEASE_BODY.validate_json(agent.lease(api, worker).body).remaining
         except Refused as error:
             raise ControllerUnreachable(str(error)) from error
 

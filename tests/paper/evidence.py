@@ -14,23 +14,27 @@ from typing import Literal
 import numpy as np
 from kneed import KneeLocator
 
-from scavenger.cluster import ClusterConfig
-from scavenger.decision import Run, Situation, decide
-from scavenger.grid import grid_of
-from scavenger.indicators import Measurement, Observation
-from scavenger.lr_scaling import prior_kappa
-from scavenger.machine import MemoryModel
-from scavenger.models.epochs import EpochsSeen, Kappa, Laws, fit_statistical, noise_scale_of
-from scavenger.models.statistical import RootNoise
-from scavenger.noise import noise_at
-from scavenger.objective import Fastest, Knee, find_knee
+from scavenger.cluster import ClusterConfig, MemoryModel, grid_of
+from scavenger.learning_rate import prior_kappa
+from scavenger.measurement.noise import noise_at
+from scavenger.measurement.profiling import Measurement, Observation
+from scavenger.models.epochs import (
+    FinishedRun,
+    Kappa,
+    LawFamily,
+    RootNoiseLaw,
+    fit_statistical,
+    median_noise_scale,
+)
+from scavenger.offline.simulator.jobs import SyntheticJob, TimingNoise, TrainingCourse
+from scavenger.offline.simulator.paper import PRICE_PER_HOUR
+from scavenger.offline.simulator.simulation import SimulationOutcome, simulate
+from scavenger.planning.curve import TradeoffCurve, TradeoffPoint, pareto_front
+from scavenger.planning.decision import PlanningInput, Run, decide
+from scavenger.planning.objectives import Fastest, Knee, find_knee
+from scavenger.planning.transfer import StoredModel
 from scavenger.pricing import PerResource, PriceModel
-from scavenger.prior import StoredModel
-from scavenger.simulator.paper import PRICE_PER_HOUR
-from scavenger.simulator.race import Outcome, simulate
-from scavenger.simulator.synthetic import Course, Disturbance, SyntheticJob
-from scavenger.simulator.table import TableTruth
-from scavenger.tradeoff import TradeoffCurve, TradeoffPoint, frontier
+from tests.paper.measured_truth import MeasuredTruth
 from tests.paper.runs import ACTUAL, EARLIER, SEARCHED, AllRuns, Runs
 from tests.paper.workload import JITTER, WORKLOADS, Workload
 
@@ -118,14 +122,14 @@ class Evidence:
     def situation(
         self,
         strategy: SearchName,
-        laws: Laws,
+        laws: LawFamily,
         knowledge: Knowledge,
         observations: tuple[Observation, ...] = (),
-    ) -> Situation:
+    ) -> PlanningInput:
         """Return what a job knows before it chooses."""
-        return Situation(
+        return PlanningInput(
             space=self.workload.space,
-            strategy_name=strategy,
+            search_name=strategy,
             objective=Fastest(),
             observations=observations,
             stored=self.earlier_jobs(strategy, knowledge),
@@ -144,16 +148,18 @@ class Evidence:
         if knowledge == "recipe" or strategy == "universal":
             return None
         batches = self.batches if strategy == "full" else (self.batches[0], self.batches[-1])
-        runs = tuple(EpochsSeen(batch, self.epochs(batch, KNOWN[knowledge])) for batch in batches)
+        runs = tuple(FinishedRun(batch, self.epochs(batch, KNOWN[knowledge])) for batch in batches)
         model = self.workload.setting.model
         return StoredModel(self.workload.title, model, (), {}, 1, {TARGET: runs})
 
-    def searched(self, strategy: SearchName, laws: Laws, knowledge: Knowledge, seed: int) -> Run:
+    def searched(
+        self, strategy: SearchName, laws: LawFamily, knowledge: Knowledge, seed: int
+    ) -> Run:
         """Return what a search decides."""
         seen = self.runs.search(strategy, seed)
         return run_of(self.situation(strategy, laws, knowledge, seen))
 
-    def stored(self, laws: Laws, knowledge: Knowledge) -> StoredModel:
+    def stored(self, laws: LawFamily, knowledge: Knowledge) -> StoredModel:
         """Return what an earlier job with full search leaves for others."""
         run = self.searched("full", laws, knowledge, SEARCHED[0])
         seen = self.runs.search("full", SEARCHED[0])
@@ -166,11 +172,11 @@ class Evidence:
         )
         return run_of(situation if price is None else replace(situation, price=price)).curve
 
-    def race(self, laws: Laws, seed: int) -> Outcome:
+    def race(self, laws: LawFamily, seed: int) -> SimulationOutcome:
         """Race partial search against the oracle, both with the real epochs of this job."""
         seconds = self.workload.seconds
         true = {point.config: point for point in self.actual_curve().points}
-        table = TableTruth(
+        table = MeasuredTruth(
             {c: Measurement(c, p.step_time, seconds.compute_time(c)) for c, p in true.items()},
             {batch: self.epochs(batch) for batch in self.batches},
             self.dataset_size,
@@ -179,8 +185,10 @@ class Evidence:
         job = SyntheticJob(
             table,
             np.random.default_rng(seed),
-            course=Course(settles_after=self.workload.setting.settles_after, noise_growth=2.0),
-            disturbance=Disturbance(JITTER),
+            course=TrainingCourse(
+                settles_after=self.workload.setting.settles_after, noise_growth=2.0
+            ),
+            disturbance=TimingNoise(JITTER),
         )
         situation = replace(self.situation("partial", laws, "same runs"), objective=Knee())
         return simulate(job, situation, self.workload.setting.overheads)
@@ -217,7 +225,7 @@ class Evidence:
             if (epochs := self.runs.epochs(usual, batch, goal)) is not None
         )
 
-    def root_law(self) -> RootNoise:
+    def root_law(self) -> RootNoiseLaw:
         """Fit the paper's law of noise to all configurations (Eq. 7)."""
         law = fit_statistical(self.runs.frozen, laws="paper").root_noise
         if law is None:
@@ -226,7 +234,7 @@ class Evidence:
 
     def noise_scale_of_weights(self) -> float:
         """Return φ of the same weights in samples (SCIENCE §1)."""
-        scale = noise_scale_of(self.runs.frozen)
+        scale = median_noise_scale(self.runs.frozen)
         if scale is None:
             raise ValueError(f"{self.workload.title} shows no noise scale")
         return scale
@@ -255,7 +263,7 @@ class Evidence:
         return global_batch / law.step_time(ClusterConfig(workers, global_batch))
 
 
-def run_of(situation: Situation) -> Run:
+def run_of(situation: PlanningInput) -> Run:
     """Return the decision of a situation that needs no further probe."""
     match decide(situation):
         case Run() as run:
@@ -268,7 +276,7 @@ def time_errors(
     evidences: Sequence[Evidence],
     of: Evidence,
     strategy: SearchName,
-    laws: Laws,
+    laws: LawFamily,
     knowledge: Knowledge = "same runs",
 ) -> tuple[float, ...]:
     """Relative errors of predicted time to target, over configurations and searches (Fig. 11).
@@ -287,7 +295,7 @@ def time_errors(
 
 def knees(curve: TradeoffCurve, global_batch: int) -> tuple[TradeoffPoint, ...]:
     """Return the knees of the front of one batch, the deepest first; none where an end is best."""
-    front = frontier(p for p in curve.points if p.config.global_batch == global_batch)
+    front = pareto_front(p for p in curve.points if p.config.global_batch == global_batch)
     choice = find_knee(front)
     found = (choice.point, *choice.other_knees)
     return tuple(point for point in found if point not in (front[0], front[-1]))

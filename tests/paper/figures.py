@@ -14,11 +14,11 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullForm
 from PIL import Image
 
 from scavenger.cluster import ClusterConfig
-from scavenger.models.epochs import Laws
-from scavenger.noise import noise_at
-from scavenger.objective import find_knee
+from scavenger.measurement.noise import noise_at
+from scavenger.models.epochs import LawFamily
+from scavenger.planning.curve import TradeoffCurve, pareto_front
+from scavenger.planning.objectives import find_knee
 from scavenger.pricing import PriceModel
-from scavenger.tradeoff import TradeoffCurve, frontier
 from tests.paper.evidence import (
     MEMORY_PRICE,
     Evidence,
@@ -39,7 +39,7 @@ OF_SEARCH: dict[SearchName, str] = {"full": GREEN, "partial": RED, "universal": 
 INCHES_PER_PIXEL = 0.01
 LINK = "#b9c0c8"
 COLORS = 64
-LAWS: tuple[Laws, ...] = ("measured", "paper")
+LAWS: tuple[LawFamily, ...] = ("measured", "paper")
 OFFSETS = (-0.26, 0.0, 0.26)
 ABOVE = {"xytext": (0, 6), "ha": "center"}
 
@@ -164,7 +164,7 @@ def draw_curves(axes: Axes, evidence: Evidence, price: PriceModel | None) -> Non
             at = (bulge.time / 3600, bulge.cost)
             axes.plot(*at, "D", color=color, markersize=10, fillstyle="none", zorder=4)
         note(axes, f"B={batch}", (times[0], costs[0]), color, xytext=(-2, 8), ha="center")
-    best = find_knee(frontier(actual.points)).point
+    best = find_knee(pareto_front(actual.points)).point
     axes.plot(best.time / 3600, best.cost, "*", color=ORANGE, markersize=15, zorder=5)
     axes.margins(0.14, 0.12)
 

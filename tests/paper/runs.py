@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from scavenger.indicators import Observation
+from scavenger.measurement.profiling import Observation
 
 FILE = Path(__file__).with_name("runs.json")
 DIGITS = 4

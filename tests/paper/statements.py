@@ -8,12 +8,12 @@ from functools import cache
 from statistics import fmean, median
 
 from scavenger.cluster import ClusterConfig
-from scavenger.models.epochs import Laws
-from scavenger.objective import find_knee
+from scavenger.models.epochs import LawFamily
+from scavenger.offline.simulator.simulation import SimulationOutcome
+from scavenger.offline.simulator.summary import saving_over, speedup_over
+from scavenger.planning.curve import TradeoffCurve, pareto_front
+from scavenger.planning.objectives import find_knee
 from scavenger.pricing import PriceModel
-from scavenger.simulator.race import Outcome
-from scavenger.simulator.summary import saving_over, speedup_over
-from scavenger.tradeoff import TradeoffCurve, frontier
 from tests.paper.evidence import (
     MEMORY_PRICE,
     RESOURCE_PRICE,
@@ -30,7 +30,7 @@ from tests.paper.runs import ACTUAL, EARLIER, SEARCHED
 from tests.paper.workload import PROBED_ITERATIONS
 
 RACES = 3
-LAWS: tuple[Laws, ...] = ("measured", "paper")
+LAWS: tuple[LawFamily, ...] = ("measured", "paper")
 
 Evidences = Sequence[Evidence]
 
@@ -387,7 +387,7 @@ def moved(evidences: Evidences, price: PriceModel) -> str:
 
 def knee(curve: TradeoffCurve) -> str:
     """Write the knee of a whole curve."""
-    config = find_knee(frontier(curve.points)).point.config
+    config = find_knee(pareto_front(curve.points)).point.config
     return f"({config.workers}, {config.global_batch})"
 
 
@@ -419,7 +419,7 @@ def error_row(evidences: Evidences, strategy: SearchName, where: str, theirs: st
 
 
 def errors(
-    evidences: Evidences, strategy: SearchName, laws: Laws, knowledge: Knowledge = "same runs"
+    evidences: Evidences, strategy: SearchName, laws: LawFamily, knowledge: Knowledge = "same runs"
 ) -> str:
     """Write mean errors of predicted time."""
     return by_workload(
@@ -483,7 +483,7 @@ def state_overhead(evidences: Evidences) -> Row:
 
 
 @cache
-def races(evidence: Evidence) -> list[Outcome]:
+def races(evidence: Evidence) -> list[SimulationOutcome]:
     """Race partial search against the oracle in several worlds."""
     return [evidence.race("measured", seed) for seed in range(RACES)]
 

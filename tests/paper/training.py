@@ -14,15 +14,23 @@ import numpy as np
 import torch
 
 from scavenger.cluster import ClusterConfig
-from scavenger.decision import Probe, Situation, decide
-from scavenger.indicators import Observation, ScalingIndicators
-from scavenger.noise import estimate_noise, shard_norms
-from scavenger.objective import Knee
-from scavenger.profiling import PROBE_ITERATIONS, WARM_UP, Measures, Settled, joined, settle
+from scavenger.measurement.noise import estimate_noise, shard_norms
+from scavenger.measurement.profiling import (
+    PROBE_ITERATIONS,
+    WARM_UP_ITERATIONS,
+    MeasuredQuantity,
+    Observation,
+    ScalingIndicators,
+    Settled,
+    concat_steps,
+    settle,
+)
+from scavenger.planning.decision import PlanningInput, Probe, decide
+from scavenger.planning.objectives import Knee
 from scavenger.protocol import StepColumns
-from scavenger.simulator.task import Task
-from scavenger.simulator.virtual import VirtualJob, measure_noise
 from tests.paper.runs import ACTUAL, EARLIER, SEARCHED, Level, Runs, Search, Training, Trajectory
+from tests.paper.tasks import Task
+from tests.paper.virtual import VirtualJob, measure_noise
 from tests.paper.workload import Recipe, Workload
 
 STRATEGIES: tuple[Literal["full", "partial"], ...] = ("full", "partial")
@@ -126,7 +134,7 @@ def follow_noise(workload: Workload, recipe: Recipe, config: ClusterConfig) -> T
 
 def settled_after(rows: StepColumns, config: ClusterConfig) -> int | None:
     """Return the iteration at which a job's first probe would have settled; None if never."""
-    for count in range(PROBE_ITERATIONS + WARM_UP, len(rows), LOOK):
+    for count in range(PROBE_ITERATIONS + WARM_UP_ITERATIONS, len(rows), LOOK):
         first = StepColumns(*(getattr(rows, name)[:count] for name in StepColumns.__slots__))
         if isinstance(settle(first, config, measures="noise"), Settled):
             return count
@@ -152,9 +160,9 @@ def search(workload: Workload, strategy: Literal["full", "partial"], seed: int) 
     recipe = workload.recipes[0]
     task = replace(workload.task(recipe), goal=math.inf if is_rising(workload) else -math.inf)
     job = VirtualJob(task, workload.clock, rule=recipe.rule, seed=seed)
-    situation = Situation(
+    situation = PlanningInput(
         space=workload.space,
-        strategy_name=strategy,
+        search_name=strategy,
         objective=Knee(),
         observations=(),
         stored=None,
@@ -176,9 +184,9 @@ def is_rising(workload: Workload) -> bool:
     return workload.levels[-1] > workload.levels[0]
 
 
-def probe(job: VirtualJob, config: ClusterConfig, measures: Measures) -> Observation:
+def probe(job: VirtualJob, config: ClusterConfig, measures: MeasuredQuantity) -> Observation:
     """Train one configuration until its figures settle."""
-    rows = job.advance(config, PROBE_ITERATIONS + WARM_UP)
+    rows = job.advance(config, PROBE_ITERATIONS + WARM_UP_ITERATIONS)
     while not isinstance(settled := settle(rows, config, measures=measures), Settled):
-        rows = joined((rows, job.advance(config, max(LOOK, len(rows) // LOOKS))))
+        rows = concat_steps((rows, job.advance(config, max(LOOK, len(rows) // LOOKS))))
     return settled.observation

@@ -10,12 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
-from scavenger.lr_scaling import LearningRateRule
-from scavenger.pricing import PriceModel, on_demand
-from scavenger.simulator.laws import LawTruth
-from scavenger.simulator.paper import PRICE_PER_HOUR, RESNET18, RESNET50, TRANSFORMER, Setting
-from scavenger.simulator.task import Task, characters, digits_cnn, digits_mlp
-from scavenger.simulator.virtual import Clock, TimeModel
+from scavenger.learning_rate import LearningRateRule
+from scavenger.offline.simulator.jobs import ModelTruth
+from scavenger.offline.simulator.paper import (
+    PRICE_PER_HOUR,
+    RESNET18,
+    RESNET50,
+    TRANSFORMER,
+    PaperJob,
+)
+from scavenger.pricing import PriceModel, on_demand_price
+from tests.paper.tasks import Task, characters, digits_cnn, digits_mlp
+from tests.paper.virtual import SimulatedClock, TimeModel
 
 JITTER = 0.03
 ROUGHNESS = 0.03
@@ -88,7 +94,7 @@ class Workload:
     """
 
     title: str
-    setting: Setting
+    setting: PaperJob
     build: Callable[[], Task]
     levels: tuple[float, ...]
     recipes: tuple[Recipe, ...]
@@ -110,18 +116,18 @@ class Workload:
     @property
     def price(self) -> PriceModel:
         """The paper's price of a worker."""
-        return on_demand(PRICE_PER_HOUR)
+        return on_demand_price(PRICE_PER_HOUR)
 
     @property
     def seconds(self) -> TimeModel:
         """True mean seconds of an iteration, as rough as real clusters."""
-        rough = LawTruth(self.setting.model, ROUGHNESS, ROUGHNESS_SEED)
+        rough = ModelTruth(self.setting.model, ROUGHNESS, ROUGHNESS_SEED)
         return rough if self.drop is None else Drop(rough, *self.drop)
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> SimulatedClock:
         """What a clock would show of single iterations."""
-        return Clock(self.seconds, jitter=JITTER)
+        return SimulatedClock(self.seconds, jitter=JITTER)
 
     def step_time(self, config: ClusterConfig) -> float:
         """True mean seconds of an iteration."""

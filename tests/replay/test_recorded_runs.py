@@ -8,10 +8,10 @@ from statistics import fmean, median
 import pytest
 
 from scavenger.cluster import ClusterConfig
-from scavenger.noise import estimate_noise, shard_norms
-from scavenger.profiling import NotYet, Settled, rows_from, settle
+from scavenger.measurement.noise import estimate_noise, shard_norms
+from scavenger.measurement.profiling import NotSettled, Settled, settle, slice_steps
+from scavenger.measurement.stability import assess_stability
 from scavenger.protocol import StepColumns
-from scavenger.stability import judge_stability
 
 RUNS = sorted(path.stem for path in (Path(__file__).parent / "data").glob("*.json"))
 REPORT_EVERY = 10
@@ -59,7 +59,7 @@ def test_noise_never_settles_on_the_plateau(name):
     config, columns = recorded(name)
     began = leaves_plateau(columns)
     for count in range(1, began + 1, REPORT_EVERY):
-        assert isinstance(settle(first_rows(columns, count), config, measures="noise"), NotYet)
+        assert isinstance(settle(first_rows(columns, count), config, measures="noise"), NotSettled)
 
 
 @every_run
@@ -76,7 +76,7 @@ def test_the_settled_noise_scale_is_near_that_of_the_iterations_around_it(name):
     count, answer = settled(name)
     config, columns = recorded(name)
     began = max(leaves_plateau(columns), count - 100)
-    around = rows_from(first_rows(columns, count + 200), began)
+    around = slice_steps(first_rows(columns, count + 200), began)
     long_window = estimate_noise(around, config.global_batch).noise_scale
     # φ rises for the rest of the training, so no early window can do better than about this.
     assert 0.5 < answer.observation.indicators.noise_scale / long_window < 2
@@ -87,7 +87,7 @@ def test_the_noise_scale_of_the_plateau_would_mislead(name):
     config, columns = recorded(name)
     began = leaves_plateau(columns)
     plateau = estimate_noise(first_rows(columns, began - 20), config.global_batch)
-    after = estimate_noise(rows_from(columns, began), config.global_batch)
+    after = estimate_noise(slice_steps(columns, began), config.global_batch)
     if plateau.noise_scale is not None:
         assert not 0.8 < plateau.noise_scale / after.noise_scale < 1.25
 
@@ -95,13 +95,13 @@ def test_the_noise_scale_of_the_plateau_would_mislead(name):
 def test_without_losses_more_rows_are_asked_for_and_the_sentence_says_why():
     config, columns = recorded("k4-b64-momentum-lr0.01")
     blind = without_losses(columns)
-    few = judge_stability(first_rows(blind, 159), config.global_batch)
+    few = assess_stability(first_rows(blind, 159), config.global_batch)
     assert few.why.startswith(
         "no loss is logged, so a plateau cannot be told from training; 1 more"
     )
     assert few.loss_drop is None
     enough = [
-        judge_stability(first_rows(blind, count), config.global_batch)
+        assess_stability(first_rows(blind, count), config.global_batch)
         for count in range(160, len(blind), REPORT_EVERY)
     ]
     assert any(stability.is_stable for stability in enough)
@@ -113,7 +113,7 @@ def test_later_probes_need_only_twenty_warm_timed_iterations(name):
     counts = [
         count
         for count in range(200)
-        if isinstance(settle(first_rows(columns, count), config, measures="time"), NotYet)
+        if isinstance(settle(first_rows(columns, count), config, measures="time"), NotSettled)
     ]
     timed = [row for row, shards in enumerate(columns.shards) if shards == config.workers]
     warm = [row for row in timed if row >= 3]

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from service import __main__ as program
-from service.logs import start_logging
-from service.redactor import Redactor
+from service.observability.logs import start_logging
+from service.observability.redaction import Redactor
 from service.settings import Settings
 from tests.fakecloud.provider import FakeCloudProvider
 

@@ -12,7 +12,8 @@ import httpx
 from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import DBAPIError
 
-from service.db import events, schema
+from service.db import jobs as events
+from service.db import schema
 
 PAUSE = 0.1
 Numbers = list[int]
@@ -60,7 +61,10 @@ class Follower:
             rows = connection.execute(select(schema.events.c.sequence, schema.events.c.job)).all()
             for job in self.jobs:
                 seen = self._seen[job]
-                seen += [one.sequence for one in events.page(connection, job, last_of(seen), 1000)]
+                seen += [
+                    one.sequence
+                    for one in events.events_after(connection, job, last_of(seen), 1000)
+                ]
                 yield from missed(job, seen, [row.sequence for row in rows if row.job == job])
             everything = self._all + numbers_after(connection, last_of(self._all), len(rows))
             yield from missed("all jobs", everything, [row.sequence for row in rows])

@@ -8,15 +8,15 @@ from decimal import Decimal
 
 from sqlalchemy import Connection, select
 
-from scavenger.view import Phase
+from scavenger.schemas import JobPhase
 from service.db import jobs, vms, workers
-from service.db.jobs import Job
+from service.db.jobs import StoredJob
 from service.db.schema import directives, events
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.machine import State
 from tests.fakecloud.provider import JOB
 
-ONCE = ("submitted", "launch", "choice", str(Phase.SUCCEEDED))
+ONCE = ("submitted", "launch", "choice", str(JobPhase.SUCCEEDED))
 ONCE_EACH = ("hello", "vm_launched", "vm_gone")
 
 
@@ -46,9 +46,9 @@ def judge(
         yield from stored(connection, job, rows)
 
 
-def outcome(connection: Connection, cloud: FakeCloud, job: Job) -> Iterator[str]:
+def outcome(connection: Connection, cloud: FakeCloud, job: StoredJob) -> Iterator[str]:
     """Say what is wrong with how a job ended, and with what it cost."""
-    if job.phase is not Phase.SUCCEEDED:
+    if job.phase is not JobPhase.SUCCEEDED:
         yield f"{job.id}: ended {job.phase}: {job.reason}"
     bill, cap = Decimal(cloud.bill().of(**{JOB: job.id})), job.spec.limits.max_cost
     if cap is None or bill > cap:

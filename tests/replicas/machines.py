@@ -16,10 +16,10 @@ from uuid import uuid4
 
 from scavenger.cluster import ClusterConfig
 from scavenger.protocol import (
+    CommandExit,
     Directive,
-    Enrol,
-    Exit,
-    Finished,
+    EnrolmentRequest,
+    FinishReason,
     Hello,
     Progress,
     Regrouped,
@@ -30,7 +30,7 @@ from tests.builders import steps
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.machine import State
 from tests.fakecloud.refusal import Refusal
-from worker_agent.client import ControllerClient
+from worker_agent.controller import ControllerClient
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
 from worker_agent.settings import AgentSettings
 
@@ -133,7 +133,7 @@ class Agent:
         """Enrol, train as told until the goal is reached, and power the machine off."""
         with self.client._http, suppress(Ended):
             nonce = uuid4().hex
-            self._ask(lambda: self.client.enrol(Enrol(self.worker, nonce)))
+            self._ask(lambda: self.client.enrol(EnrolmentRequest(self.worker, nonce)))
             hello = Hello(self.worker, f"10.0.0.1:{int(self.machine[2:], 16)}")
             self.directive = self._ask(lambda: self.client.hello(hello)).directive
             while not self._has_trained():
@@ -143,7 +143,7 @@ class Agent:
                     return
             self._finish()
 
-    def _report(self, finished: Finished | None = None) -> None:
+    def _report(self, finished: FinishReason | None = None) -> None:
         """Say where training stands, with what was measured where this one leads."""
         directive, steps, regrouped = self.directive, StepColumns(), None
         rank = None if directive is None else directive.rank_of(self.worker)
@@ -196,7 +196,7 @@ class Agent:
     def _finish(self) -> None:
         """Say that the goal is reached and that the command ended, and power off."""
         self._report("target")
-        self._ask(lambda: self.client.exit(Exit(self.worker, 0, "")))
+        self._ask(lambda: self.client.exit(CommandExit(self.worker, 0, "")))
         self._obey(lambda: self.machines.cloud.interrupt(self.machine))
 
     def _obey(self, order: Callable[[], None]) -> None:

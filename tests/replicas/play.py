@@ -20,10 +20,10 @@ from sqlalchemy import Engine, create_engine, func, make_url, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from scavenger.view import Phase
-from service.db.migrate import migrate
+from scavenger.schemas import JobPhase
+from service.db.database import migrate
 from service.db.schema import outcomes, vms
-from service.postgres import EmbeddedPostgres
+from service.postgres.server import EmbeddedPostgres
 from tests.builders import document
 from tests.fakecloud.clock import RealClock
 from tests.fakecloud.server import CloudServer
@@ -287,7 +287,7 @@ class Stage:
 
     def _is_over(self) -> bool:
         """Whether all jobs are, and all their machines, as far as the controllers know."""
-        final = [phase for phase in Phase if phase.is_final]
+        final = [phase for phase in JobPhase if phase.is_final]
         open_jobs = select(func.count()).where(outcomes.c.phase.not_in(final))
         alive = select(func.count()).where(vms.c.state != "gone")
         with suppress(DBAPIError), self.engine.connect() as connection:

@@ -12,21 +12,21 @@ from pathlib import Path
 import uvicorn
 from sqlalchemy import create_engine
 
-from service.api.world import World
+from service.__main__ import freeze_loaded_objects
+from service.api.dependencies import AppState
 from service.app import build_app
-from service.garbage import spare_what_is_loaded
-from service.keys import Keys
-from service.storage import Storage
+from service.auth.tokens import ControllerKeys
+from service.clouds.storage import CheckpointStorage
 
-KEYS = Keys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 
 
 def main(port: int, url: str) -> None:
     """Serve until killed."""
     engine = create_engine(url, pool_size=10, max_overflow=20, pool_pre_ping=True)
-    world = World(engine, "local", Storage(Path("/srv/scavenger")), lambda: None)
+    world = AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda: None)
     app = build_app(world, KEYS)
-    spare_what_is_loaded()
+    freeze_loaded_objects()
     uvicorn.run(app, port=port, log_level="warning")
 
 

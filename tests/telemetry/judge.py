@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from sqlalchemy import Connection, select
 
-from service.db import statistics, workers
-from service.db.batch import NAMES, Batch, batch_of
-from service.db.packing import pack, unpack
+from service.db import telemetry, workers
 from service.db.schema import chunks, events
+from service.db.step_arrays import SERIES_NAMES, StepArrays, pack, to_arrays, unpack
 from tests.telemetry.producer import BLOCK, block_of, generation
 from tests.telemetry.stage import differences, truth
 
@@ -35,7 +34,7 @@ def judge(connection: Connection, job: str, total: int) -> Judgement:
     """Compare all that is stored of a job with what its machines measured."""
     wrong: list[str] = []
     stored = dropped = 0
-    kept: list[tuple[str, Batch]] = []
+    kept: list[tuple[str, StepArrays]] = []
     for worker in workers.of_job(connection, job):
         batch = rows_of(connection, worker.worker, wrong)
         numbers = batch.iteration
@@ -58,7 +57,7 @@ def judge(connection: Connection, job: str, total: int) -> Judgement:
     return Judgement(stored, dropped, tuple(wrong))
 
 
-def rows_of(connection: Connection, worker: str, wrong: list[str]) -> Batch:
+def rows_of(connection: Connection, worker: str, wrong: list[str]) -> StepArrays:
     """Return all rows of a worker in order."""
     query = select(chunks.c.sequence, chunks.c.columns).where(chunks.c.worker == worker)
     parts = []
@@ -70,14 +69,14 @@ def rows_of(connection: Connection, worker: str, wrong: list[str]) -> Batch:
     return joined(parts)
 
 
-def true_rows(worker: str, total: int) -> Batch:
+def true_rows(worker: str, total: int) -> StepArrays:
     """Return all that a worker measured."""
-    blocks = (batch_of(block_of(worker, place)) for place in range(-(-total // BLOCK)))
+    blocks = (to_arrays(block_of(worker, place)) for place in range(-(-total // BLOCK)))
     return joined(list(blocks)).where(np.arange(-(-total // BLOCK) * BLOCK) < total)
 
 
-def joined(parts: list[Batch]) -> Batch:
-    return Batch(
+def joined(parts: list[StepArrays]) -> StepArrays:
+    return StepArrays(
         np.concatenate([part.offset for part in parts]),
         np.concatenate([part.iteration for part in parts]),
         np.concatenate([part.shards for part in parts]),
@@ -85,7 +84,7 @@ def joined(parts: list[Batch]) -> Batch:
     )
 
 
-def same(stored: Batch, true: Batch) -> bool:
+def same(stored: StepArrays, true: StepArrays) -> bool:
     """Whether rows are equal, bit by bit, to how true ones are stored."""
     order = np.argsort(stored.iteration)
     packed = unpack(pack(true))
@@ -97,16 +96,16 @@ def same(stored: Batch, true: Batch) -> bool:
 
 
 def compare_statistics(
-    connection: Connection, job: str, kept: list[Batch], total: int
+    connection: Connection, job: str, kept: list[StepArrays], total: int
 ) -> list[str]:
     """Return where the statistics differ from those of all rows, one after the other."""
     values: dict[tuple[int, str], list[float]] = defaultdict(list)
     for batch in kept:
         of = np.array([generation(number, total) for number in batch.iteration.tolist()])
         for number in np.unique(of).tolist():
-            for name, series in zip(NAMES, batch.series[:, of == number], strict=True):
+            for name, series in zip(SERIES_NAMES, batch.series[:, of == number], strict=True):
                 values[number, name] += series[~np.isnan(series)].tolist()
-    known = statistics.of_job(connection, job)
+    known = telemetry.statistics_of_job(connection, job)
     wrong = []
     for key, told in values.items():
         found = differences(known[key], truth(told))

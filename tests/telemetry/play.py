@@ -19,9 +19,9 @@ from sqlalchemy import Engine, create_engine, func, make_url, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from service.db.migrate import migrate
+from service.db.database import migrate
 from service.db.schema import workers
-from service.postgres import EmbeddedPostgres
+from service.postgres.server import EmbeddedPostgres
 from tests.telemetry.controller import KEYS
 from tests.telemetry.door import Door, Fault, Relay
 from tests.telemetry.judge import Judgement, judge
@@ -209,7 +209,7 @@ class Stage:
         figures = (self.script.rows, self.script.pace, limit)
         environment = {
             "SCAVENGER_CONTROLLER": f"http://127.0.0.1:{self.door.port}",
-            "SCAVENGER_TOKEN": KEYS.issue(worker),
+            "SCAVENGER_TOKEN": KEYS.issue_worker_token(worker),
             "SCAVENGER_JOB": self.names[worker],
             "SCAVENGER_WORKER": worker,
             "SCAVENGER_PREPAID": "600",

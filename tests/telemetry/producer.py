@@ -14,14 +14,12 @@ from pathlib import Path
 
 from scavenger.protocol import Hello, Progress, StepColumns
 from tests.telemetry.source import measured
-from worker_agent.client import ControllerClient
+from worker_agent.controller import ControllerClient
 from worker_agent.errors import ControllerUnreachable
 from worker_agent.settings import read_settings
-from worker_agent.telemetry.header import Header
-from worker_agent.telemetry.reporter import PROBING, Reporter
-from worker_agent.telemetry.row import COLUMNS, Row
-from worker_agent.telemetry.segment import records
-from worker_agent.telemetry.spool import Spool
+from worker_agent.telemetry.reporter import PROBING_INTERVAL, Reporter
+from worker_agent.telemetry.spool import Spool, SpoolHeader, read_records
+from worker_agent.telemetry.steps import STEP_COLUMNS, StepRow
 
 BLOCK = 100
 GENERATIONS = 4
@@ -37,12 +35,12 @@ def main(total: int, pace: float, limit: int) -> int:
     start = max(expected(client, hello), written(directory))
 
     def open_spool(hello: Hello) -> Spool:
-        header = Header(settings.job, settings.worker, settings.controller, hello.address)
+        header = SpoolHeader(settings.job, settings.worker, settings.controller, hello.address)
         return Spool(directory, header, limit)
 
     reporter = Reporter(client, settings.worker, lambda directive: None, open_spool=open_spool)
     reporter.start(hello)
-    reporter.pace(PROBING)
+    reporter.pace(PROBING_INTERVAL)
     began = time.monotonic()
     for number in range(start, total):
         block = block_of(settings.worker, number // BLOCK)
@@ -64,7 +62,7 @@ def expected(client: ControllerClient, hello: Hello) -> int:
 
 def written(directory: Path) -> int:
     """Return the number of the row after the last one on disk: earlier ones outlived the kill."""
-    ends = [r.following for path in directory.glob("*.rows") for r in records(path)]
+    ends = [r.following for path in directory.glob("*.rows") for r in read_records(path)]
     return max(ends, default=0)
 
 
@@ -85,9 +83,11 @@ def block_of(worker: str, place: int) -> StepColumns:
     return _blocks[key]
 
 
-def row(block: StepColumns, number: int, total: int) -> Row:
+def row(block: StepColumns, number: int, total: int) -> StepRow:
     """Return one iteration."""
-    return Row(generation(number, total), *(getattr(block, n)[number % BLOCK] for n in COLUMNS))
+    return StepRow(
+        generation(number, total), *(getattr(block, n)[number % BLOCK] for n in STEP_COLUMNS)
+    )
 
 
 if __name__ == "__main__":

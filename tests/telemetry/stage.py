@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from scavenger.protocol import Hello
 from service.db import jobs, vms, workers
-from service.db.statistics import FADE, Statistic
+from service.db.telemetry import FADE_PER_ROW, SeriesStatistic
 from tests.builders import spec
 
 
@@ -21,24 +21,24 @@ def set_up(connection: Connection, job: str, number: int) -> list[str]:
     now = datetime.now(UTC)
     jobs.create(connection, job, spec(), now)
     for place in range(1, number + 1):
-        terms = vms.Terms(Decimal("0.36"))
-        vms.intend(connection, job, place, terms, now, timedelta(hours=9))
-        workers.greet(connection, job, Hello(f"{job}-w{place}", "127.0.0.1:1"), now)
+        terms = vms.BillingTerms(Decimal("0.36"))
+        vms.record_intent(connection, job, place, terms, now, timedelta(hours=9))
+        workers.record_hello(connection, job, Hello(f"{job}-w{place}", "127.0.0.1:1"), now)
     return [f"{job}-w{place}" for place in range(1, number + 1)]
 
 
-def truth(values: Sequence[float]) -> Statistic:
+def truth(values: Sequence[float]) -> SeriesStatistic:
     """Return the statistics of values, one after the other, with exact sums where that counts."""
     count = len(values)
     mean = math.fsum(values) / count
     distance = math.fsum((value - mean) ** 2 for value in values)
     fading = 0.0
     for value in values:
-        fading = fading * FADE + value
-    return Statistic(count, mean, distance, fading, min(values), max(values))
+        fading = fading * FADE_PER_ROW + value
+    return SeriesStatistic(count, mean, distance, fading, min(values), max(values))
 
 
-def differences(found: Statistic, told: Statistic, relative: float = 1e-9) -> list[str]:
+def differences(found: SeriesStatistic, told: SeriesStatistic, relative: float = 1e-9) -> list[str]:
     """Return what differs by more than rounding, in words."""
     size = max(abs(told.lowest), abs(told.highest))
     slack = {

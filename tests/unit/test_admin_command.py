@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from scavenger.view import SweepList, SweepView
+from scavenger.schemas import SweepList, SweepView
 from tests.builders import NOW
 from tests.unit.test_cli_commands import run
 
@@ -50,23 +50,23 @@ HELD = sweep(
 def test_a_look_shows_who_would_be_ended_or_spared_and_changes_nothing() -> None:
     for arguments in ([], ["--dry-run"]):
         controller = Sweeps(HELD)
-        code, data, chatter = run(controller, "admin", "sweep", *arguments)
+        code, data, stderr = run(controller, "admin", "sweep", *arguments)
         assert code == 0
         for word in ("i-1", "key-1", "job_1", "▲ held back", "the database does not know it"):
             assert word in data
         assert "○ spared" in data
         assert "Held back: 4 of 5 machines would be ended" in data
-        assert "scavenger admin sweep --confirm" in chatter
+        assert "scavenger admin sweep --confirm" in stderr
         assert controller.confirmed == []
 
 
 def test_confirming_names_the_sweep_that_was_shown() -> None:
     controller = Sweeps(HELD)
-    code, data, chatter = run(controller, "admin", "sweep", "--confirm")
+    code, data, stderr = run(controller, "admin", "sweep", "--confirm")
     assert code == 0
     assert controller.confirmed == [{"confirm": True, "sweep": 7}]
     assert "Confirmed at 2026-01-01 12:00:00 UTC" in data
-    assert "1 machine may be ended by the next sweeps now" in chatter
+    assert "1 machine may be ended by the next sweeps now" in stderr
 
 
 def test_json_is_the_view_as_it_came() -> None:
@@ -78,23 +78,23 @@ def test_json_is_the_view_as_it_came() -> None:
 
 
 def test_there_may_be_nothing_to_tell() -> None:
-    code, data, chatter = run(Sweeps(None), "admin", "sweep")
+    code, data, stderr = run(Sweeps(None), "admin", "sweep")
     assert (code, data) == (0, "")
-    assert "No sweep yet" in chatter
-    code, data, chatter = run(Sweeps(sweep()), "admin", "sweep")
+    assert "No sweep yet" in stderr
+    code, data, stderr = run(Sweeps(sweep()), "admin", "sweep")
     assert code == 0
     assert "5 machines of ours, 0 ended" in data
     assert "Nothing stands out." in data
-    assert chatter == ""
+    assert stderr == ""
 
 
 def test_wrong_use_gets_a_sentence() -> None:
     for newest in (None, sweep(), HELD.model_copy(update={"confirmed_at": NOW})):
         controller = Sweeps(newest)
-        code, _, chatter = run(controller, "admin", "sweep", "--confirm")
+        code, _, stderr = run(controller, "admin", "sweep", "--confirm")
         assert code == 6
-        assert "Nothing is held back, so there is nothing to confirm" in chatter
+        assert "Nothing is held back, so there is nothing to confirm" in stderr
         assert controller.confirmed == []
-    code, _, chatter = run(Sweeps(HELD), "admin", "sweep", "--confirm", "--dry-run")
+    code, _, stderr = run(Sweeps(HELD), "admin", "sweep", "--confirm", "--dry-run")
     assert code == 2
-    assert "--dry-run only looks, --confirm ends" in chatter
+    assert "--dry-run only looks, --confirm ends" in stderr

@@ -14,28 +14,29 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from scavenger.cli.demo import leave, perform
+from scavenger.cli.demo import cancel_running_jobs, run_demo, stop_process, wait_until_ready
 from scavenger.cli.errors import (
     AmbiguousJob,
     CommandError,
-    ControllerDied,
-    NeedsAnswer,
-    NoCurve,
-    NoSuchJob,
-    UnusableDocument,
+    ConfirmationRequired,
+    ControllerStartFailed,
+    CurveUnavailable,
+    ExitCode,
+    InvalidInput,
+    JobNotFound,
+    exit_code_of_error,
+    exit_code_of_job,
 )
-from scavenger.cli.exit_code import ExitCode, code_of_error, code_of_job
 from scavenger.cli.main import app
-from scavenger.cli.private_controller import await_controller, stop
-from scavenger.cli.reference import pick
-from scavenger.cli.serve import command_of_controller
-from scavenger.cli.sighting import sight
-from scavenger.cli.submit import media_of, read_spec
-from scavenger.cli.terminal import Terminal
+from scavenger.cli.options import pick_job
+from scavenger.cli.output import Terminal
+from scavenger.cli.programs import controller_command
+from scavenger.cli.submit import document_format, read_job_file
+from scavenger.cli.watch import poll_job
 from scavenger.client.client import Client
-from scavenger.client.errors import ClientError, NoToken, Unreachable, refusal
-from scavenger.submission import parse_job
-from scavenger.view import Phase
+from scavenger.client.errors import ClientError, NoToken, Unreachable, error_for_problem
+from scavenger.job.validation import parse_job
+from scavenger.schemas import JobPhase
 from tests.unit.test_cli_rendering import DOCUMENT, ID, curve_view, event, job_view, problem
 
 OTHER = "job_019aa0b4c8e5f3d2a72"
@@ -107,14 +108,14 @@ def terminal(controller, pauses=None, **changes):
 
 
 def run(controller, *arguments, given=None):
-    """Run a command; returns exit code, data and chatter."""
+    """Run a command; returns exit code, data and stderr."""
     desk = terminal(controller)
     result = CliRunner().invoke(app, list(arguments), obj=desk, input=given)
     unexpected = result.exception
     if unexpected is not None and not isinstance(unexpected, SystemExit):
         raise unexpected
-    chatter = desk.chatter.file.getvalue() + result.stderr
-    return result.exit_code, desk.data.file.getvalue() + result.stdout, chatter
+    stderr = desk.stderr.file.getvalue() + result.stderr
+    return result.exit_code, desk.stdout.file.getvalue() + result.stdout, stderr
 
 
 def one(*states):
@@ -131,54 +132,54 @@ def document(tmp_path):
 @pytest.mark.parametrize(
     ("phase", "changes", "code"),
     [
-        (Phase.SUCCEEDED, {}, 0),
-        (Phase.FAILED, {"worker_exit_code": 1, "reason": "worker-2 exited with code 1"}, 10),
-        (Phase.FAILED, {"worker_exit_code": 1, "reason": "rlimit: over the limit"}, 10),
-        (Phase.FAILED, {"worker_exit_code": 0, "reason": "ended; raise target.max_epochs"}, 10),
-        (Phase.FAILED, {"reason": "no configuration meets the limits; the nearest …"}, 7),
-        (Phase.FAILED, {"reason": "24 machines were needed where 16 are allowed"}, 10),
-        (Phase.CAPPED, {"reason": "max_cost reached; raise limits.max_cost"}, 8),
-        (Phase.CANCELLED, {}, 11),
-        (Phase.FAILED, {"diverged": True, "worker_exit_code": 1}, 13),
-        (Phase.CAPPED, {"diverged": True, "reason": "max_time reached; loss became NaN"}, 13),
+        (JobPhase.SUCCEEDED, {}, 0),
+        (JobPhase.FAILED, {"worker_exit_code": 1, "reason": "worker-2 exited with code 1"}, 10),
+        (JobPhase.FAILED, {"worker_exit_code": 1, "reason": "rlimit: over the limit"}, 10),
+        (JobPhase.FAILED, {"worker_exit_code": 0, "reason": "ended; raise target.max_epochs"}, 10),
+        (JobPhase.FAILED, {"reason": "no configuration meets the limits; the nearest …"}, 7),
+        (JobPhase.FAILED, {"reason": "24 machines were needed where 16 are allowed"}, 10),
+        (JobPhase.CAPPED, {"reason": "max_cost reached; raise limits.max_cost"}, 8),
+        (JobPhase.CANCELLED, {}, 11),
+        (JobPhase.FAILED, {"diverged": True, "worker_exit_code": 1}, 13),
+        (JobPhase.CAPPED, {"diverged": True, "reason": "max_time reached; loss became NaN"}, 13),
     ],
 )
 def test_a_job_ends_with_its_exit_code(phase, changes, code):
     ended = job_view(phase, **changes)
-    assert code_of_job(ended) == code
+    assert exit_code_of_job(ended) == code
     assert run(one(job_view(), ended), "watch", ID)[0] == code
     assert run(one(job_view(), ended), "watch", ID, "-o", "json")[0] == code
 
 
-@pytest.mark.parametrize("phase", [phase for phase in Phase if not phase.is_final])
+@pytest.mark.parametrize("phase", [phase for phase in JobPhase if not phase.is_final])
 def test_a_job_that_goes_on_has_no_exit_code(phase):
     with pytest.raises(ValueError, match="has not ended"):
-        code_of_job(job_view(phase))
+        exit_code_of_job(job_view(phase))
 
 
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (refusal(problem(422)), 2),
-        (UnusableDocument("job.yaml", []), 2),
+        (error_for_problem(problem(422)), 2),
+        (InvalidInput("job.yaml", []), 2),
         (AmbiguousJob("x", []), 2),
-        (NeedsAnswer("?", "--yes"), 2),
+        (ConfirmationRequired("?", "--yes"), 2),
         (NoToken(), 4),
-        (refusal(problem(401)), 4),
-        (refusal(problem(403)), 4),
-        (refusal(problem(404)), 5),
-        (NoSuchJob("x"), 5),
-        (NoCurve(job_view(), ""), 5),
-        (refusal(problem(409)), 6),
+        (error_for_problem(problem(401)), 4),
+        (error_for_problem(problem(403)), 4),
+        (error_for_problem(problem(404)), 5),
+        (JobNotFound("x"), 5),
+        (CurveUnavailable(job_view(), ""), 5),
+        (error_for_problem(problem(409)), 6),
         (Unreachable("", ""), 20),
-        (refusal(problem(500)), 21),
-        (ControllerDied("", ""), 21),
+        (error_for_problem(problem(500)), 21),
+        (ControllerStartFailed("", ""), 21),
         (ClientError(), 21),
         (CommandError(), 1),
     ],
 )
 def test_an_error_ends_with_its_exit_code(error, code):
-    assert code_of_error(error) == code
+    assert exit_code_of_error(error) == code
 
 
 def test_usage_errors_end_with_2():
@@ -209,10 +210,10 @@ def test_every_help_has_an_example(command):
     "arguments", [["list"], ["show", ID], ["curve", ID], ["events", ID], ["models"]]
 )
 def test_read_commands_write_the_view_as_json(arguments):
-    code, data, chatter = run(one(), *arguments, "-o", "json")
+    code, data, stderr = run(one(), *arguments, "-o", "json")
     assert code == 0
     assert isinstance(json.loads(data), dict)
-    assert "{" not in chatter
+    assert "{" not in stderr
 
 
 @pytest.mark.parametrize(
@@ -226,32 +227,32 @@ def test_read_commands_write_the_view_as_json(arguments):
     ],
 )
 def test_read_commands_write_tables(arguments, expected):
-    code, data, _ = run(one(job_view(), job_view(Phase.SUCCEEDED)), *arguments)
+    code, data, _ = run(one(job_view(), job_view(JobPhase.SUCCEEDED)), *arguments)
     assert code == 0
     assert expected in data
 
 
 def test_an_empty_list_writes_nothing_but_says_what_to_do():
-    code, data, chatter = run(FakeController(), "list")
+    code, data, stderr = run(FakeController(), "list")
     assert (code, data) == (0, "")
-    assert "scavenger submit" in chatter
+    assert "scavenger submit" in stderr
 
 
 def test_nobody_there_says_how_to_start_a_controller():
     def answer(request):
         raise httpx.ConnectError("Connection refused")
 
-    code, data, chatter = run(answer, "list")
+    code, data, stderr = run(answer, "list")
     assert (code, data) == (20, "")
-    assert "start it with: scavenger serve" in chatter
+    assert "start it with: scavenger serve" in stderr
 
 
 def test_a_job_is_submitted_with_the_directory_of_its_file(document):
     controller = one()
-    code, data, chatter = run(controller, "submit", str(document), "--name", "again")
+    code, data, stderr = run(controller, "submit", str(document), "--name", "again")
     assert (code, data) == (0, f"{ID}\n")
-    assert f"Next: scavenger watch {ID}" in chatter
-    assert "16 configurations" in chatter
+    assert f"Next: scavenger watch {ID}" in stderr
+    assert "16 configurations" in stderr
     (sent,) = controller.submitted
     assert sent["run"]["directory"] == str(document.parent)
     assert sent["name"] == "again"
@@ -267,8 +268,8 @@ def shell(tmp_path, monkeypatch):
 
 
 def sent_from(shell, controller, *arguments, **given):
-    code, _, chatter = run(controller, "submit", *arguments, **given)
-    assert code == 0, chatter
+    code, _, stderr = run(controller, "submit", *arguments, **given)
+    assert code == 0, stderr
     (sent,) = controller.submitted
     assert sent["run"]["directory"] == str(shell)
     return sent
@@ -286,8 +287,9 @@ def test_every_name_of_standard_input_is_standard_input(shell, document, name, k
     """In a process of its own, whose standard input is what the name leads to."""
     text = document.read_bytes()
     program = (
-        "import json, sys; from pathlib import Path; from scavenger.cli.submit import read_spec; "
-        "print(read_spec(Path(sys.argv[1])).run.directory)"
+        "import json, sys; from pathlib import Path; "
+        "from scavenger.cli.submit import read_job_file; "
+        "print(read_job_file(Path(sys.argv[1])).run.directory)"
     )
     with document.open("rb") as file:
         ran = subprocess.run(
@@ -315,29 +317,29 @@ def test_what_a_pipe_brings_runs_where_the_shell_is(shell, document, tmp_path):
 
 
 def test_what_is_wrong_on_standard_input_is_named_so(shell):
-    code, _, chatter = run(one(), "submit", "-", given=b"limits: 3\n")
+    code, _, stderr = run(one(), "submit", "-", given=b"limits: 3\n")
     assert code == 2
-    assert "standard input:1:1: limits: " in "".join(chatter.split("\n"))
+    assert "standard input:1:1: limits: " in "".join(stderr.split("\n"))
     assert run(one(), "submit", "-", given=b"\xff\xfe")[0] == 2
     assert run(one(), "submit", str(shell))[0] == 2, "a directory is no document"
 
 
 @pytest.mark.parametrize("flag", ["--watch", "--wait"])
 def test_submitting_can_end_as_the_job_does(document, flag):
-    failed = job_view(Phase.FAILED, worker_exit_code=3, reason="worker-1 exited with code 3")
-    code, data, chatter = run(one(job_view(), failed), "submit", str(document), flag)
+    failed = job_view(JobPhase.FAILED, worker_exit_code=3, reason="worker-1 exited with code 3")
+    code, data, stderr = run(one(job_view(), failed), "submit", str(document), flag)
     assert code == 10
     assert data.startswith(f"{ID}\n")
-    assert "worker-1 exited with code 3" in chatter
+    assert "worker-1 exited with code 3" in stderr
 
 
 def test_a_bad_document_is_never_sent(document):
     document.write_text("limits: 3\nprice: 1\n")
     controller = one()
-    code, data, chatter = run(controller, "submit", str(document))
+    code, data, stderr = run(controller, "submit", str(document))
     assert (code, data, controller.submitted) == (2, "", [])
-    assert "job.yaml:1:1: limits: " in "".join(chatter.split("\n"))
-    assert "job.yaml:2:1: price: " in "".join(chatter.split("\n"))
+    assert "job.yaml:1:1: limits: " in "".join(stderr.split("\n"))
+    assert "job.yaml:2:1: price: " in "".join(stderr.split("\n"))
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b""])
@@ -345,13 +347,13 @@ def test_an_unreadable_file_is_a_bad_document(tmp_path, content):
     path = tmp_path / "job.yaml"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(UnusableDocument):
-        read_spec(path)
+    with pytest.raises(InvalidInput):
+        read_job_file(path)
 
 
 def test_a_bad_name_is_refused_here(document):
-    with pytest.raises(UnusableDocument, match="--name"):
-        read_spec(document, "No Name")
+    with pytest.raises(InvalidInput, match="--name"):
+        read_job_file(document, "No Name")
 
 
 @pytest.mark.parametrize(
@@ -365,7 +367,7 @@ def test_a_bad_name_is_refused_here(document):
     ],
 )
 def test_media_follow_from_the_name_or_the_text(name, text, media):
-    assert media_of(Path(name), text) == media
+    assert document_format(Path(name), text) == media
 
 
 @pytest.mark.parametrize(
@@ -382,41 +384,41 @@ def test_media_follow_from_the_name_or_the_text(name, text, media):
 )
 def test_a_job_goes_by_many_names(reference, found):
     jobs = [job_view(), job_view(id=OTHER, name="older"), job_view(id="job_X", name="digits")]
-    assert pick(jobs, reference).id == found
+    assert pick_job(jobs, reference).id == found
 
 
 def test_a_beginning_of_several_ids_is_ambiguous():
     jobs = [job_view(), job_view(id=OTHER)]
     with pytest.raises(AmbiguousJob) as caught:
-        pick(jobs, "019aa")
+        pick_job(jobs, "019aa")
     assert caught.value.candidates == (ID, OTHER)
-    with pytest.raises(NoSuchJob):
-        pick(jobs, "nothing")
+    with pytest.raises(JobNotFound):
+        pick_job(jobs, "nothing")
     assert run(one(), "show", "job_no")[0] == 5
 
 
 def test_cancelling_needs_an_answer_or_yes():
     controller = one()
-    code, _, chatter = run(controller, "cancel", ID)
+    code, _, stderr = run(controller, "cancel", ID)
     assert code == 2
-    assert "pass --yes" in chatter
+    assert "pass --yes" in stderr
     assert controller.cancelled == []
     assert run(controller, "cancel", "digits", "--yes")[:2] == (0, f"{ID}\n")
     assert controller.cancelled == [ID]
 
 
 def test_what_has_ended_cannot_be_cancelled():
-    assert run(one(job_view(Phase.SUCCEEDED)), "cancel", ID)[0] == 6
+    assert run(one(job_view(JobPhase.SUCCEEDED)), "cancel", ID)[0] == 6
 
 
 def test_watching_writes_a_line_per_change_and_says_how_it_ended():
-    states = [job_view(), job_view(), job_view(elapsed=22), job_view(Phase.SUCCEEDED)]
-    code, data, chatter = run(one(*states), "watch", ID)
+    states = [job_view(), job_view(), job_view(elapsed=22), job_view(JobPhase.SUCCEEDED)]
+    code, data, stderr = run(one(*states), "watch", ID)
     assert code == 0
     assert data.count("training") == 1
     assert data.count("succeeded") == 1
     assert data.count("probe 3 of 4") == 2
-    assert f"Next: scavenger curve {ID}" in chatter
+    assert f"Next: scavenger curve {ID}" in stderr
 
 
 def test_leaving_a_watched_job_leaves_it_running():
@@ -425,39 +427,39 @@ def test_leaving_a_watched_job_leaves_it_running():
 
     controller = one(job_view(), job_view())
     desk = terminal(controller)
-    desk = Terminal(desk.data, desk.chatter, desk.connect, interrupt)
+    desk = Terminal(desk.stdout, desk.stderr, desk.connect, interrupt)
     result = CliRunner().invoke(app, ["watch", ID], obj=desk)
     assert result.exit_code == 130
-    assert f"{ID} goes on" in desk.chatter.file.getvalue()
+    assert f"{ID} goes on" in desk.stderr.file.getvalue()
     assert controller.cancelled == []
 
 
 def test_a_controller_that_restarts_is_waited_for():
-    controller = one(job_view(), job_view(Phase.SUCCEEDED))
+    controller = one(job_view(), job_view(JobPhase.SUCCEEDED))
     controller.silences = 3
     pauses = []
     desk = terminal(controller, pauses)
-    seen = list(sight(desk.connect(), ID, desk.pause))
-    assert [sighting.is_stale for sighting in seen] == [False, True, True, True, False]
-    assert sum(len(sighting.fresh) for sighting in seen) == 2
+    seen = list(poll_job(desk.connect(), ID, desk.pause))
+    assert [update.is_stale for update in seen] == [False, True, True, True, False]
+    assert sum(len(update.new_events) for update in seen) == 2
     assert len(pauses) == 4
 
 
 def test_a_controller_that_stays_away_is_given_up():
-    controller = one(job_view(), job_view(Phase.SUCCEEDED))
+    controller = one(job_view(), job_view(JobPhase.SUCCEEDED))
     controller.silences = 1000
     pauses = []
     desk = terminal(controller, pauses)
     with pytest.raises(Unreachable):
-        list(sight(desk.connect(), ID, desk.pause))
+        list(poll_job(desk.connect(), ID, desk.pause))
     assert 25 <= sum(pauses) <= 35
 
 
 def test_a_terminal_gets_a_picture():
-    desk = terminal(one(job_view(), job_view(Phase.SUCCEEDED)))
+    desk = terminal(one(job_view(), job_view(JobPhase.SUCCEEDED)))
     screen = Console(file=StringIO(), width=100, force_terminal=True, _environ={"TERM": "xterm"})
     result = CliRunner().invoke(
-        app, ["watch", ID], obj=Terminal(screen, desk.chatter, desk.connect, desk.pause)
+        app, ["watch", ID], obj=Terminal(screen, desk.stderr, desk.connect, desk.pause)
     )
     assert result.exit_code == 0
     assert "8.2 of ≈12.5 epochs" in screen.file.getvalue()
@@ -465,18 +467,18 @@ def test_a_terminal_gets_a_picture():
 
 def test_serving_passes_its_options_on():
     python = [sys.executable, "-m", "service"]
-    assert command_of_controller(port=None, home=None) == python
-    options = command_of_controller(port=0, home=Path("/srv/data"))
+    assert controller_command(port=None, home=None) == python
+    options = controller_command(port=0, home=Path("/srv/data"))
     assert options == [*python, "--port", "0", "--home", "/srv/data"]
 
 
 @pytest.mark.parametrize(
     ("first", "second", "curves", "code"),
     [
-        (Phase.SUCCEEDED, Phase.SUCCEEDED, [curve_view(), curve_view(probes=[])], 0),
-        (Phase.SUCCEEDED, Phase.SUCCEEDED, [curve_view(), curve_view()], 1),
-        (Phase.SUCCEEDED, Phase.CAPPED, [curve_view(), curve_view(probes=[])], 8),
-        (Phase.CANCELLED, Phase.SUCCEEDED, [curve_view()], 11),
+        (JobPhase.SUCCEEDED, JobPhase.SUCCEEDED, [curve_view(), curve_view(probes=[])], 0),
+        (JobPhase.SUCCEEDED, JobPhase.SUCCEEDED, [curve_view(), curve_view()], 1),
+        (JobPhase.SUCCEEDED, JobPhase.CAPPED, [curve_view(), curve_view(probes=[])], 8),
+        (JobPhase.CANCELLED, JobPhase.SUCCEEDED, [curve_view()], 11),
     ],
 )
 def test_the_demo_succeeds_only_if_both_jobs_do_and_the_second_does_not_search(
@@ -488,16 +490,16 @@ def test_the_demo_succeeds_only_if_both_jobs_do_and_the_second_does_not_search(
     }
     controller = FakeController(jobs, curves)
     desk = terminal(controller)
-    assert perform(desk, desk.connect(), parse_job(DOCUMENT)) == code
+    assert run_demo(desk, desk.connect(), parse_job(DOCUMENT)) == code
     assert controller.cancelled == []
-    assert "While it trained, 4 probes" in desk.data.file.getvalue()
+    assert "While it trained, 4 probes" in desk.stdout.file.getvalue()
 
 
 def test_leaving_the_demo_early_ends_its_job_and_waits_for_its_workers():
-    controller = one(job_view(), job_view(), job_view(Phase.CANCELLED))
+    controller = one(job_view(), job_view(), job_view(JobPhase.CANCELLED))
     pauses = []
     desk = terminal(controller, pauses)
-    leave(desk, desk.connect(), [ID])
+    cancel_running_jobs(desk, desk.connect(), [ID])
     assert controller.cancelled == [ID]
     assert len(pauses) <= 2
 
@@ -513,10 +515,10 @@ class Ended:
 
 def test_a_controller_that_does_not_come_up_is_reported_with_its_last_lines(tmp_path):
     (tmp_path / "controller.log").write_text("a\nthe database cannot run\n")
-    with pytest.raises(ControllerDied, match="exit code 1") as caught:
-        await_controller(Ended(), tmp_path, None, lambda _: None)
+    with pytest.raises(ControllerStartFailed, match="exit code 1") as caught:
+        wait_until_ready(Ended(), tmp_path, None, lambda _: None)
     assert "the database cannot run" in caught.value.tail
-    assert code_of_error(caught.value) == ExitCode.SERVER
+    assert exit_code_of_error(caught.value) == ExitCode.SERVER
 
 
 class Stubborn:
@@ -543,5 +545,5 @@ class Stubborn:
 
 def test_a_controller_that_does_not_stop_is_killed():
     process = Stubborn()
-    stop(process)
+    stop_process(process)
     assert process.calls == ["terminate", "kill"]

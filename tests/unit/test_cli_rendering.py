@@ -9,39 +9,45 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from scavenger.cli.curve_plot import MARKS, plot_curve
-from scavenger.cli.curve_table import law_facts, show_curve
-from scavenger.cli.demo import crowded
-from scavenger.cli.demo_story import tell_first_job, tell_second_job
-from scavenger.cli.error_report import report_error, report_outcome, show_report
+from scavenger.cli.curve import PLOT_SYMBOLS, law_facts, render_curve, render_plot
+from scavenger.cli.demo import load_warning
+from scavenger.cli.demo_report import render_first_job, render_second_job
 from scavenger.cli.errors import (
     AmbiguousJob,
-    ControllerDied,
-    NeedsAnswer,
-    NoCurve,
-    NoSuchJob,
-    UnusableDocument,
+    ConfirmationRequired,
+    ControllerStartFailed,
+    CurveUnavailable,
+    InvalidInput,
+    JobNotFound,
+    render_report,
+    report_error,
+    report_job_outcome,
 )
-from scavenger.cli.event_table import show_event, show_events
-from scavenger.cli.fitted_table import FittedTable
-from scavenger.cli.job_table import ICONS, show_job, show_jobs
-from scavenger.cli.live import landmark, show_change, show_live
-from scavenger.cli.model_table import show_models
-from scavenger.cli.plan_summary import show_plan
-from scavenger.client.errors import NoToken, Unreachable, refusal
-from scavenger.errors import Problem
-from scavenger.submission import parse_job
-from scavenger.view import (
+from scavenger.cli.jobs import PHASE_ICONS, render_job, render_jobs
+from scavenger.cli.models import render_models
+from scavenger.cli.output import FittedTable
+from scavenger.cli.submit import render_plan
+from scavenger.cli.watch import (
+    change_key,
+    render_change,
+    render_event,
+    render_events,
+    render_live_view,
+)
+from scavenger.client.errors import NoToken, Unreachable, error_for_problem
+from scavenger.errors import DocumentProblem
+from scavenger.job.validation import parse_job
+from scavenger.schemas import (
     ConfigView,
     CostView,
     CurveView,
     ErrorDetail,
     EventView,
     IndicatorsView,
+    JobPhase,
     JobView,
     LawsView,
-    Money,
-    Phase,
+    MoneyView,
     PointView,
     ProbeView,
     ProblemView,
@@ -86,7 +92,7 @@ def config(workers, global_batch):
 
 
 def money(amount):
-    return Money(amount=Decimal(amount))
+    return MoneyView(amount=Decimal(amount))
 
 
 def point(workers, global_batch, **changes):
@@ -199,7 +205,7 @@ def curve_view(**changes):
     return CurveView(**(fields | changes))
 
 
-def job_view(phase=Phase.TRAINING, **changes):
+def job_view(phase=JobPhase.TRAINING, **changes):
     is_final = phase.is_final
     fields = {
         "id": ID,
@@ -255,7 +261,7 @@ def unknown_everything():
     """Return a job and a curve of which as little is known as the views allow."""
     nothing = {"noise": None, "noise_scale": None}
     job = job_view(
-        Phase.PENDING,
+        JobPhase.PENDING,
         target=None,
         applied=None,
         progress=ProgressView(
@@ -280,7 +286,7 @@ def unknown_everything():
 
 
 def test_a_curve_shows_points_laws_and_the_choice():
-    shown = text(show_curve(curve_view(), width=100))
+    shown = text(render_curve(curve_view(), width=100))
     assert shown == CURVE
 
 
@@ -341,25 +347,25 @@ def test_a_loss_that_is_not_finite_shows_while_it_lasts():
     said = "loss became NaN at iteration 40 on w1 and has not been finite since"
     job = job_view()
     lost = job.model_copy(update={"progress": job.progress.model_copy(update={"diverged": said})})
-    for show in (show_job, lambda job: show_live(job, [], width=100)):
+    for show in (render_job, lambda job: render_live_view(job, [], width=100)):
         assert said in text(show(lost))
         assert "diverged" not in text(show(job))
 
 
 def test_the_live_view_shows_everything_that_matters():
-    shown = text(show_live(job_view(), [event(19), event(20)], width=100))
+    shown = text(render_live_view(job_view(), [event(19), event(20)], width=100))
     assert shown == LIVE
 
 
 def test_the_demo_tells_its_story():
-    job = job_view(Phase.SUCCEEDED, reason="target accuracy >= 0.97 reached after 12.4 epochs")
-    assert text(tell_first_job(job, curve_view(), width=100)) == FIRST_STORY
+    job = job_view(JobPhase.SUCCEEDED, reason="target accuracy >= 0.97 reached after 12.4 epochs")
+    assert text(render_first_job(job, curve_view(), width=100)) == FIRST_STORY
 
 
 def test_the_demo_tells_that_the_second_job_needs_no_search():
-    first = job_view(Phase.SUCCEEDED)
+    first = job_view(JobPhase.SUCCEEDED)
     second = job_view(
-        Phase.SUCCEEDED,
+        JobPhase.SUCCEEDED,
         elapsed=9.8,
         reason="target accuracy >= 0.97 reached after 12.1 epochs",
         search="no search: model of 1 earlier job: K=2 B=256, the knee",
@@ -368,7 +374,7 @@ def test_the_demo_tells_that_the_second_job_needs_no_search():
         ),
     )
     curves = curve_view(), curve_view(probes=[], resizes=[])
-    assert text(tell_second_job(first, second, *curves)) == SECOND_STORY
+    assert text(render_second_job(first, second, *curves)) == SECOND_STORY
 
 
 def tables_in(renderable):
@@ -396,14 +402,14 @@ def test_a_figure_that_is_shown_twice_is_the_same_twice(noise, scale, seconds):
         probe(*corner, noise=noise, noise_scale=scale, seconds=seconds, cost=seconds / 100)
         for corner in CORNERS
     ]
-    story = tell_first_job(job_view(Phase.SUCCEEDED), curve_view(probes=probes), width=100)
+    story = render_first_job(job_view(JobPhase.SUCCEEDED), curve_view(probes=probes), width=100)
     shown = figures_in(story)
     assert {title for _, _, title in shown} >= {"γ", "γ_n", "φ", "τ", "TIME", "TOOK", "COMPUTE"}
     assert {where: cells for where, cells in shown.items() if len(cells) > 1} == {}
 
 
 def test_the_noise_of_one_worker_is_1_wherever_it_is_of_workers():
-    shown = figures_in(tell_first_job(job_view(Phase.SUCCEEDED), curve_view(), width=100))
+    shown = figures_in(render_first_job(job_view(JobPhase.SUCCEEDED), curve_view(), width=100))
     assert {
         cell for (k, _, title), cells in shown.items() for cell in cells if (k, title) == ("1", "γ")
     } == {"1"}
@@ -425,8 +431,8 @@ def test_the_demo_says_when_measurements_of_one_configuration_disagree(probed, s
         for p in curve_view().points
     ]
     indicators = job_view().indicators.model_copy(update={"step_time": seen})
-    job = job_view(Phase.SUCCEEDED, indicators=indicators)
-    shown = " ".join(text(tell_first_job(job, curve_view(points=points), width=100)).split())
+    job = job_view(JobPhase.SUCCEEDED, indicators=indicators)
+    shown = " ".join(text(render_first_job(job, curve_view(points=points), width=100)).split())
     assert ("other programs" in shown) is (words is not None)
     assert words is None or words in shown
 
@@ -436,14 +442,14 @@ def test_the_demo_says_when_measurements_of_one_configuration_disagree(probed, s
     [(0.1, 2, 2, False), (0.6, 2, 2, True), (7.0, 16, 2, False), (15.0, 16, 2, True)],
 )
 def test_the_demo_says_beforehand_when_other_programs_take_its_cores(busy, cores, workers, is_told):
-    said = crowded(busy, cores, workers)
+    said = load_warning(busy, cores, workers)
     assert (said is not None) is is_told
     assert said is None or f"use {busy:.1f} of {cores} cores" in said
 
 
 def test_no_knee_is_shown_where_nothing_bends():
     for bends, said, shape in ((True, "★ knee · ✔ chosen", "★ knee"), (False, "no knee · ✔", "▣")):
-        shown = text(show_curve(curve_view(knee_bends=bends), width=100))
+        shown = text(render_curve(curve_view(knee_bends=bends), width=100))
         assert said in shown
         assert shape in shown
         assert ("★" in shown) is bends
@@ -451,27 +457,27 @@ def test_no_knee_is_shown_where_nothing_bends():
 
 def test_a_start_that_is_chosen_is_compared_with_the_dearest():
     curve = curve_view(chosen=config(1, 32))
-    shown = text(tell_first_job(job_view(Phase.SUCCEEDED), curve, width=100))
+    shown = text(render_first_job(job_view(JobPhase.SUCCEEDED), curve, width=100))
     assert "start, and chosen  K=1 B=32  3.0s  $0.000112" in shown
     assert "dearest            K=4 B=32  3.8s  $0.000561" in shown
 
 
 def test_jobs_fit_a_narrow_terminal():
-    shown = text(show_jobs([job_view(phase) for phase in Phase]), width=100)
-    assert len(shown.splitlines()) == 1 + len(Phase)
-    narrow = text(show_jobs([job_view(name="a-very-long-name-of-a-job")]), width=80)
+    shown = text(render_jobs([job_view(phase) for phase in JobPhase]), width=100)
+    assert len(shown.splitlines()) == 1 + len(JobPhase)
+    narrow = text(render_jobs([job_view(name="a-very-long-name-of-a-job")]), width=80)
     assert all(len(line) <= 80 for line in narrow.splitlines())
     assert ID in narrow
 
 
 def test_every_phase_has_a_shape_of_its_own():
-    assert set(ICONS) == set(Phase)
-    assert len({shape for shape, _ in ICONS.values()}) == len(Phase)
-    assert len({mark.shape for mark in MARKS}) == len(MARKS)
+    assert set(PHASE_ICONS) == set(JobPhase)
+    assert len({shape for shape, _ in PHASE_ICONS.values()}) == len(JobPhase)
+    assert len({mark.shape for mark in PLOT_SYMBOLS}) == len(PLOT_SYMBOLS)
 
 
 def test_a_job_in_detail_names_its_money():
-    shown = text(show_job(job_view()))
+    shown = text(render_job(job_view()))
     assert "$0.00123 spent, $0.000410 of it searching · cap $0.0500 · ≈$0.00310 in the end" in shown
     assert "γ_n 1.61 · φ 410 samples" in shown
 
@@ -481,14 +487,14 @@ def test_what_is_unknown_is_a_dash_and_never_not_a_number():
     shown = "\n".join(
         text(renderable)
         for renderable in (
-            show_job(job),
-            show_jobs([job]),
-            show_live(job, [], width=100, is_stale=True),
-            show_change(job),
-            show_curve(curve, width=100),
-            tell_first_job(job, curve, width=100),
-            tell_first_job(job, curve.model_copy(update={"points": [], "probes": []}), width=100),
-            tell_second_job(job, job, curve, curve),
+            render_job(job),
+            render_jobs([job]),
+            render_live_view(job, [], width=100, is_stale=True),
+            render_change(job),
+            render_curve(curve, width=100),
+            render_first_job(job, curve, width=100),
+            render_first_job(job, curve.model_copy(update={"points": [], "probes": []}), width=100),
+            render_second_job(job, job, curve, curve),
         )
     )
     assert "nan" not in shown.lower()
@@ -497,46 +503,46 @@ def test_what_is_unknown_is_a_dash_and_never_not_a_number():
 
 def test_a_relative_curve_shows_no_dollars_and_no_seconds():
     relative = curve_view(basis="relative")
-    shown = text(plot_curve(relative, width=80))
+    shown = text(render_plot(relative, width=80))
     assert "$" not in shown
     assert "×" in shown
-    assert "epochs to target are not known yet" in text(show_curve(relative, width=80))
+    assert "epochs to target are not known yet" in text(render_curve(relative, width=80))
 
 
 def test_the_plot_shows_feasible_points_in_full_and_counts_the_others():
     points = [point(1, 32), point(2, 64), point(1, 64, time=1e6, violations=["too slow"])]
-    shown = text(plot_curve(curve_view(points=points, knee=None), width=80))
+    shown = text(render_plot(curve_view(points=points, knee=None), width=80))
     assert "1 point far over a limit not shown" in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
 
 
 def test_a_plot_of_infeasible_points_only_shows_them():
-    shown = text(plot_curve(curve_view(points=[point(3, 64, violations=["too slow"])]), width=80))
+    shown = text(render_plot(curve_view(points=[point(3, 64, violations=["too slow"])]), width=80))
     assert "✕ over a limit" in shown
 
 
 def test_a_long_curve_hides_what_does_not_matter():
     many = curve_view(points=[point(1, 32 + b, on_front=b == 0) for b in range(40)])
-    assert "--all shows them" in text(show_curve(many, width=100))
-    assert "--all" not in text(show_curve(many, width=100, is_complete=True))
+    assert "--all shows them" in text(render_curve(many, width=100))
+    assert "--all" not in text(render_curve(many, width=100, is_complete=True))
 
 
 def test_words_of_others_neither_style_nor_steer():
-    shown = text(show_event(event(message="[bold]K[/bold] \x1b[2J :smile:")))
+    shown = text(render_event(event(message="[bold]K[/bold] \x1b[2J :smile:")))
     assert "[bold]K[/bold] \\x1b[2J :smile:" in shown
 
 
 def test_events_count_from_the_start_or_show_the_time_of_day():
-    assert text(show_events([event(3)])).startswith("12:00:03")
-    assert text(show_events([event(3)], since=NOON)).startswith("   +3.0s")
+    assert text(render_events([event(3)])).startswith("12:00:03")
+    assert text(render_events([event(3)], since=NOON)).startswith("   +3.0s")
 
 
 def test_a_line_is_written_for_a_change_only():
     before = job_view()
     later = job_view(elapsed=22.0, generation=6)
     moving = job_view(target=config(4, 256))
-    assert landmark(before) == landmark(later) != landmark(moving)
-    assert "→ K=4 B=256" in text(show_change(moving))
+    assert change_key(before) == change_key(later) != change_key(moving)
+    assert "→ K=4 B=256" in text(render_change(moving))
 
 
 def stored_model(key):
@@ -552,29 +558,29 @@ def stored_model(key):
 
 
 def test_models_name_their_targets():
-    shown = text(show_models(StoredModelList(models=[stored_model("digits/mlp")])))
+    shown = text(render_models(StoredModelList(models=[stored_model("digits/mlp")])))
     assert "accuracy >= 0.97: 12.4 (at batch 32)" in shown
 
 
 def test_a_plan_names_space_search_and_cap():
-    shown = text(show_plan(parse_job(DOCUMENT)))
+    shown = text(render_plan(parse_job(DOCUMENT)))
     assert "16 configurations: K 1–4, B 32–256" in shown
     assert "auto: a stored model if one fits, or else probes of 3 corners and what pays" in shown
-    partial = text(show_plan(parse_job(DOCUMENT + "search: partial\n")))
+    partial = text(render_plan(parse_job(DOCUMENT + "search: partial\n")))
     assert "partial: probes of 4 corners" in partial
     assert "0.05 USD · 3m00s · one worker costs 0.13402 USD/h" in shown
 
 
 def test_a_plan_names_what_a_tariff_bills():
     hourly = "{per_hour: 0.02 USD/h, quantum: 1h}"
-    shown = text(show_plan(parse_job(DOCUMENT.replace("0.13402 USD/h", hourly))))
+    shown = text(render_plan(parse_job(DOCUMENT.replace("0.13402 USD/h", hourly))))
     assert "one worker costs 0.02 USD/h, billed by 1h00m" in shown
     custom = (
         "{per_vcpu_hour: 0.02 USD/h, per_gib_hour: 0.01 USD/h, vcpus: 4, "
         "memory: {fixed_gib: 1, gib_per_sample: 0.01}}"
     )
     wanted = DOCUMENT.replace("0.13402 USD/h", custom) + "search: universal\nlaws: paper\n"
-    shown = text(show_plan(parse_job(wanted + "objective: {time_weight: 0.25}\n")))
+    shown = text(render_plan(parse_job(wanted + "objective: {time_weight: 0.25}\n")))
     assert "one worker costs at most 0.1156 USD/h" in shown
     assert "universal: the average of all stored models" in shown
     assert "objective  optimum at time 25%, cost 75%" in shown
@@ -601,7 +607,9 @@ REPORTS = [
     ),
     (NoToken("no token is known for http://x"), ["set SCAVENGER_TOKEN, or pass --token"]),
     (
-        UnusableDocument("job.yaml", [Problem("limits", "is missing", 3, 9), Problem("", "bad")]),
+        InvalidInput(
+            "job.yaml", [DocumentProblem("limits", "is missing", 3, 9), DocumentProblem("", "bad")]
+        ),
         [
             "✗ job.yaml cannot be used: 2 problems",
             "  job.yaml:3:9: limits: is missing",
@@ -609,38 +617,41 @@ REPORTS = [
         ],
     ),
     (
-        refusal(problem(422, errors=[DETAIL], request_id="req_1")),
+        error_for_problem(problem(422, errors=[DETAIL], request_id="req_1")),
         ["✗ The document cannot be used", "line 3, column 9: /limits/workers: write", "req_1"],
     ),
-    (refusal(problem(401)), ["connection.json"]),
-    (refusal(problem(404)), ["scavenger list"]),
-    (refusal(problem(404), "/v1/tokens/zzz/actions/revoke"), ["scavenger token list"]),
+    (error_for_problem(problem(401)), ["connection.json"]),
+    (error_for_problem(problem(404)), ["scavenger list"]),
+    (error_for_problem(problem(404), "/v1/tokens/zzz/actions/revoke"), ["scavenger token list"]),
     (
-        refusal(problem(409, detail="it has ended"), f"/v1/jobs/{ID}/actions/cancel"),
+        error_for_problem(problem(409, detail="it has ended"), f"/v1/jobs/{ID}/actions/cancel"),
         ["it has ended", f"scavenger show {ID}"],
     ),
-    (refusal(problem(403)), ["scavenger token create"]),
-    (NoCurve(job_view(), ""), [f"✗ digits ({ID}) has no curve", f"scavenger watch {ID}"]),
-    (NoCurve(job_view(Phase.FAILED), "it failed"), ["it failed", f"scavenger events {ID}"]),
-    (refusal(problem(500)), ["read what the controller logged"]),
-    (NoSuchJob("x"), ["✗ No job goes by x", "scavenger list"]),
+    (error_for_problem(problem(403)), ["scavenger token create"]),
+    (CurveUnavailable(job_view(), ""), [f"✗ digits ({ID}) has no curve", f"scavenger watch {ID}"]),
+    (
+        CurveUnavailable(job_view(JobPhase.FAILED), "it failed"),
+        ["it failed", f"scavenger events {ID}"],
+    ),
+    (error_for_problem(problem(500)), ["read what the controller logged"]),
+    (JobNotFound("x"), ["✗ No job goes by x", "scavenger list"]),
     (AmbiguousJob("01", ["job_01A", "job_01B"]), ["2 jobs go by 01", "job_01A", "write more"]),
-    (NeedsAnswer("End it?", "--yes"), ["End it?", "pass --yes"]),
-    (ControllerDied("it ended", "cannot listen"), ["✗ it ended", "cannot listen"]),
+    (ConfirmationRequired("End it?", "--yes"), ["End it?", "pass --yes"]),
+    (ControllerStartFailed("it ended", "cannot listen"), ["✗ it ended", "cannot listen"]),
 ]
 
 
 @pytest.mark.parametrize(("error", "expected"), REPORTS)
 def test_a_report_says_what_happened_and_what_to_do(error, expected):
-    shown = text(show_report(report_error(error)))
+    shown = text(render_report(report_error(error)))
     assert [part for part in expected if part not in shown] == []
     assert "You can" in shown
 
 
 def test_a_failed_job_is_reported_with_its_place_and_its_last_lines():
     why = "worker-2 exited with code 1; its last lines:\nTraceback\nValueError: [x]"
-    job = job_view(Phase.FAILED, reason=why, worker_exit_code=1)
-    shown = text(show_report(report_outcome(job)))
+    job = job_view(JobPhase.FAILED, reason=why, worker_exit_code=1)
+    shown = text(render_report(report_job_outcome(job)))
     assert shown.splitlines()[0] == f"✗ Job digits ({ID}) failed"
     assert "ValueError: [x]" in shown
     assert "K=2 B=256 · iteration 812 · worker's exit code 1 · $0.00123 spent" in shown

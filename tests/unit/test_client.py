@@ -7,13 +7,13 @@ import pytest
 
 from scavenger.client.client import Client
 from scavenger.client.errors import (
+    AccessDenied,
     Conflict,
-    Invalid,
+    ErrorResponse,
+    InvalidRequest,
     NotFound,
-    Refused,
+    RateLimited,
     ServerFault,
-    TooOften,
-    Unauthenticated,
     Unreachable,
 )
 from tests.unit.test_cli_rendering import ID, curve_view, event, job_view, problem
@@ -48,8 +48,8 @@ def test_jobs_are_read_page_after_page():
         jobs = [json.loads(job_view(name=name).model_dump_json()) for name in names]
         return httpx.Response(200, json={"jobs": jobs, "next_cursor": cursor})
 
-    assert [job.name for job in client(answer).jobs("a")] == ["a", "b", "c"]
-    assert [job.name for job in client(answer).newest_jobs(9).jobs] == ["a", "b", "c"]
+    assert [job.name for job in client(answer).find_jobs("a")] == ["a", "b", "c"]
+    assert [job.name for job in client(answer).list_jobs(9).jobs] == ["a", "b", "c"]
 
 
 def test_events_are_read_page_after_page():
@@ -60,8 +60,8 @@ def test_events_are_read_page_after_page():
         following = str(before + 2) if before < 2 else None
         return httpx.Response(200, json={"events": found, "next_cursor": following})
 
-    assert [each.sequence for each in client(answer).events(ID)] == [1, 2, 3, 4]
-    assert [each.sequence for each in client(answer).events(ID, after=2)] == [3, 4]
+    assert [each.sequence for each in client(answer).list_events(ID)] == [1, 2, 3, 4]
+    assert [each.sequence for each in client(answer).list_events(ID, after=2)] == [3, 4]
 
 
 LOST = [httpx.ReadTimeout("lost"), httpx.ReadError("lost"), httpx.RemoteProtocolError("lost")]
@@ -101,37 +101,37 @@ def test_what_was_never_sent_and_what_never_answers_ends(failure, tries):
 
 
 def test_every_other_answer_becomes_a_view():
-    assert client(answering(curve_view())).curve(ID) == curve_view()
-    assert client(answering(job_view())).job(ID) == job_view()
+    assert client(answering(curve_view())).get_curve(ID) == curve_view()
+    assert client(answering(job_view())).get_job(ID) == job_view()
     assert client(answering(job_view(), 202)).cancel(ID) == job_view()
-    assert client(lambda _: httpx.Response(200, json={"models": []})).models().models == []
-    assert client(lambda _: httpx.Response(200, json={"status": "ok"})).health().status == "ok"
+    assert client(lambda _: httpx.Response(200, json={"models": []})).list_models().models == []
+    assert client(lambda _: httpx.Response(200, json={"status": "ok"})).get_health().status == "ok"
 
 
 def test_fields_of_a_newer_controller_are_tolerated():
     document = json.loads(job_view().model_dump_json()) | {"unheard_of": 1}
-    assert client(lambda _: httpx.Response(200, json=document)).job(ID) == job_view()
+    assert client(lambda _: httpx.Response(200, json=document)).get_job(ID) == job_view()
 
 
 @pytest.mark.parametrize(
     ("status", "error"),
     [
-        (400, Invalid),
-        (401, Unauthenticated),
-        (403, Unauthenticated),
+        (400, InvalidRequest),
+        (401, AccessDenied),
+        (403, AccessDenied),
         (404, NotFound),
-        (405, Invalid),
+        (405, InvalidRequest),
         (409, Conflict),
-        (413, Invalid),
-        (422, Invalid),
-        (429, TooOften),
+        (413, InvalidRequest),
+        (422, InvalidRequest),
+        (429, RateLimited),
         (500, ServerFault),
         (503, ServerFault),
     ],
 )
 def test_a_problem_becomes_the_error_of_its_status(status, error):
-    with pytest.raises(Refused) as caught:
-        client(answering(problem(status, detail="because"), status)).job(ID)
+    with pytest.raises(ErrorResponse) as caught:
+        client(answering(problem(status, detail="because"), status)).get_job(ID)
     assert type(caught.value) is error
     assert caught.value.problem.detail == "because"
 
@@ -148,7 +148,7 @@ def test_a_problem_becomes_the_error_of_its_status(status, error):
 )
 def test_an_answer_of_something_else_is_an_error_too(answer, error):
     with pytest.raises(error):
-        client(lambda _: answer).job(ID)
+        client(lambda _: answer).get_job(ID)
 
 
 @pytest.mark.parametrize("failure", [httpx.ConnectError, httpx.ReadTimeout, httpx.ReadError])
@@ -157,14 +157,14 @@ def test_silence_is_unreachable(failure):
         raise failure("nobody there")
 
     with pytest.raises(Unreachable, match="nobody there") as caught:
-        client(answer).job(ID)
+        client(answer).get_job(ID)
     assert caught.value.url == "http://127.0.0.1:8321"
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://[::1", ""])
 def test_what_is_no_address_is_unreachable(url):
     with pytest.raises(Unreachable):
-        Client(url, "secret").job(ID)
+        Client(url, "secret").get_job(ID)
 
 
 def test_a_strange_id_stays_one_part_of_the_path():
@@ -175,5 +175,5 @@ def test_a_strange_id_stays_one_part_of_the_path():
         return httpx.Response(404)
 
     with pytest.raises(NotFound):
-        client(answer).job("a/../../x?y#z")
+        client(answer).get_job("a/../../x?y#z")
     assert paths == [b"/v1/jobs/a%2F..%2F..%2Fx%3Fy%23z"]

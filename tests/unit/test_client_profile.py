@@ -3,7 +3,12 @@ import json
 import pytest
 
 from scavenger.client.errors import NoToken, Unreachable
-from scavenger.client.profile import Profile, data_directory, find_profile, read_connection
+from scavenger.client.profile import (
+    ConnectionProfile,
+    data_directory,
+    find_profile,
+    read_connection,
+)
 
 LOCAL = {"url": "http://127.0.0.1:8321", "token": "of-the-file"}
 
@@ -30,7 +35,7 @@ ELSEWHERE = {"SCAVENGER_URL": "http://elsewhere:1/", "SCAVENGER_TOKEN": "of-the-
 def test_options_come_before_variables_and_these_before_the_file(
     home, url, token, variables, expected
 ):
-    assert find_profile(url, token, home | variables) == Profile(*expected)
+    assert find_profile(url, token, home | variables) == ConnectionProfile(*expected)
 
 
 def test_the_token_of_the_file_is_not_sent_elsewhere(home):
@@ -55,8 +60,8 @@ def test_the_data_directory_is_that_of_the_user_unless_named(tmp_path):
 @pytest.mark.parametrize("token", ["two words", "line\nbreak", "ünlike"])
 def test_a_token_that_no_header_can_hold_is_refused(token):
     with pytest.raises(NoToken):
-        Profile("http://x", token)
+        ConnectionProfile("http://x", token)
 
 
 def test_a_profile_does_not_show_its_token():
-    assert "secret" not in repr(Profile("http://x", "secret"))
+    assert "secret" not in repr(ConnectionProfile("http://x", "secret"))

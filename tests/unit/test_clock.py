@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import service
-from service.db.clock import Clock
-from service.keys import Keys
+from service.auth.tokens import ControllerKeys
+from service.db.clock import DatabaseClock
 from tests.builders import NOW
 
 ANSWERS = st.lists(st.tuples(st.floats(0, 600), st.floats(0, 2), st.floats(0, 2)), min_size=1)
@@ -34,7 +34,7 @@ def test_the_time_is_true_as_far_as_the_quickest_answer_can_tell(
     start: float, answers: list[tuple[float, float, float]], later: float
 ) -> None:
     tape = Tape(start)
-    clock = Clock(tape)
+    clock = DatabaseClock(tape)
     for pause, there, back in answers:
         tape.passed += pause
         clock.compare(lambda there=there, back=back: answer(tape, there, back))  # type: ignore[misc]
@@ -54,7 +54,7 @@ def answer(tape: Tape, there: float, back: float) -> datetime:
 
 def test_what_is_known_better_already_is_kept() -> None:
     tape = Tape(0.0)
-    clock = Clock(tape)
+    clock = DatabaseClock(tape)
     clock.compare(lambda: answer(tape, 0.0, 0.0))
     before = clock.now() - timedelta(seconds=tape())
     clock.compare(lambda: answer(tape, 0.0, 3.0))
@@ -63,7 +63,7 @@ def test_what_is_known_better_already_is_kept() -> None:
 
 def test_a_database_whose_clock_was_set_is_believed() -> None:
     tape = Tape(0.0)
-    clock = Clock(tape)
+    clock = DatabaseClock(tape)
     clock.compare(lambda: NOW)
     clock.compare(lambda: NOW + timedelta(minutes=10))
     assert clock.now() == NOW + timedelta(minutes=10)
@@ -73,18 +73,18 @@ def test_a_database_whose_clock_was_set_is_believed() -> None:
 def test_a_machine_is_known_however_wrong_the_clock_of_this_computer(
     hours: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys, now = Keys("token", "s" * 48), time.time()
-    token = keys.issue("job_1-w1", now=now)
+    keys, now = ControllerKeys("token", "s" * 48), time.time()
+    token = keys.issue_worker_token("job_1-w1", now=now)
     monkeypatch.setattr(time, "time", lambda: now + hours * 3700)
-    assert keys.machine(token, now + 3599) is not None
-    assert keys.machine(token, now + 3600) is None
+    assert keys.read_worker_token(token, now + 3599) is not None
+    assert keys.read_worker_token(token, now + 3600) is None
 
 
 def test_nothing_is_decided_by_the_clock_of_this_computer() -> None:
     """Whoever needs the time asks the database's clock; only what people read has another."""
     root = Path(service.__file__).parent
     found = {str(path.relative_to(root)) for path in root.rglob("*.py") if reads_calendar(path)}
-    assert found == {"clouds/local.py", "db/clock.py", "keys.py"}
+    assert found == {"clouds/local.py", "auth/tokens.py", "db/clock.py"}
 
 
 def reads_calendar(path: Path) -> bool:

@@ -3,16 +3,16 @@ from dataclasses import replace
 import pytest
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
-from scavenger.decision import Probe, Run, Situation, decide
 from scavenger.errors import NothingFeasible
-from scavenger.indicators import Observation, ScalingIndicators
-from scavenger.models.epochs import EpochsSeen
-from scavenger.models.fitting import fit_performance
-from scavenger.models.parallel import ParallelModel
-from scavenger.noise import noise_at
-from scavenger.objective import Cheapest, Fastest, Knee, Within
-from scavenger.pricing import on_demand
-from scavenger.prior import StoredModel, signature
+from scavenger.measurement.noise import noise_at
+from scavenger.measurement.profiling import Observation, ScalingIndicators
+from scavenger.models.epochs import FinishedRun
+from scavenger.models.iteration_time import ParallelModel
+from scavenger.models.performance import fit_performance
+from scavenger.planning.decision import PlanningInput, Probe, Run, decide
+from scavenger.planning.objectives import Cheapest, Fastest, Knee, Within
+from scavenger.planning.transfer import StoredModel, make_signature
+from scavenger.pricing import on_demand_price
 
 SPACE = ConfigSpace((2, 4, 8), (64, 128, 256))
 WIDER = ConfigSpace((2, 4, 8, 16), (64, 128, 256))
@@ -27,7 +27,7 @@ def observe(config: ClusterConfig) -> Observation:
 
 OBSERVED = tuple(observe(config) for config in CORNERS)
 STORED = StoredModel(
-    signature=signature("digits", 1797, "linear", "e2"),
+    signature=make_signature("digits", 1797, "linear", "e2"),
     model=fit_performance(OBSERVED, 1797, 64, None),
     observations=OBSERVED,
     epochs_by_target={"accuracy >= 0.97": 12.0},
@@ -45,20 +45,20 @@ SLOW = replace(
         None,
     ),
 )
-FRESH = Situation(
+FRESH = PlanningInput(
     space=SPACE,
-    strategy_name="auto",
+    search_name="auto",
     objective=Knee(),
     observations=(),
     stored=None,
     dataset_size=1797,
     reference_batch=64,
     epochs_at_reference=None,
-    price=on_demand(0.13),
+    price=on_demand_price(0.13),
 )
 
 
-def probes(situation: Situation) -> list[ClusterConfig]:
+def probes(situation: PlanningInput) -> list[ClusterConfig]:
     """Follow a search to its end and return what it profiled."""
     made: list[ClusterConfig] = []
     while isinstance(decision := decide(situation), Probe):
@@ -84,7 +84,7 @@ def probes(situation: Situation) -> list[ClusterConfig]:
     ],
 )
 def test_each_strategy_profiles_in_its_order(name, stored, space, expected):
-    assert probes(replace(FRESH, strategy_name=name, stored=stored, space=space)) == expected
+    assert probes(replace(FRESH, search_name=name, stored=stored, space=space)) == expected
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_each_strategy_profiles_in_its_order(name, stored, space, expected):
     [
         ({}, "probe 1 of 3, K=2 B=64: corners come first, then what is worth its price"),
         ({"observations": OBSERVED[:1]}, "probe 2 of 3, K=2 B=256: corners come first"),
-        ({"strategy_name": "partial"}, "probe 1 of 4, K=2 B=64: partial search profiles corners"),
-        ({"strategy_name": "full"}, "probe 1 of 9, K=2 B=64: full search profiles every one"),
-        ({"strategy_name": "none"}, "no model is stored to do without a search"),
+        ({"search_name": "partial"}, "probe 1 of 4, K=2 B=64: partial search profiles corners"),
+        ({"search_name": "full"}, "probe 1 of 9, K=2 B=64: full search profiles every one"),
+        ({"search_name": "none"}, "no model is stored to do without a search"),
         ({"stored": STORED, "space": WIDER}, "the stored model does not span this space"),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_stored_model_runs_without_search_and_says_so():
 
 
 def test_without_search_an_uncovered_space_is_named():
-    run = decide(replace(FRESH, strategy_name="none", stored=STORED, space=WIDER))
+    run = decide(replace(FRESH, search_name="none", stored=STORED, space=WIDER))
     assert "model of 2 earlier jobs, which it does not span" in run.why
 
 
@@ -136,14 +136,14 @@ def test_without_search_an_uncovered_space_is_named():
     ],
 )
 @pytest.mark.parametrize("observations", [(), OBSERVED])
-@pytest.mark.parametrize("strategy_name", ["auto", "partial"])
+@pytest.mark.parametrize("search_name", ["auto", "partial"])
 def test_epochs_come_from_the_user_or_else_from_earlier_jobs(
-    epochs, target, reference_batch, expected, observations, strategy_name
+    epochs, target, reference_batch, expected, observations, search_name
 ):
     situation = replace(
         FRESH,
         stored=STORED,
-        strategy_name=strategy_name,
+        search_name=search_name,
         epochs_at_reference=epochs,
         target=target,
         reference_batch=reference_batch,
@@ -162,7 +162,7 @@ def test_a_search_that_has_begun_goes_on_when_another_job_stores_a_model():
 
 def test_own_measurements_replace_stored_ones():
     slow = Observation(CORNERS[0], ScalingIndicators(None, None, 7.0, 1.0), 20)
-    run = decide(replace(FRESH, strategy_name="none", stored=STORED, observations=(slow,)))
+    run = decide(replace(FRESH, search_name="none", stored=STORED, observations=(slow,)))
     assert run.curve.points[0].measured_step_time == 8.0
 
 
@@ -186,11 +186,11 @@ def test_limits_nobody_can_meet_are_raised():
 
 
 def test_a_signature_is_shared_by_no_two_combinations():
-    assert signature("a|b", 1, "linear", "c") != signature("a", 1, "b|linear", "c")
-    assert signature("a%7Cb", 1, "linear", "c") != signature("a|b", 1, "linear", "c")
+    assert make_signature("a|b", 1, "linear", "c") != make_signature("a", 1, "b|linear", "c")
+    assert make_signature("a%7Cb", 1, "linear", "c") != make_signature("a|b", 1, "linear", "c")
 
 
-KIN = replace(STORED, signature=signature("mnist", 60000, "linear", "e2"))
+KIN = replace(STORED, signature=make_signature("mnist", 60000, "linear", "e2"))
 
 
 def test_a_job_that_measures_alike_borrows_the_model_after_one_probe():
@@ -206,7 +206,7 @@ def test_a_job_that_measures_otherwise_searches_on():
 
 
 def test_the_universal_model_needs_no_search_and_takes_the_speed_that_was_measured():
-    start = replace(FRESH, strategy_name="universal", others=(KIN,), epochs_at_reference=30.0)
+    start = replace(FRESH, search_name="universal", others=(KIN,), epochs_at_reference=30.0)
     run = decide(start)
     assert not run.searched
     assert run.why.startswith("no search: the average over the models of 2 earlier jobs")
@@ -236,21 +236,21 @@ def test_the_universal_model_of_the_paper_keeps_the_law_of_noise():
     )
     model = fit_performance(seen, 1797, 64, None, laws="paper")
     paper = replace(KIN, model=model, observations=seen)
-    run = decide(replace(FRESH, strategy_name="universal", others=(paper, paper), laws="paper"))
+    run = decide(replace(FRESH, search_name="universal", others=(paper, paper), laws="paper"))
     ratio = model.statistical.relative_epochs(256, 64)
     assert ratio < 1
     assert run.model.statistical.relative_epochs(256, 64) == pytest.approx(ratio)
 
 
 def test_runs_that_contradict_the_law_in_use_are_told():
-    runs = {"loss <= 1": (EpochsSeen(64, 20.0), EpochsSeen(256, 10.0))}
+    runs = {"loss <= 1": (FinishedRun(64, 20.0), FinishedRun(256, 10.0))}
     start = replace(
         FRESH, stored=replace(STORED, runs=runs), target="loss <= 1", observations=OBSERVED
     )
     assert "check lr_scaling" not in decide(start).why
     rising = fit_performance(OBSERVED, 1797, 64, None)
     paper = replace(start, stored=replace(start.stored, model=rising), laws="paper")
-    universal = replace(paper, strategy_name="universal", others=(KIN,))
+    universal = replace(paper, search_name="universal", others=(KIN,))
     assert "check lr_scaling" in decide(universal).why
 
 
@@ -265,7 +265,7 @@ def test_workers_that_no_batch_can_feed_do_not_keep_the_search_from_synchronisat
         ({}, CORNERS[1]),
         ({"others": (STORED,)}, None),
         ({"others": (STORED,), "space": WIDER}, WIDER.corners()[1]),
-        ({"others": (STORED,), "strategy_name": "partial"}, CORNERS[1]),
+        ({"others": (STORED,), "search_name": "partial"}, CORNERS[1]),
         ({"others": (SLOW,), "observations": OBSERVED[:1]}, CORNERS[2]),
     ],
     ids=[

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from scavenger.protocol import NotFinite
-from scavenger.view import Phase
-from service.reconciler.action import Finish
+from scavenger.schemas import JobPhase
+from service.reconciler.actions import Finish
 from service.reconciler.plan import plan
-from service.reconciler.snapshot import Snapshot
+from service.state.job_state import JobState
 from tests.builders import NOW, directive, job, snapshot, spec, vm, worker
 
 LIMITS = {"max_cost": "1 USD", "workers": "1..2", "batch": [32, 128]}
@@ -20,17 +20,17 @@ NAN = "loss became NaN at iteration 40 on w1 and has not been finite since"
 WHOLE = "; look at the data of that iteration, lower the learning rate, or clip gradients"
 
 
-def ended(leader: dict[str, Any], follower: dict[str, Any] | None = None, **now: Any) -> Snapshot:
+def ended(leader: dict[str, Any], follower: dict[str, Any] | None = None, **now: Any) -> JobState:
     """A job of two workers whose leader's command has ended well, at the last iteration allowed."""
     said = {"finished": "exhausted", "metrics": {"accuracy": 0.5}, **leader}
     facts = {"vms": (vm(1, exit_code=0), vm(2)), "directive": directive(2, 128), **now}
     return snapshot(workers=(worker(1, **said), worker(2, **(follower or {}))), **facts)
 
 
-ENDS: dict[str, tuple[Snapshot, Phase, bool, str]] = {
+ENDS: dict[str, tuple[JobState, JobPhase, bool, str]] = {
     "the loss stays NaN": (
         ended({"not_finite": {"loss": DIVERGED}}),
-        Phase.FAILED,
+        JobPhase.FAILED,
         True,
         f"the last value was 0.5; {NAN}{WHOLE}",
     ),
@@ -39,56 +39,56 @@ ENDS: dict[str, tuple[Snapshot, Phase, bool, str]] = {
             {"not_finite": {"loss": NotFinite("NaN", 41, 41)}},
             {"not_finite": {"loss": NotFinite("-Infinity", 40, 40)}},
         ),
-        Phase.FAILED,
+        JobPhase.FAILED,
         True,
         "; loss became -Infinity at iteration 40 on w2 and has not been finite since; look",
     ),
     "a follower's part is empty": (
         ended({}, {"not_finite": {"loss": DIVERGED}}),
-        Phase.FAILED,
+        JobPhase.FAILED,
         False,
         "the last value was 0.5; raise target.max_epochs",
     ),
     "the loss recovered": (
         ended({"not_finite": {"loss": RECOVERED}}),
-        Phase.FAILED,
+        JobPhase.FAILED,
         False,
         "the last value was 0.5; raise target.max_epochs",
     ),
     "the loss recovered, and not again": (
         ended({"not_finite": {"loss": AGAIN}}),
-        Phase.FAILED,
+        JobPhase.FAILED,
         True,
         "loss became Infinity at iteration 40 on w1, recovered, and has not been finite since "
         "iteration 70",
     ),
     "the metric was never finite": (
         ended({"metrics": {}, "not_finite": {"accuracy": DIVERGED}}),
-        Phase.FAILED,
+        JobPhase.FAILED,
         True,
         "2.00 reference epochs and 100 iterations; accuracy became NaN at iteration 40 on w1",
     ),
     "the metric was never seen": (
         ended({"metrics": {}}),
-        Phase.FAILED,
+        JobPhase.FAILED,
         False,
         "no accuracy was ever seen: call job.log(accuracy=...)",
     ),
     "the goal was met before": (
         ended({"metrics": {"accuracy": 0.99}, "not_finite": {"accuracy": DIVERGED}}),
-        Phase.FAILED,
+        JobPhase.FAILED,
         True,
         "accuracy became NaN",
     ),
     "the goal is met all the same": (
         ended({"metrics": {"accuracy": 0.99}, "not_finite": {"loss": DIVERGED}}),
-        Phase.SUCCEEDED,
+        JobPhase.SUCCEEDED,
         False,
         f"the last value was 0.99; {NAN}",
     ),
     "another metric": (
         ended({"not_finite": {"accuracy_of_rare_classes": DIVERGED}}),
-        Phase.FAILED,
+        JobPhase.FAILED,
         False,
         "raise target.max_epochs",
     ),
@@ -97,7 +97,7 @@ ENDS: dict[str, tuple[Snapshot, Phase, bool, str]] = {
             {"finished": "target", "not_finite": {"loss": DIVERGED}},
             job=job(spec=spec(target={"epochs": 2, "at_batch": 32})),
         ),
-        Phase.SUCCEEDED,
+        JobPhase.SUCCEEDED,
         False,
         f"100 iterations; {NAN}",
     ),
@@ -107,7 +107,7 @@ ENDS: dict[str, tuple[Snapshot, Phase, bool, str]] = {
             vms=(vm(1), vm(2)),
             job=job(spec=spec(limits={**LIMITS, "max_time": "30s"})),
         ),
-        Phase.CAPPED,
+        JobPhase.CAPPED,
         True,
         f"max_time reached after 60 s; {NAN}{WHOLE}",
     ),
@@ -116,13 +116,13 @@ ENDS: dict[str, tuple[Snapshot, Phase, bool, str]] = {
             {"finished": None, "not_finite": {"loss": DIVERGED}},
             vms=(vm(1, exit_code=1, tail="ValueError: loss is nan"), vm(2)),
         ),
-        Phase.FAILED,
+        JobPhase.FAILED,
         True,
         f"its last lines:\nValueError: loss is nan\n{NAN}",
     ),
     "a wish": (
         ended({"not_finite": {"loss": DIVERGED}}, job=job(cancel_requested_at=NOW)),
-        Phase.CANCELLED,
+        JobPhase.CANCELLED,
         False,
         f"cancelled on request; {NAN}",
     ),
@@ -131,7 +131,7 @@ ENDS: dict[str, tuple[Snapshot, Phase, bool, str]] = {
 
 @pytest.mark.parametrize(("now", "phase", "has_diverged", "why"), ENDS.values(), ids=ENDS)
 def test_a_reason_tells_what_is_not_finite(
-    now: Snapshot, phase: Phase, *, has_diverged: bool, why: str
+    now: JobState, phase: JobPhase, *, has_diverged: bool, why: str
 ) -> None:
     end = plan(now)
     assert isinstance(end, Finish)

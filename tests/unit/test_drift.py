@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from scavenger.protocol import StepColumns
-from scavenger.stability import (
+from scavenger.measurement.stability import (
     DRIFT_FACTOR,
     DRIFT_ROWS,
     FEWEST_DRIFT_ROWS,
-    judge_drift,
-    judge_stability,
+    assess_stability,
+    detect_drift,
 )
+from scavenger.protocol import StepColumns
 
 BATCH, SHARDS, SIZE = 64, 4, 100
 
@@ -37,14 +37,14 @@ def training(seed: int, scale: float, rows: int = DRIFT_ROWS) -> StepColumns:
 
 @pytest.mark.parametrize("scale", [5.0, 400.0])
 def test_the_same_noise_scale_hardly_ever_counts_as_drifted(scale):
-    drifts = [judge_drift(training(seed, scale), BATCH, scale) for seed in range(50)]
+    drifts = [detect_drift(training(seed, scale), BATCH, scale) for seed in range(50)]
     assert sum(drift.has_drifted for drift in drifts) <= 2
     assert sum(drift.interval[0] <= scale <= drift.interval[1] for drift in drifts) >= 44
 
 
 def test_noise_at_the_factor_that_matters_is_hardly_ever_an_alarm():
     planned = 64.0 / DRIFT_FACTOR
-    alarms = [judge_drift(training(seed, 64.0), BATCH, planned).has_drifted for seed in range(30)]
+    alarms = [detect_drift(training(seed, 64.0), BATCH, planned).has_drifted for seed in range(30)]
     assert sum(alarms) <= 3
 
 
@@ -52,7 +52,7 @@ def test_noise_at_the_factor_that_matters_is_hardly_ever_an_alarm():
 @pytest.mark.parametrize("scale", [20.0, 64.0, 200.0])
 def test_a_tripled_noise_scale_is_noticed(scale, before, word):
     for seed in range(5):
-        drift = judge_drift(training(seed, scale), BATCH, scale * before)
+        drift = detect_drift(training(seed, scale), BATCH, scale * before)
         assert drift.has_drifted
         assert f"φ {word} from" in drift.why
         low, high = drift.interval
@@ -60,7 +60,7 @@ def test_a_tripled_noise_scale_is_noticed(scale, before, word):
 
 
 def test_too_few_rows_wait_and_say_so():
-    drift = judge_drift(training(1, 64.0, FEWEST_DRIFT_ROWS - 3), BATCH, 1.0)
+    drift = detect_drift(training(1, 64.0, FEWEST_DRIFT_ROWS - 3), BATCH, 1.0)
     assert (drift.has_drifted, drift.noise_scale, drift.interval) == (False, None, None)
     assert drift.why == "3 more noise rows are needed to see a drift"
 
@@ -68,18 +68,18 @@ def test_too_few_rows_wait_and_say_so():
 def test_only_the_newest_rows_count():
     old, new = training(1, 5.0), training(2, 300.0)
     columns = (getattr(old, name) + getattr(new, name) for name in StepColumns.__slots__)
-    assert judge_drift(StepColumns(*columns), BATCH, 5.0) == judge_drift(new, BATCH, 5.0)
+    assert detect_drift(StepColumns(*columns), BATCH, 5.0) == detect_drift(new, BATCH, 5.0)
 
 
 def test_noise_that_hides_the_gradient_is_no_drift():
     columns = training(3, 1e9, FEWEST_DRIFT_ROWS)
-    drift = judge_drift(columns, BATCH, 64.0)
+    drift = detect_drift(columns, BATCH, 64.0)
     assert not drift.has_drifted
     assert drift.why
 
 
 def test_a_job_without_losses_settles_on_rows_alone_and_says_what_it_cannot_know():
-    stability = judge_stability(training(4, 64.0, 400), BATCH)
+    stability = assess_stability(training(4, 64.0, 400), BATCH)
     assert stability.is_stable
     assert stability.why.startswith("no loss is logged")
     assert stability.noise.noise_scale == pytest.approx(64.0, rel=0.4)

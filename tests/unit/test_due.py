@@ -7,21 +7,21 @@ from datetime import timedelta
 
 import pytest
 
-from scavenger.decision import ProbeEffort, Run
-from service.reconciler.action import Choose
-from service.reconciler.due import due
+from scavenger.planning.decision import ProbeOverhead, Run
+from service.reconciler.actions import ChooseConfig
+from service.reconciler.apply import estimate_eta
 from service.reconciler.plan import plan
-from service.reconciler.snapshot import Snapshot
+from service.state.job_state import JobState
 from tests.builders import NOW, directive, job, probe, snapshot, spec, worker
 
 PROBES = (probe(1, 32), probe(1, 128), probe(2, 128), probe(2, 32))
 
 
-def chosen(**changes: object) -> tuple[Snapshot, Run]:
+def chosen(**changes: object) -> tuple[JobState, Run]:
     known = job(spec=spec(target={"epochs": 20, "at_batch": 64}))
     seen = snapshot(job=known, probes=PROBES, **changes)
     action = plan(seen)
-    assert isinstance(action, Choose)
+    assert isinstance(action, ChooseConfig)
     return seen, action.run
 
 
@@ -33,7 +33,7 @@ def test_what_is_left_is_due_in_that_share_of_the_whole(share: float) -> None:
     epochs = share * expected
     part = replace(seen, workers=(worker(1, epochs=epochs), worker(2, epochs=epochs)))
     part = replace(part, directive=directive(run.config.workers, run.config.global_batch))
-    found = due(part, run)
+    found = estimate_eta(part, run)
     assert found is not None
     low, high = (max(1 - share, 0.0) * seconds for seconds in run.choice.point.time_range)
     assert found.since == NOW + timedelta(seconds=low)
@@ -43,10 +43,10 @@ def test_what_is_left_is_due_in_that_share_of_the_whole(share: float) -> None:
 
 def test_getting_there_takes_its_pause() -> None:
     seen, run = chosen(directive=directive(1, 32))
-    effort = ProbeEffort(pause=0.0)
+    effort = ProbeOverhead(pause=0.0)
     without = replace(seen, knowledge=replace(seen.knowledge, effort=effort))
     later = replace(seen, knowledge=replace(seen.knowledge, effort=replace(effort, pause=60.0)))
-    first, second = due(without, run), due(later, run)
+    first, second = estimate_eta(without, run), estimate_eta(later, run)
     assert first is not None
     assert second is not None
     assert second.since - first.since == second.until - first.until == timedelta(minutes=1)
@@ -55,5 +55,5 @@ def test_getting_there_takes_its_pause() -> None:
 def test_nothing_is_foreseen_where_nothing_is_uncertain_or_only_shares_are_known() -> None:
     seen, run = chosen()
     sure = replace(run.choice, point=replace(run.choice.point, deviation=0.0))
-    assert due(seen, replace(run, choice=sure)) is None
-    assert due(seen, replace(run, curve=replace(run.curve, basis="relative"))) is None
+    assert estimate_eta(seen, replace(run, choice=sure)) is None
+    assert estimate_eta(seen, replace(run, curve=replace(run.curve, basis="relative"))) is None

@@ -7,27 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from worker_agent.supervision.ending import (
-    AfterTraining,
-    ByItself,
-    Cause,
+from worker_agent.supervisor.exit_reason import (
     Drained,
-    Ending,
+    ExitedAfterTraining,
+    ExitedByItself,
+    ExitReason,
+    KilledForMemory,
     NotStarted,
-    OutOfMemory,
+    RunResult,
     Stalled,
 )
-from worker_agent.supervision.oom_kills import oom_kills
-from worker_agent.supervision.output import Log
-from worker_agent.supervision.restarts import HOUR, Restarts
+from worker_agent.supervisor.lifetime import HOUR, RestartBudget
+from worker_agent.supervisor.processes import count_oom_kills
+from worker_agent.supervisor.run import BoundedLog
 
-ENDINGS: dict[str, tuple[int, Cause, str, bool, str]] = {
-    "well": (0, ByItself(), "MemoryError was caught", False, "exit code 0"),
-    "by an error": (3, ByItself(), "NameError: x", False, "exit code 3"),
-    "by a crash": (-11, ByItself(), "", True, "killed by SIGSEGV"),
+ENDINGS: dict[str, tuple[int, ExitReason, str, bool, str]] = {
+    "well": (0, ExitedByItself(), "MemoryError was caught", False, "exit code 0"),
+    "by an error": (3, ExitedByItself(), "NameError: x", False, "exit code 3"),
+    "by a crash": (-11, ExitedByItself(), "", True, "killed by SIGSEGV"),
     "by an error about memory": (
         1,
-        ByItself(),
+        ExitedByItself(),
         "step 8\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\nbye",
         False,
         "exit code 1: probably out of memory: torch.OutOfMemoryError: CUDA out of memory. "
@@ -35,7 +35,7 @@ ENDINGS: dict[str, tuple[int, Cause, str, bool, str]] = {
     ),
     "by C++ that found no memory": (
         -6,
-        ByItself(),
+        ExitedByItself(),
         "terminate called after throwing an instance of 'std::bad_alloc'",
         True,
         "killed by SIGABRT: probably out of memory: terminate called after throwing an instance "
@@ -43,14 +43,14 @@ ENDINGS: dict[str, tuple[int, Cause, str, bool, str]] = {
     ),
     "by the kernel": (
         -9,
-        OutOfMemory(),
+        KilledForMemory(),
         "",
         True,
         "killed by SIGKILL: out of memory: the kernel ended a process of this machine",
     ),
     "by the kernel, below a shell": (
         137,
-        OutOfMemory(),
+        KilledForMemory(),
         "",
         True,
         "exit code 137: out of memory: the kernel ended a process of this machine",
@@ -87,7 +87,7 @@ ENDINGS: dict[str, tuple[int, Cause, str, bool, str]] = {
     ),
     "after training": (
         -6,
-        AfterTraining(),
+        ExitedAfterTraining(),
         "",
         False,
         "killed by SIGABRT: training was done by then",
@@ -100,18 +100,18 @@ ENDINGS: dict[str, tuple[int, Cause, str, bool, str]] = {
     ("code", "cause", "tail", "is_tried_again", "words"), ENDINGS.values(), ids=ENDINGS
 )
 def test_an_ending_says_what_happened_and_whether_to_try_again(
-    code: int, cause: Cause, tail: str, is_tried_again: bool, words: str
+    code: int, cause: ExitReason, tail: str, is_tried_again: bool, words: str
 ) -> None:
-    ending = Ending(code, tail, cause)
-    assert (ending.deserves_another_try, ending.told_by("w1").in_words) == (is_tried_again, words)
+    ending = RunResult(code, tail, cause)
+    assert (ending.is_retryable, ending.to_message("w1").in_words) == (is_tried_again, words)
 
 
 def test_a_drained_machine_never_counts_as_a_script_that_failed() -> None:
-    assert Ending(1, "", Drained(1.0, was_killed=False)).told_by("w1").code == -signal.SIGTERM
+    assert RunResult(1, "", Drained(1.0, was_killed=False)).to_message("w1").code == -signal.SIGTERM
 
 
 def test_there_are_three_restarts_within_an_hour() -> None:
-    restarts = Restarts((1.0, 4.0, 16.0))
+    restarts = RestartBudget((1.0, 4.0, 16.0))
     assert [restarts.pause(now) for now in (0.0, 10.0, 20.0, 30.0)] == [1.0, 4.0, 16.0, None]
     assert restarts.pause(HOUR + 5.0) == 16.0, "one is forgotten by then"
     assert restarts.pause(3 * HOUR) == 1.0
@@ -159,13 +159,13 @@ def test_the_kernel_says_how_often_memory_ran_out(
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert oom_kills(tmp_path) == kills
+    assert count_oom_kills(tmp_path) == kills
 
 
 def test_a_log_keeps_its_beginning_and_its_end_within_its_bound(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with path.open("wb") as file:
-        log = Log(file.fileno(), beginning=100, end=200)
+        log = BoundedLog(file.fileno(), beginning=100, end=200)
         for number in range(1000):
             log.write(b"%08d\n" % number)
             assert path.stat().st_size <= 100 + 200 + 9

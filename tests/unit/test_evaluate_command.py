@@ -7,27 +7,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
-from scavenger.evaluation.design import RandomDesign, SearchDesign
-from scavenger.evaluation.epochs_error import epochs_error, spread_batches
-from scavenger.evaluation.evaluation import Scope, list_checks, summarise
-from scavenger.evaluation.group import groups_of
-from scavenger.evaluation.noise_error import noise_error
-from scavenger.evaluation.regret import WISHES, regrets
-from scavenger.evaluation.restriction import Restriction
-from scavenger.evaluation.step_error import step_error
-from scavenger.indicators import Measurement
-from scavenger.models.epochs import EpochsSeen
-from scavenger.models.parallel import ParallelModel
-from scavenger.tables.epochs_table import EpochsTable
-from scavenger.tables.kinship import nearest_ancestor
-from scavenger.tables.noise_table import NoiseRecord, NoiseTable
-from scavenger.tables.step_table import StepTable
-from scavenger.tables.tables import Tables
+from scavenger.measurement.profiling import Measurement
+from scavenger.models.epochs import FinishedRun
+from scavenger.models.iteration_time import ParallelModel
+from scavenger.offline.evaluation.checks import (
+    EvaluationScope,
+    groups_of,
+    list_checks,
+    summarise_findings,
+)
+from scavenger.offline.evaluation.errors import (
+    epochs_error,
+    noise_error,
+    spread_batches,
+    step_error,
+)
+from scavenger.offline.evaluation.regret import REGRET_OBJECTIVES, regrets
+from scavenger.offline.evaluation.sampling import RandomDesign, Restriction, SearchDesign
+from scavenger.offline.tables.files import MeasurementTables
+from scavenger.offline.tables.runs import EpochsTable, NoiseRecord, NoiseTable, nearest_ancestor
+from scavenger.offline.tables.steps import StepTable
 from tests.unit.test_fit_command import csv_of, keys_of, run
 
 LINES = ParallelModel(0.020, 0.001, 0.010, 0.002)
 BATCHES = (32, 64, 128, 256, 512)
-RISING = tuple(EpochsSeen(batch, 10 * (1 + batch / 1000)) for batch in BATCHES)
+RISING = tuple(FinishedRun(batch, 10 * (1 + batch / 1000)) for batch in BATCHES)
 WHOLE = Restriction()
 SEARCH = SearchDesign()
 designs = st.sampled_from((SEARCH, RandomDesign(1), RandomDesign(4, seed=7)))
@@ -53,7 +57,7 @@ def test_exact_lines_are_predicted_exactly_from_six_points(truth):
 
 @given(st.floats(1, 1e4), st.floats(0.1, 100), st.sampled_from([2, 3]))
 def test_an_exact_rising_arm_is_predicted_exactly(critical, level, batches):
-    runs = tuple(EpochsSeen(batch, level * (1 + batch / critical)) for batch in BATCHES)
+    runs = tuple(FinishedRun(batch, level * (1 + batch / critical)) for batch in BATCHES)
     found = epochs_error(EpochsTable("job", runs), batches, "measured")
     assert found is not None
     # Three batches hold a prior against the falling arm, which an exact rise does not need.
@@ -94,7 +98,7 @@ def test_exact_noise_is_predicted_exactly_from_its_ends(scale):
 
 def test_nobody_regrets_what_was_chosen_with_exact_laws():
     found = regrets(table_of(), RISING, 6, "paper", WHOLE, "all_reduce", SEARCH)
-    assert [each.wish for each in found] == list(WISHES)
+    assert [each.wish for each in found] == list(REGRET_OBJECTIVES)
     exact = regrets(table_of(), RISING, 6, "measured", WHOLE, "all_reduce", SEARCH)
     for each in exact:
         if each.wish in ("fastest", "cheapest", "cheapest_likely_in_time"):
@@ -155,12 +159,12 @@ def test_epochs_belong_to_the_tables_below_them():
 
 
 def test_means_count_each_table_once():
-    tables = Tables(
+    tables = MeasurementTables(
         steps=(table_of("a/x"), table_of("b/x", workers=(1, 2))),
         epochs=(EpochsTable("a", RISING),),
     )
-    scope = Scope(points=(4,), laws=("paper",))
-    evaluation = summarise(f for check in list_checks(tables, scope) for f in check())
+    scope = EvaluationScope(points=(4,), laws=("paper",))
+    evaluation = summarise_findings(f for check in list_checks(tables, scope) for f in check())
     means = {(m.figure, m.group): m for m in evaluation.means}
     errors = [each.error for each in evaluation.step_times]
     assert means["step_time", ""].error == pytest.approx(sum(errors) / 2)
@@ -180,8 +184,8 @@ def files(tmp_path):
 
 
 def test_the_command_shows_every_check_and_its_mean(files):
-    code, data, chatter = run("evaluate", *files, "--points", "4,6", "--laws", "paper")
-    assert (code, chatter) == (0, "")
+    code, data, stderr = run("evaluate", *files, "--points", "4,6", "--laws", "paper")
+    assert (code, stderr) == (0, "")
     for word in ("Seconds per iteration", "Epochs to target", "Regret of choices", "Means over"):
         assert word in data
     assert "job/x" in data
@@ -245,12 +249,12 @@ def test_only_the_named_tables_are_checked_and_their_epochs(files, tmp_path):
     ],
 )
 def test_a_wrong_option_of_an_evaluation_is_told(files, arguments, said):
-    code, _, chatter = run("evaluate", *files, *arguments)
+    code, _, stderr = run("evaluate", *files, *arguments)
     assert code == 2
-    assert said in " ".join(chatter.replace("│", " ").split())
+    assert said in " ".join(stderr.replace("│", " ").split())
 
 
 def test_nothing_to_check_is_said(files):
-    code, _, chatter = run("evaluate", files[0], "--points", "40", "--laws", "paper")
+    code, _, stderr = run("evaluate", files[0], "--points", "40", "--laws", "paper")
     assert code == 0
-    assert "no table has more rows than points" in chatter
+    assert "no table has more rows than points" in stderr

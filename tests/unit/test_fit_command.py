@@ -13,20 +13,20 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from scavenger.cli.main import app
-from scavenger.cli.terminal import Terminal
+from scavenger.cli.output import Terminal
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NotEnoughData, NothingFeasible
-from scavenger.fit.place import Place
-from scavenger.fit.report import report_fit
-from scavenger.fit.request import FitRequest
-from scavenger.indicators import Measurement
-from scavenger.models.epochs import EpochsSeen
-from scavenger.models.parallel import ParallelModel
-from scavenger.objective import Cheapest, Fastest, Within
-from scavenger.tables.step_table import StepTable
+from scavenger.measurement.profiling import Measurement
+from scavenger.models.epochs import FinishedRun
+from scavenger.models.iteration_time import ParallelModel
+from scavenger.offline.fit import report_fit
+from scavenger.offline.fitted_laws import FitRequest
+from scavenger.offline.tables.steps import StepTable
+from scavenger.planning.objectives import Cheapest, Fastest, Within
+from scavenger.report import ReportedConfig
 
 TRUTH = ParallelModel(0.020, 0.001, 0.010, 0.002)
-RUNS = tuple(EpochsSeen(batch, 10 * (1 + batch / 1000)) for batch in (32, 128, 512))
+RUNS = tuple(FinishedRun(batch, 10 * (1 + batch / 1000)) for batch in (32, 128, 512))
 TOTAL = FitRequest(price_per_hour=0.5, dataset_size=50_000, epochs=20, at_batch=32)
 seconds = st.floats(1e-3, 1.0)
 truths = st.builds(ParallelModel, seconds, seconds, seconds, seconds)
@@ -51,13 +51,13 @@ def console():
 
 
 def run(*arguments):
-    """Run a command; returns exit code, data and chatter."""
+    """Run a command; returns exit code, data and stderr."""
     desk = Terminal(console(), console(), connect=lambda: pytest.fail("no service is needed"))
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], obj=desk)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    chatter = desk.chatter.file.getvalue() + result.stderr
-    return result.exit_code, desk.data.file.getvalue() + result.stdout, chatter
+    stderr = desk.stderr.file.getvalue() + result.stderr
+    return result.exit_code, desk.stdout.file.getvalue() + result.stdout, stderr
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_intervals_hold_their_median_and_the_front_holds_the_ends(seed):
 
 def test_seconds_and_dollars_follow_the_equations():
     report = report_fit(table_of(TRUTH), TOTAL)
-    point = report.point_at(Place(4, 128, 4))
+    point = report.point_at(ReportedConfig(4, 128, 4))
     time = 20 * 50_000 / 128 * TRUTH.step_time(ClusterConfig(4, 128))
     assert (report.basis, report.cost_unit) == ("total", "USD")
     assert point.time.median == pytest.approx(time)
@@ -121,7 +121,7 @@ def test_seconds_and_dollars_follow_the_equations():
 
 def test_workers_on_one_machine_pay_for_one():
     report = report_fit(table_of(TRUTH, hosted=8), replace(TOTAL, price_per_hour=None))
-    point = report.point_at(Place(8, 128, 1))
+    point = report.point_at(ReportedConfig(8, 128, 1))
     assert report.cost_unit == "machine-hours"
     assert point.cost.median == pytest.approx(point.time.median / 3600)
 
@@ -129,7 +129,7 @@ def test_workers_on_one_machine_pay_for_one():
 def test_runs_at_several_batches_decide_the_epochs():
     report = report_fit(table_of(TRUTH), replace(TOTAL, epochs=None, at_batch=None, runs=RUNS))
     assert report.epochs.critical_batch == pytest.approx(1000)
-    assert report.point_at(Place(4, 512, 4)).epochs == pytest.approx(15.12, rel=1e-3)
+    assert report.point_at(ReportedConfig(4, 512, 4)).epochs == pytest.approx(15.12, rel=1e-3)
 
 
 def test_a_noise_scale_is_a_prior_for_the_epochs():
@@ -156,7 +156,7 @@ def test_without_epochs_or_samples_the_curve_is_relative_and_says_so(changes, mi
 def test_only_what_lies_between_the_measured_local_batches_is_predicted():
     table = table_of(TRUTH, workers=(2, 8), batches=(32, 512))
     inside = {point.place for point in report_fit(table, TOTAL).points}
-    assert inside == {Place(k, b, k) for k in (2, 8) for b in (32, 512)}
+    assert inside == {ReportedConfig(k, b, k) for k in (2, 8) for b in (32, 512)}
     asked = report_fit(table, replace(TOTAL, workers=(4, 16), global_batches=(64, 4096)))
     assert {point.place.workers for point in asked.points} == {4, 16}
     assert any("workers 16 lie beyond" in note for note in asked.notes)
@@ -180,11 +180,11 @@ def test_a_table_too_small_or_too_large_is_refused():
 
 
 def test_the_command_shows_laws_curve_and_choice(steps):
-    code, data, chatter = run(
+    code, data, stderr = run(
         "fit", steps, "--dataset-size", 50_000, "--epochs", 20, "--at-batch", 32,
         "--price", "0.5 USD/h", "--objective", "weighted", "--time-weight", 0.9,
     )  # fmt: skip
-    assert (code, chatter) == (0, "")
+    assert (code, stderr) == (0, "")
     for word in (
         "mine: 9 configurations",
         "MEASURED τ",
@@ -194,7 +194,7 @@ def test_the_command_shows_laws_curve_and_choice(steps):
         "10–90 %",
     ):
         assert word in data, data
-    assert "least weighted burden" in data
+    assert "least weighted loss" in data
 
 
 def keys_of(value):
@@ -272,19 +272,19 @@ def test_files_beside_the_table_bring_epochs_and_a_price(steps, tmp_path):
     document = json.loads(data)
     assert (code, document["basis"], document["cost_unit"]) == (0, "total", "USD")
     assert document["epochs"]["epochs"] == pytest.approx(11.28)
-    code, _, chatter = run("fit", steps, prices, "--price", "small@west")
+    code, _, stderr = run("fit", steps, prices, "--price", "small@west")
     assert code == 2
-    assert "small@east" in chatter
+    assert "small@east" in stderr
 
 
 def test_one_of_several_tables_has_to_be_named(tmp_path):
     file = tmp_path / "steps.csv"
     first, second = (replace(table_of(TRUTH), name=name) for name in ("a/x", "a/y"))
     file.write_text(csv_of(first) + "".join(csv_of(second).splitlines(keepends=True)[1:]))
-    code, _, chatter = run("fit", file)
+    code, _, stderr = run("fit", file)
     assert code == 5
-    assert "2 tables" in chatter
-    assert "a/y" in chatter
+    assert "2 tables" in stderr
+    assert "a/y" in stderr
     assert run("fit", file, "--table", "*/y")[0] == 0
     assert run("fit", file, "--table", "b")[0] == 5
 
@@ -304,33 +304,33 @@ def test_one_of_several_tables_has_to_be_named(tmp_path):
     ],
 )
 def test_a_wrong_option_is_told(steps, arguments, code, said):
-    ended, _, chatter = run("fit", steps, *arguments)
+    ended, _, stderr = run("fit", steps, *arguments)
     assert ended == code
-    assert said in " ".join(chatter.replace("│", " ").split())
+    assert said in " ".join(stderr.replace("│", " ").split())
 
 
 def test_a_wrong_table_is_told_with_its_place(tmp_path):
     file = tmp_path / "steps.csv"
     file.write_text("workers,global_batch,step_time\n4,32,0\n")
-    code, _, chatter = run("fit", file)
+    code, _, stderr = run("fit", file)
     assert code == 2
-    assert f"{file}:2:6: step_time: 0 must be above 0" in chatter.replace("\n", "")
+    assert f"{file}:2:6: step_time: 0 must be above 0" in stderr.replace("\n", "")
 
 
 def test_limits_nothing_meets_have_an_exit_code_of_their_own(steps):
     total = ("--dataset-size", 50_000, "--epochs", 20, "--at-batch", 32)
-    code, _, chatter = run("fit", steps, *total, "--max-time", "1ms")
+    code, _, stderr = run("fit", steps, *total, "--max-time", "1ms")
     assert code == 7
-    assert "no configuration meets the limits" in chatter
+    assert "no configuration meets the limits" in stderr
 
 
 @pytest.mark.parametrize("name", ["curve.svg", "CURVE.PNG"])
 def test_a_picture_is_drawn_and_labelled(steps, tmp_path, name):
     pytest.importorskip("matplotlib")
     file = tmp_path / name
-    code, _, chatter = run("fit", steps, "--plot", file)
+    code, _, stderr = run("fit", steps, "--plot", file)
     assert code == 0
-    assert "Drawn" in chatter
+    assert "Drawn" in stderr
     content = file.read_bytes()
     if name.endswith("svg"):
         text = content.decode()
@@ -343,6 +343,6 @@ def test_a_picture_is_drawn_and_labelled(steps, tmp_path, name):
 
 def test_without_what_draws_it_a_picture_is_refused_before_the_fit(steps, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, data, chatter = run("fit", steps, "--plot", "curve.svg")
+    code, data, stderr = run("fit", steps, "--plot", "curve.svg")
     assert (code, data) == (1, "")
-    assert "scavenger[plots]" in chatter
+    assert "scavenger[plots]" in stderr

@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[2]
 SPEAKERS = {
     "service/outbound.py",
     "service/__main__.py",
-    "service/postgres.py",
+    "service/postgres/server.py",
     "service/clouds/aws.py",
     "service/clouds/gcp.py",
-    "service/reconciler/messenger.py",  # a pair of sockets by which one thread wakes another
+    "service/background.py",  # a pair of sockets by which one thread wakes another
 }
 NETWORK = {
     *("socket", "ssl", "http.client", "urllib.request", "urllib3", "requests", "httpx", "httpx2"),

@@ -8,11 +8,19 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenger.cluster import ClusterConfig, ConfigSpace
-from scavenger.document import read_json, read_yaml
-from scavenger.errors import InvalidDocument, Problem
-from scavenger.grid import grid_of, lay_out
-from scavenger.job import (
+from scavenger.cluster import ClusterConfig, ConfigSpace, MemoryModel, grid_of, grid_of_space
+from scavenger.errors import DocumentProblem, InvalidDocument
+from scavenger.job.fields import Bounds, exact_duration, format_price
+from scavenger.job.parser import read_json, read_yaml
+from scavenger.job.pricing import (
+    InterruptionsSpec,
+    MachinePriceSpec,
+    MemorySpec,
+    ResourcePriceSpec,
+    ServersSpec,
+)
+from scavenger.job.run import CheckpointsSpec, RunSpec
+from scavenger.job.spec import (
     EpochsTarget,
     JobSpec,
     Limits,
@@ -21,29 +29,23 @@ from scavenger.job import (
     ModelSpec,
     WeightedObjective,
 )
-from scavenger.lr_scaling import LearningRateScaling
-from scavenger.machine import MemoryModel
+from scavenger.job.training import (
+    DownpourSpec,
+    LearningRateSpec,
+    ParameterServerSpec,
+    ServerStrategySpec,
+)
+from scavenger.job.validation import parse_job, validate_job
+from scavenger.learning_rate import LearningRateScaling
 from scavenger.pricing import (
     Interruptions,
     PerMachine,
     PerResource,
     PriceModel,
-    Servers,
-    on_demand,
+    ServerPrice,
+    on_demand_price,
 )
-from scavenger.protocol import Exchange, StopAtMetric, StopAtProgress
-from scavenger.quantity import Bounds, exact_duration, format_price
-from scavenger.recipe import LearningRateSpec
-from scavenger.run import CheckpointsSpec, RunSpec
-from scavenger.strategy import DownpourSpec, ParameterServerSpec, StrategyChoice
-from scavenger.submission import parse_job, validate_job
-from scavenger.tariff import (
-    InterruptionsSpec,
-    MachineTariff,
-    MemorySpec,
-    ResourceTariff,
-    ServersSpec,
-)
+from scavenger.protocol import ExchangeInterval, StopAtMetric, StopAtProgress
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "job-spec.md"
 
@@ -77,7 +79,7 @@ def test_a_short_document_gets_the_defaults():
     assert (spec.objective, spec.search, spec.lr_scaling.rule) == ("knee", "auto", "none")
     assert spec.laws == "measured"
     assert spec.price == spec.price_per_hour == Decimal("0.13402")
-    assert spec.price_model == on_demand(0.13402)
+    assert spec.price_model == on_demand_price(0.13402)
     assert spec.limits.max_cost is None
     assert spec.run.command == ("python", "train.py")
     assert spec.space == ConfigSpace((1, 2, 3, 4), (32, 64, 128, 256))
@@ -104,13 +106,13 @@ SECTIONS = [
     MetricTarget,
     WeightedObjective,
     Limits,
-    MachineTariff,
-    ResourceTariff,
+    MachinePriceSpec,
+    ResourcePriceSpec,
     ServersSpec,
     InterruptionsSpec,
     MemorySpec,
     MemoryLimit,
-    StrategyChoice,
+    ServerStrategySpec,
     ParameterServerSpec,
     DownpourSpec,
     LearningRateSpec,
@@ -158,7 +160,7 @@ def test_the_reference_names_every_key(section):
 def test_a_target_says_when_to_stop(target, words, rule, reference):
     document = changed()
     spec = validate_job(document | {"target": target})
-    assert spec.target_in_words == words
+    assert spec.target_text == words
     assert spec.stop_rule == rule
     assert spec.reference_batch == reference
 
@@ -201,7 +203,7 @@ def test_a_tariff_makes_a_price_model():
     }
     spec = validate_job(changed(price=spot))
     assert spec.price_model == PriceModel(
-        PerMachine(0.1), 3600.0, Servers(2, 0.2), Interruptions(0.05, 120.0)
+        PerMachine(0.1), 3600.0, ServerPrice(2, 0.2), Interruptions(0.05, 120.0)
     )
     assert (spec.price_per_hour, spec.quantum) == (Decimal("0.10"), 3600.0)
 
@@ -240,7 +242,7 @@ def test_no_machine_of_custom_size_is_reserved_for_what_fits_none():
     ],
 )
 def test_an_objective_is_said_in_words(objective, words):
-    assert validate_job(changed(objective=objective)).objective_in_words == words
+    assert validate_job(changed(objective=objective)).objective_text == words
 
 
 @pytest.mark.parametrize(
@@ -264,13 +266,13 @@ def test_a_learning_rate_follows_the_batch_as_written(recipe, epochs, expected):
     ("strategy", "price", "servers", "total"),
     [
         ("all_reduce", "0.10 USD/h", None, 0.2),
-        ("parameter_server", "0.10 USD/h", Servers(1, 0.1), 0.3),
-        ({"parameter_server": {"servers": 2}}, "0.10 USD/h", Servers(2, 0.1), 0.4),
+        ("parameter_server", "0.10 USD/h", ServerPrice(1, 0.1), 0.3),
+        ({"parameter_server": {"servers": 2}}, "0.10 USD/h", ServerPrice(2, 0.1), 0.4),
         ({"parameter_server": {"servers": 2, "priced": False}}, "0.10 USD/h", None, 0.2),
         (
             {"parameter_server": {"servers": 2}},
             {"per_hour": "0.10 USD/h", "servers": {"count": 2, "per_hour": "0.25 USD/h"}},
-            Servers(2, 0.25),
+            ServerPrice(2, 0.25),
             0.7,
         ),
     ],
@@ -289,7 +291,7 @@ def test_downpour_says_how_often_it_speaks_to_its_servers():
     one = {"workers": 4, "batch": 256}
     spec = validate_job(changed(strategy=pace, limits=one))
     assert (spec.strategy.name, spec.strategy.servers) == ("downpour", 3)
-    assert spec.strategy.exchange == Exchange(2, 5)
+    assert spec.strategy.exchange == ExchangeInterval(2, 5)
     assert validate_job(changed(strategy="downpour", limits=one)).strategy == DownpourSpec()
 
 
@@ -332,7 +334,7 @@ def test_a_tariff_and_an_objective_are_read_back_from_their_document(price, obje
 def test_what_is_reserved_for_a_machine_pays_it_in_every_configuration(price):
     spec = validate_job(changed() | {"price": price})
     model = replace(spec.price_model, servers=None)
-    grid = lay_out(spec.space)
+    grid = grid_of_space(spec.space)
     each = model.per_hour(grid) / grid.workers
     assert each.max() <= float(spec.price_per_hour) * (1 + 1e-12)
 
@@ -826,7 +828,7 @@ def test_positions_can_be_handed_in():
     with pytest.raises(InvalidDocument) as caught:
         validate_job(changed(price=1), {("price",): (7, 3)})
     assert caught.value.problems == (
-        Problem("price", '1 has no unit: write a unit, e.g. "0.13402 USD/h"', 7, 3),
+        DocumentProblem("price", '1 has no unit: write a unit, e.g. "0.13402 USD/h"', 7, 3),
     )
 
 

@@ -7,30 +7,30 @@ from dataclasses import replace
 import pytest
 
 from scavenger.cluster import ClusterConfig
-from scavenger.decision import ProbeEffort, Run
 from scavenger.errors import NothingFeasible
-from scavenger.models.epochs import EpochsSeen
-from scavenger.objective import Cheapest, Fastest, Knee, Objective, Weighted
-from scavenger.prior import StoredModel
+from scavenger.models.epochs import FinishedRun
+from scavenger.planning.decision import ProbeOverhead, Run
+from scavenger.planning.objectives import Cheapest, Fastest, Knee, Objective, Weighted
+from scavenger.planning.state import PlanningState, base_objective, extrapolate_metric, signature_of
+from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import StopAtMetric
-from service.knowledge import Knowledge, foresee, signature_of, wish_of
 from tests.builders import observation, spec
 
 CORNERS = tuple(observation(*corner) for corner in ((1, 32), (1, 128), (2, 128), (2, 32)))
 TARGET = "accuracy >= 0.97"
 # No further probe pays in so short a job.
-SLOW = ProbeEffort(pause=1e6)
+SLOW = ProbeOverhead(pause=1e6)
 
 
-def knowledge(search: str = "auto", **changes: object) -> Knowledge:
+def knowledge(search: str = "auto", **changes: object) -> PlanningState:
     facts = {"observations": CORNERS, "stored": None, "machine": "local", "effort": SLOW}
-    return Knowledge(spec(search=search), **{**facts, **changes})  # type: ignore[arg-type]
+    return PlanningState(spec(search=search), **{**facts, **changes})  # type: ignore[arg-type]
 
 
 def stored(signature: str = "digits|1437|none|local") -> StoredModel:
-    sketch = knowledge().sketch()
-    assert sketch is not None
-    return StoredModel(signature, sketch.model, CORNERS, {TARGET: 12.0}, 1)
+    preview = knowledge().preview()
+    assert preview is not None
+    return StoredModel(signature, preview.model, CORNERS, {TARGET: 12.0}, 1)
 
 
 OTHER = stored("other|9|none|local")
@@ -42,7 +42,7 @@ def curve(seen: float, scale: float = 1.0) -> tuple[tuple[float, float], ...]:
     return tuple((x, 1 - scale * 0.3 / (x + 0.5)) for x in epochs)
 
 
-RUNS = {TARGET: (EpochsSeen(32, 10.0), EpochsSeen(128, 14.0))}
+RUNS = {TARGET: (FinishedRun(32, 10.0), FinishedRun(128, 14.0))}
 
 KNOWN = {
     "own probes": knowledge(),
@@ -67,37 +67,37 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("known", KNOWN.values(), ids=KNOWN)
-def test_a_page_draws_the_curve_that_the_choice_was_made_from(known: Knowledge) -> None:
-    run, sketch = known.decide(), known.sketch()
+def test_a_page_draws_the_curve_that_the_choice_was_made_from(known: PlanningState) -> None:
+    run, preview = known.decide(), known.preview()
     assert isinstance(run, Run), run
-    assert sketch is not None
-    assert sketch.model == run.model
-    assert sketch.curve.points == run.curve.points
-    assert known.sketch_of(run) == sketch
+    assert preview is not None
+    assert preview.model == run.model
+    assert preview.curve.points == run.curve.points
+    assert known.preview_of(run) == preview
 
 
 def test_the_source_of_a_choice_names_no_more_than_it_was_made_from() -> None:
     lent = knowledge(observations=CORNERS[:2], models=(OTHER,))
     assert "measured alike" in source(lent)
-    assert lent.sketch_of(lent.choose_now()).source == "2 probes of this job"
+    assert lent.preview_of(lent.choose_now()).source == "2 probes of this job"
     # By the estimate nothing meets the limits, and an estimate ends no job.
     strict = spec(limits={"max_cost": "0.0001 USD", "workers": "1..2", "batch": [32, 128]})
     hopeful = replace(knowledge(history=curve(8.0)), spec=strict)
     assert "extrapolated" in source(hopeful)
     run = hopeful.choose_now()
     assert run.curve.basis == "relative"
-    assert hopeful.sketch_of(run).source == "4 probes of this job"
+    assert hopeful.preview_of(run).source == "4 probes of this job"
 
 
-def source(known: Knowledge) -> str:
-    belief = known.belief()
-    assert belief is not None
-    return belief.source
+def source(known: PlanningState) -> str:
+    fitted_model = known.fitted_model()
+    assert fitted_model is not None
+    return fitted_model.source
 
 
 def test_nothing_is_believed_before_anything_is_known() -> None:
     fresh = knowledge(observations=())
-    assert fresh.sketch() is None
+    assert fresh.preview() is None
     assert fresh.progress_per_iteration(ClusterConfig(2, 128)) == 128 / 1437
 
 
@@ -108,9 +108,9 @@ def test_jobs_on_other_machines_do_not_compare() -> None:
 
 def test_a_job_that_measures_alike_lends_its_model_until_three_corners_are_probed() -> None:
     sources = [
-        belief.source
+        fitted_model.source
         for count in range(1, 4)
-        if (belief := knowledge(observations=CORNERS[:count], models=(OTHER,)).belief())
+        if (fitted_model := knowledge(observations=CORNERS[:count], models=(OTHER,)).fitted_model())
     ]
     assert sources == [
         "1 probe of this job, and 1 earlier job that measured alike",
@@ -120,7 +120,7 @@ def test_a_job_that_measures_alike_lends_its_model_until_three_corners_are_probe
 
 
 def test_a_learning_curve_tells_the_epochs_until_something_better_does() -> None:
-    before, now = knowledge().sketch(), knowledge(history=curve(8.0)).sketch()
+    before, now = knowledge().preview(), knowledge(history=curve(8.0)).preview()
     assert before is not None
     assert now is not None
     assert (before.curve.basis, now.curve.basis) == ("relative", "total")
@@ -151,11 +151,11 @@ def test_a_learning_curve_tells_the_epochs_until_something_better_does() -> None
 def test_a_curve_is_trusted_no_further_than_it_reaches(
     seen: tuple[tuple[float, float], ...], most: float
 ) -> None:
-    assert foresee(seen, StopAtMetric("accuracy", 0.97, "at_least", most)) is None
+    assert extrapolate_metric(seen, StopAtMetric("accuracy", 0.97, "at_least", most)) is None
 
 
 def test_what_was_not_reached_takes_longer_than_was_seen() -> None:
-    found = foresee(curve(10.0), StopAtMetric("accuracy", 0.97, "at_least", 60.0))
+    found = extrapolate_metric(curve(10.0), StopAtMetric("accuracy", 0.97, "at_least", 60.0))
     assert found is not None
     assert found.low < found.progress == 10.0 < found.high
 
@@ -178,11 +178,11 @@ def test_what_others_ran_teaches_kappa() -> None:
 
 
 def test_a_noise_that_drifted_moves_the_critical_batch_and_keeps_kappa() -> None:
-    belief = knowledge().belief()
-    drifted = knowledge(noise_scale=600.0).belief()
-    assert belief is not None
+    fitted_model = knowledge().fitted_model()
+    drifted = knowledge(noise_scale=600.0).fitted_model()
+    assert fitted_model is not None
     assert drifted is not None
-    before, after = belief.model.statistical, drifted.model.statistical
+    before, after = fitted_model.model.statistical, drifted.model.statistical
     assert after.noise_scale == 600
     assert after.critical_batch == pytest.approx(3 * (before.critical_batch or 0))
 
@@ -197,7 +197,7 @@ def test_a_noise_that_drifted_moves_the_critical_batch_and_keeps_kappa() -> None
     ],
 )
 def test_a_written_objective_is_the_one_that_chooses(written: object, wish: Objective) -> None:
-    assert wish_of(spec(objective=written)) == wish
+    assert base_objective(spec(objective=written)) == wish
 
 
 def test_models_compare_between_jobs_of_one_rule_whatever_their_warm_up() -> None:
@@ -214,13 +214,13 @@ def test_models_do_not_compare_where_gradients_travel_otherwise() -> None:
     name = signature_of(served, "local")
     assert name == "digits|1437|none|local|parameter_server 2"
     alike = replace(OTHER, signature=f"other|9|none|local|{name.split('|')[-1]}")
-    known = Knowledge(served, (), None, models=(OTHER, alike), machine="local")
+    known = PlanningState(served, (), None, models=(OTHER, alike), machine="local")
     assert known.situation().others == (alike,)
     assert known.situation().topology == "parameter_server"
 
 
 def test_nothing_is_believed_of_workers_that_wait_for_nobody() -> None:
     one = {"workers": 2, "batch": 128}
-    alone = Knowledge(spec(strategy="downpour", limits=one), (), stored(), machine="local")
-    assert alone.belief() is None
+    alone = PlanningState(spec(strategy="downpour", limits=one), (), stored(), machine="local")
+    assert alone.fitted_model() is None
     assert alone.progress_per_iteration(ClusterConfig(2, 128)) == pytest.approx(128 / 1437)

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from pathlib import Path
 
-from service.__main__ import listen
+from service.__main__ import bind_port
 from service.settings import Settings
 
 
@@ -25,5 +25,5 @@ async def accept_one(listener: socket.socket) -> int:
 
 
 def test_answers_leave_without_waiting_for_an_acknowledgement(tmp_path: Path) -> None:
-    with listen(Settings(home=tmp_path, port=0)) as listener:
+    with bind_port(Settings(home=tmp_path, port=0)) as listener:
         assert asyncio.run(accept_one(listener)) == 1

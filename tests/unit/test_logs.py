@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from service.logs import about, is_wanted, start_logging
-from service.redactor import Redactor
+from service.observability.logs import is_wanted, log_context, start_logging
+from service.observability.redaction import Redactor
 
 SECRET = "a word nobody may read"
 
@@ -58,10 +58,10 @@ def test_records_say_what_they_are_about_while_it_lasts() -> None:
     stream, known = io.StringIO(), {"request_id": "req_1"}
     start_logging(Redactor(), "json", stream)
     log = logging.getLogger("service.api")
-    with about(lambda: known):
+    with log_context(lambda: known):
         log.info("before")
         known["caller"] = "w1"
-        with about(partial(dict, job="job_1")):
+        with log_context(partial(dict, job="job_1")):
             log.info("within")
         log.info("after")
     log.info("outside")
@@ -88,7 +88,7 @@ def test_a_person_reads_text_and_a_program_json() -> None:
 @pytest.mark.parametrize(
     ("name", "level", "wanted"),
     [
-        ("service.api.journal", logging.INFO, True),
+        ("service.api.middleware", logging.INFO, True),
         ("scavenger", logging.DEBUG, True),
         ("botocore.auth", logging.DEBUG, False),
         ("urllib3.connectionpool", logging.INFO, False),
@@ -122,8 +122,8 @@ def test_a_record_that_cannot_be_written_keeps_its_arguments(
 
 ENDS = """
 import logging, sys, threading, warnings
-from service.logs import start_logging
-from service.redactor import Redactor
+from service.observability.logs import start_logging
+from service.observability.redaction import Redactor
 start_logging(Redactor([{secret!r}]), "json", sys.stderr)
 warnings.warn("a warning with {secret}")
 def fail(): raise ValueError("with {secret}")

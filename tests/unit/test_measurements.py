@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenger.cli.errors import UnusableDocument
-from scavenger.cli.table_file import read_file
+from scavenger.cli.errors import InvalidInput
+from scavenger.cli.options import read_table_file
 from scavenger.errors import InvalidDocument
-from scavenger.models.epochs import EpochsSeen
-from scavenger.tables.metric_target import target_of
-from scavenger.tables.tables import gather, read_tables
+from scavenger.models.epochs import FinishedRun
+from scavenger.offline.tables.files import combine_tables, read_tables
+from scavenger.offline.tables.runs import common_target
 
 STEPS = "workers,nodes,global_batch,step_time,sync_time"
 SHORT = "workers,global_batch,step_time"
@@ -154,9 +154,9 @@ def test_tables_and_files_are_kept_apart():
     ]
     epochs = read("global_batch,epochs,seed\n32,4\n".replace("32,4", "32,4,1"))
     prices = read("cloud,item,region,usd_per_hour\nc,m,r,0.5\n")
-    everything = gather([steps, epochs, prices])
+    everything = combine_tables([steps, epochs, prices])
     assert everything.ignored == ("seed",)
-    assert everything.epochs[0].runs == (EpochsSeen(32, 4.0),)
+    assert everything.epochs[0].runs == (FinishedRun(32, 4.0),)
     assert everything.prices[0].key == "m@r"
 
 
@@ -165,7 +165,7 @@ def test_epochs_to_a_metric_are_interpolated_and_counted_in_samples():
     slow = "".join(f"8,{100 * n},1,1,{n / 10}\n" for n in range(1, 11))
     fast = "".join(f"16,{100 * n},1,1,{n / 10}\n" for n in range(1, 11))
     (table,) = read(header + slow + fast).noise
-    target = target_of(table)
+    target = common_target(table)
     assert target is not None
     assert target.rises
     assert target.value == pytest.approx(0.1 + 0.98 * 0.9)
@@ -187,8 +187,8 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path, name, content, said):
         file.mkdir()
     elif content is not None:
         file.write_bytes(content)
-    with pytest.raises(UnusableDocument, match=said):
-        read_file(file)
+    with pytest.raises(InvalidInput, match=said):
+        read_table_file(file)
 
 
 def test_many_repeats_need_no_memory():

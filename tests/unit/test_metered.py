@@ -7,28 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from service import meters
 from service.clouds.local import LocalProvider
-from service.clouds.metered import Metered
+from service.clouds.metered import MeteredProvider
 from service.clouds.provider import LaunchRequest
 from service.errors import LaunchRefused
+from service.observability import metrics
 
 KEY = "metered-1"
 
 
 def calls(operation: str, result: str) -> float:
     labels = {"op": operation, "result": result}
-    return meters.REGISTRY.get_sample_value("scavenger_provider_call_seconds_count", labels) or 0
+    return metrics.REGISTRY.get_sample_value("scavenger_provider_call_seconds_count", labels) or 0
 
 
 def launches(result: str, reason: str) -> float:
     labels = {"result": result, "reason": reason}
-    return meters.REGISTRY.get_sample_value("scavenger_launch_total", labels) or 0
+    return metrics.REGISTRY.get_sample_value("scavenger_launch_total", labels) or 0
 
 
 def test_calls_reach_the_cloud_and_are_counted_by_result(tmp_path: Path) -> None:
     local = LocalProvider(tmp_path / "machines", sys.executable, boot_delay=3600)
-    provider = Metered(local)
+    provider = MeteredProvider(local)
     request = LaunchRequest(KEY, "job_1", ("true",), {}, None, 0.0)
     before = calls("launch", "ok"), launches("started", ""), calls("launch", "refused")
     instance = provider.launch(request)

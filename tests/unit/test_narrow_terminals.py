@@ -13,32 +13,35 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
-from scavenger.cli.curve_table import show_curve
-from scavenger.cli.demo_story import tell_first_job, tell_second_job
-from scavenger.cli.evaluation_table import show_evaluation
-from scavenger.cli.fit_table import show_fit
-from scavenger.cli.fitted_table import Column, FittedTable
-from scavenger.cli.job_table import show_jobs
-from scavenger.cli.model_table import show_models
-from scavenger.cli.probe_table import show_probes, show_resizes
-from scavenger.cli.simulation import Comparison, narrow, run_all, show_comparison
-from scavenger.cli.sweep_table import show_sweep
-from scavenger.cli.token_table import show_tokens
-from scavenger.evaluation.evaluation import Scope, list_checks, summarise
-from scavenger.evaluation.restriction import Restriction
-from scavenger.fit.report import report_fit
-from scavenger.simulator.paper import SETTINGS, Hazards
-from scavenger.tables.tables import Tables
-from scavenger.view import Phase, StoredModelList, TokenList, TokenView
+from scavenger.cli.admin import render_sweep
+from scavenger.cli.curve import render_curve
+from scavenger.cli.demo_report import (
+    render_first_job,
+    render_probes,
+    render_resizes,
+    render_second_job,
+)
+from scavenger.cli.evaluate import render_evaluation
+from scavenger.cli.fit_report import render_fit
+from scavenger.cli.jobs import render_jobs
+from scavenger.cli.models import render_models
+from scavenger.cli.output import Column, FittedTable
+from scavenger.cli.simulate import (
+    StrategyComparison,
+    render_comparison,
+    restrict_space,
+    run_comparison,
+)
+from scavenger.cli.tokens import render_tokens
+from scavenger.offline.evaluation.checks import EvaluationScope, list_checks, summarise_findings
+from scavenger.offline.evaluation.sampling import Restriction
+from scavenger.offline.fit import report_fit
+from scavenger.offline.simulator.paper import PAPER_JOBS, Perturbations
+from scavenger.offline.tables.files import MeasurementTables
+from scavenger.schemas import JobPhase, StoredModelList, TokenList, TokenView
 from tests.builders import NOW
 from tests.unit.test_admin_command import suspect, sweep
-from tests.unit.test_cli_rendering import (
-    ID,
-    curve_view,
-    job_view,
-    stored_model,
-    text,
-)
+from tests.unit.test_cli_rendering import ID, curve_view, job_view, stored_model, text
 from tests.unit.test_evaluate_command import table_of as evaluated
 from tests.unit.test_fit_command import TOTAL, TRUTH, table_of
 
@@ -54,7 +57,7 @@ def configurations() -> Rows:
 @cache
 def tables() -> dict[str, tuple[RenderableType, Rows]]:
     """Every table there is, with what its rows are known by."""
-    jobs = [job_view(phase, id=f"{ID[:-2]}{n:02}") for n, phase in enumerate(Phase)]
+    jobs = [job_view(phase, id=f"{ID[:-2]}{n:02}") for n, phase in enumerate(JobPhase)]
     curve, models = curve_view(), StoredModelList(models=[stored_model("resnet18/cifar10")])
     probes = [(str(probe.workers), str(probe.global_batch)) for probe in curve.probes]
     moves = [
@@ -66,18 +69,21 @@ def tables() -> dict[str, tuple[RenderableType, Rows]]:
     fit = report_fit(table_of(TRUTH), TOTAL)
     measured = [(str(m.place.workers), str(m.place.global_batch)) for m in fit.measured]
     return {
-        "list": (show_jobs(jobs), [(job.id, "digits") for job in jobs]),
-        "curve": (show_curve(curve, width=100), configurations()),
-        "models": (show_models(models), [(model.model_key,) for model in models.models]),
-        "tokens": (show_tokens(TokenList(tokens=[token("ci")])), [("0123456789ab", "ci")]),
-        "sweep": (show_sweep(sweep(*found)), [(f"i-{n}",) for n in range(len(FATES))]),
-        "probes": (show_probes(curve.probes), probes),
-        "resizes": (show_resizes(curve.resizes[1:]), moves),
-        "first": (tell_first_job(job_view(Phase.SUCCEEDED), curve, width=100), configurations()),
-        "second": (tell_second_job(jobs[0], jobs[1], curve, curve), [("first",), ("second",)]),
-        "fit": (show_fit(fit), measured),
-        "evaluate": (show_evaluation(evaluation()), [("job/x",), ("job", "measured")]),
-        "simulate": (show_comparison(simulated()), [("none",)]),
+        "list": (render_jobs(jobs), [(job.id, "digits") for job in jobs]),
+        "curve": (render_curve(curve, width=100), configurations()),
+        "models": (render_models(models), [(model.model_key,) for model in models.models]),
+        "tokens": (render_tokens(TokenList(tokens=[token("ci")])), [("0123456789ab", "ci")]),
+        "sweep": (render_sweep(sweep(*found)), [(f"i-{n}",) for n in range(len(FATES))]),
+        "probes": (render_probes(curve.probes), probes),
+        "resizes": (render_resizes(curve.resizes[1:]), moves),
+        "first": (
+            render_first_job(job_view(JobPhase.SUCCEEDED), curve, width=100),
+            configurations(),
+        ),
+        "second": (render_second_job(jobs[0], jobs[1], curve, curve), [("first",), ("second",)]),
+        "fit": (render_fit(fit), measured),
+        "evaluate": (render_evaluation(evaluation()), [("job/x",), ("job", "measured")]),
+        "simulate": (render_comparison(simulated()), [("none",)]),
     }
 
 
@@ -92,15 +98,17 @@ def token(name: str) -> TokenView:
 
 def evaluation() -> Any:
     steps = (evaluated(),)
-    scope = Scope((4,), ("measured", "paper"), Restriction(), "all_reduce")
-    checks = list_checks(Tables(steps=steps), scope)
-    return summarise(tuple(finding for check in checks for finding in check()))
+    scope = EvaluationScope((4,), ("measured", "paper"), Restriction(), "all_reduce")
+    checks = list_checks(MeasurementTables(steps=steps), scope)
+    return summarise_findings(tuple(finding for check in checks for finding in check()))
 
 
 def simulated() -> Any:
-    setting = narrow(SETTINGS["resnet18"], (8, 20), (384, 1024))
-    comparison = Comparison("resnet18", "knee", ("none",), 1, Hazards(), (8, 20), (384, 1024))
-    return run_all(comparison, setting, Console(file=StringIO()))
+    setting = restrict_space(PAPER_JOBS["resnet18"], (8, 20), (384, 1024))
+    comparison = StrategyComparison(
+        "resnet18", "knee", ("none",), 1, Perturbations(), (8, 20), (384, 1024)
+    )
+    return run_comparison(comparison, setting, Console(file=StringIO()))
 
 
 NAMES = (
@@ -159,11 +167,11 @@ def test_the_least_important_column_leaves_first_and_none_before_it_must(
     widths = table.fit(width)
     left = [c for place, c in enumerate(table.columns) if place not in widths]
     stay = [c for place, c in enumerate(table.columns) if place in widths]
-    assert all(column.leaves for column in left), "what names a row never leaves"
-    latest = max((column.leaves for column in stay), default=0)
-    assert all(column.leaves >= latest for column in left)
+    assert all(column.drop_order for column in left), "what names a row never leaves"
+    latest = max((column.drop_order for column in stay), default=0)
+    assert all(column.drop_order >= latest for column in left)
     total = sum(widths.values()) + table.gap * (len(widths) - 1)
-    assert total <= width or all(column.leaves == 0 for column in stay)
+    assert total <= width or all(column.drop_order == 0 for column in stay)
     wider = table.fit(width + 1)
     assert set(widths) <= set(wider)
     assert all(widths[place] <= wider[place] for place in widths if set(widths) == set(wider))

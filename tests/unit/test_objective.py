@@ -3,21 +3,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scavenger.cluster import ClusterConfig
+from scavenger.cluster import ClusterConfig, grid_of
 from scavenger.errors import NothingFeasible
-from scavenger.grid import grid_of
-from scavenger.objective import (
+from scavenger.planning.curve import PosteriorDraws, TradeoffCurve, TradeoffPoint
+from scavenger.planning.objectives import (
     Cheapest,
     Fastest,
     Knee,
     Weighted,
     Within,
     chance_below,
-    duration,
-    kneedle,
+    find_bends,
+    format_seconds,
 )
-from scavenger.pricing import on_demand
-from scavenger.tradeoff import Redraw, TradeoffCurve, TradeoffPoint
+from scavenger.pricing import on_demand_price
 
 
 def curve(*figures: tuple[float, float], basis="total") -> TradeoffCurve:
@@ -34,7 +33,7 @@ CONCAVE = curve((1, 10), (5, 9), (9, 7), (10, 2))
 
 def test_the_knee_of_a_bent_front_is_found_by_kneedle():
     choice = Knee().choose(BENT)
-    assert kneedle(BENT.frontier())[0] == choice.point
+    assert find_bends(BENT.frontier())[0] == choice.point
     assert choice.point.config == ClusterConfig(3, 64)
     assert choice.why == "knee of 5 points: 50% slower than the fastest, 60% cheaper"
     assert choice.bends
@@ -61,7 +60,7 @@ def test_without_a_bend_the_knee_falls_back(front, workers, why):
 
 def test_where_kneedle_finds_nothing_the_point_below_the_chord_is_taken():
     front = curve((0, 1), (0.5, 0.4999), (1, 0))
-    assert kneedle(front.frontier()) == ()
+    assert find_bends(front.frontier()) == ()
     choice = Knee().choose(front)
     assert choice.point.config == ClusterConfig(2, 64)
     assert "farthest below their chord" in choice.why
@@ -133,12 +132,12 @@ def test_a_limit_must_be_positive(limit):
     ("seconds", "text"), [(0.5, "0.5 s"), (100, "100 s"), (600, "10.0 min"), (9000, "2.50 h")]
 )
 def test_durations_are_written_for_people(seconds, text):
-    assert duration(seconds) == text
+    assert format_seconds(seconds) == text
 
 
 def test_cost_is_workers_times_hours_times_price():
     grid = grid_of([ClusterConfig(4, 64)])
-    assert on_demand(0.5).costs(grid, np.array([1800.0])) == 1.0
+    assert on_demand_price(0.5).costs(grid, np.array([1800.0])) == 1.0
 
 
 def unsure(*figures: tuple[float, float, float]) -> TradeoffCurve:
@@ -199,18 +198,18 @@ def test_equal_points_do_not_take_each_others_support():
         TradeoffPoint(ClusterConfig(1, 64, 1, kind), None, 1, 1, 0, 1, None, 5.0, 5.0)
         for kind in listed
     )
-    redraws = {p.config: Redraw((0.9, 1.1), (1.0, 1.0)) for p in points}
-    choice = Knee().choose(TradeoffCurve(points, "total", redraws))
+    draws = {p.config: PosteriorDraws((0.9, 1.1), (1.0, 1.0)) for p in points}
+    choice = Knee().choose(TradeoffCurve(points, "total", draws))
     assert (choice.point.config.machine_type, choice.support) == ("us-east", 1.0)
     assert choice.runner_up is None
 
 
 def test_a_knee_says_how_sure_it_is_and_which_one_it_might_be():
-    redraws = {p.config: Redraw((1.0,) * 4, (1.0,) * 4) for p in BENT.points}
+    draws = {p.config: PosteriorDraws((1.0,) * 4, (1.0,) * 4) for p in BENT.points}
     # In one of four worlds the second point is so much dearer that it is no bend any more.
-    redraws[ClusterConfig(2, 64)] = Redraw((1.0, 1.0, 1.0, 40.0), (1.0,) * 4)
-    redraws[ClusterConfig(3, 64)] = Redraw((1.0, 1.0, 1.0, 30.0), (1.0,) * 4)
-    choice = Knee().choose(replace(BENT, redraws=redraws))
+    draws[ClusterConfig(2, 64)] = PosteriorDraws((1.0, 1.0, 1.0, 40.0), (1.0,) * 4)
+    draws[ClusterConfig(3, 64)] = PosteriorDraws((1.0, 1.0, 1.0, 30.0), (1.0,) * 4)
+    choice = Knee().choose(replace(BENT, draws=draws))
     assert choice.point.config == ClusterConfig(3, 64)
     assert choice.support == 0.75
     assert choice.runner_up.config in {ClusterConfig(1, 64), ClusterConfig(4, 64)}

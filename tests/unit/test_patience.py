@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from worker_agent.strategies.patience import SLICE_IS_OVER, await_work
+from worker_agent.pytorch.process_group import SLICE_TIMEOUT_MESSAGE, await_work
 
 
 class Slow:
@@ -22,7 +22,7 @@ class Slow:
             # It may end between the end of the slice and the next question.
             self.is_over = self.slices == 0 and self.ends_unseen
             if self.slices >= 0:
-                raise RuntimeError(SLICE_IS_OVER)
+                raise RuntimeError(SLICE_TIMEOUT_MESSAGE)
         self.is_over = True
         if self.error:
             raise RuntimeError(self.error)
@@ -44,7 +44,7 @@ def test_the_error_of_a_failed_collective_is_passed_on(*, ends_unseen: bool) -> 
 
 
 def test_a_hopeless_collective_is_given_up() -> None:
-    with pytest.raises(RuntimeError, match=SLICE_IS_OVER):
+    with pytest.raises(RuntimeError, match=SLICE_TIMEOUT_MESSAGE):
         await_work(Slow(1000), lambda: True)
 
 

@@ -9,31 +9,31 @@ from decimal import Decimal
 import pytest
 
 from scavenger.cluster import ClusterConfig
-from scavenger.decision import Probe
-from scavenger.protocol import Directive, Exchange, Member
-from scavenger.view import Phase
+from scavenger.planning.decision import Probe
+from scavenger.protocol import Directive, ExchangeInterval, Member
+from scavenger.schemas import JobPhase
 from service import ledger
-from service.db.drifts import Drifted
-from service.db.observations import Probe as Stored
-from service.reconciler.action import (
+from service.db.measurements import RecordedDrift
+from service.db.measurements import SettledProbe as Stored
+from service.reconciler.actions import (
     Action,
     Advise,
-    Choose,
+    Blocked,
+    ChooseConfig,
     Finish,
-    Keep,
+    Idle,
+    KeepConfig,
     Launch,
-    Learn,
-    Publish,
+    PublishDirective,
     Replan,
-    Rest,
-    Resume,
+    StoreProbe,
     Terminate,
-    Wait,
+    Unblocked,
 )
-from service.reconciler.plan import grow, plan, resize, trim
-from service.reconciler.record import booked
-from service.reconciler.snapshot import Snapshot
-from service.reconciler.wanted import Wanted, want
+from service.reconciler.apply import priced_probe
+from service.reconciler.plan import end_spare_machines, launch_missing, plan, publish_target
+from service.reconciler.target import TargetConfig, choose_target
+from service.state.job_state import JobState
 from tests.builders import (
     NOW,
     directive,
@@ -72,29 +72,29 @@ def chosen(**changes: object) -> object:
 
 CASES = {
     "a new job starts with one machine for the first probe": (
-        snapshot(job=job(phase=Phase.PENDING), **FRESH),
+        snapshot(job=job(phase=JobPhase.PENDING), **FRESH),
         Launch,
         "1 machine for K=1 B=32",
     ),
     "it waits for the machine to boot": (
         snapshot(job=job(), **{**FRESH, "vms": (vm(1),)}),
-        Rest,
+        Idle,
         "waiting for 1 worker to boot",
     ),
     "a ready worker is told the first probe": (
         snapshot(job=job(), **{**FRESH, "vms": (vm(1),), "workers": (worker(1, generation=0),)}),
-        Publish,
+        PublishDirective,
         "probe 1 of 3",
     ),
     "nothing changes while workers regroup": (
         snapshot(workers=(worker(1), worker(2, generation=0)), directive=directive(2, 32)),
-        Rest,
+        Idle,
         "waiting for the workers to regroup",
     ),
-    "training as chosen needs nothing": (snapshot(), Rest, "running K=2 B=128"),
+    "training as chosen needs nothing": (snapshot(), Idle, "running K=2 B=128"),
     "probes that are enough lead to a choice": (
         snapshot(job=job(), probes=(probe(1, 32), probe(1, 128), probe(2, 128), probe(2, 32))),
-        Choose,
+        ChooseConfig,
         "after 4 probes",
     ),
     "the next probe launches what it needs and goes on training": (
@@ -114,13 +114,13 @@ CASES = {
         "cancelled on request",
     ),
     "after the end machines are ended": (
-        snapshot(job=chosen(phase=Phase.CANCELLED)),
+        snapshot(job=chosen(phase=JobPhase.CANCELLED)),
         Terminate,
         "job cancelled: 2 machines left",
     ),
     "and then nothing is left to do": (
-        snapshot(job=chosen(phase=Phase.SUCCEEDED), vms=(vm(1, **DEAD),)),
-        Rest,
+        snapshot(job=chosen(phase=JobPhase.SUCCEEDED), vms=(vm(1, **DEAD),)),
+        Idle,
         "job succeeded",
     ),
     "the cap ends a job before it is passed": (
@@ -146,12 +146,12 @@ CASES = {
     ),
     "the command is still ending": (
         snapshot(workers=(worker(1, finished="target"), worker(2))),
-        Rest,
+        Idle,
         "its command is still ending",
     ),
     "a worker that ends before its leader is not replaced": (
         snapshot(workers=(worker(1), worker(2, finished="target"))),
-        Rest,
+        Idle,
         "training is ending, no machine is replaced",
     ),
     "epochs ran out": (
@@ -180,17 +180,17 @@ CASES = {
             vms=(vm(1), vm(2), vm(3, exit_code=1, **DEAD)),
             workers=(worker(1), worker(2), worker(3, finished="released")),
         ),
-        Rest,
+        Idle,
         "running K=2 B=128",
     ),
     "survivors of a killed worker go on": (
         snapshot(vms=(vm(1), vm(2, **DEAD))),
-        Publish,
+        PublishDirective,
         "lost w2: the survivors go on with K=1 B=128",
     ),
     "survivors of a killed leader go on": (
         snapshot(vms=(vm(1, exit_code=-9), vm(2))),
-        Publish,
+        PublishDirective,
         "lost w1: the survivors go on with K=1 B=128",
     ),
     "a member that hangs while another waits is ended": (
@@ -202,7 +202,7 @@ CASES = {
     ),
     "workers that lost touch but live form the generation anew": (
         snapshot(workers=(worker(1, broken=1), worker(2, broken=1))),
-        Publish,
+        PublishDirective,
         "the workers lost touch: forming K=2 B=128 anew",
     ),
     "but not before they have had time to form it at all": (
@@ -210,7 +210,7 @@ CASES = {
             workers=(worker(1, broken=1), worker(2, generation=0)),
             published_at=NOW - timedelta(seconds=1),
         ),
-        Rest,
+        Idle,
         "waiting for the workers to regroup",
     ),
     "newcomers the leader cannot reach are ended": (
@@ -260,7 +260,7 @@ CASES = {
             directive=directive(1, 128, purpose="probe"),
             probes=(probe(1, 32), probe(1, 128)),
         ),
-        Choose,
+        ChooseConfig,
         "max_cost leaves no room for 1 more machine, so the search ends after 2 probes",
     ),
     "all are lost: machines are launched anew": (
@@ -290,7 +290,7 @@ CASES = {
             workers=(worker(2),),
             directive=directive(1, 128, generation=2),
         ),
-        Wait,
+        Blocked,
         "7 machines were launched within an hour, where 6 are allowed: none before 12:59 UTC",
     ),
     "but later it is": (
@@ -313,7 +313,7 @@ CASES = {
             workers=(worker(1, generation=1),),
             directive=directive(1, 128),
         ),
-        Wait,
+        Blocked,
         "max_cost leaves no room for 1 more machine",
     ),
     "released workers may end by themselves": (
@@ -322,7 +322,7 @@ CASES = {
             directive=directive(1, 128),
             published_at=NOW - timedelta(seconds=2),
         ),
-        Rest,
+        Idle,
         "letting released workers end",
     ),
     "and are ended if they do not": (
@@ -361,7 +361,7 @@ TWO_NEEDED = {**POOR, "workers": "2..2"}
 UNPAID = {
     "noise settles on the machines there are": (
         snapshot(job=job(spec=spec(limits=POOR, objective="fastest")), probes=UNSETTLED, **LONE),
-        Publish,
+        PublishDirective,
         "max_cost leaves no room for 1 more machine, so the search ends and the noise settles on "
         "K=1 B=",
     ),
@@ -369,7 +369,7 @@ UNPAID = {
         snapshot(
             job=job(spec=spec(limits=POOR, objective="fastest")), probes=UNSETTLED[:2], **LONE
         ),
-        Publish,
+        PublishDirective,
         "max_cost leaves no room for 1 more machine, so the search ends and the noise settles on "
         "K=1 B=",
     ),
@@ -379,7 +379,7 @@ UNPAID = {
             probes=(probe(1, 32), probe(1, 128), probe(2, 128)),
             **LONE,
         ),
-        Choose,
+        ChooseConfig,
         "max_cost leaves no room for 1 more machine, so the search ends after 3 probes: K=1 B=",
     ),
     "also where nothing that is paid meets the limits": (
@@ -392,17 +392,17 @@ UNPAID = {
             probes=(probe(1, 32), probe(1, 128), probe(2, 128)),
             **{**LONE, "vms": (vm(1, intended_at=NOW - timedelta(seconds=50)),)},
         ),
-        Choose,
+        ChooseConfig,
         "so the search ends after 3 probes: K=1 B=",
     ),
     "a job that was chosen trains on the machines it has": (
         snapshot(job=chosen(spec=spec(limits=POOR)), **LONE),
-        Publish,
+        PublishDirective,
         "max_cost leaves no room for 1 more machine: training on K=1 B=128",
     ),
     "and waits for nothing else": (
         snapshot(job=chosen(spec=spec(limits=POOR)), **{**LONE, "directive": directive(1, 128)}),
-        Wait,
+        Blocked,
         "max_cost leaves no room for 1 more machine",
     ),
     "one of which nothing is known keeps the machines it has": (
@@ -413,7 +413,7 @@ UNPAID = {
             directive=None,
             published_at=None,
         ),
-        Keep,
+        KeepConfig,
         "max_cost leaves no room for 1 more machine: training on K=1 B=32",
     ),
 }
@@ -421,7 +421,7 @@ UNPAID = {
 
 @pytest.mark.parametrize(("now", "kind", "why"), UNPAID.values(), ids=UNPAID)
 def test_a_job_that_cannot_pay_more_machines_trains_on_those_it_has(
-    now: Snapshot, kind: type[Action], why: str
+    now: JobState, kind: type[Action], why: str
 ) -> None:
     action = plan(now)
     assert (type(action), why in action.why) == (kind, True), action
@@ -433,14 +433,14 @@ def test_a_search_that_cannot_be_paid_ends_in_training_for_good() -> None:
         action = plan(now)
         said.append(action.why)
         match action:
-            case Choose(run):
+            case ChooseConfig(run):
                 now = replace(now, job=replace(now.job, chosen=run.config))
-            case Publish(told):
+            case PublishDirective(told):
                 known = tuple(replace(w, generation=generation) for w in now.workers)
                 now = replace(now, directive=told, workers=known)
     assert now.directive is not None, said
     assert (now.directive.purpose, now.directive.is_provisional) == ("train", False), said
-    assert isinstance(plan(now), Rest), said
+    assert isinstance(plan(now), Idle), said
 
 
 LEFT = {"finished": "released"}
@@ -448,7 +448,7 @@ SERVED = spec(strategy={"parameter_server": {"servers": 2}})
 SEATS = (Member("s3", "127.0.0.1:9003"), Member("s4", "127.0.0.1:9004"))
 
 
-def served(**changes: object) -> Snapshot:
+def served(**changes: object) -> JobState:
     """A job that trains on two workers and two parameter servers, all well."""
     facts: dict[str, object] = {
         "job": chosen(spec=SERVED),
@@ -462,7 +462,7 @@ def served(**changes: object) -> Snapshot:
 LEAVING = {
     "a member told to leave is let go at once, and nothing is broken": (
         snapshot(vms=(vm(1), vm(2, exit_code=0)), workers=(worker(1), worker(2, **LEFT))),
-        Publish,
+        PublishDirective,
         "w2 was told to leave: the others go on with K=1 B=128",
     ),
     "whoever is ready steps in for it": (
@@ -470,17 +470,17 @@ LEAVING = {
             vms=(vm(1), vm(2), vm(3)),
             workers=(worker(1), worker(2, **LEFT), worker(3, generation=0)),
         ),
-        Publish,
+        PublishDirective,
         "w2 was told to leave: the others go on with K=2 B=128",
     ),
     "a leader told to leave neither ends nor fails the job": (
         snapshot(vms=(vm(1, exit_code=0), vm(2)), workers=(worker(1, **LEFT), worker(2))),
-        Publish,
+        PublishDirective,
         "w1 was told to leave: the others go on with K=1 B=128",
     ),
     "not even when its script ends badly": (
         snapshot(vms=(vm(1, exit_code=143), vm(2)), workers=(worker(1, **LEFT), worker(2))),
-        Publish,
+        PublishDirective,
         "w1 was told to leave: the others go on with K=1 B=128",
     ),
     "the leader's metric is no verdict when it was told to leave": (
@@ -488,7 +488,7 @@ LEAVING = {
             vms=(vm(1, exit_code=0), vm(2)),
             workers=(worker(1, metrics={"accuracy": 0.99}, **LEFT), worker(2)),
         ),
-        Publish,
+        PublishDirective,
         "w1 was told to leave",
     ),
     "a machine told to end is replaced": (
@@ -517,7 +517,7 @@ LEAVING = {
             workers=(worker(1, generation=0, **LEFT), worker(2, generation=0)),
             directive=directive(1, 128),
         ),
-        Publish,
+        PublishDirective,
         "training on K=1 B=128",
     ),
     "one that was killed besides breaks the generation": (
@@ -527,7 +527,7 @@ LEAVING = {
             directive=directive(3, 128),
             job=chosen(chosen=ClusterConfig(3, 128)),
         ),
-        Publish,
+        PublishDirective,
         "lost w3: the survivors go on with K=1 B=128",
     ),
 }
@@ -535,7 +535,7 @@ LEAVING = {
 
 @pytest.mark.parametrize(("now", "kind", "why"), LEAVING.values(), ids=LEAVING)
 def test_a_worker_that_is_told_to_leave_harms_nobody(
-    now: Snapshot, kind: type[Action], why: str
+    now: JobState, kind: type[Action], why: str
 ) -> None:
     action = plan(now)
     assert (type(action), why in action.why) == (kind, True), action
@@ -550,7 +550,7 @@ def test_nobody_gives_up_a_collective_for_a_worker_that_has_left() -> None:
 
 SERVING = {
     "servers are launched with the first worker": (
-        served(job=job(phase=Phase.PENDING, spec=SERVED), **FRESH),
+        served(job=job(phase=JobPhase.PENDING, spec=SERVED), **FRESH),
         Launch,
         "1 machine for K=1 B=32, and 2 servers",
     ),
@@ -562,10 +562,10 @@ SERVING = {
             directive=None,
             published_at=None,
         ),
-        Rest,
+        Idle,
         "waiting for the parameter servers to boot",
     ),
-    "servers are neither workers nor spare": (served(), Rest, "running K=2 B=128"),
+    "servers are neither workers nor spare": (served(), Idle, "running K=2 B=128"),
     "a server that never says hello is ended": (
         served(
             vms=(server(3), server(4, **LONG_ASKED), vm(1)),
@@ -592,7 +592,7 @@ SERVING = {
             vms=(server(3), server(4, **DEAD), server(5), vm(1), vm(2)),
             workers=(serving(3), serving(4), worker(1, broken=1), worker(2, broken=1)),
         ),
-        Rest,
+        Idle,
         "waiting for the parameter servers to boot",
     ),
     "and go on with it": (
@@ -600,7 +600,7 @@ SERVING = {
             vms=(server(3), server(4, **DEAD), server(5), vm(1), vm(2)),
             workers=(serving(3), serving(4), serving(5), worker(1), worker(2)),
         ),
-        Publish,
+        PublishDirective,
         "lost s4: the workers go on with K=2 B=128 and other servers",
     ),
     "without those who died meanwhile": (
@@ -608,17 +608,17 @@ SERVING = {
             vms=(server(3), server(4, **DEAD), server(5), vm(1), vm(2, **DEAD)),
             workers=(serving(3), serving(4), serving(5), worker(1), worker(2)),
         ),
-        Publish,
+        PublishDirective,
         "lost s4: the workers go on with K=1 B=128 and other servers",
     ),
     "a server that starts again is waited for": (
         served(workers=(serving(3), serving(4, address=""), worker(1), worker(2))),
-        Rest,
+        Idle,
         "waiting for the parameter servers to boot",
     ),
     "a server that began anew is empty": (
         served(workers=(serving(3), serving(4, address="127.0.0.1:7"), worker(1), worker(2))),
-        Publish,
+        PublishDirective,
         "lost s4: the workers go on with K=2 B=128 and other servers",
     ),
     "a server that fell silent is ended": (
@@ -648,11 +648,11 @@ SERVING = {
     ),
     "lost workers are left behind while the servers go on": (
         served(vms=(server(3), server(4), vm(1), vm(2, **DEAD))),
-        Publish,
+        PublishDirective,
         "lost w2: the survivors go on with K=1 B=128",
     ),
     "after the end servers are ended too": (
-        served(job=chosen(phase=Phase.SUCCEEDED, spec=SERVED)),
+        served(job=chosen(phase=JobPhase.SUCCEEDED, spec=SERVED)),
         Terminate,
         "job succeeded: 4 machines left",
     ),
@@ -660,7 +660,7 @@ SERVING = {
 
 
 @pytest.mark.parametrize(("now", "kind", "why"), SERVING.values(), ids=SERVING)
-def test_servers_serve_and_are_replaced(now: Snapshot, kind: type[Action], why: str) -> None:
+def test_servers_serve_and_are_replaced(now: JobState, kind: type[Action], why: str) -> None:
     action = plan(now)
     assert (type(action), why in action.why) == (kind, True), action
 
@@ -678,7 +678,7 @@ def test_a_new_server_takes_the_shard_of_the_lost_one() -> None:
 
 
 def test_a_launch_counts_servers_apart() -> None:
-    action = plan(served(job=job(phase=Phase.PENDING, spec=SERVED), **FRESH))
+    action = plan(served(job=job(phase=JobPhase.PENDING, spec=SERVED), **FRESH))
     assert isinstance(action, Launch)
     assert (action.count, action.servers) == (1, 2)
 
@@ -691,17 +691,17 @@ ALONE = {"vms": (vm(1),), "workers": (worker(1),), "directive": directive(1, 32)
 UNSEARCHED = {
     "a job that is observed measures where it starts": (
         snapshot(job=job(spec=OBSERVED), vms=(vm(1),), workers=(worker(1),), directive=None),
-        Publish,
+        PublishDirective,
         "level observe: measuring K=1 B=32",
     ),
     "and stays there": (
         snapshot(job=job(spec=OBSERVED), probes=(probe(1, 32),), **ALONE),
-        Keep,
+        KeepConfig,
         "level observe: the job stays on K=1 B=32",
     ),
     "for good": (
         snapshot(job=job(spec=OBSERVED, chosen=START, choice=""), probes=(probe(1, 32),), **ALONE),
-        Rest,
+        Idle,
         "running K=1 B=32",
     ),
     "a job that is advised hears what it would do better with": (
@@ -711,12 +711,12 @@ UNSEARCHED = {
     ),
     "but nothing before anything is known": (
         snapshot(job=job(spec=ADVISED, chosen=START, choice=""), **ALONE),
-        Rest,
+        Idle,
         "running K=1 B=32",
     ),
     "downpour is never searched": (
         snapshot(job=job(spec=DOWNPOUR), **FRESH),
-        Keep,
+        KeepConfig,
         "downpour is not searched: training on K=2 B=128",
     ),
     "and starts with all its machines": (
@@ -729,7 +729,7 @@ UNSEARCHED = {
 
 @pytest.mark.parametrize(("now", "kind", "why"), UNSEARCHED.values(), ids=UNSEARCHED)
 def test_a_job_that_is_not_searched_keeps_its_configuration(
-    now: Snapshot, kind: type[Action], why: str
+    now: JobState, kind: type[Action], why: str
 ) -> None:
     action = plan(now)
     assert (type(action), why in action.why) == (kind, True), action
@@ -740,7 +740,7 @@ def test_advice_is_given_once() -> None:
     first = plan(snapshot(job=job(**facts), probes=(probe(1, 32),), **ALONE))
     assert isinstance(first, Advise)
     heard = job(**facts, advised=first.config, advice=first.why)
-    assert isinstance(plan(snapshot(job=heard, probes=(probe(1, 32),), **ALONE)), Rest)
+    assert isinstance(plan(snapshot(job=heard, probes=(probe(1, 32),), **ALONE)), Idle)
 
 
 def test_workers_of_downpour_are_told_how_often_to_speak() -> None:
@@ -752,7 +752,7 @@ def test_workers_of_downpour_are_told_how_often_to_speak() -> None:
             directive=None,
         )
     )
-    assert (told.strategy, told.exchange) == ("downpour", Exchange(2, 4))
+    assert (told.strategy, told.exchange) == ("downpour", ExchangeInterval(2, 4))
     assert told.progress_per_iteration == pytest.approx(128 / 1437)
 
 
@@ -764,24 +764,24 @@ def test_progress_goes_back_with_the_job() -> None:
         directive=replace(directive(1, 128, generation=2), members=(Member("w2", "a:1"),)),
     )
     assert now.epochs == 2.0
-    assert now.foremost is not None
-    assert now.foremost.iteration == 100
+    assert now.most_advanced is not None
+    assert now.most_advanced.iteration == 100
 
 
 def test_nobody_is_silent_to_a_controller_that_has_just_begun_to_listen() -> None:
     long_ago = NOW - timedelta(hours=2)
     quiet = snapshot(workers=(worker(1), worker(2, seen_at=long_ago)))
     assert isinstance(plan(quiet), Terminate)
-    assert isinstance(plan(replace(quiet, listening_since=NOW - timedelta(seconds=30))), Rest)
+    assert isinstance(plan(replace(quiet, listening_since=NOW - timedelta(seconds=30))), Idle)
 
 
-SEARCHED = Wanted(ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), ""))
-SETTLING = Wanted(ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), "", measures="noise"))
+SEARCHED = TargetConfig(ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), ""))
+SETTLING = TargetConfig(ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), "", measures="noise"))
 BOOTED = dict.fromkeys(("intended_at", "began_at", "attempted_at"), NOW - timedelta(minutes=55))
 GREETED = {"hello_at": NOW - timedelta(minutes=54)}
 
 
-def probing(idle: float, **changes: object) -> Snapshot:
+def probing(idle: float, **changes: object) -> JobState:
     """A search on one of two machines, which boot in a minute; the other was left out a while ago.
 
     Args:
@@ -800,11 +800,11 @@ def probing(idle: float, **changes: object) -> Snapshot:
 
 def test_a_worker_that_a_probe_leaves_out_stands_by() -> None:
     both = probing(0, directive=directive(2, 64, purpose="probe"), workers=(worker(1), worker(2)))
-    told = resize(both, SEARCHED)
-    assert isinstance(told, Publish)
+    told = publish_target(both, SEARCHED)
+    assert isinstance(told, PublishDirective)
     assert told.directive.standby == ("w2",)
-    settling = resize(both, SETTLING)
-    assert isinstance(settling, Publish)
+    settling = publish_target(both, SETTLING)
+    assert isinstance(settling, PublishDirective)
     assert settling.directive.standby == ()
 
 
@@ -832,7 +832,7 @@ def test_a_worker_is_not_awaited_to_stand_by_when_no_member_is_left_to_let_it(
         (probing(49), SEARCHED, None),
         (probing(61), SEARCHED, ("w2",)),
         (probing(49), SETTLING, ("w2",)),
-        (probing(49), Wanted(ClusterConfig(1, 64), ""), ("w2",)),
+        (probing(49), TargetConfig(ClusterConfig(1, 64), ""), ("w2",)),
         (probing(61, boot=timedelta(minutes=2)), SEARCHED, None),
         (probing(3000, vms=(vm(1, **BOOTED), vm(2, **BOOTED, quantum=3600.0))), SEARCHED, None),
         (probing(3000, vms=(vm(1), vm(2, price_per_hour=Decimal(0)))), SEARCHED, None),
@@ -852,9 +852,9 @@ def test_a_worker_is_not_awaited_to_stand_by_when_no_member_is_left_to_let_it(
     ],
 )
 def test_a_machine_is_kept_for_the_next_probe(
-    now: Snapshot, wanted: Wanted, ended: tuple[str, ...] | None
+    now: JobState, wanted: TargetConfig, ended: tuple[str, ...] | None
 ) -> None:
-    action = trim(now, wanted)
+    action = end_spare_machines(now, wanted)
     assert (action.vms if isinstance(action, Terminate) else action) == ended
 
 
@@ -900,17 +900,19 @@ LONG_LEFT = {"workers": BUSY, "published_at": NOW - timedelta(minutes=6)}
     ],
 )
 def test_a_worker_that_never_stands_by_is_ended(
-    now: Snapshot, ended: tuple[str, ...] | None
+    now: JobState, ended: tuple[str, ...] | None
 ) -> None:
-    action = grow(now, SEARCHED)
+    action = launch_missing(now, SEARCHED)
     assert (action.vms if isinstance(action, Terminate) else action) == ended
     if isinstance(action, Terminate):
         assert action.why == "w2 did not stand by in 0:05:00"
         again = replace(now, vms=(now.vms[0], replace(now.vms[1], state="ending")))
-        assert isinstance(grow(again, Wanted(ClusterConfig(2, 64), "")), Launch)
+        assert isinstance(launch_missing(again, TargetConfig(ClusterConfig(2, 64), "")), Launch)
 
 
-AHEAD = Wanted(ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), "", then=ClusterConfig(2, 64)))
+AHEAD = TargetConfig(
+    ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), "", then=ClusterConfig(2, 64))
+)
 
 
 @pytest.mark.parametrize(
@@ -928,13 +930,13 @@ def test_machines_of_the_next_probe_boot_while_this_one_ends(
         steps=steps(rows, 200.0, ClusterConfig(1, 64)),
         boot=timedelta(seconds=boot),
     )
-    action = grow(alone, AHEAD)
+    action = launch_missing(alone, AHEAD)
     assert isinstance(action, Launch) == is_launched
     if isinstance(action, Launch):
         assert (action.count, action.why) == (1, "1 machine for K=2 B=64")
         both = replace(alone, vms=(*alone.vms, vm(2)))
-        assert grow(both, AHEAD) is None
-        assert trim(both, AHEAD) is None
+        assert launch_missing(both, AHEAD) is None
+        assert end_spare_machines(both, AHEAD) is None
 
 
 @pytest.mark.parametrize(
@@ -959,13 +961,13 @@ def test_a_probe_goes_on_when_nothing_can_be_launched_for_the_next(
     rich = snapshot(**{"job": job(), **facts})
     assert isinstance(plan(rich), Launch)
     poor = plan(snapshot(**{"job": job(), **facts, **change}))
-    assert not isinstance(poor, Launch | Choose | Wait), poor
+    assert not isinstance(poor, Launch | ChooseConfig | Blocked), poor
 
 
 HERE = ClusterConfig(1, 128)
 
 
-def settling(**changes: object) -> Snapshot:
+def settling(**changes: object) -> JobState:
     """Noise settles on one of two machines, while what is known by now would choose both."""
     facts: dict[str, object] = {
         "job": job(spec=spec(objective="fastest")),
@@ -985,34 +987,34 @@ def test_noise_settles_where_it_began_to_whatever_would_be_chosen_meanwhile(
     told = directive(*config, purpose="probe", split_every=2, is_provisional=True)
     wished = job(spec=spec(objective=objective))
     running = settling(job=wished, directive=told, workers=(worker(1), worker(2)))
-    assert not isinstance(plan(running), Publish | Choose | Launch), plan(running)
+    assert not isinstance(plan(running), PublishDirective | ChooseConfig | Launch), plan(running)
 
 
 def test_noise_that_settles_nowhere_has_one_deadline() -> None:
     long_ago = NOW - timedelta(minutes=121)
     late = plan(settling(published_at=long_ago))
-    assert isinstance(late, Learn)
+    assert isinstance(late, StoreProbe)
     assert late.settled.observation.config == HERE
     done = (*UNSETTLED, Stored(late.settled.observation, 2.0, Decimal("0.0002"), NOW))
-    assert isinstance(plan(settling(probes=done, published_at=long_ago)), Choose)
+    assert isinstance(plan(settling(probes=done, published_at=long_ago)), ChooseConfig)
 
 
 def test_noise_does_not_settle_where_no_machine_is_left() -> None:
-    assert "the noise settles on K=2" in str(want(settling(vms=(vm(1, **DEAD), vm(2)))))
+    assert "the noise settles on K=2" in str(choose_target(settling(vms=(vm(1, **DEAD), vm(2)))))
 
 
 def test_probes_of_one_generation_share_its_time_and_money() -> None:
     """Noise goes on settling where the time of an iteration was measured last."""
     timed = replace(probe(2, 128), settled_at=NOW - timedelta(seconds=20))
     began = NOW - timedelta(seconds=30)
-    first = booked(snapshot(now=timed.settled_at, published_at=began), timed.observation)
-    noise = booked(snapshot(published_at=began, probes=(timed,)), timed.observation)
+    first = priced_probe(snapshot(now=timed.settled_at, published_at=began), timed.observation)
+    noise = priced_probe(snapshot(published_at=began, probes=(timed,)), timed.observation)
     assert (first.seconds, noise.seconds) == (10.0, 20.0)
     whole = snapshot().accrued - ledger.accrued(snapshot().vms, began)
     assert first.cost + noise.cost == whole == Decimal("0.36") / 60
 
 
-def settled(early: float, late: float) -> Snapshot:
+def settled(early: float, late: float) -> JobState:
     """Noise has settled on the configuration of the newest Directive."""
     timed = replace(probe(2, 128), observation=observation(2, 128, noise_scale=early))
     timed = replace(timed, observation=replace(timed.observation, has_settled_noise=False))
@@ -1048,7 +1050,7 @@ def test_progress_is_provisional_until_the_noise_has_settled() -> None:
 SMALL = ClusterConfig(2, 32)
 
 
-def aged(noise_scale: float, **changes: object) -> Snapshot:
+def aged(noise_scale: float, **changes: object) -> JobState:
     """A job chosen with φ = 200 for K=2 B=32, six minutes ago, whose φ has become another."""
     target = {"metric": "accuracy", "goal": 0.97, "max_epochs": 600}
     facts: dict[str, object] = {
@@ -1113,28 +1115,28 @@ AGED = {
     ),
     "and one that is only observed is not planned at all": (
         aged(640.0, job=job(chosen=SMALL, choice="", spec=spec(level="observe"))),
-        Rest,
+        Idle,
         "running K=2 B=32",
     ),
-    "noise that is as planned changes nothing": (aged(210.0), Rest, "running K=2 B=32"),
+    "noise that is as planned changes nothing": (aged(210.0), Idle, "running K=2 B=32"),
     "few rows say nothing": (
         aged(640.0, steps=steps(100, 640.0, SMALL)),
-        Rest,
+        Idle,
         "running K=2 B=32",
     ),
     "a plan that is young stands": (
         aged(640.0, published_at=NOW - timedelta(minutes=4)),
-        Rest,
+        Idle,
         "running K=2 B=32",
     ),
     "and so does one that was looked at lately": (
-        aged(640.0, drifted=Drifted(NOW - timedelta(minutes=4), 500.0)),
-        Rest,
+        aged(640.0, drifted=RecordedDrift(NOW - timedelta(minutes=4), 500.0)),
+        Idle,
         "running K=2 B=32",
     ),
     "a job that does not run as chosen is brought there first": (
         aged(640.0, directive=directive(2, 128)),
-        Publish,
+        PublishDirective,
         "training on K=2 B=32",
     ),
 }
@@ -1142,7 +1144,7 @@ AGED = {
 
 @pytest.mark.parametrize(("now", "kind", "why"), AGED.values(), ids=AGED)
 def test_a_plan_that_aged_is_made_anew_where_that_pays(
-    now: Snapshot, kind: type[Action], why: str
+    now: JobState, kind: type[Action], why: str
 ) -> None:
     action = plan(now)
     assert (type(action), why in action.why) == (kind, True), action
@@ -1160,7 +1162,7 @@ def test_a_job_moves_only_when_the_plan_made_anew_says_so() -> None:
 
 
 @pytest.mark.parametrize(("now", "kind", "why"), CASES.values(), ids=CASES)
-def test_a_tick_says_what_it_does(now: Snapshot, kind: type[Action], why: str) -> None:
+def test_a_tick_says_what_it_does(now: JobState, kind: type[Action], why: str) -> None:
     action = plan(now)
     assert (type(action), why in action.why) == (kind, True), action
 
@@ -1175,17 +1177,17 @@ SOLE = {
 RESTARTING = {
     "survivors do not wait for a member that starts again": (
         snapshot(workers=(worker(1), worker(2, **DYING))),
-        Publish,
+        PublishDirective,
         "w2 started again: going on with K=1 B=128",
     ),
     "who is back already is taken in at its new address": (
         snapshot(workers=(worker(1), worker(2, **BACK))),
-        Publish,
+        PublishDirective,
         "w2 started again: going on with K=2 B=128",
     ),
     "also when it is the leader": (
         snapshot(workers=(worker(1, **BACK), worker(2))),
-        Publish,
+        PublishDirective,
         "w1 started again: going on with K=2 B=128",
     ),
     "one may die while another starts again": (
@@ -1195,27 +1197,27 @@ RESTARTING = {
             directive=directive(3, 128),
             job=chosen(chosen=ClusterConfig(3, 128)),
         ),
-        Publish,
+        PublishDirective,
         "lost w3; w2 started again: going on with K=1 B=128",
     ),
     "no machine is launched for one that starts again": (
         snapshot(workers=(worker(1), worker(2, **DYING)), directive=directive(1, 128)),
-        Rest,
+        Idle,
         "waiting for 1 worker to boot",
     ),
     "who comes back later grows the job again": (
         snapshot(workers=(worker(1), worker(2, **BACK)), directive=directive(1, 128)),
-        Publish,
+        PublishDirective,
         "training on K=2 B=128",
     ),
     "the only worker is awaited": (
         snapshot(workers=(worker(1, **DYING),), **SOLE),
-        Rest,
+        Idle,
         "waiting for 1 worker to boot",
     ),
     "and goes on from its checkpoint": (
         snapshot(workers=(worker(1, **BACK),), **SOLE),
-        Publish,
+        PublishDirective,
         "w1 started again: going on with K=1 B=128",
     ),
     "but not for ever": (
@@ -1231,7 +1233,7 @@ RESTARTING = {
 
 @pytest.mark.parametrize(("now", "kind", "why"), RESTARTING.values(), ids=RESTARTING)
 def test_a_worker_that_starts_again_is_neither_lost_nor_waited_for(
-    now: Snapshot, kind: type[Action], why: str
+    now: JobState, kind: type[Action], why: str
 ) -> None:
     action = plan(now)
     assert (type(action), why in action.why) == (kind, True), action
@@ -1250,7 +1252,7 @@ AGO = [NOW - timedelta(minutes=minutes) for minutes in (16, 15, 12, 8, 4)]
 NEWER = {"directive": directive(2, 128, generation=2)}
 LONG_TOLD = {**NEWER, "published_at": NOW - timedelta(minutes=26)}
 PROBING = {
-    "job": job(phase=Phase.PROBING),
+    "job": job(phase=JobPhase.PROBING),
     "directive": directive(1, 128, purpose="probe"),
     "vms": (vm(1),),
     "workers": (worker(1),),
@@ -1274,7 +1276,7 @@ LATE = {
             listening_since=NOW - timedelta(minutes=9),
             **SOLE,
         ),
-        Rest,
+        Idle,
         "running K=1 B=128",
     ),
     "a newcomer that does not join is ended": (
@@ -1284,17 +1286,17 @@ LATE = {
     ),
     "a directive nobody enters is formed anew": (
         snapshot(**LONG_TOLD),
-        Publish,
+        PublishDirective,
         "directive 2 was not entered: forming K=2 B=128 anew",
     ),
     "but not at once": (
         snapshot(**{**LONG_TOLD, "published_at": NOW - timedelta(minutes=24)}),
-        Rest,
+        Idle,
         "waiting for the workers to regroup",
     ),
     "nor for a controller that was away": (
         snapshot(**LONG_TOLD, listening_since=NOW - timedelta(minutes=1)),
-        Rest,
+        Idle,
         "waiting for the workers to regroup",
     ),
     "nor for ever": (
@@ -1305,7 +1307,7 @@ LATE = {
     ),
     "workers that lose touch again and again are given more and more time": (
         snapshot(workers=(worker(1, **PARTED), worker(2, **PARTED)), fruitless=tuple(AGO)[1:]),
-        Publish,
+        PublishDirective,
         "the workers lost touch: forming K=2 B=128 anew",
     ),
     "such as this": (
@@ -1314,7 +1316,7 @@ LATE = {
             fruitless=tuple(AGO),
             published_at=NOW - timedelta(seconds=20),
         ),
-        Rest,
+        Idle,
         "running K=2 B=128",
     ),
     "and the job fails in the end": (
@@ -1333,7 +1335,7 @@ LATE = {
     ),
     "those that do are left alone": (
         snapshot(published_at=NOW - timedelta(minutes=121)),
-        Rest,
+        Idle,
         "running K=2 B=128",
     ),
     "noise that does not settle is taken as it is": (
@@ -1345,22 +1347,22 @@ LATE = {
             },
             steps=steps(60, 200.0, START),
         ),
-        Learn,
+        StoreProbe,
         "probe 1 took 2 h",
     ),
     "a probe that does not end ends the search": (
         snapshot(**PROBING, probes=(probe(1, 32),)),
-        Choose,
+        ChooseConfig,
         "no probe of K=1 B=128 within 2 h: 0 of 20 iterations timed, so the search ends",
     ),
     "without any the job stays where it is": (
         snapshot(**{**PROBING, "directive": directive(1, 32, purpose="probe")}),
-        Keep,
+        KeepConfig,
         "no probe of K=1 B=32 within 2 h: 0 of 20 iterations timed; training on it",
     ),
     "a cloud that gives no machine is named": (
         snapshot(job=job(), **{**FRESH, "vms": (vm(1, **ASKED),), "now": NOW + MINUTE}),
-        Wait,
+        Blocked,
         "the cloud has given no machine since 11:59 UTC: it is asked again twice a minute, and for "
         "another at 12:14 UTC",
     ),
@@ -1376,7 +1378,7 @@ LATE = {
     ),
     "a machine that was given late has time to boot": (
         snapshot(job=job(), **{**FRESH, "vms": (vm(1, **{**LONG_ASKED, "attempted_at": NOW}),)}),
-        Rest,
+        Idle,
         "waiting for 1 worker to boot",
     ),
     "a server that started again and never came back is ended": (
@@ -1395,7 +1397,7 @@ LATE = {
 
 
 @pytest.mark.parametrize(("now", "kind", "why"), LATE.values(), ids=LATE)
-def test_nothing_is_waited_for_for_ever(now: Snapshot, kind: type[Action], why: str) -> None:
+def test_nothing_is_waited_for_for_ever(now: JobState, kind: type[Action], why: str) -> None:
     action = plan(now)
     assert (type(action), why in action.why) == (kind, True), action
 
@@ -1403,17 +1405,17 @@ def test_nothing_is_waited_for_for_ever(now: Snapshot, kind: type[Action], why: 
 def test_what_a_job_waits_for_is_said_once_and_taken_back() -> None:
     now = CASES["nor is another one launched at once when many died within an hour"][0]
     wait = plan(now)
-    assert isinstance(wait, Wait)
+    assert isinstance(wait, Blocked)
     waiting = replace(now, job=replace(now.job, waiting=wait.why))
-    assert plan(waiting) == Rest(wait.why)
+    assert plan(waiting) == Idle(wait.why)
     later = replace(waiting, now=NOW + timedelta(hours=1))
-    assert isinstance(plan(later), Resume)
+    assert isinstance(plan(later), Unblocked)
     assert isinstance(plan(replace(later, job=now.job)), Launch)
 
 
-def published(now: Snapshot) -> Directive:
+def published(now: JobState) -> Directive:
     action = plan(now)
-    assert isinstance(action, Publish)
+    assert isinstance(action, PublishDirective)
     return action.directive
 
 
@@ -1438,7 +1440,7 @@ def test_survivors_get_no_more_than_their_memory_holds() -> None:
     chosen = ClusterConfig(2, 128)
     lost = snapshot(job=job(spec=bounded, chosen=chosen), vms=(vm(1), vm(2, state="gone")))
     action = plan(lost)
-    assert isinstance(action, Publish)
+    assert isinstance(action, PublishDirective)
     assert action.directive.config == ClusterConfig(1, 100)
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
-from scavenger.profiling import NotYet, Settled, joined, rows_from, settle
+from scavenger.measurement.profiling import NotSettled, Settled, concat_steps, settle, slice_steps
 from scavenger.protocol import StepColumns
 
 CONFIG = ClusterConfig(4, 64)
@@ -31,10 +31,10 @@ def falling(rows: int) -> tuple[float, ...]:
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=4))
 def test_rows_put_together_follow_one_another(lengths):
     parts = [steady(length, falling(length)) for length in lengths]
-    whole = joined(parts)
-    assert rows_from(whole, len(whole) - lengths[-1]) == parts[-1]
+    whole = concat_steps(parts)
+    assert slice_steps(whole, len(whole) - lengths[-1]) == parts[-1]
     assert whole.loss == tuple(loss for part in parts for loss in part.loss)
-    assert joined((joined(parts[:-1]), parts[-1])) == whole
+    assert concat_steps((concat_steps(parts[:-1]), parts[-1])) == whole
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_rows_put_together_follow_one_another(lengths):
 )
 def test_a_probe_waits_and_says_for_what(columns, measures, why):
     answer = settle(columns, CONFIG, measures=measures)
-    assert isinstance(answer, NotYet)
+    assert isinstance(answer, NotSettled)
     assert why in answer.why
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.pulse import Pulse
+from service.background import TaskHeartbeat
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from service.pulse import Pulse
 )
 def test_a_part_is_alive_for_as_long_as_its_patience(silent: float, is_alive: bool) -> None:
     now = 100.0
-    pulse = Pulse(5.0, lambda: now)
+    pulse = TaskHeartbeat(5.0, lambda: now)
     now += 1000
     assert not pulse.is_alive
     pulse.beat()

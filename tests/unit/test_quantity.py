@@ -4,11 +4,11 @@ from decimal import Decimal
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from scavenger.quantity import (
+from scavenger.job.fields import (
     Bounds,
+    DollarAmount,
     Duration,
     IntRange,
-    Money,
     PricePerHour,
     exact_duration,
     format_duration,
@@ -164,7 +164,7 @@ def test_an_exact_duration_keeps_every_digit():
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
-        (Money, "3.40 USD", Decimal("3.40")),
+        (DollarAmount, "3.40 USD", Decimal("3.40")),
         (PricePerHour, "0.13402 USD/h", Decimal("0.13402")),
         (Duration, "3h12m", 11520.0),
         (IntRange, "4..24", Bounds(4, 24)),

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from worker_agent.run import meeting
-from worker_agent.run.meeting import Meeting, find
+from worker_agent.launcher import environment
+from worker_agent.launcher.environment import MasterPort, find_master_port
 
 
 @pytest.fixture
-def first() -> Iterator[Meeting]:
-    made = Meeting("127.0.0.1")
+def first() -> Iterator[MasterPort]:
+    made = MasterPort("127.0.0.1")
     yield made
     made.close()
 
@@ -23,9 +23,9 @@ def never() -> bool:
     return False
 
 
-def test_the_others_wait_until_the_first_machine_begins(first: Meeting) -> None:
+def test_the_others_wait_until_the_first_machine_begins(first: MasterPort) -> None:
     with ThreadPoolExecutor(3) as pool:
-        others = [pool.submit(find, first.address, 2, never) for _ in range(3)]
+        others = [pool.submit(find_master_port, first.address, 2, never) for _ in range(3)]
         before = first.choose(1)
         assert not any(other.done() for other in others)
         port = first.choose(2)
@@ -33,7 +33,7 @@ def test_the_others_wait_until_the_first_machine_begins(first: Meeting) -> None:
     assert port != before
 
 
-def test_no_generation_gets_the_port_of_the_one_before(first: Meeting) -> None:
+def test_no_generation_gets_the_port_of_the_one_before(first: MasterPort) -> None:
     before = first.choose(1)
     for generation in range(2, 40_000):
         port = first.choose(generation)
@@ -41,7 +41,7 @@ def test_no_generation_gets_the_port_of_the_one_before(first: Meeting) -> None:
         before = port
 
 
-def test_pytorch_may_listen_at_the_port_that_is_kept(first: Meeting) -> None:
+def test_pytorch_may_listen_at_the_port_that_is_kept(first: MasterPort) -> None:
     port = first.choose(1)
     with socket.socket() as store:
         store.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -49,15 +49,15 @@ def test_pytorch_may_listen_at_the_port_that_is_kept(first: Meeting) -> None:
         store.listen()
 
 
-def test_nobody_waits_for_a_generation_that_is_superseded(first: Meeting) -> None:
+def test_nobody_waits_for_a_generation_that_is_superseded(first: MasterPort) -> None:
     answers = iter([False, False, True])
-    assert find(first.address, 1, lambda: next(answers)) is None
+    assert find_master_port(first.address, 1, lambda: next(answers)) is None
 
 
 def test_a_first_machine_that_is_gone_is_given_up(
-    first: Meeting, monkeypatch: pytest.MonkeyPatch
+    first: MasterPort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meeting, "LONGEST_SILENCE", 0.1)
+    monkeypatch.setattr(environment, "MAX_FIRST_RANK_SILENCE", 0.1)
     first.close()
     with pytest.raises(ConnectionError, match=f"{first.address}, does not answer"):
-        find(first.address, 1, never)
+        find_master_port(first.address, 1, never)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.show import show_curve, show_resizes
-from service.curves import Drawing, config_view, show_drawing
-from service.db.directives import Resize
-from service.knowledge import objective_of
+from scavenger.planning.state import objective_within_limits
+from service.db.directives import PublishedDirective
+from service.state.curves import CurveDrawing, config_view, curve_view
+from service.state.presenters import curve_view_of_job, resize_views
 from tests.builders import NOW, directive, job, probe, snapshot, spec
 
 CONFIGS = st.lists(st.tuples(st.integers(1, 2), st.sampled_from([32, 64])), min_size=1, max_size=8)
@@ -22,10 +22,12 @@ def test_a_resize_changes_the_configuration_and_follows_from_the_one_before(
     configs: list[tuple[int, int]],
 ) -> None:
     history = [
-        Resize(directive(*config, generation=number), NOW + timedelta(seconds=number), 0.1, 0)
+        PublishedDirective(
+            directive(*config, generation=number), NOW + timedelta(seconds=number), 0.1, 0
+        )
         for number, config in enumerate(configs, start=1)
     ]
-    shown = show_resizes(history)
+    shown = resize_views(history)
     first, *others = shown
     assert (first.before, first.generation) == (None, 1)
     assert all(resize.before != resize.after for resize in others)
@@ -41,11 +43,11 @@ def test_a_knee_is_shown_where_the_choice_finds_that_the_front_bends(
     wished = spec(limits={"workers": f"1..{most_workers}", "batch": [32, 128]})
     corners = ((1, 32), (1, 128), (most_workers, 128), (most_workers, 32))
     seen = snapshot(job=job(spec=wished), probes=tuple(probe(*corner) for corner in corners))
-    sketch = seen.knowledge.sketch()
-    assert sketch is not None
-    choice = objective_of(wished).choose(sketch.curve)
-    drawn = show_drawing(Drawing.of(wished, sketch), wished, None, "")
-    shown = show_curve(drawn, seen.job, seen.probes, ())
+    preview = seen.knowledge.preview()
+    assert preview is not None
+    choice = objective_within_limits(wished).choose(preview.curve)
+    drawn = curve_view(CurveDrawing.of(wished, preview), wished, None, "")
+    shown = curve_view_of_job(drawn, seen.job, seen.probes, ())
     assert shown.knee == config_view(choice.point.config)
     assert shown.knee_bends is choice.bends is bends
     probed = {(p.workers, p.global_batch): p.compute_time + p.sync_time for p in shown.probes}

@@ -8,7 +8,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from scavenger.cli.main import app
-from scavenger.cli.terminal import Terminal
+from scavenger.cli.output import Terminal
 
 
 def console(**changes):
@@ -16,14 +16,14 @@ def console(**changes):
     return Console(**{**facts, **changes})
 
 
-def run(*arguments, chatter=None):
-    """Run a command; returns exit code, data and chatter."""
-    desk = Terminal(console(), chatter or console(), connect=nobody)
+def run(*arguments, stderr=None):
+    """Run a command; returns exit code, data and stderr."""
+    desk = Terminal(console(), stderr or console(), connect=nobody)
     result = CliRunner().invoke(app, ["simulate", *arguments], obj=desk)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    said = desk.chatter.file.getvalue() + result.stderr
-    return result.exit_code, desk.data.file.getvalue() + result.stdout, said
+    said = desk.stderr.file.getvalue() + result.stderr
+    return result.exit_code, desk.stdout.file.getvalue() + result.stdout, said
 
 
 def nobody():
@@ -34,19 +34,19 @@ SMALL = ("--seeds", "1", "--strategy", "partial", "--workers", "8,20", "--batche
 
 
 def test_a_row_says_what_a_strategy_takes_against_the_oracle():
-    code, data, chatter = run(*SMALL, "--strategy", "full")
+    code, data, stderr = run(*SMALL, "--strategy", "full")
     assert code == 0
     rows = {line.split()[0]: line for line in data.splitlines()[1:3]}
     assert rows.keys() == {"partial", "full"}
     assert "resnet18, objective knee" in data
     assert "4 configurations" in data
     assert max(map(len, data.splitlines())) <= 80
-    assert chatter == ""
+    assert stderr == ""
 
 
 def test_a_bar_shows_the_way_on_a_terminal():
     shown = console(force_terminal=True)
-    assert "partial" in run(*SMALL, chatter=shown)[2]
+    assert "partial" in run(*SMALL, stderr=shown)[2]
 
 
 def test_json_holds_every_figure():
@@ -84,7 +84,7 @@ def test_a_calm_world_is_predicted_to_the_last_percent():
     ],
 )
 def test_wrong_options_are_named_with_what_to_write(arguments, said):
-    code, data, chatter = run(*arguments)
+    code, data, stderr = run(*arguments)
     assert code == 2
     assert data == ""
-    assert " ".join(said.split()) in " ".join(chatter.replace("│", " ").split())
+    assert " ".join(said.split()) in " ".join(stderr.replace("│", " ").split())

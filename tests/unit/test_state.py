@@ -16,12 +16,10 @@ from torch.optim import lr_scheduler
 from torch.optim.swa_utils import SWALR, AveragedModel
 
 from worker_agent.errors import StateRefused
-from worker_agent.strategies.randomness import reseed, seed_iteration
-from worker_agent.strategies.snapshot import Snapshot, Stateful, states_of
-from worker_agent.strategies.state import TrainingState
-from worker_agent.strategies.strategy import Clock
+from worker_agent.pytorch.state import TrainingState, reseed_worker, seed_iteration
+from worker_agent.state.progress import Stateful, TrainingProgress, TrainingSnapshot, collect_states
 
-CLOCK = Clock(iteration=7, samples=84, epochs=0.5, learning_rate_factor=2.0)
+CLOCK = TrainingProgress(iteration=7, samples=84, epochs=0.5, learning_rate_factor=2.0)
 Carried = Mapping[str, Stateful]
 
 
@@ -121,19 +119,21 @@ class Training:
         return [*self.model.state_dict().values(), *self.average.state_dict().values(), *rates]
 
 
-def stored(snapshot: Snapshot) -> Snapshot:
+def stored(snapshot: TrainingSnapshot) -> TrainingSnapshot:
     """Copy a snapshot's memory, as a disk would."""
     arrays = {
         name: type(array)(array.dtype, array.shape, bytearray(array.content))
         for name, array in snapshot.arrays.items()
     }
-    return Snapshot(snapshot.clock, snapshot.tree, arrays)
+    return TrainingSnapshot(snapshot.clock, snapshot.tree, arrays)
 
 
-def hand_over(states: list[TrainingState], clocks: list[Clock]) -> list[Clock | StateRefused]:
+def hand_over(
+    states: list[TrainingState], clocks: list[TrainingProgress]
+) -> list[TrainingProgress | StateRefused]:
     """Broadcast from the first to the others, each on a thread and a group of its own."""
     store = HashStore()
-    results: dict[int, Clock | StateRefused] = {}
+    results: dict[int, TrainingProgress | StateRefused] = {}
 
     def take_part(rank: int) -> None:
         group = ProcessGroupGloo(store, rank, len(states))
@@ -173,7 +173,7 @@ def test_newcomers_and_laggards_train_on_like_the_one_they_took_the_state_of(mak
     old.train(0, 6)
     laggard.train(0, 4)
     states = [old.state, new.state, laggard.state]
-    assert hand_over(states, [CLOCK, Clock(), Clock(5)]) == [CLOCK] * 3
+    assert hand_over(states, [CLOCK, TrainingProgress(), TrainingProgress(5)]) == [CLOCK] * 3
     assert_same_future(old, new)
     laggard.train(6, 12)
     for mine, theirs in zip(old.everything(), laggard.everything(), strict=True):
@@ -186,7 +186,7 @@ def test_schedulers_go_on_where_they_were(scheduler: Callable[[optim.Optimizer],
     old, new, third = (Training(make, scheduler) for _ in range(3))
     old.train(0, 6)
     new.state.restore(stored(old.state.snapshot(CLOCK)))
-    hand_over([old.state, third.state], [CLOCK, Clock()])
+    hand_over([old.state, third.state], [CLOCK, TrainingProgress()])
     assert_same_future(old, new)
     third.train(6, 12)
     assert [group["lr"] for group in third.optimizer.param_groups] == [
@@ -283,7 +283,9 @@ def test_what_does_not_fit_is_named_and_changes_nothing(
     with pytest.raises(StateRefused, match=why):
         state.restore(stored(old.state.snapshot(CLOCK)))
     fits = Training(OPTIMIZERS["Adam"])
-    told = hand_over([old.state, state, fits.state], [CLOCK, Clock(), Clock()])
+    told = hand_over(
+        [old.state, state, fits.state], [CLOCK, TrainingProgress(), TrainingProgress()]
+    )
     assert told[0] == told[2] == CLOCK  # the others are not held up
     assert isinstance(told[1], StateRefused)
     assert all(map(torch.equal, before, state.model.state_dict().values()))
@@ -314,7 +316,7 @@ def test_objects_that_cannot_be_carried_are_refused_at_once_or_by_all() -> None:
     why = "mine/rule/0 is a builtins.builtin_function_or_method"
     with pytest.raises(StateRefused, match=why):
         make(unfit)
-    told = hand_over([old, new], [CLOCK, Clock()])
+    told = hand_over([old, new], [CLOCK, TrainingProgress()])
     assert all(isinstance(answer, StateRefused) and why in str(answer) for answer in told)
 
 
@@ -324,11 +326,11 @@ def draws() -> list[float]:
 
 def test_random_streams_go_on_from_a_snapshot() -> None:
     training = Training(OPTIMIZERS["SGD"])
-    reseed(1, 0, 1)
+    reseed_worker(1, 0, 1)
     draws()
     snapshot = stored(training.state.snapshot(CLOCK))
     expected = [draws() for _ in range(3)]
-    reseed(1, 0, 2)
+    reseed_worker(1, 0, 2)
     training.state.restore(snapshot)
     assert [draws() for _ in range(3)] == expected
 
@@ -337,7 +339,7 @@ def test_streams_are_functions_of_their_place_and_all_differ() -> None:
     seen = []
     for seed, rank, generation in [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (-1, 0, 0)]:
         for seed_it in (
-            lambda s=seed, r=rank, g=generation: reseed(s, r, g),
+            lambda s=seed, r=rank, g=generation: reseed_worker(s, r, g),
             lambda s=seed, r=rank, g=generation: seed_iteration(s, 100 * r + 10 * g),
         ):
             seed_it()
@@ -353,6 +355,6 @@ def test_a_method_replaced_on_a_scheduler_is_no_state_and_a_value_named_like_one
     scheduler: Any = lr_scheduler.StepLR(optimizer, 2)
     scheduler.step = lambda: None
     scaler = torch.amp.GradScaler("cpu")
-    states = states_of({"scheduler": scheduler, "scaler": scaler})
+    states = collect_states({"scheduler": scheduler, "scaler": scaler})
     assert "step" not in states["scheduler"]
     assert states["scaler"]["scale"] == scaler.get_scale()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from service.storage import Storage
+from service.clouds.storage import CheckpointStorage
 from tests.builders import document, spec
 
-STORAGE = Storage(Path("/srv/scavenger"))
+STORAGE = CheckpointStorage(Path("/srv/scavenger"))
 
 
 def test_checkpoints_are_kept_by_job_under_the_controllers_home() -> None:

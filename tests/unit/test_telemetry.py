@@ -16,12 +16,11 @@ from tests.builders import directive
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
 from worker_agent.telemetry import outbox
 from worker_agent.telemetry import reporter as telemetry
-from worker_agent.telemetry.delivery import Delivered, deliver
-from worker_agent.telemetry.header import Header
 from worker_agent.telemetry.outbox import Outbox
 from worker_agent.telemetry.reporter import Reporter
-from worker_agent.telemetry.row import Row
-from worker_agent.telemetry.spool import Spool
+from worker_agent.telemetry.spool import Spool, SpoolHeader
+from worker_agent.telemetry.steps import StepRow
+from worker_agent.telemetry.upload import UploadResult, replay_spool
 
 PROGRESS = Progress(1, 0, 0, 0.0, {})
 HELLO = Hello("w1", "127.0.0.1:1")
@@ -95,12 +94,19 @@ class Moved(Flaky):
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CALM", "PROBING", "AWAITING", "LONGEST_PAUSE", "LONGEST_WAIT", "LAST_PAUSE"):
+    for name in (
+        "CALM_INTERVAL",
+        "PROBING_INTERVAL",
+        "AWAITING_INTERVAL",
+        "MAX_RETRY_PAUSE",
+        "MAX_AWAITING_PAUSE",
+        "MAX_CLOSING_PAUSE",
+    ):
         monkeypatch.setattr(telemetry, name, 0.001)
 
 
-def row(iteration: int, generation: int = 1) -> Row:
-    return Row(generation, iteration, 2, 1.0, 1.0, 0.1, 0.1, 0.2, None, 0.1, 0.1)
+def row(iteration: int, generation: int = 1) -> StepRow:
+    return StepRow(generation, iteration, 2, 1.0, 1.0, 0.1, 0.1, 0.2, None, 0.1, 0.1)
 
 
 def start(controller: Flaky, spool: Path | None = None) -> tuple[Reporter, list[int]]:
@@ -108,7 +114,7 @@ def start(controller: Flaky, spool: Path | None = None) -> tuple[Reporter, list[
 
     def open_spool(hello: Hello) -> Spool:
         assert spool is not None
-        return Spool(spool, Header("job", hello.worker, "http://127.0.0.1:9", hello.address))
+        return Spool(spool, SpoolHeader("job", hello.worker, "http://127.0.0.1:9", hello.address))
 
     reporter = Reporter(
         controller,
@@ -172,7 +178,7 @@ def test_only_newer_directives_are_passed_on() -> None:
 def test_a_full_queue_gives_up_the_oldest_and_counts_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outbox, "QUEUE_ROWS", 10)
+    monkeypatch.setattr(outbox, "MAX_QUEUED_ROWS", 10)
     rows = Outbox("w1", None)
     for iteration in range(25):
         rows.put(row(iteration))
@@ -198,8 +204,8 @@ def test_a_controller_that_is_away_costs_training_nothing() -> None:
 def test_while_the_controller_is_away_it_is_asked_less_and_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(telemetry, "LONGEST_WAIT", 60.0)
-    monkeypatch.setattr(telemetry, "LONGEST_PAUSE", 60.0)
+    monkeypatch.setattr(telemetry, "MAX_AWAITING_PAUSE", 60.0)
+    monkeypatch.setattr(telemetry, "MAX_RETRY_PAUSE", 60.0)
     controller = Flaky(1.0)
     reporter, _ = start(controller)
     deadline = time.monotonic() + 1.0
@@ -250,10 +256,10 @@ def test_the_end_waits_for_nobody_and_leaves_the_rest_to_be_delivered(tmp_path: 
     assert not reporter.close(replace(PROGRESS, iteration=2500), "target", timeout=0.5)
     assert time.monotonic() - began < 1.0
     controller = Flaky(0.0)
-    assert deliver(tmp_path, controller) == Delivered(2500, is_complete=True)
+    assert replay_spool(tmp_path, controller) == UploadResult(2500, is_complete=True)
     assert controller.stored == list(range(2500))
     assert controller.notes[-1].finished == "target"
-    assert deliver(tmp_path, controller) == Delivered(0, is_complete=True)
+    assert replay_spool(tmp_path, controller) == UploadResult(0, is_complete=True)
 
 
 def test_the_next_process_of_a_worker_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
@@ -300,7 +306,7 @@ def test_a_disk_that_refuses_costs_nothing_while_the_controller_answers(tmp_path
 
 
 def test_another_workers_spool_is_left_alone(tmp_path: Path) -> None:
-    Spool(tmp_path, Header("job", "w2", "http://127.0.0.1:9", "127.0.0.1:2")).close()
+    Spool(tmp_path, SpoolHeader("job", "w2", "http://127.0.0.1:9", "127.0.0.1:2")).close()
     before = sorted(path.name for path in tmp_path.iterdir())
     controller = Flaky(0.0)
     reporter, _ = start(controller, tmp_path)

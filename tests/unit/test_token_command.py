@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from scavenger.cli.exit_code import ExitCode
-from scavenger.view import NewTokenView, TokenList, TokenView
+from scavenger.cli.errors import ExitCode
+from scavenger.schemas import NewTokenView, TokenList, TokenView
 from tests.builders import NOW
 from tests.unit.test_cli_commands import run
 from tests.unit.test_cli_rendering import problem
@@ -54,13 +54,13 @@ class Tokens:
 def test_a_new_token_is_all_that_is_written_for_programs() -> None:
     controller = Tokens()
     words = ["token", "create", "ci", "--role", "submitter", "--project", "a", "--days", "2"]
-    code, data, chatter = run(controller, *words)
+    code, data, stderr = run(controller, *words)
     assert (code, data) == (0, f"{SECRET}\n")
     assert controller.wishes == [
         {"name": "ci", "role": "submitter", "project": "a", "lifetime": 172800.0}
     ]
-    assert "scavenger token revoke 0123456789ab" in chatter
-    assert "until 2026-01-01 12:00 UTC" in chatter
+    assert "scavenger token revoke 0123456789ab" in stderr
+    assert "until 2026-01-01 12:00 UTC" in stderr
 
 
 def test_a_viewer_for_ever_is_made_unless_told_otherwise() -> None:
@@ -83,9 +83,9 @@ def test_tokens_are_listed_without_their_secrets() -> None:
 def test_a_token_is_taken_back_by_its_id() -> None:
     code, data, _ = run(Tokens(), "token", "revoke", "0123456789ab", "-o", "json")
     assert (code, json.loads(data)["revoked_at"]) == (0, "2026-01-01T12:00:00Z")
-    code, _, chatter = run(Tokens(), "token", "revoke", "nobody")
+    code, _, stderr = run(Tokens(), "token", "revoke", "nobody")
     assert code == ExitCode.NOT_FOUND
-    assert "There is nothing here" in chatter
+    assert "There is nothing here" in stderr
 
 
 @pytest.mark.parametrize("arguments", [["--role", "root"], ["--days", "0"], ["--days", "9999"]])
@@ -97,6 +97,6 @@ def test_wrong_use_is_told_before_anybody_is_asked(arguments: list[str]) -> None
 
 def test_who_asks_too_often_is_told_to_wait() -> None:
     busy = problem(429, title="Too many requests", code="too_many_requests")
-    code, _, chatter = run(lambda _: httpx.Response(429, text=busy.model_dump_json()), "list")
+    code, _, stderr = run(lambda _: httpx.Response(429, text=busy.model_dump_json()), "list")
     assert code == ExitCode.UNREACHABLE
-    assert "wait a moment and try again" in chatter
+    assert "wait a moment and try again" in stderr

@@ -10,17 +10,17 @@ from opentelemetry.sdk import trace as sdk
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from service import tracing
 from service.clouds.local import LocalProvider
-from service.clouds.metered import Metered
-from service.tracing import span
+from service.clouds.metered import MeteredProvider
+from service.observability import tracing
+from service.observability.tracing import span
 
 
 @pytest.fixture
 def collected(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     exporter = InMemorySpanExporter()
     monkeypatch.setattr(tracing._Exporting, "tracer", None)
-    tracing.collect(SimpleSpanProcessor(exporter), sdk)
+    tracing.install_processor(SimpleSpanProcessor(exporter), sdk)
     return exporter
 
 
@@ -34,7 +34,7 @@ def test_calls_to_a_cloud_are_part_of_the_tick_that_made_them(
     collected: InMemorySpanExporter, tmp_path: Path
 ) -> None:
     with span("tick", job="job_1"):
-        Metered(LocalProvider(tmp_path, "python")).list()
+        MeteredProvider(LocalProvider(tmp_path, "python")).list()
     inner, outer = collected.get_finished_spans()
     assert (inner.name, outer.name) == ("provider list", "tick")
     assert inner.parent is not None

@@ -9,21 +9,20 @@ import pytest
 import torch
 
 from scavenger.cluster import ClusterConfig
-from scavenger.models.parallel import ParallelModel
-from scavenger.noise import estimate_noise, noise_at
-from scavenger.simulator.job import SimulatedJob
-from scavenger.simulator.network import Perceptron, split
-from scavenger.simulator.task import TASKS, Task, digits_mlp
-from scavenger.simulator.trainee import Trainee, deal
-from scavenger.simulator.virtual import (
-    Clock,
+from scavenger.measurement.noise import estimate_noise, noise_at
+from scavenger.models.iteration_time import ParallelModel
+from scavenger.offline.simulator.jobs import SimulatedJob
+from tests.paper.networks import Perceptron, TrainedNetwork, shard_samples, split
+from tests.paper.tasks import TASKS, Task, digits_mlp
+from tests.paper.virtual import (
     SampleOrder,
+    SimulatedClock,
     VirtualJob,
     measure_noise,
     run_to_target,
 )
 
-CLOCK = Clock(ParallelModel(0.1, 0.001, 0.05, 0.01), jitter=0.05)
+CLOCK = SimulatedClock(ParallelModel(0.1, 0.001, 0.05, 0.01), jitter=0.05)
 TIMES = ("compute_time", "sync_time", "step_time")
 
 
@@ -42,7 +41,7 @@ def virtual_job(task: Task | None = None, *, seed: int = 3, split_every: int = 5
     )
 
 
-def direct_gradient(task: Task, trainee: Trainee, indices) -> tuple[torch.Tensor, float]:
+def direct_gradient(task: Task, trainee: TrainedNetwork, indices) -> tuple[torch.Tensor, float]:
     """Gradient of the mean loss of these samples, the ordinary way: one copy of the weights."""
     weights = trainee.weights.detach().clone().requires_grad_()
     inputs = torch.from_numpy(task.examples.inputs[indices])[None]
@@ -147,7 +146,7 @@ def test_an_iteration_is_an_ordinary_optimizer_step(name):
 @pytest.mark.parametrize("samples", range(1, 24))
 def test_every_sample_is_dealt_to_one_shard(samples):
     for shards in range(1, samples + 1):
-        places, weights, shares = deal(samples, shards)
+        places, weights, shares = shard_samples(samples, shards)
         counted = places[weights > 0].tolist()
         assert sorted(counted) == list(range(samples))
         assert weights.sum(dim=1).tolist() == pytest.approx([1.0] * shards)
@@ -159,7 +158,7 @@ def test_every_sample_is_dealt_to_one_shard(samples):
 @pytest.mark.parametrize(("samples", "shards"), [(3, 4), (3, 0)])
 def test_a_shard_without_samples_is_refused(samples, shards):
     with pytest.raises(ValueError, match="shards"):
-        deal(samples, shards)
+        shard_samples(samples, shards)
 
 
 def test_one_worker_splits_as_often_as_told():
@@ -313,7 +312,7 @@ def test_without_pytorch_the_error_says_what_to_install(monkeypatch):
     for name in ("task", "trainee", "network"):
         monkeypatch.delitem(sys.modules, f"scavenger.simulator.{name}")
     with pytest.raises(ImportError, match=r"scavenger\[torch\]"):
-        importlib.import_module("scavenger.simulator.task")
+        importlib.import_module("tests.paper.tasks")
 
 
 def test_adascale_learns_at_the_gain_of_the_noise_it_has_seen():

@@ -1,4 +1,4 @@
-"""``python -m worker_agent.parameter_server``: the process that a machine with role server runs."""
+"""``python -m worker_agent.parameter_server``: the program of a machine with the role *server*."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 from scavenger.protocol import Hello
-from worker_agent.client import ControllerClient
+from worker_agent.controller import ControllerClient
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
-from worker_agent.parameter_server.server import Server
+from worker_agent.parameter_server.server import ShardServer
 from worker_agent.settings import AgentSettings, read_settings
 
 log = logging.getLogger(__name__)
 
-EVERY = 1.0  # seconds between two words to the controller
+HELLO_INTERVAL = 1.0  # seconds between two words to the controller
 
 
 def main() -> int:
@@ -34,18 +34,18 @@ def main() -> int:
         )
         return 2
     torch.optim.SGD([nn.Parameter(torch.zeros(1))])  # the first one imports, for seconds
-    server = Server(settings.host, settings.job_secret)
+    server = ShardServer(settings.host, settings.job_secret)
     is_ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: is_ending.set())
     threading.Thread(target=server.serve, daemon=True).start()
     log.info("serving at %s", server.address)
-    stay(settings, server.address, is_ending)
+    announce_until(settings, server.address, is_ending)
     server.close()
     return 0
 
 
-def stay(settings: AgentSettings, address: str, is_ending: threading.Event) -> None:
+def announce_until(settings: AgentSettings, address: str, is_ending: threading.Event) -> None:
     """Keep telling the controller where this server is, until the machine ends."""
     controller = ControllerClient(settings)
     hello = Hello(settings.worker, address, "server")
@@ -56,7 +56,7 @@ def stay(settings: AgentSettings, address: str, is_ending: threading.Event) -> N
             log.debug("controller unreachable: %s", error)
         except ControllerRefused as error:
             log.warning("the controller does not want this server: %s", error)
-        is_ending.wait(EVERY)
+        is_ending.wait(HELLO_INTERVAL)
 
 
 if __name__ == "__main__":

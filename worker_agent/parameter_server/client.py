@@ -1,4 +1,4 @@
-"""Client: one worker's connections to all servers, used as if they were one."""
+"""`ParameterServerClient`: one worker's connections to all servers, used as if they were one."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from worker_agent.descriptors import withhold
-from worker_agent.errors import Broken
-from worker_agent.parameter_server.channel import Channel, bytes_of
-from worker_agent.parameter_server.errors import Garbled
-from worker_agent.parameter_server.frame import (
-    LARGEST_LOAD,
-    Header,
+from worker_agent.errors import GenerationBroken, MalformedFrame
+from worker_agent.parameter_server.messages import (
+    JOIN_REQUEST,
+    SHARD_MANIFEST,
+    JoinRequest,
+    PushRequest,
+    ShardManifest,
+    dump_message,
+    pack_stream,
+    parse_message,
+    shard_ranges,
+)
+from worker_agent.pytorch.server_shard import IterationOutcome
+from worker_agent.sampler import SampleRange
+from worker_agent.transport.connection import (
+    MAX_PAYLOAD_BYTES,
+    FramedConnection,
+    FrameHeader,
+    MessageKind,
     Numbers,
-    Word,
-    pack,
-    proof,
-    unpack,
+    pack_numbers,
+    secret_proof,
+    tensor_bytes,
+    unpack_numbers,
 )
-from worker_agent.parameter_server.iteration import Outcome
-from worker_agent.parameter_server.message import (
-    HOLDING,
-    JOINING,
-    Holding,
-    Joining,
-    Pushing,
-    streaming,
-    understand,
-    written,
-)
-from worker_agent.parameter_server.shard import ranges
-from worker_agent.sampler import Share
+from worker_agent.transport.fork_safety import close_in_forks
 
-CONNECT = 2.0
+SERVER_CONNECT_TIMEOUT = 2.0
 
-Turn = tuple[int, int]
+_Turn = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Streamed:
+class StreamReply:
     """What the servers say to an update that nobody waited for.
 
     Attributes:
@@ -59,7 +59,7 @@ class Streamed:
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class SampleAssignment:
     """What a worker is to do next.
 
     Attributes:
@@ -68,12 +68,12 @@ class Handed:
         done: Samples that all workers have used so far.
     """
 
-    share: Share | None
+    share: SampleRange | None
     is_over: bool
     done: int
 
 
-class Client:
+class ParameterServerClient:
     """Speaks to all servers of a job at once: says everything before it hears anything.
 
     Every method raises Broken when a server cannot be reached, refuses, or is waited for no
@@ -89,49 +89,51 @@ class Client:
         self, addresses: Sequence[str], secret: str, is_abandoned: Callable[[], bool]
     ) -> None:
         self.addresses = tuple(addresses)
-        self.channels: list[Channel] = []
-        self.turn: Turn = (0, 0)
+        self.channels: list[FramedConnection] = []
+        self.turn: _Turn = (0, 0)
         try:
             for address in addresses:
-                channel = Channel(connected(address), is_abandoned)
+                channel = FramedConnection(connect(address), is_abandoned)
                 self.channels.append(channel)
-                channel.send(Header(Word.GREET), proof(secret))
+                channel.send(FrameHeader(MessageKind.GREET), secret_proof(secret))
         except OSError as error:
             self.close()
-            raise Broken(f"a parameter server does not answer: {error}") from error
+            raise GenerationBroken(f"a parameter server does not answer: {error}") from error
 
-    def join(self, turn: Turn, iteration: int, joining: Joining) -> list[int]:
+    def join(self, turn: _Turn, iteration: int, joining: JoinRequest) -> list[int]:
         """Enter a generation; returns what each server has applied, -1 where a shard is wanted."""
         self.turn = turn
-        note = written(JOINING, joining)
+        note = dump_message(JOIN_REQUEST, joining)
         for channel in self.channels:
-            self._send(channel, self._header(Word.JOIN, iteration), note)
+            self._send(channel, self._header(MessageKind.JOIN, iteration), note)
         return [self._receive(channel, ()).iteration for channel in self.channels]
 
-    def put(self, server: int, iteration: int, holding: Holding, tensors: Iterable[Tensor]) -> None:
+    def put(
+        self, server: int, iteration: int, holding: ShardManifest, tensors: Iterable[Tensor]
+    ) -> None:
         """Hand a server its shard: weights first, then the optimizer's vectors."""
-        channel, note = self.channels[server], written(HOLDING, holding)
-        self._send(channel, self._header(Word.PUT, iteration), note, tensors)
+        channel, note = self.channels[server], dump_message(SHARD_MANIFEST, holding)
+        self._send(channel, self._header(MessageKind.PUT, iteration), note, tensors)
         self._receive(channel, ())
 
-    def hold(self, server: int) -> tuple[Holding, Tensor]:
+    def hold(self, server: int) -> tuple[ShardManifest, Tensor]:
         """Fetch a whole shard; returns what it holds, and all its floats end to end."""
         channel = self.channels[server]
-        self._send(channel, self._header(Word.HOLD))
+        self._send(channel, self._header(MessageKind.HOLD))
         try:
             header = self._heard(channel)
-            holding = understand(HOLDING, channel.receive_note(header))
+            holding = parse_message(SHARD_MANIFEST, channel.receive_metadata(header))
             dtype = getattr(torch, holding.precision)
-            floats = torch.empty(holding.load_size // dtype.itemsize, dtype=dtype)
-            channel.receive_load(header, bytes_of(floats))
-        except (OSError, Garbled) as error:
-            raise Broken(f"a parameter server is lost: {error}") from error
+            floats = torch.empty(holding.payload_size // dtype.itemsize, dtype=dtype)
+            channel.receive_payload(header, tensor_bytes(floats))
+        except (OSError, MalformedFrame) as error:
+            raise GenerationBroken(f"a parameter server is lost: {error}") from error
         return holding, floats
 
     def fetch(self, iteration: int, weights: Tensor) -> str:
         """Fill in the weights after so many iterations; returns the clock they were put with."""
         for channel in self.channels:
-            self._send(channel, self._header(Word.FETCH, iteration))
+            self._send(channel, self._header(MessageKind.FETCH, iteration))
         heard = [
             self._receive(channel, (part,))
             for channel, part in zip(self.channels, self._cut(weights), strict=True)
@@ -139,8 +141,8 @@ class Client:
         return heard[0].note.decode()
 
     def push(
-        self, iteration: int, said: Pushing, gradient: Sequence[Tensor], weights: Tensor
-    ) -> Outcome:
+        self, iteration: int, said: PushRequest, gradient: Sequence[Tensor], weights: Tensor
+    ) -> IterationOutcome:
         """Contribute to an iteration, wait for all others, and fill in the weights after it.
 
         Args:
@@ -149,61 +151,65 @@ class Client:
             gradient: The flat mean gradient in pieces that lie end to end.
             weights: Filled with the weights, shape (size,); half filled when Broken is raised.
         """
-        header = self._header(Word.PUSH, iteration)
+        header = self._header(MessageKind.PUSH, iteration)
         note = said.to_bytes()
-        parts = spread(gradient, self._ranges(weights))
+        parts = cut_pieces(gradient, self._ranges(weights))
         for channel, pieces in zip(self.channels, parts, strict=True):
             self._send(channel, header, note, pieces)
         heard = [
             self._receive(channel, (part,))
             for channel, part in zip(self.channels, self._cut(weights), strict=True)
         ]
-        return joined([unpack(each.note) for each in heard], columns=len(said.row))
+        return combine_outcomes(
+            [unpack_numbers(each.note) for each in heard], columns=len(said.row)
+        )
 
     def stream(
         self,
         rates: Sequence[float],
-        shares: Sequence[Share],
+        shares: Sequence[SampleRange],
         gradient: Sequence[Tensor],
         weights: Tensor,
         *,
         is_fetching: bool,
-    ) -> Streamed:
+    ) -> StreamReply:
         """Push an update, or fetch the weights, or both; waits for no other worker.
 
         Samples whose steps were skipped are told of without a gradient. The first server comes
         last: it counts the samples, which are used when all have heard.
         """
         parts = self._cut(weights)
-        pieces = spread(gradient, self._ranges(weights)) if gradient else [[] for _ in parts]
+        pieces = cut_pieces(gradient, self._ranges(weights)) if gradient else [[] for _ in parts]
         backwards = range(len(self.channels) - 1, -1, -1)
         for server in backwards:
-            note = streaming(is_fetching, rates, shares if server == 0 else ())
-            self._send(self.channels[server], self._header(Word.STREAM), note, pieces[server])
+            note = pack_stream(is_fetching, rates, shares if server == 0 else ())
+            self._send(
+                self.channels[server], self._header(MessageKind.STREAM), note, pieces[server]
+            )
         heard = {
             server: self._receive(self.channels[server], (parts[server],) if is_fetching else ())
             for server in backwards
         }
-        before, done = unpack(heard[0].note)
-        return Streamed(int(before), heard[0].iteration, int(done))
+        before, done = unpack_numbers(heard[0].note)
+        return StreamReply(int(before), heard[0].iteration, int(done))
 
-    def take(self, count: int, limit: int) -> Handed:
+    def take(self, count: int, limit: int) -> SampleAssignment:
         """Ask the first server for samples below the limit."""
-        self._send(self.channels[0], self._header(Word.TAKE), pack([count, limit]))
-        is_over, done, start, size = unpack(self._receive(self.channels[0], ()).note)
-        share = Share(int(start), int(size)) if size else None
-        return Handed(share, bool(is_over), int(done))
+        self._send(self.channels[0], self._header(MessageKind.TAKE), pack_numbers([count, limit]))
+        is_over, done, start, size = unpack_numbers(self._receive(self.channels[0], ()).note)
+        share = SampleRange(int(start), int(size)) if size else None
+        return SampleAssignment(share, bool(is_over), int(done))
 
     def finish(self) -> None:
         """Tell that the target is reached: no more samples are handed out."""
-        self._send(self.channels[0], self._header(Word.FINISH))
+        self._send(self.channels[0], self._header(MessageKind.FINISH))
         self._receive(self.channels[0], ())
 
     def leave(self) -> None:
         """Close the connections; this worker comes back by others."""
-        with suppress(OSError, Broken):
+        with suppress(OSError, GenerationBroken):
             for channel in self.channels:
-                channel.send(Header(Word.LEAVE))
+                channel.send(FrameHeader(MessageKind.LEAVE))
         self.close()
 
     def close(self) -> None:
@@ -211,59 +217,63 @@ class Client:
         for channel in self.channels:
             channel.close()
 
-    def _header(self, word: Word, iteration: int = -1) -> Header:
+    def _header(self, word: MessageKind, iteration: int = -1) -> FrameHeader:
         generation, revision = self.turn
-        return Header(word, generation, revision, iteration)
+        return FrameHeader(word, generation, revision, iteration)
 
     def _ranges(self, weights: Tensor) -> tuple[tuple[int, int], ...]:
-        return ranges(weights.numel(), len(self.channels))
+        return shard_ranges(weights.numel(), len(self.channels))
 
     def _cut(self, weights: Tensor) -> list[Tensor]:
         return [weights[low:high] for low, high in self._ranges(weights)]
 
     def _send(
-        self, channel: Channel, header: Header, note: bytes = b"", load: Iterable[Tensor] = ()
+        self,
+        channel: FramedConnection,
+        header: FrameHeader,
+        note: bytes = b"",
+        load: Iterable[Tensor] = (),
     ) -> None:
         try:
-            channel.send(header, note, map(bytes_of, load))
+            channel.send(header, note, map(tensor_bytes, load))
         except OSError as error:
-            raise Broken(f"a parameter server is lost: {error}") from error
+            raise GenerationBroken(f"a parameter server is lost: {error}") from error
 
-    def _receive(self, channel: Channel, into: Sequence[Tensor]) -> Heard:
+    def _receive(self, channel: FramedConnection, into: Sequence[Tensor]) -> ServerReply:
         """Receive an answer; its floats go where they belong."""
         try:
             header = self._heard(channel)
-            note = channel.receive_note(header)
+            note = channel.receive_metadata(header)
             for part in into:
-                channel.receive_load(header, bytes_of(part))
-        except (OSError, Garbled) as error:
-            raise Broken(f"a parameter server is lost: {error}") from error
-        return Heard(header.iteration, note)
+                channel.receive_payload(header, tensor_bytes(part))
+        except (OSError, MalformedFrame) as error:
+            raise GenerationBroken(f"a parameter server is lost: {error}") from error
+        return ServerReply(header.iteration, note)
 
-    def _heard(self, channel: Channel) -> Header:
-        header = channel.receive_header(largest_load=LARGEST_LOAD)
-        if header.word == Word.FENCED:
-            raise Broken(channel.receive_note(header).decode())
+    def _heard(self, channel: FramedConnection) -> FrameHeader:
+        header = channel.receive_header(max_payload=MAX_PAYLOAD_BYTES)
+        if header.word == MessageKind.FENCED:
+            raise GenerationBroken(channel.receive_metadata(header).decode())
         return header
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ServerReply:
     """An answer without its floats."""
 
     iteration: int
     note: bytes
 
 
-def connected(address: str) -> socket.socket:
+def connect(address: str) -> socket.socket:
     """Connect to a server; raises OSError."""
     host, port = address.rsplit(":", 1)
-    connection = socket.create_connection((host, int(port)), CONNECT)
-    withhold(connection.fileno())  # a server knows by its end that this worker is dead
+    connection = socket.create_connection((host, int(port)), SERVER_CONNECT_TIMEOUT)
+    close_in_forks(connection.fileno())  # a server knows by its end that this worker is dead
     return connection
 
 
-def spread(pieces: Sequence[Tensor], edges: Sequence[tuple[int, int]]) -> list[list[Tensor]]:
+def cut_pieces(pieces: Sequence[Tensor], edges: Sequence[tuple[int, int]]) -> list[list[Tensor]]:
     """Cut pieces that lie end to end at other places; nothing is copied."""
     found: list[list[Tensor]] = [[] for _ in edges]
     start = 0
@@ -276,10 +286,10 @@ def spread(pieces: Sequence[Tensor], edges: Sequence[tuple[int, int]]) -> list[l
     return found
 
 
-def joined(notes: Sequence[Numbers], columns: int) -> Outcome:
+def combine_outcomes(notes: Sequence[Numbers], columns: int) -> IterationOutcome:
     """Add up what the servers measured on their shards; each has heard the same rows."""
     workers = (len(notes[0]) - 1) // (columns + 1)
-    return Outcome(
+    return IterationOutcome(
         norms_sq=np.sum([note[1 : workers + 1] for note in notes], axis=0),
         mean_norm_sq=float(sum(note[0] for note in notes)),
         rows=notes[0][workers + 1 :].reshape(workers, columns),

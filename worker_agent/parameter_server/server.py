@@ -1,7 +1,7 @@
-"""Server: a socket, one thread for each connection, and a keeper behind them.
+"""`ShardServer`: a listening socket, one thread per connection, and a `ShardState` behind them.
 
 A connection begins with the proof that it belongs to the job; before that nothing else is read.
-Whatever a connection says that makes no sense closes it, and only it.
+A message that makes no sense closes its own connection and no other.
 """
 
 from __future__ import annotations
@@ -16,29 +16,35 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from worker_agent.errors import Broken
-from worker_agent.parameter_server.channel import Channel, bytes_of
-from worker_agent.parameter_server.errors import Fenced, Garbled, NotServable
-from worker_agent.parameter_server.frame import LARGEST_LOAD, Header, Word, pack, proof, unpack
-from worker_agent.parameter_server.iteration import Contribution, norm_sq
-from worker_agent.parameter_server.keeper import Keeper
-from worker_agent.parameter_server.message import (
-    HOLDING,
-    JOINING,
-    read_pushing,
-    read_streaming,
-    understand,
-    written,
+from worker_agent.errors import Fenced, GenerationBroken, MalformedFrame, UnsupportedServerOptimizer
+from worker_agent.parameter_server.messages import (
+    JOIN_REQUEST,
+    SHARD_MANIFEST,
+    dump_message,
+    parse_message,
+    parse_push,
+    parse_stream,
 )
-from worker_agent.parameter_server.weights import Weights
+from worker_agent.parameter_server.shard import ShardState
+from worker_agent.pytorch.server_shard import Contribution, ShardWeights, squared_norm
+from worker_agent.transport.connection import (
+    MAX_PAYLOAD_BYTES,
+    FramedConnection,
+    FrameHeader,
+    MessageKind,
+    pack_numbers,
+    secret_proof,
+    tensor_bytes,
+    unpack_numbers,
+)
 
 log = logging.getLogger(__name__)
 
-GREETING = 5.0  # seconds within which a connection has to prove that it belongs
-MOST_STRANGERS = 64  # connections that have not proven it yet
+GREETING_TIMEOUT = 5.0  # seconds within which a connection has to prove that it belongs
+MAX_UNPROVEN = 64  # connections that have not proven it yet
 
 
-class Server:
+class ShardServer:
     """Serves one shard.
 
     Args:
@@ -48,10 +54,10 @@ class Server:
     """
 
     def __init__(self, host: str, secret: str, port: int = 0) -> None:
-        self.keeper = Keeper()
-        self.host, self.proof = host, proof(secret)
+        self.keeper = ShardState()
+        self.host, self.proof = host, secret_proof(secret)
         self.listener = socket.create_server((host, port), backlog=128)
-        self.strangers = threading.BoundedSemaphore(MOST_STRANGERS)
+        self.strangers = threading.BoundedSemaphore(MAX_UNPROVEN)
 
     @property
     def address(self) -> str:
@@ -86,26 +92,26 @@ class Server:
             connection.close()
             return
         with connection:
-            Attendant(self.keeper, Channel(connection)).serve()
+            ShardConnection(self.keeper, FramedConnection(connection)).serve()
 
     def _belongs(self, connection: socket.socket) -> bool:
         """Read the proof, within its time."""
         deadline = threading.Event()
-        timer = threading.Timer(GREETING, deadline.set)
+        timer = threading.Timer(GREETING_TIMEOUT, deadline.set)
         timer.start()
-        channel = Channel(connection, deadline.is_set)
+        channel = FramedConnection(connection, deadline.is_set)
         try:
-            header = channel.receive_header(largest_load=0)
-            if header.word != Word.GREET or header.note_size != len(self.proof):
+            header = channel.receive_header(max_payload=0)
+            if header.word != MessageKind.GREET or header.metadata_size != len(self.proof):
                 return False
-            return hmac.compare_digest(channel.receive_note(header), self.proof)
-        except (OSError, Garbled, Broken):
+            return hmac.compare_digest(channel.receive_metadata(header), self.proof)
+        except (OSError, MalformedFrame, GenerationBroken):
             return False
         finally:
             timer.cancel()
 
 
-class Attendant:
+class ShardConnection:
     """Understands what one worker says and does it.
 
     Attributes:
@@ -113,7 +119,7 @@ class Attendant:
         is_moving: Whether it said that it will be back by another connection.
     """
 
-    def __init__(self, keeper: Keeper, channel: Channel) -> None:
+    def __init__(self, keeper: ShardState, channel: FramedConnection) -> None:
         self.keeper, self.channel = keeper, channel
         self.worker = ""
         self.is_moving = False
@@ -123,75 +129,83 @@ class Attendant:
         """Answer until the connection ends or says something that makes no sense."""
         try:
             while not self.is_moving:
-                self._answer(self.channel.receive_header(largest_load=LARGEST_LOAD))
-        except (OSError, Broken) as error:
+                self._answer(self.channel.receive_header(max_payload=MAX_PAYLOAD_BYTES))
+        except (OSError, GenerationBroken) as error:
             log.debug("%s: %r", self.worker, error)
-        except (Garbled, NotServable, MemoryError, ValueError, RuntimeError) as error:
+        except (
+            MalformedFrame,
+            UnsupportedServerOptimizer,
+            MemoryError,
+            ValueError,
+            RuntimeError,
+        ) as error:
             # Torch says RuntimeError for shapes that do not fit; the others are not concerned.
             log.warning("the connection of %s is closed: %s", self.worker or "a stranger", error)
         finally:
             self.keeper.miss(self.worker, self, is_moving=self.is_moving)
 
-    def _answer(self, header: Header) -> None:
-        note = self.channel.receive_note(header)
+    def _answer(self, header: FrameHeader) -> None:
+        note = self.channel.receive_metadata(header)
         try:
             match header.word:
-                case Word.JOIN:
+                case MessageKind.JOIN:
                     self._join(header, note)
-                case Word.LEAVE:
+                case MessageKind.LEAVE:
                     self.is_moving = True
-                case Word.PUT:
+                case MessageKind.PUT:
                     self._put(header, note)
-                case Word.HOLD:
+                case MessageKind.HOLD:
                     self._hold(header)
-                case Word.FETCH:
+                case MessageKind.FETCH:
                     self._fetch(header)
-                case Word.PUSH:
+                case MessageKind.PUSH:
                     self._push(header, note)
-                case Word.STREAM:
+                case MessageKind.STREAM:
                     self._stream(header, note)
-                case Word.TAKE:
+                case MessageKind.TAKE:
                     self._take(note)
-                case Word.FINISH:
+                case MessageKind.FINISH:
                     self.keeper.finish()
                     self._reply()
                 case _:
-                    raise Garbled(f"{header.word!r} is no question")
+                    raise MalformedFrame(f"{header.word!r} is no question")
         except Fenced as error:
-            self.channel.send(Header(Word.FENCED), str(error).encode())
+            self.channel.send(FrameHeader(MessageKind.FENCED), str(error).encode())
 
-    def _join(self, header: Header, note: bytes) -> None:
-        joining = understand(JOINING, note)
+    def _join(self, header: FrameHeader, note: bytes) -> None:
+        joining = parse_message(JOIN_REQUEST, note)
         self.worker = joining.worker
         self.keeper.attend(self.worker, self)
         asks = self.channel.is_closed
         applied = self.keeper.join(header.turn, header.iteration, joining, asks)
         self._reply(applied)
 
-    def _put(self, header: Header, note: bytes) -> None:
-        holding = understand(HOLDING, note)
-        if holding.load_size != header.load_size:
-            raise Garbled(f"{header.load_size} bytes where {holding.load_size} were announced")
-        weights, places = Weights.to_fill(header.iteration, holding)
+    def _put(self, header: FrameHeader, note: bytes) -> None:
+        holding = parse_message(SHARD_MANIFEST, note)
+        if holding.payload_size != header.payload_size:
+            raise MalformedFrame(
+                f"{header.payload_size} bytes where {holding.payload_size} were announced"
+            )
+        weights, places = ShardWeights.to_fill(header.iteration, holding)
         for place in places:
-            self.channel.receive_into(bytes_of(place))
+            self.channel.receive_into(tensor_bytes(place))
         self.keeper.publish(header.turn, weights, holding.clock, holding.samples)
         self._reply()
 
-    def _hold(self, header: Header) -> None:
+    def _hold(self, header: FrameHeader) -> None:
         iteration, holding, tensors = self.keeper.hold(header.turn)
-        self._reply(iteration, written(HOLDING, holding), tensors)
+        self._reply(iteration, dump_message(SHARD_MANIFEST, holding), tensors)
 
-    def _fetch(self, header: Header) -> None:
+    def _fetch(self, header: FrameHeader) -> None:
         values, clock = self.keeper.read(header.turn, header.iteration)
         self._reply(header.iteration, clock.encode(), [values])
 
-    def _push(self, header: Header, note: bytes) -> None:
+    def _push(self, header: FrameHeader, note: bytes) -> None:
         gradient = self._receive(header)
-        said = read_pushing(note)
+        said = parse_push(note)
         contribution = Contribution(
             gradient=gradient,
-            norm_sq=norm_sq(gradient),
+            norm_sq=squared_norm(gradient),
             share=said.share,
             is_skipped=said.is_skipped,
             rates=said.rates,
@@ -202,42 +216,44 @@ class Attendant:
             header.turn, self.worker, header.iteration, contribution, self.channel.is_closed
         )
         told = [outcome.mean_norm_sq, *outcome.norms_sq, *outcome.rows.ravel()]
-        self._reply(header.iteration + 1, pack(told), [values])
+        self._reply(header.iteration + 1, pack_numbers(told), [values])
 
-    def _stream(self, header: Header, note: bytes) -> None:
+    def _stream(self, header: FrameHeader, note: bytes) -> None:
         """Apply an update, or send the weights, or both, and wait for nobody."""
-        is_fetching, rates, shares = read_streaming(note)
+        is_fetching, rates, shares = parse_stream(note)
         before, done = -1, -1
-        if header.load_size:
+        if header.payload_size:
             gradient = self._receive(header)
             before, done = self.keeper.apply(self.worker, gradient, rates, shares)
         elif shares:  # their steps were skipped
             done = self.keeper.use(self.worker, shares)
         if not is_fetching:
-            self._reply(before + 1, pack([before, done]))
+            self._reply(before + 1, pack_numbers([before, done]))
             return
         self._make_room()
         version = self.keeper.copy(self.buffer)
-        self._reply(version, pack([before, done]), [self.buffer])
+        self._reply(version, pack_numbers([before, done]), [self.buffer])
 
     def _take(self, note: bytes) -> None:
-        count, limit = unpack(note).astype(int)
+        count, limit = unpack_numbers(note).astype(int)
         share, is_over = self.keeper.take(self.worker, int(count), int(limit))
         place = (0, 0) if share is None else (share.start, share.count)
-        self._reply(note=pack([is_over, self.keeper.cursor.done, *place]))
+        self._reply(note=pack_numbers([is_over, self.keeper.cursor.done, *place]))
 
-    def _receive(self, header: Header) -> Tensor:
+    def _receive(self, header: FrameHeader) -> Tensor:
         """Receive a gradient into this connection's own buffer."""
         self._make_room()
-        self.channel.receive_load(header, bytes_of(self.buffer))
+        self.channel.receive_payload(header, tensor_bytes(self.buffer))
         return self.buffer
 
     def _make_room(self) -> None:
         weights = self.keeper.weights
         if weights is None:
-            raise Garbled("there are no weights here yet")
+            raise MalformedFrame("there are no weights here yet")
         if self.buffer.shape != weights.now.shape or self.buffer.dtype != weights.now.dtype:
             self.buffer = torch.empty_like(weights.now)
 
     def _reply(self, iteration: int = -1, note: bytes = b"", load: Iterable[Tensor] = ()) -> None:
-        self.channel.send(Header(Word.DONE, iteration=iteration), note, map(bytes_of, load))
+        self.channel.send(
+            FrameHeader(MessageKind.DONE, iteration=iteration), note, map(tensor_bytes, load)
+        )

@@ -1,1 +1,5 @@
-"""What an iteration measured, on its way to the controller."""
+"""Measured iterations on their way to the controller: recorded, spooled, sent in the background.
+
+Training only appends to a queue. What could not be sent stays in the spool and is uploaded
+later.
+"""

@@ -1,8 +1,9 @@
-"""Outbox: the rows of this worker from the moment they are measured until the controller has them.
+"""`Outbox`: a worker's rows from the moment of measurement until the controller has stored them.
 
-Training puts rows into memory and goes on. A thread of the outbox numbers them, writes them ahead
-to the spool, and lays out the next report to send; it alone touches the disk, so a disk that is
-full, broken or hung costs rows in the end, counted, and neither training nor reporting any time.
+Training puts rows into memory and goes on. The outbox's own thread numbers them, writes them
+ahead to the spool, and prepares the next report; only this thread touches the disk, so a disk
+that is full, broken or hung costs rows in the end, which are counted, and no training or
+reporting time.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from itertools import islice, takewhile
 
 from scavenger.protocol import Progress, StepReport
 from worker_agent.errors import SpoolUnusable
-from worker_agent.telemetry.row import Row, following, rows_from, to_columns
 from worker_agent.telemetry.spool import BATCH_ROWS, Spool
+from worker_agent.telemetry.steps import StepRow, drop_before, sequence_after, to_columns
 
 log = logging.getLogger(__name__)
 
-QUEUE_ROWS = 100_000
-WRITE_EVERY = 1.0
-TRY_DISK_EVERY = 30.0
-SOON = 0.2
+MAX_QUEUED_ROWS = 100_000
+SPOOL_WRITE_INTERVAL = 1.0
+DISK_RETRY = 30.0
+SPOOL_ANSWER_TIMEOUT = 0.2
 
 
 class Outbox:
@@ -47,7 +48,7 @@ class Outbox:
         self.worker, self._open_spool = worker, open_spool
         self.progress = Progress(0, 0, 0, 0.0, {})
         self.dropped = 0
-        self._fresh: deque[Row] = deque()
+        self._fresh: deque[StepRow] = deque()
         self._sequence = 0  # of the first fresh row
         self._held: StepReport | None = None  # numbered, not on disk
         self._next: StepReport | None = None  # what to send
@@ -68,10 +69,10 @@ class Outbox:
         """Start the thread that numbers and writes."""
         self._thread.start()
 
-    def put(self, row: Row) -> None:
+    def put(self, row: StepRow) -> None:
         """Queue one row; a full queue gives up the oldest, which is counted."""
         with self._state:
-            if len(self._fresh) >= QUEUE_ROWS:
+            if len(self._fresh) >= MAX_QUEUED_ROWS:
                 self._fresh.popleft()
                 self._sequence += 1
                 self.dropped += 1
@@ -93,8 +94,10 @@ class Outbox:
         with self._state:
             self._ask()
             asked = self._asked
-            is_done = self._state.wait_for(lambda: self._is_over or self._answered >= asked, SOON)
-            end = self._sequence if self._next is None else following(self._next)
+            is_done = self._state.wait_for(
+                lambda: self._is_over or self._answered >= asked, SPOOL_ANSWER_TIMEOUT
+            )
+            end = self._sequence if self._next is None else sequence_after(self._next)
             behind = max(0, self._sequence - end) + len(self._fresh)
             return self._next, behind if is_done else max(1, behind)
 
@@ -133,7 +136,7 @@ class Outbox:
                 with self._state:
                     self._answered = asked
                     self._state.notify_all()
-                    self._state.wait_for(self._is_asked, WRITE_EVERY)
+                    self._state.wait_for(self._is_asked, SPOOL_WRITE_INTERVAL)
             if not self._is_delivered:
                 self._tend()
         except Exception:  # the agent adds nothing to the damage: training goes on
@@ -225,7 +228,7 @@ class Outbox:
             given_up = self._spool.append(replace(report, dropped=self.dropped))
         except OSError as error:
             log.warning("the disk refuses, measurements are kept in memory: %s", error)
-            self._try_disk_at = time.monotonic() + TRY_DISK_EVERY
+            self._try_disk_at = time.monotonic() + DISK_RETRY
             return False
         with self._state:
             self.dropped += given_up
@@ -246,7 +249,7 @@ class Outbox:
         report = self._read(start)
         with self._state:
             if report is None and self._held is not None:
-                report = rows_from(self._held, self.acknowledged)
+                report = drop_before(self._held, self.acknowledged)
             self._next = report
 
     def _read(self, start: int) -> StepReport | None:
@@ -270,9 +273,9 @@ class Outbox:
 
     def _note(self, next_sequence: int) -> None:
         self.acknowledged = max(self.acknowledged, next_sequence)
-        if self._held is not None and following(self._held) <= self.acknowledged:
+        if self._held is not None and sequence_after(self._held) <= self.acknowledged:
             self._held = None
-        if self._next is not None and following(self._next) <= self.acknowledged:
+        if self._next is not None and sequence_after(self._next) <= self.acknowledged:
             self._next = None
         elif self._next is not None:
-            self._next = rows_from(self._next, self.acknowledged)
+            self._next = drop_before(self._next, self.acknowledged)

@@ -1,7 +1,7 @@
-"""Reporter: a background thread that sends what was measured and brings Directives back.
+"""`Reporter`: a background thread that sends measurements and receives Directives.
 
 Training only appends to a bounded queue and reads one attribute; the thread does the waiting. A
-controller that cannot be reached costs rows in the end, never time.
+controller that cannot be reached costs rows in the end, never training time.
 """
 
 from __future__ import annotations
@@ -15,29 +15,43 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from scavenger.protocol import Directive, Finished, Hello, Progress, Regrouped, Reply, StepReport
+from scavenger.protocol import (
+    Directive,
+    FinishReason,
+    Hello,
+    Progress,
+    Regrouped,
+    Reply,
+    StepReport,
+)
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
 from worker_agent.settings import AgentSettings
-from worker_agent.telemetry.header import Header
 from worker_agent.telemetry.outbox import Outbox
-from worker_agent.telemetry.row import Row, following
-from worker_agent.telemetry.spool import BATCH_ROWS, Spool
+from worker_agent.telemetry.spool import BATCH_ROWS, Spool, SpoolHeader
+from worker_agent.telemetry.steps import StepRow, sequence_after
 
 log = logging.getLogger(__name__)
 
-__all__ = ["AWAITING", "CALM", "PROBING", "Controller", "Reporter", "spool_opener"]
+__all__ = [
+    "AWAITING_INTERVAL",
+    "CALM_INTERVAL",
+    "PROBING_INTERVAL",
+    "Reporter",
+    "TelemetryEndpoint",
+    "spool_opener",
+]
 
-CALM = 1.0
-PROBING = 0.25
-AWAITING = 0.1
-LONGEST_PAUSE = 15.0  # between two attempts to reach a controller that is away
-LONGEST_WAIT = 3.0  # the same while a worker waits for a Directive
-LAST_PAUSE = 0.5  # the same once training has ended
-UNUSABLE = (400, 413, 415, 422)  # statuses for words that will never be understood
-UNGREETED = 409  # status of a controller that has not heard the Hello, or forgot it
+CALM_INTERVAL = 1.0
+PROBING_INTERVAL = 0.25
+AWAITING_INTERVAL = 0.1
+MAX_RETRY_PAUSE = 15.0  # between two attempts to reach a controller that is away
+MAX_AWAITING_PAUSE = 3.0  # the same while a worker waits for a Directive
+MAX_CLOSING_PAUSE = 0.5  # the same once training has ended
+UNUSABLE_STATUSES = (400, 413, 415, 422)  # statuses for words that will never be understood
+UNKNOWN_WORKER_STATUS = 409  # status of a controller that has not heard the Hello, or forgot it
 
 
-class Controller(Protocol):
+class TelemetryEndpoint(Protocol):
     """The two calls the reporter makes."""
 
     def hello(self, hello: Hello) -> Reply:
@@ -66,7 +80,7 @@ class Reporter:
 
     def __init__(
         self,
-        controller: Controller,
+        controller: TelemetryEndpoint,
         worker: str,
         on_directive: Callable[[Directive], None],
         *,
@@ -82,7 +96,7 @@ class Reporter:
         self._greeting: Hello | None = None
         self._progress = Progress(0, 0, 0, 0.0, {})
         self._note = StepReport(worker, self._progress)
-        self._interval = AWAITING
+        self._interval = AWAITING_INTERVAL
         self._failures = self._begun = self._ended = 0
         self._has_news = self._is_closing = self._is_given_up = self._is_warned = False
         self._state = threading.Condition()
@@ -102,7 +116,7 @@ class Reporter:
             self._note = replace(self._note, broken=None)
             self._wake()
 
-    def record(self, row: Row) -> None:
+    def record(self, row: StepRow) -> None:
         """Queue one iteration; when too many wait, the oldest are given up and counted."""
         self.outbox.put(row)
 
@@ -151,7 +165,7 @@ class Reporter:
             self._wake()
             self._state.wait_for(lambda: self._ended >= mine, timeout)
 
-    def close(self, progress: Progress, finished: Finished, timeout: float) -> bool:
+    def close(self, progress: Progress, finished: FinishReason, timeout: float) -> bool:
         """Send the last report, for at most this many seconds.
 
         Returns:
@@ -207,12 +221,12 @@ class Reporter:
 
     def _pause(self) -> float:
         """Return the seconds until the next exchange: more and more while nobody answers."""
-        interval = min(self._interval, AWAITING) if self._is_closing else self._interval
+        interval = min(self._interval, AWAITING_INTERVAL) if self._is_closing else self._interval
         if not self._failures:
             return interval
-        longest = LONGEST_PAUSE if interval >= CALM else LONGEST_WAIT
+        longest = MAX_RETRY_PAUSE if interval >= CALM_INTERVAL else MAX_AWAITING_PAUSE
         grown = interval * 2.0 ** min(self._failures, 10)
-        last = LAST_PAUSE if self._is_closing else longest
+        last = MAX_CLOSING_PAUSE if self._is_closing else longest
         return min(grown, last) * self._chance.uniform(0.5, 1.0)
 
     def _count_exchange(self) -> bool:
@@ -244,7 +258,7 @@ class Reporter:
         if not self._failures:
             log.warning("the controller refuses this worker, its rows wait: %s", error)
         self._failures += 1
-        if error.status == UNGREETED:
+        if error.status == UNKNOWN_WORKER_STATUS:
             self._greeting = self._hello
         elif self._is_closing:
             self._is_given_up = True
@@ -275,10 +289,10 @@ class Reporter:
         try:
             reply = self.controller.report(report)
         except ControllerRefused as error:
-            if error.status not in UNUSABLE:
+            if error.status not in UNUSABLE_STATUSES:
                 raise
             log.warning("the controller refused a report, its rows are skipped: %s", error)
-            self._hear(report, following(report))
+            self._hear(report, sequence_after(report))
         else:
             self._hear(report, reply.next_sequence)
             self._mind(reply)
@@ -336,7 +350,7 @@ def spool_opener(settings: AgentSettings) -> Callable[[Hello], Spool] | None:
     directory = Path(settings.spool)
 
     def open_spool(hello: Hello) -> Spool:
-        header = Header(
+        header = SpoolHeader(
             settings.job, settings.worker, settings.controller, hello.address, hello.role
         )
         return Spool(directory, header)

@@ -1,40 +1,34 @@
-"""Spool: what a worker measured, written ahead to disk so that it outlives process and outage.
+"""`Spool`: the rows of one worker on disk, so that they outlive the process and an outage.
 
-A directory holds the stream of one worker. ``header.json`` says whose it is, without any secret.
-Numbered segments ``*.rows`` hold records one after another, so that forgetting is deleting files.
-A record is a frame and a report as JSON; it counts once it is whole. The newest segment is never
-deleted, so the next process of the same worker knows where the numbering stands. A segment that
-begins with a mark, a record without a report, makes those before it void.
+A directory holds the rows of one worker. ``header.json`` names it and never holds a secret.
+Numbered segments ``*.rows`` hold records one after another, so that forgetting rows is deleting
+files. A record is a frame and a report as JSON; it counts once it is whole. The newest segment
+is never deleted, so the next process of the same worker knows the next number. A segment that
+begins with a record without a report invalidates those before it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
+from zlib import crc32
 
 from pydantic import TypeAdapter, ValidationError
 
-from scavenger.protocol import StepReport
-from worker_agent.telemetry.header import Header, agree, lock
-from worker_agent.telemetry.row import batches, following, rows_from
-from worker_agent.telemetry.segment import (
-    FRAME,
-    Record,
-    encode,
-    is_mark,
-    records,
-    rows_above,
-    whole_bytes,
-)
+from scavenger.protocol import Role, StepReport
+from worker_agent.errors import SpoolUnusable
+from worker_agent.telemetry.steps import drop_before, merge_reports, sequence_after
 
-LIMIT_BYTES = 64 * 1024 * 1024
+SPOOL_LIMIT_BYTES = 64 * 1024 * 1024
 SEGMENTS = 64
 BATCH_ROWS = 1_000
-REPORT = TypeAdapter(StepReport)
+_REPORT = TypeAdapter(StepReport)
 
 
 class Spool:
@@ -60,13 +54,15 @@ class Spool:
         OSError: The disk refuses.
     """
 
-    def __init__(self, directory: Path, header: Header | None, limit: int = LIMIT_BYTES) -> None:
+    def __init__(
+        self, directory: Path, header: SpoolHeader | None, limit: int = SPOOL_LIMIT_BYTES
+    ) -> None:
         self.directory, self.limit = directory, limit
         if header is not None:
             directory.mkdir(parents=True, exist_ok=True)
-        self._lock = lock(directory)
+        self._lock = lock_spool(directory)
         try:
-            self.header = agree(directory, header)
+            self.header = check_header(directory, header)
             self.floor = self.following = self.dropped = 0
             paths = sorted(directory.glob("*.rows"))
             self._sizes = {path: path.stat().st_size for path in paths}
@@ -91,26 +87,26 @@ class Spool:
         Raises:
             OSError: The disk refuses; nothing has changed, the report may be appended later.
         """
-        body = REPORT.dump_json(report)
-        victims = self._victims(FRAME.size + len(body))
-        last = [record for path in victims for record in records(path)]
+        body = _REPORT.dump_json(report)
+        victims = self._victims(RECORD_LAYOUT.size + len(body))
+        last = [record for path in victims for record in read_records(path)]
         floor = max([self.floor, *(record.following for record in last)])
         given_up = sum(rows_above(record, self.floor) for record in last)
         dropped = report.dropped + given_up
         # The record that says so comes first: killed in between, the victims are below its floor.
-        self._write(Record(floor, dropped, report.sequence, len(report.steps), body, 0))
-        self.floor, self.dropped, self.following = floor, dropped, following(report)
+        self._write(SpoolRecord(floor, dropped, report.sequence, len(report.steps), body, 0))
+        self.floor, self.dropped, self.following = floor, dropped, sequence_after(report)
         self._forget(victims)
         return given_up
 
     def reports(self, start: int = 0) -> Iterator[StepReport]:
         """Return the rows from a sequence on, in order, in reports of one generation each."""
-        return batches(self._rows(max(start, self.floor)), BATCH_ROWS)
+        return merge_reports(self._rows(max(start, self.floor)), BATCH_ROWS)
 
     def last_words(self) -> StepReport | None:
         """Return the last report if it says how training ended, None if there is none."""
-        newest = [record for path in self._newest for record in records(path)][-1:]
-        for report in map(_read, newest):
+        newest = [record for path in self._newest for record in read_records(path)][-1:]
+        for report in map(_parse_report, newest):
             if report is not None and report.finished is not None:
                 return report
         return None
@@ -124,7 +120,7 @@ class Spool:
         self.floor = max(self.floor, next_sequence)
         while self._sizes:
             oldest = next(iter(self._sizes))
-            for record in records(oldest, self._cursor):
+            for record in read_records(oldest, self._cursor):
                 if record.following > self.floor:
                     return
                 self._cursor = record.end
@@ -139,7 +135,7 @@ class Spool:
         """
         self.floor = self.following = max(self.floor, self.following)
         self._begin()
-        self._write(Record(self.floor, self.dropped, self.following, 0, b"", 0))
+        self._write(SpoolRecord(self.floor, self.dropped, self.following, 0, b"", 0))
         self._void_before(self._newest[0])
 
     def renumber(self, first: int, by: int) -> None:
@@ -153,10 +149,12 @@ class Spool:
         path, start = self._next_path(), first + by
         moved = (replace(r, sequence=r.sequence + by) for r in self._rows(first))
         with path.with_suffix(".new").open("wb") as fresh:
-            fresh.write(encode(Record(start, self.dropped, start, 0, b"", 0)))
+            fresh.write(encode_record(SpoolRecord(start, self.dropped, start, 0, b"", 0)))
             for report in moved:
-                body, rows = REPORT.dump_json(report), len(report.steps)
-                fresh.write(encode(Record(start, self.dropped, report.sequence, rows, body, 0)))
+                body, rows = _REPORT.dump_json(report), len(report.steps)
+                fresh.write(
+                    encode_record(SpoolRecord(start, self.dropped, report.sequence, rows, body, 0))
+                )
         size = path.with_suffix(".new").stat().st_size
         # From here on the new numbers count.
         path.with_suffix(".new").rename(path)
@@ -172,7 +170,7 @@ class Spool:
         for unfinished in self.directory.glob("*.new"):
             unfinished.unlink()
         for path in reversed(list(self._sizes)):
-            if path in self._sizes and is_mark(next(records(path), None)):
+            if path in self._sizes and is_mark(next(read_records(path), None)):
                 self._void_before(path)
         for record in self._records():
             self.floor = max(self.floor, record.floor)
@@ -196,7 +194,7 @@ class Spool:
         missing, before, is_ruined = 0, self.floor, False
         dropped = self.dropped
         for path in self._sizes:
-            for record in records(path):
+            for record in read_records(path):
                 if is_ruined:
                     gap = record.sequence - max(before, self.floor)
                     missing += max(0, gap - max(0, record.dropped - dropped))
@@ -225,8 +223,8 @@ class Spool:
             del self._sizes[void]
         self._cursor = 0
 
-    def _write(self, record: Record) -> None:
-        content = encode(record)
+    def _write(self, record: SpoolRecord) -> None:
+        content = encode_record(record)
         filled = next((self._sizes[path] for path in self._newest), 0)
         if self._file is None or (filled and filled + len(content) > self.limit // SEGMENTS):
             self._begin()
@@ -291,21 +289,173 @@ class Spool:
 
     # Reading.
 
-    def _records(self) -> Iterator[Record]:
+    def _records(self) -> Iterator[SpoolRecord]:
         cursor = self._cursor
         for path in tuple(self._sizes):
-            yield from records(path, cursor)
+            yield from read_records(path, cursor)
             cursor = 0
 
     def _rows(self, start: int) -> Iterator[StepReport]:
         for record in self._records():
-            report = _read(record) if rows_above(record, start) else None
+            report = _parse_report(record) if rows_above(record, start) else None
             if report is not None:
-                yield rows_from(report, start)
+                yield drop_before(report, start)
 
 
-def _read(record: Record) -> StepReport | None:
+def _parse_report(record: SpoolRecord) -> StepReport | None:
     """Read the report of a record; None where it only marks, or says nothing a report can."""
     with suppress(ValidationError):
-        return REPORT.validate_json(record.body)
+        return _REPORT.validate_json(record.body)
     return None
+
+
+HEADER_FILE = "header.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolHeader:
+    """Whose stream a spool holds, and where it belongs.
+
+    Attributes:
+        job: Id of the job.
+        worker: Id of the worker.
+        controller: URL of the controller.
+        address: Where the other workers reached this one, as its Hello says.
+        role: What the machine is there for, as its Hello says.
+    """
+
+    job: str
+    worker: str
+    controller: str
+    address: str
+    role: Role = "worker"
+
+
+_HEADER = TypeAdapter(SpoolHeader)
+
+
+def find_spools(place: Path) -> list[Path]:
+    """Return every spool in a directory, itself and its subdirectories included."""
+    return sorted(header.parent for header in place.rglob(HEADER_FILE))
+
+
+def lock_spool(directory: Path) -> int:
+    """Hold the directory as long as this process lives; the processes it forks do not."""
+    if not directory.is_dir():
+        raise SpoolUnusable(f"{directory} is no directory")
+    handle = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise SpoolUnusable(f"another process uses {directory}") from None
+    return handle
+
+
+def check_header(directory: Path, header: SpoolHeader | None) -> SpoolHeader:
+    """Return whose spool it is; a new one is given its header."""
+    if header is None:
+        return read_spool_header(directory)
+    path = directory / HEADER_FILE
+    if path.exists():
+        found = read_spool_header(directory)
+        if (found.job, found.worker) != (header.job, header.worker):
+            raise SpoolUnusable(f"{directory} belongs to {found.worker} of {found.job}")
+    fresh = path.with_suffix(".draft")
+    fresh.write_bytes(_HEADER.dump_json(header))
+    fresh.rename(path)
+    return header
+
+
+def read_spool_header(directory: Path) -> SpoolHeader:
+    """Return whose spool it is.
+
+    Raises:
+        SpoolUnusable: There is no header, or none that can be read.
+        OSError: The disk refuses.
+    """
+    path = directory / HEADER_FILE
+    try:
+        return _HEADER.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise SpoolUnusable(f"{directory} holds no {HEADER_FILE}") from None
+    except ValidationError:
+        raise SpoolUnusable(f"{path} cannot be read: it is no header of a spool") from None
+
+
+# Length of the body, checksum of the rest; then: lowest sequence that is still of interest, rows
+# given up so far, sequence of the first row, number of rows.
+RECORD_LAYOUT = struct.Struct("<IIQQQI")
+CHECKSUM_START = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolRecord:
+    """One whole record of a segment.
+
+    Attributes:
+        floor: Rows below this sequence are of no interest any more.
+        dropped: Rows of the stream given up so far.
+        sequence: Number of its first row.
+        rows: How many rows it holds; 0 for words only.
+        body: The report as JSON; empty for a record that only marks where the stream stands.
+        end: Where the next record of its segment begins, in bytes.
+    """
+
+    floor: int
+    dropped: int
+    sequence: int
+    rows: int
+    body: bytes
+    end: int
+
+    @property
+    def following(self) -> int:
+        """The sequence of the row after its last."""
+        return self.sequence + self.rows
+
+
+def read_records(path: Path, start: int = 0) -> Iterator[SpoolRecord]:
+    """Return the whole records of a segment, up to the first that is not."""
+    content = memoryview(_content(path, start))
+    at = 0
+    while at + RECORD_LAYOUT.size <= len(content):
+        length, checksum, floor, dropped, sequence, rows = RECORD_LAYOUT.unpack_from(content, at)
+        end = at + RECORD_LAYOUT.size + length
+        if end > len(content) or crc32(content[at + CHECKSUM_START : end]) != checksum:
+            return
+        body = bytes(content[at + RECORD_LAYOUT.size : end])
+        yield SpoolRecord(floor, dropped, sequence, rows, body, start + end)
+        at = end
+
+
+def whole_bytes(path: Path) -> int:
+    """Return how many bytes of a segment are whole records."""
+    return max((record.end for record in read_records(path)), default=0)
+
+
+def encode_record(record: SpoolRecord) -> bytes:
+    """Return a record as it lies on disk."""
+    numbers = (record.floor, record.dropped, record.sequence, record.rows)
+    checked = RECORD_LAYOUT.pack(0, 0, *numbers)[CHECKSUM_START:] + record.body
+    return RECORD_LAYOUT.pack(len(record.body), crc32(checked), *numbers) + record.body
+
+
+def is_mark(record: SpoolRecord | None) -> bool:
+    """Whether it is a record without a report, which only says where the stream stands."""
+    return record is not None and not record.body
+
+
+def rows_above(record: SpoolRecord, floor: int) -> int:
+    """Return how many rows of a record are not below a sequence."""
+    return max(0, record.following - max(record.sequence, floor))
+
+
+def _content(path: Path, start: int) -> bytes:
+    """Return what a segment holds from a byte on; nothing once somebody deleted it."""
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            return file.read()
+    except FileNotFoundError:
+        return b""

@@ -1,0 +1,301 @@
+"""The report of ``scavenger fit`` as tables, and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from pydantic import TypeAdapter
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from scavenger.cli.curve import describe_average
+from scavenger.cli.jobs import render_facts
+from scavenger.cli.output import (
+    UNKNOWN_VALUE,
+    Cell,
+    FittedTable,
+    format_dollars,
+    format_milliseconds,
+    format_number,
+    format_percent,
+    format_seconds,
+    key_number_column,
+    number_column,
+    plain_text,
+    pluralize,
+    text_column,
+    word_column,
+)
+from scavenger.offline.fit import CostUnit, FitReport, MeasuredPoint
+from scavenger.offline.fitted_laws import EpochsLaw, StepTimeLaw
+from scavenger.planning.curve import Basis
+from scavenger.report import OutcomeInterval, PredictedPoint, ReportedConfig
+
+FIT_FORMAT_VERSION = 1
+MEASUREMENT_COLUMNS = (
+    key_number_column("K"),
+    key_number_column("B"),
+    number_column("MEASURED τ", 1),
+    number_column("PREDICTED τ", 1),
+    number_column("ERROR", 2),
+    number_column("LEFT OUT", 3),
+)
+PREDICTION_COLUMNS = (
+    key_number_column("K"),
+    key_number_column("B"),
+    word_column("", 3),
+    number_column("τ", 5),
+    number_column("e(B)", 7),
+    number_column("TIME", 1),
+    number_column("10–90 %", 4),
+    number_column("COST", 1),
+    number_column("10–90 %", 6),
+    text_column("NOTE", 2),
+)
+MAX_PREDICTION_ROWS = 24
+MAX_MEASUREMENT_ROWS = 16
+
+
+def fit_to_json(report: FitReport) -> str:
+    """Write a report as JSON; docs/measurements.md says what its keys mean."""
+    document = TypeAdapter(FitReport).dump_python(report, mode="json")
+    return json.dumps({"version": FIT_FORMAT_VERSION, **document}, indent=2, allow_nan=False)
+
+
+def render_fit(report: FitReport) -> RenderableType:
+    """Show a report: what was measured, the laws, the curve, and the choice."""
+    return Group(
+        plain_text(fit_title(report), "bold"),
+        Text(),
+        render_measurements(report),
+        Text(),
+        render_predictions(report),
+        Text(),
+        render_facts(fit_facts(report)),
+    )
+
+
+def fit_title(report: FitReport) -> str:
+    """Say what was fitted."""
+    configurations = pluralize(len(report.measured), "configuration")
+    rows = f" from {pluralize(report.rows, 'row')}" if report.rows > len(report.measured) else ""
+    how = report.topology.replace("_", "-")
+    return f"{report.table}: {configurations}{rows}, {how}, laws {report.laws}"
+
+
+def render_measurements(report: FitReport) -> RenderableType:
+    """Show measured beside predicted seconds, of a long table those that differ most."""
+    shown = report.measured
+    if len(shown) > MAX_MEASUREMENT_ROWS:
+        worst = sorted(shown, key=lambda point: -abs(point.error))[:MAX_MEASUREMENT_ROWS]
+        shown = tuple(sorted(worst, key=lambda point: point.place))
+    is_shared = shares_machines(report)
+    table = FittedTable(MEASUREMENT_COLUMNS, [measurement_row(point, is_shared) for point in shown])
+    hidden = len(report.measured) - len(shown)
+    if hidden:
+        least = format_percent(min(abs(point.error) for point in shown))
+        rest = f"{pluralize(hidden, 'more configuration')} within ±{least}; --json has all"
+        return Group(table, Text(f"· {rest}", "dim"))
+    return table
+
+
+def shares_machines(report: FitReport) -> bool:
+    """Tell whether workers share machines anywhere."""
+    return any(point.place.machines != point.place.workers for point in report.points)
+
+
+def measurement_row(point: MeasuredPoint, is_shared: bool) -> tuple[str, ...]:
+    """Return the cells of a measured configuration."""
+    left_out = (
+        UNKNOWN_VALUE if point.left_out_error is None else format_change(point.left_out_error)
+    )
+    return (
+        format_workers(point.place, is_shared),
+        str(point.place.global_batch),
+        format_milliseconds(point.step_time),
+        format_milliseconds(point.predicted),
+        format_change(point.error),
+        left_out,
+    )
+
+
+def format_workers(place: ReportedConfig, is_shared: bool) -> str:
+    """Write workers, and on how many machines they sit where some share one.
+
+    >>> format_workers(Place(8, 64, 2), True), format_workers(Place(8, 64, 8), False)
+    ('8 on 2', '8')
+    """
+    return f"{place.workers} on {place.machines}" if is_shared else str(place.workers)
+
+
+def format_change(error: float) -> str:
+    """Write a relative error with its sign.
+
+    >>> format_change(0.0123), format_change(-0.2)
+    ('+1.2 %', '-20.0 %')
+    """
+    return f"{100 * error:+.1f} %"
+
+
+def render_predictions(report: FitReport) -> RenderableType:
+    """Show points from fast to slow, of a long curve those that matter."""
+    points = report.points
+    shown = points if len(points) <= MAX_PREDICTION_ROWS else important_predictions(report)
+    is_shared = shares_machines(report)
+    rows = [prediction_row(point, report, is_shared) for point in shown]
+    table = FittedTable(PREDICTION_COLUMNS, rows, gap=1)
+    hidden = len(points) - len(shown)
+    if hidden:
+        rest = f"{pluralize(hidden, 'point')} more, dominated or over limits; --json has all"
+        return Group(table, Text(f"· {rest}", "dim"))
+    return table
+
+
+def important_predictions(report: FitReport) -> Sequence[PredictedPoint]:
+    """Return the points on the front and the marked ones."""
+    return [p for p in report.points if p.is_on_front or prediction_labels(p.place, report)]
+
+
+def prediction_row(point: PredictedPoint, report: FitReport, is_shared: bool) -> tuple[Cell, ...]:
+    """Return the cells of a point."""
+    is_measured = point.measured_step_time is not None
+    return (
+        format_workers(point.place, is_shared),
+        str(point.place.global_batch),
+        "●" if is_measured else "◇",
+        format_milliseconds(point.measured_step_time or point.step_time),
+        format_number(point.epochs),
+        format_curve_time(point.time.median, report.basis),
+        format_interval(point.time, lambda value: format_curve_time(value, report.basis)),
+        format_curve_cost(point.cost.median, report.cost_unit),
+        format_interval(point.cost, lambda value: format_curve_cost(value, report.cost_unit)),
+        describe_prediction(point, report),
+    )
+
+
+def format_curve_time(seconds: float, basis: Basis) -> str:
+    """Write a time of the curve."""
+    return f"×{format_number(seconds)}" if basis == "relative" else format_seconds(seconds)
+
+
+def format_curve_cost(amount: float, unit: CostUnit) -> str:
+    """Write a cost of the curve.
+
+    >>> [format_curve_cost(2.5, unit) for unit in ("USD", "machine-hours", "relative")]
+    ['$2.50', '2.5 h', '×2.5']
+    """
+    match unit:
+        case "USD":
+            return format_dollars(amount)
+        case "machine-hours":
+            return f"{format_number(amount)} h"
+        case "relative":
+            return f"×{format_number(amount)}"
+
+
+def format_interval(interval: OutcomeInterval, write: Callable[[float], str]) -> str:
+    """Write the ends of an interval."""
+    return f"{write(interval.low)}–{write(interval.high)}"
+
+
+def describe_prediction(point: PredictedPoint, report: FitReport) -> Text:
+    """Say what is special about a point."""
+    names = prediction_labels(point.place, report)
+    if point.violations:
+        return plain_text(" · ".join([*names, f"✕ {'; '.join(point.violations)}"]), "dim")
+    return Text(" · ".join(names or (["front"] if point.is_on_front else [])))
+
+
+def prediction_labels(place: ReportedConfig, report: FitReport) -> list[str]:
+    """Return the names a configuration goes by."""
+    named = {
+        "✔ chosen": report.chosen.place,
+        "★ knee" if report.knee_bends else "no knee": report.knee,
+        "fastest": report.fastest,
+        "cheapest": report.cheapest,
+        "start": report.start if report.basis == "relative" else None,
+        "runner-up": report.chosen.runner_up,
+    }
+    return [name for name, marked in named.items() if marked == place]
+
+
+def fit_facts(report: FitReport) -> list[tuple[str, str]]:
+    """Say the laws, the choice, and what else to know."""
+    chosen = report.chosen
+    support = "" if chosen.support is None else f" · support {chosen.support:.0%}"
+    return [
+        *step_time_facts(report.step_time),
+        *epochs_facts(report.epochs),
+        ("objective", chosen.objective),
+        ("chosen", f"K={chosen.place.workers} B={chosen.place.global_batch}{support}"),
+        ("why", chosen.why),
+        *(("note", sentence) for sentence in report.notes),
+    ]
+
+
+def step_time_facts(law: StepTimeLaw) -> list[tuple[str, str]]:
+    """Write the laws of seconds per iteration: the heaviest, then all that are averaged."""
+    left_out = law.left_out_error
+    beyond = (
+        "" if left_out is None else f", {format_percent(left_out)} at points left out of the fit"
+    )
+    spread = f"±{format_percent(law.spread)} around the law"
+    return [
+        ("compute", compute_equation(law)),
+        ("sync", sync_equation(law)),
+        ("together", step_time_equation(law)),
+        ("form", f"{describe_average(law.averaged)}, {law.why}" if law.averaged[1:] else law.why),
+        ("error", f"{format_percent(law.error)} at measured points{beyond}; {spread}"),
+    ]
+
+
+def compute_equation(law: StepTimeLaw) -> str:
+    """Write compute by local batch."""
+    fixed, slope = (
+        format_milliseconds(law.compute_fixed),
+        format_milliseconds(law.compute_per_sample),
+    )
+    where = "with b = B / K samples per worker"
+    if law.flatness == 1:
+        return f"c = {fixed} + {slope} × b, {where}"
+    power = f"{law.flatness:g}"
+    return f"c = (({fixed})^{power} + ({slope} × b)^{power})^(1/{power}), {where}"
+
+
+def sync_equation(law: StepTimeLaw) -> str:
+    """Write synchronisation by workers."""
+    fixed, slope = format_milliseconds(law.sync_fixed), format_milliseconds(law.sync_per_worker)
+    across = format_milliseconds(law.sync_across_machines)
+    beyond = f" + {across} on several machines" if law.sync_across_machines > 0 else ""
+    match law.growth:
+        case "linear":
+            return f"s = {fixed} + {slope} × K{beyond}, for K above 1"
+        case "log":
+            return f"s = {fixed} + {slope} × log2 K{beyond}, for K above 1"
+        case "servers":
+            return f"s = {slope} × K{beyond}, and {fixed} more for K above 1"
+
+
+def step_time_equation(law: StepTimeLaw) -> str:
+    """Write how compute and synchronisation add up."""
+    if law.overlap == 1:
+        return "τ = c + s, nothing overlaps"
+    power = f"{law.overlap:g}"
+    return f"τ = (c^{power} + s^{power})^(1/{power}), they overlap in part"
+
+
+def epochs_facts(law: EpochsLaw) -> list[tuple[str, str]]:
+    """Write the law of epochs."""
+    values = [
+        f"{name} = {format_number(value)} samples"
+        for name, value in (
+            ("B_crit", law.critical_batch),
+            ("φ", law.noise_scale),
+            ("w", law.noisy_samples or None),
+        )
+        if value is not None
+    ]
+    level = f"; e = {format_number(law.epochs)} at batch {law.at_batch}" if law.epochs else ""
+    where = f", {', '.join(values)}" if values else ""
+    return [("epochs", f"{law.law}{where}{level}; {law.why}")]

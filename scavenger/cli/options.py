@@ -1,0 +1,160 @@
+"""Options and arguments that several commands share, and what they resolve to.
+
+A JOB argument resolves to a job, FILE.csv arguments to tables, a range such as ``2..16`` to counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scavenger.cli.errors import AmbiguousJob, InvalidInput, JobNotFound, TableNotFound
+from scavenger.cli.output import OutputFormat
+from scavenger.client.client import Client
+from scavenger.errors import DocumentProblem, InvalidDocument
+from scavenger.job.fields import Bounds, read_range
+from scavenger.offline.tables.files import MeasurementTables, combine_tables, read_tables
+from scavenger.schemas import JobView
+
+JobArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="Id, beginning or end of an id, name (the newest of that name), or 'latest'.",
+    ),
+]
+OutputOption = Annotated[
+    OutputFormat, typer.Option("-o", "--output", help="How to write what was asked for.")
+]
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", help="Data directory of the controller.", file_okay=False),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Short for -o json.")]
+TableFilesArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE.csv...", help="Measurements as CSV (docs/measurements.md)."),
+]
+
+
+def parse_counts(text: str) -> Bounds | tuple[int, ...]:
+    """Read a range such as ``2..16``, or whole numbers separated by commas.
+
+    Raises:
+        typer.BadParameter: It is neither; the message says what to write.
+    """
+    parts = text.split(",")
+    try:
+        if ".." in text:
+            return read_range(text, example="2..16")
+        counts = tuple(sorted({int(part) for part in parts}))
+    except ValueError as error:
+        message = str(error) if ".." in text else f"{text!r} is no list of whole numbers"
+        raise typer.BadParameter(f"{message}: write e.g. 2..16 or 2,4,8") from None
+    if counts[0] < 1:
+        raise typer.BadParameter(f"{text!r} must be from 1 up: write e.g. 2..16 or 2,4,8")
+    return counts
+
+
+ID_PREFIX = "job_"
+LATEST_JOB = "latest"
+
+
+def find_job(client: Client, reference: str) -> JobView:
+    """Return the job a reference means; the controller is asked for those alone that fit.
+
+    Raises:
+        JobNotFound: No job fits: list what there is.
+        AmbiguousJob: Several ids fit: write more of it.
+    """
+    if reference == LATEST_JOB:
+        return pick_job(client.list_jobs(limit=1).jobs, reference)
+    return pick_job(client.find_jobs(reference) if reference else (), reference)
+
+
+def pick_job(jobs: Iterable[JobView], reference: str) -> JobView:
+    """Pick from jobs, newest first: the latest, the newest by name, or the only one by id."""
+    candidates = []
+    for job in jobs:
+        if reference in (LATEST_JOB, job.name, job.id):
+            return job
+        if is_part_of_id(reference, job.id):
+            candidates.append(job)
+    if not candidates:
+        raise JobNotFound(reference)
+    if len(candidates) > 1:
+        raise AmbiguousJob(reference, [job.id for job in candidates])
+    return candidates[0]
+
+
+def is_part_of_id(reference: str, job_id: str) -> bool:
+    """Tell whether an id begins or ends with a reference, its prefix not counted.
+
+    >>> [is_part_of_id(text, "job_01JC8Q") for text in ("job_01", "01JC", "C8Q", "1JC", "")]
+    [True, True, True, False, False]
+    """
+    bare = job_id.removeprefix(ID_PREFIX)
+    is_start = job_id.startswith(reference) or bare.startswith(reference)
+    return bool(reference) and (is_start or bare.endswith(reference))
+
+
+MAX_TABLE_BYTES = 512 * 1024 * 1024
+
+
+def read_table_files(files: Sequence[Path]) -> MeasurementTables:
+    """Read files and put their tables together.
+
+    Raises:
+        InvalidInput: Everything that is wrong with the first file that cannot be used.
+    """
+    return combine_tables(read_table_file(file) for file in files)
+
+
+def read_table_file(file: Path) -> MeasurementTables:
+    """Read one file.
+
+    Raises:
+        InvalidInput: Everything that is wrong with it, and where.
+    """
+    try:
+        if file.stat().st_size > MAX_TABLE_BYTES:
+            raise _invalid(file, f"is larger than {MAX_TABLE_BYTES >> 20} MiB: split it by table")
+        with file.open(encoding="utf-8", newline="") as lines:
+            return read_tables(lines, name=file.stem)
+    except InvalidDocument as error:
+        raise invalid_table(file, error.problems) from None
+    except UnicodeDecodeError as error:
+        byte = f"byte {error.object[error.start]:#04x}"
+        message = f"is no UTF-8 text, it holds {byte}: save the table as CSV in UTF-8"
+        raise _invalid(file, message) from None
+    except OSError as error:
+        raise _invalid(file, f"cannot be read: {error.strerror or error}") from None
+
+
+def _invalid(file: Path, message: str) -> InvalidInput:
+    return invalid_table(file, [DocumentProblem("", message)])
+
+
+def invalid_table(file: Path, problems: Sequence[DocumentProblem]) -> InvalidInput:
+    """Return the error for a table that cannot be used."""
+    return InvalidInput(str(file), problems, remedy="try again")
+
+
+def match_table_names(names: Sequence[str], pattern: str | None) -> tuple[str, ...]:
+    """Return the names that a pattern such as ``pollux/*/spread`` means; all without one.
+
+    Raises:
+        TableNotFound: There are none.
+    """
+    if pattern is None:
+        return tuple(names)
+    found = tuple(n for n in names if n == pattern) or tuple(
+        n for n in names if fnmatchcase(n, pattern)
+    )
+    if not found:
+        raise TableNotFound(f"No table is called {pattern}", names)
+    return found

@@ -1,0 +1,371 @@
+"""Terminal output: the terminal of a command, tables that fit its width, and formatting of values.
+
+Results go to standard output, messages to standard error, so that a pipe receives results only.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+import typer
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from scavenger.client.client import Client
+from scavenger.client.profile import find_profile
+from scavenger.job.fields import format_duration
+from scavenger.schemas import ConfigView, MoneyView, PointView, View
+
+
+class OutputFormat(StrEnum):
+    """How data is written."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """What a command works with.
+
+    Attributes:
+        stdout: Prints results.
+        stderr: Prints messages.
+        connect: Opens a client; raises ClientError if it is not known where to.
+        pause: Waits for so many seconds.
+    """
+
+    stdout: Console
+    stderr: Console
+    connect: Callable[[], Client]
+    pause: Callable[[float], None] = time.sleep
+
+    @property
+    def can_redraw(self) -> bool:
+        """Whether what was shown can be redrawn."""
+        return self.stdout.is_terminal and not self.stdout.is_dumb_terminal
+
+    @property
+    def is_interactive(self) -> bool:
+        """Whether there is somebody to answer a question."""
+        return self.stderr.is_terminal and sys.stdin.isatty()
+
+    def print_result(self, view: View, output_format: OutputFormat, table: RenderableType) -> None:
+        """Show a view as JSON, or as the table that was made of it."""
+        match output_format:
+            case OutputFormat.JSON:
+                self.write_line(view.model_dump_json(indent=2))
+            case OutputFormat.TABLE:
+                self.stdout.print(table)
+
+    def write_line(self, text: str) -> None:
+        """Write a text for programs as it is, without wrapping."""
+        self.stdout.file.write(f"{text}\n")
+        self.stdout.file.flush()
+
+    def print_message(self, text: RenderableType) -> None:
+        """Print a message to standard error."""
+        self.stderr.print(text)
+
+
+def open_terminal(url: str | None, token: str | None) -> Terminal:
+    """Return the terminal of this process; the profile is looked up when a command connects."""
+
+    def connect() -> Client:
+        profile = find_profile(url, token)
+        return Client(profile.url, profile.token)
+
+    return Terminal(open_console(), open_console(is_stderr=True), connect)
+
+
+def open_console(*, is_stderr: bool = False) -> Console:
+    """Return a console that shows words as they are."""
+    return Console(stderr=is_stderr, markup=False, emoji=False, highlight=False)
+
+
+def get_terminal(context: typer.Context) -> Terminal:
+    """Return the terminal the command was started with."""
+    terminal = context.obj
+    assert isinstance(terminal, Terminal)
+    return terminal
+
+
+Cell = str | Text
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        title: Its heading.
+        drop_order: A narrow terminal drops the largest number first; 0 is never dropped.
+        justify: Alignment of the cells; numbers stand on the right.
+        min_width: Width to which texts wrap before a column is dropped; None for no wrapping.
+    """
+
+    title: str
+    drop_order: int = 0
+    justify: Literal["left", "right"] = "left"
+    min_width: int | None = None
+
+
+def name_column(title: str) -> Column:
+    """Return the column of short names or ids that tell one row from another."""
+    return Column(title)
+
+
+def long_name_column(title: str) -> Column:
+    """Return the column of names that may be very long: those are folded, so that others fit."""
+    return Column(title, min_width=24)
+
+
+def key_number_column(title: str) -> Column:
+    """Return the column of figures that tell one row from another, such as K and B."""
+    return Column(title, justify="right")
+
+
+def number_column(title: str, drop_order: int) -> Column:
+    """Return a column of figures."""
+    return Column(title, drop_order, "right")
+
+
+def word_column(title: str, drop_order: int) -> Column:
+    """Return a column of short words."""
+    return Column(title, drop_order)
+
+
+def text_column(title: str, drop_order: int) -> Column:
+    """Return a column of texts that are folded, such as sentences."""
+    return Column(title, drop_order, min_width=16)
+
+
+@dataclass(frozen=True, slots=True)
+class FittedTable:
+    """A table that shows what there is room for.
+
+    Attributes:
+        columns: Every column.
+        rows: The cells of each row, one for each column.
+        gap: Spaces between two columns.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    gap: int = 2
+
+    def fit(self, width: int) -> dict[int, int]:
+        """Return which columns fit a width, by their place, and the width that each gets.
+
+        Those that name a row are among them even where they do not fit.
+        """
+        natural = [self._natural(place) for place in range(len(self.columns))]
+        least = [minimum_width(c, natural[place]) for place, c in enumerate(self.columns)]
+        kept = list(range(len(self.columns)))
+        while (spare := width - self.gap * (len(kept) - 1) - sum(least[p] for p in kept)) < 0:
+            leaving = max(reversed(kept), key=lambda place: self.columns[place].drop_order)
+            if self.columns[leaving].drop_order == 0:
+                break
+            kept.remove(leaving)
+        return distribute_width({p: least[p] for p in kept}, natural, spare)
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        """Show the columns that fit, and name the others."""
+        widths = self.fit(options.max_width)
+        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, self.gap, 0, 0))
+        for place, width in widths.items():
+            column = self.columns[place]
+            table.add_column(column.title, justify=column.justify, overflow="fold", width=width)
+        for row in self.rows:
+            table.add_row(*(row[place] for place in widths))
+        yield table
+        missing = [c.title for place, c in enumerate(self.columns) if place not in widths]
+        if titles := ", ".join(title for title in missing if title):
+            yield Text(f"· a wider terminal shows more: {titles}", "dim")
+
+    def _natural(self, place: int) -> int:
+        cells = [self.columns[place].title, *(row[place] for row in self.rows)]
+        texts = (cell.plain if isinstance(cell, Text) else cell for cell in cells)
+        return max(cell_len(line) for text in texts for line in (text.splitlines() or [""]))
+
+
+def minimum_width(column: Column, natural: int) -> int:
+    """Return the least width of a column whose widest cell has a width."""
+    if column.min_width is None:
+        return natural
+    return min(natural, max(column.min_width, cell_len(column.title)))
+
+
+def distribute_width(
+    widths: Mapping[int, int], natural: Sequence[int], spare: int
+) -> dict[int, int]:
+    """Share room that is left among the columns that are folded, evenly.
+
+    >>> distribute_width({0: 1, 1: 1}, [3, 9], 6)
+    {0: 3, 1: 5}
+    """
+    given = dict(widths)
+    while spare > 0 and (wanting := [p for p in given if given[p] < natural[p]]):
+        for place in wanting:
+            more = min(max(spare // len(wanting), 1), natural[place] - given[place], spare)
+            given[place] += more
+            spare -= more
+    return given
+
+
+UNKNOWN_VALUE = "–"
+_SECONDS_WITH_UNIT = re.compile(r"(?P<figure>[0-9.]+)(?P<unit>ms|s)")
+
+
+def format_number(value: float | None) -> str:
+    """Write a number with three significant digits.
+
+    >>> [format_number(value) for value in (0.98765, 12.0, 1234.5, None)]
+    ['0.988', '12', '1,234', '–']
+    """
+    if value is None or not math.isfinite(value):
+        return UNKNOWN_VALUE
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Write seconds with the unit that fits.
+
+    >>> [format_seconds(seconds) for seconds in (0.25, 43.21, 300, None)]
+    ['250ms', '43.2s', '5m00s', '–']
+    """
+    if seconds is None or not math.isfinite(seconds) or seconds < 0:
+        return UNKNOWN_VALUE
+    return format_duration(seconds)
+
+
+def format_milliseconds(seconds: float | None) -> str:
+    """Write the time of an iteration.
+
+    >>> format_milliseconds(0.01234)
+    '12.3 ms'
+    """
+    return UNKNOWN_VALUE if seconds is None else f"{format_number(seconds * 1000)} ms"
+
+
+def format_dollars(amount: float | None) -> str:
+    """Write dollars: cents, or below ten cents three significant digits.
+
+    >>> [format_dollars(amount) for amount in (3.4, 0.00123456, 0.0, None)]
+    ['$3.40', '$0.00123', '$0.00', '–']
+    """
+    if amount is None or not math.isfinite(amount):
+        return UNKNOWN_VALUE
+    if amount == 0 or abs(amount) >= 0.1:
+        return f"${amount:,.2f}"
+    return f"${amount:.{min(2 - math.floor(math.log10(abs(amount))), 9)}f}"
+
+
+def format_amount(value: MoneyView | None) -> str:
+    """Write an amount of money in its currency.
+
+    >>> format_amount(MoneyView(amount="0.5"))
+    '$0.50'
+    """
+    if value is None:
+        return UNKNOWN_VALUE
+    amount = format_dollars(float(value.amount))
+    return amount if value.currency == "USD" else f"{amount.removeprefix('$')} {value.currency}"
+
+
+def format_config(config: ConfigView | PointView | None) -> str:
+    """Write a configuration.
+
+    >>> format_config(ConfigView(workers=4, global_batch=256))
+    'K=4 B=256'
+    """
+    return UNKNOWN_VALUE if config is None else f"K={config.workers} B={config.global_batch}"
+
+
+def format_time_to_target(seconds: float, basis: str) -> str:
+    """Write a time of the curve, which is a multiple of the start's on a relative curve.
+
+    >>> [format_time_to_target(0.5, basis) for basis in ("total", "relative")]
+    ['500ms', '×0.5']
+    """
+    return f"×{format_number(seconds)}" if basis == "relative" else format_seconds(seconds)
+
+
+def format_time_interval(low: float, seconds: float, high: float, basis: str) -> str:
+    """Write a time of the curve with its interval, where it has one.
+
+    >>> format_time_interval(39.04, 43.21, 47.8, "total")
+    '43.2s (39.0–47.8)'
+    >>> format_time_interval(0.9, 1.0, 1.1, "relative")
+    '×1 (0.9–1.1)'
+    >>> format_time_interval(280.0, 300.0, 320.0, "total")
+    '5m00s (4m40s–5m20s)'
+    >>> format_time_interval(2.0, 2.0, 2.0, "total")
+    '2.0s'
+    """
+    middle, *ends = (format_time_to_target(value, basis) for value in (seconds, low, high))
+    if ends[0] == ends[1]:
+        return middle
+    shorter = [_SECONDS_WITH_UNIT.fullmatch(end) for end in (middle, *ends)]
+    if all(shorter) and len({found["unit"] for found in shorter if found}) == 1:
+        ends = [found["figure"] for found in shorter[1:] if found]
+    return f"{middle} ({ends[0].removeprefix('×')}–{ends[1].removeprefix('×')})"
+
+
+def format_cost_to_target(amount: float, basis: str) -> str:
+    """Write a cost of the curve, which is a multiple of the start's on a relative curve."""
+    return f"×{format_number(amount)}" if basis == "relative" else format_dollars(amount)
+
+
+def format_percent(share: float) -> str:
+    """Write a share.
+
+    >>> format_percent(0.643), format_percent(0.02453)
+    ('64 %', '2.5 %')
+    """
+    return f"{100 * share:.0f} %" if abs(share) >= 0.1 else f"{100 * share:.2g} %"
+
+
+def pluralize(count: int, thing: str) -> str:
+    """Write how many there are.
+
+    >>> [pluralize(count, "probe") for count in (0, 1, 2)]
+    ['0 probes', '1 probe', '2 probes']
+    """
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+def draw_bar(share: float, width: int) -> str:
+    """Draw a share as a bar.
+
+    >>> draw_bar(0.5, 4)
+    '██░░'
+    """
+    filled = round(min(max(share, 0.0), 1.0) * width)
+    return "█" * filled + "░" * (width - filled)
+
+
+def plain_text(text: str, style: str = "") -> Text:
+    r"""Take over words of others as they are: no markup, and nothing that steers a terminal.
+
+    >>> plain_text("[red]\x1b[2J").plain
+    '[red]\\x1b[2J'
+    """
+    return Text("".join(map(_visible, text.expandtabs(4))), style)
+
+
+def _visible(character: str) -> str:
+    if character == "\n" or character.isprintable():
+        return character
+    return character.encode("unicode_escape", "backslashreplace").decode()

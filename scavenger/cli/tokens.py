@@ -1,0 +1,123 @@
+"""``scavenger token``: creates, lists and revokes tokens of users."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from scavenger.cli.options import OutputOption
+from scavenger.cli.output import (
+    UNKNOWN_VALUE,
+    Cell,
+    FittedTable,
+    OutputFormat,
+    get_terminal,
+    long_name_column,
+    name_column,
+    plain_text,
+    text_column,
+    word_column,
+)
+from scavenger.schemas import TokenList, TokenView, UserRole
+
+SECONDS_PER_DAY = 86400.0
+
+TokenNameArgument = Annotated[str, typer.Argument(help="Whom or what it is for.")]
+TokenIdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="Its id, as scavenger token list shows it.")
+]
+RoleOption = Annotated[
+    UserRole, typer.Option("--role", help="What it lets its holder do, and all before it.")
+]
+ProjectOption = Annotated[
+    str | None, typer.Option("--project", help="The project it is for; '*' for every one.")
+]
+LifetimeOption = Annotated[
+    float | None, typer.Option("--days", min=0.001, max=3650, help="Days it is good for.")
+]
+
+token_commands = typer.Typer(no_args_is_help=True, help="Say who else may use a controller.")
+
+
+@token_commands.callback()
+def root() -> None:
+    """Say who else may use a controller."""
+
+
+@token_commands.command(epilog="Example: scavenger token create ci --role submitter --days 90")
+def create(
+    context: typer.Context,
+    name: TokenNameArgument,
+    role: RoleOption = UserRole.VIEWER,
+    project: ProjectOption = None,
+    days: LifetimeOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Make a token. It is written to standard output now, and never shown again."""
+    terminal = get_terminal(context)
+    lifetime = None if days is None else days * SECONDS_PER_DAY
+    with terminal.connect() as client:
+        made = client.create_token(name, role, project, lifetime)
+    if output is OutputFormat.JSON:
+        terminal.write_line(made.model_dump_json(indent=2))
+        return
+    terminal.write_line(made.token)
+    until = "for ever" if made.expires_at is None else f"until {made.expires_at:%Y-%m-%d %H:%M} UTC"
+    terminal.print_message(
+        plain_text(f"{made.name}, {made.role} of {made.project}, {until}. Keep it: nobody can")
+    )
+    terminal.print_message(
+        plain_text(f"show it again. To take it back: scavenger token revoke {made.id}")
+    )
+
+
+@token_commands.command("list", epilog="Example: scavenger token list -o json")
+def list_tokens(context: typer.Context, output: OutputOption = OutputFormat.TABLE) -> None:
+    """List the tokens there are, without their secrets."""
+    terminal = get_terminal(context)
+    with terminal.connect() as client:
+        found = client.list_tokens()
+    terminal.print_result(found, output, render_tokens(found))
+
+
+@token_commands.command(epilog="Example: scavenger token revoke 0123456789ab")
+def revoke(
+    context: typer.Context, token: TokenIdArgument, output: OutputOption = OutputFormat.TABLE
+) -> None:
+    """Let a token open nothing any more, at once."""
+    terminal = get_terminal(context)
+    with terminal.connect() as client:
+        revoked = client.revoke_token(token)
+    terminal.print_result(revoked, output, render_tokens(TokenList(tokens=[revoked])))
+
+
+TOKEN_COLUMNS = (
+    name_column("ID"),
+    long_name_column("NAME"),
+    text_column("PROJECT", 3),
+    word_column("ROLE", 1),
+    word_column("MADE BY", 5),
+    word_column("LAST USED (UTC)", 4),
+    word_column("EXPIRES (UTC)", 2),
+    word_column("REVOKED (UTC)", 1),
+)
+
+
+def render_tokens(tokens: TokenList) -> RenderableType:
+    """Show tokens, one row each."""
+    return FittedTable(TOKEN_COLUMNS, [token_row(token) for token in tokens.tokens])
+
+
+def token_row(token: TokenView) -> tuple[Cell, ...]:
+    """Return the cells of a token."""
+    names = (token.id, token.name, token.project, token.role.value, token.created_by)
+    moments = (token.last_used_at, token.expires_at, token.revoked_at)
+    return (*map(plain_text, names), *map(format_minute, moments))
+
+
+def format_minute(moment: datetime | None) -> str:
+    """Write a moment to the minute."""
+    return UNKNOWN_VALUE if moment is None else f"{moment:%Y-%m-%d %H:%M}"

@@ -1,1 +1,0 @@
-"""How well the laws predict measurements they were not fitted to."""

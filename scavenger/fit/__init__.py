@@ -1,1 +1,0 @@
-"""What a table of measurements says about time and cost of every configuration."""

@@ -1,0 +1,124 @@
+"""RunSpec: the command that every worker runs, its environment and its checkpoints."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, Strict
+
+from scavenger.job.fields import Duration, SpecModel, StrictText, require_value
+from scavenger.job.parser import show_value
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_SECRET = re.compile("TOKEN|SECRET|KEY|PASSW|CRED", re.IGNORECASE)
+
+
+def _check_variable_name(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError(
+            f"{show_value(name)} names no variable: write letters, digits and underscores"
+        )
+    if name.upper().startswith("SCAVENGER_"):
+        raise ValueError(
+            f"{show_value(name)} is set by Scavenger: choose a name without SCAVENGER_"
+        )
+    return name
+
+
+def _check_public_variable(name: str) -> str:
+    _check_variable_name(name)
+    if _SECRET.search(name):
+        raise ValueError(
+            f"{show_value(name)} looks like a secret, and this document is stored and shown: "
+            "name it in run.secrets and give its value to the controller, in a file of that name"
+        )
+    return name
+
+
+def _check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("names one twice: write each once")
+    return names
+
+
+def check_directory(path: str) -> str:
+    """Return an absolute path as it is; raises ValueError for any other."""
+    if not path.startswith("/"):
+        raise ValueError(f"{show_value(path)} is not absolute: write e.g. /srv/train")
+    return path
+
+
+def _refuse_shell(value: object) -> object:
+    if isinstance(value, str):
+        raise ValueError(f"{show_value(value)} is a string: write a list, e.g. {_arguments(value)}")
+    return value
+
+
+def _arguments(command: str) -> str:
+    """Write a shell command as a list if it is short, else any list as an example."""
+    try:
+        words = shlex.split(command) if len(command) <= 80 else []
+    except ValueError:
+        words = []
+    return f"[{', '.join(map(show_value, words or ['python', 'train.py']))}]"
+
+
+def _check_program(command: tuple[str, ...]) -> tuple[str, ...]:
+    if not command or not command[0]:
+        raise ValueError('names no program: write e.g. ["python", "train.py"]')
+    return command
+
+
+class CheckpointsSpec(SpecModel):
+    """When training is written down, so that it goes on when every worker is lost.
+
+    Attributes:
+        every: Seconds between two checkpoints.
+        keep: Checkpoints that are kept, the newest ones.
+        directory: Absolute path that every machine of the job reaches; each job writes to a
+            directory of its own in it. None leaves it to the controller.
+    """
+
+    every: Duration = Field(60.0, examples=["60s"])
+    keep: Annotated[int, Strict(), Field(ge=1, le=1000)] = Field(3, examples=[3])
+    directory: Annotated[
+        Annotated[StrictText, AfterValidator(check_directory)] | None,
+        BeforeValidator(require_value),
+    ] = Field(None, examples=["/srv/checkpoints"])
+
+
+class RunSpec(SpecModel):
+    """What every worker runs.
+
+    Attributes:
+        command: Program and arguments, handed over as they are, without a shell.
+        directory: Absolute path the command runs in; None leaves it to the worker.
+        env: Environment variables added to the worker's own; no secrets.
+        secrets: Environment variables whose values the controller keeps, and no document.
+        checkpoints: When training is written down; None for the defaults.
+        stall: Seconds without an iteration that are always allowed; a command that is slower is
+            shown where it hangs, and started again.
+        drain: Seconds the command has to end in order once its machine was told to end.
+    """
+
+    command: Annotated[
+        tuple[StrictText, ...], BeforeValidator(_refuse_shell), AfterValidator(_check_program)
+    ] = Field(examples=['["python", "train.py"]'], json_schema_extra={"minItems": 1})
+    directory: Annotated[
+        Annotated[StrictText, AfterValidator(check_directory)] | None,
+        BeforeValidator(require_value),
+    ] = Field(None, examples=["/srv/train"])
+    env: dict[Annotated[StrictText, AfterValidator(_check_public_variable)], StrictText] = Field(
+        default_factory=dict, examples=["{LOG_LEVEL: info}"]
+    )
+    secrets: Annotated[
+        tuple[Annotated[StrictText, AfterValidator(_check_variable_name)], ...],
+        AfterValidator(_check_distinct),
+    ] = Field((), examples=["[HF_TOKEN]"])
+    checkpoints: Annotated[CheckpointsSpec | None, BeforeValidator(require_value)] = Field(
+        None, examples=["{every: 60s, keep: 3}"]
+    )
+    stall: Duration = Field(300.0, examples=["5m"])
+    drain: Duration = Field(30.0, examples=["30s"])

@@ -1,0 +1,582 @@
+"""JobSpec: what a user asks for. The first step of the walk, handed to ``decide``.
+
+It is a pydantic model because users write the document; ``scavenger.job.validation`` reads one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    Strict,
+    TypeAdapter,
+    ValidationInfo,
+    field_validator,
+)
+
+from scavenger.cluster import ConfigSpace, MachineType, MemoryModel
+from scavenger.job.fields import (
+    RANGE_TEXT,
+    Bounds,
+    DollarAmount,
+    Duration,
+    SpecModel,
+    StrictText,
+    closest_name,
+    read_range,
+    require_positive,
+    require_value,
+)
+from scavenger.job.parser import show_value
+from scavenger.job.pricing import (
+    MemorySpec,
+    PriceField,
+    PriceSpec,
+    price_model_of,
+    priced_servers,
+    worker_price_per_hour,
+)
+from scavenger.job.run import RunSpec
+from scavenger.job.training import (
+    AllReduceSpec,
+    DownpourSpec,
+    LearningRateField,
+    LearningRateSpec,
+    TrainingStrategyField,
+    TrainingStrategySpec,
+)
+from scavenger.learning_rate import LearningRateScaling
+from scavenger.pricing import PriceModel, ServerPrice
+from scavenger.protocol import StopAtMetric, StopAtProgress, StopRule
+
+MAX_WORKERS = 1024
+MAX_BATCH = 2**24
+MAX_CONFIGURATIONS = 400
+MAX_GOAL = 1e15  # a database writes a larger number without its exponent, as no document may
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_KEY = re.compile(r"[A-Za-z0-9._/-]{1,200}")
+
+RangeOrList = Bounds | tuple[int, ...]
+
+
+def _check_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{show_value(name)} is no job name: write up to 63 lower-case letters, digits and "
+            "hyphens, "
+            f"e.g. {_name_from(name)}"
+        )
+    return name
+
+
+def _name_from(text: str) -> str:
+    """Make a job name from a model key."""
+    return re.sub("[^a-z0-9]+", "-", text[:200].lower()).strip("-")[:63].strip("-") or "job"
+
+
+def _check_key(key: str) -> str:
+    if not _KEY.fullmatch(key):
+        raise ValueError(
+            f"{show_value(key)} is no model key: write up to 200 letters, digits and . _ - /, "
+            "e.g. resnet18/cifar10"
+        )
+    return key
+
+
+LabelText = Annotated[str, Strict(), Field(min_length=1, max_length=200)]
+WorkerCount = Annotated[int, Strict(), Field(ge=1, le=MAX_WORKERS)]
+BatchSize = Annotated[int, Strict(), Field(ge=1, le=MAX_BATCH)]
+EpochCount = Annotated[float, Strict(), Field(gt=0, le=1_000_000, allow_inf_nan=False)]
+
+_WORKERS: TypeAdapter[list[int]] = TypeAdapter(list[WorkerCount])
+_BATCHES: TypeAdapter[list[int]] = TypeAdapter(list[BatchSize])
+
+
+def _read_workers(value: object) -> RangeOrList:
+    return _read_range_or_list(value, _WORKERS, example="1..4")
+
+
+def _read_batches(value: object) -> RangeOrList:
+    return _read_range_or_list(value, _BATCHES, example="32..256")
+
+
+def _read_range_or_list(
+    value: object, numbers: TypeAdapter[list[int]], *, example: str
+) -> RangeOrList:
+    """Read a range, a whole number or a list of them, which comes out ascending."""
+    if isinstance(value, str):
+        bounds = read_range(value, example=example)
+        numbers.validate_python([bounds.low])
+        numbers.validate_python([bounds.high])
+        return bounds
+    if isinstance(value, int) and not isinstance(value, bool):
+        return tuple(numbers.validate_python([value]))
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(
+            f"must be a range, a whole number or a list of them, got {show_value(value)}: "
+            f"write e.g. {example}"
+        )
+    if not 0 < len(value) <= MAX_CONFIGURATIONS:
+        raise ValueError(f"must list 1 to {MAX_CONFIGURATIONS} whole numbers, got {len(value)}")
+    return tuple(sorted(set(numbers.validate_python(value))))
+
+
+def _write_range_or_list(choice: RangeOrList) -> str | list[int]:
+    return str(choice) if isinstance(choice, Bounds) else list(choice)
+
+
+_WrittenRangeOrList = PlainSerializer(
+    _write_range_or_list, return_type=str | list[int], when_used="json"
+)
+WorkerChoice = Annotated[
+    RangeOrList,
+    PlainValidator(
+        _read_workers, json_schema_input_type=WorkerCount | RANGE_TEXT | list[WorkerCount]
+    ),
+    _WrittenRangeOrList,
+]
+BatchChoice = Annotated[
+    RangeOrList,
+    PlainValidator(_read_batches, json_schema_input_type=BatchSize | RANGE_TEXT | list[BatchSize]),
+    _WrittenRangeOrList,
+]
+
+
+class ModelSpec(SpecModel):
+    """What is trained.
+
+    Attributes:
+        key: Names the stored performance model that this job learns or reuses.
+        dataset_size: Samples in one epoch.
+    """
+
+    key: Annotated[StrictText, AfterValidator(_check_key)] = Field(
+        examples=["resnet18/cifar10"], json_schema_extra={"pattern": f"^{_KEY.pattern}$"}
+    )
+    dataset_size: Annotated[int, Strict(), Field(ge=1, le=10**12)] = Field(examples=[50000])
+
+
+class EpochsTarget(SpecModel):
+    """Train for a number of epochs, counted as epochs at a reference batch.
+
+    Attributes:
+        epochs: Epochs the training needs at ``at_batch``.
+        at_batch: The reference batch: the global batch the number of epochs is known for.
+    """
+
+    epochs: EpochCount = Field(examples=[30])
+    at_batch: BatchSize = Field(examples=[64])
+
+
+class MetricTarget(SpecModel):
+    """Train until a logged metric reaches a goal.
+
+    Attributes:
+        metric: Name under which the training script logs the value.
+        goal: Value to reach.
+        direction: ``at_least`` for metrics that grow, ``at_most`` for losses.
+        max_epochs: Reference epochs after which training stops without success.
+        at_batch: The reference batch; None means the smallest allowed global batch.
+    """
+
+    metric: LabelText = Field(examples=["accuracy"])
+    goal: Annotated[float, Strict(), Field(ge=-MAX_GOAL, le=MAX_GOAL, allow_inf_nan=False)] = Field(
+        examples=[0.97]
+    )
+    direction: Literal["at_least", "at_most"] = Field("at_least", examples=["at_least"])
+    max_epochs: EpochCount = Field(examples=[120])
+    at_batch: Annotated[BatchSize | None, BeforeValidator(require_value)] = Field(
+        None, examples=[64]
+    )
+
+
+def _read_target(value: object) -> EpochsTarget | MetricTarget:
+    if not isinstance(value, dict):
+        raise ValueError(f"must be a mapping, got {show_value(value)}: write e.g. {_TARGETS}")
+    return target_type(value).model_validate(value)
+
+
+_TARGETS = (
+    "{epochs: 30, at_batch: 64} to train that long, "
+    "or {metric: accuracy, goal: 0.97, max_epochs: 120} to train until reached"
+)
+_METRIC_KEYS = ("metric", "goal", "direction", "max_epochs")
+
+
+def target_type(value: Mapping[str, object]) -> type[EpochsTarget | MetricTarget]:
+    """Tell which target is meant by the keys that are there, misspelt ones last."""
+    of_metric = next((key for key in _METRIC_KEYS if key in value), None)
+    if "epochs" in value and of_metric:
+        raise ValueError(f"epochs and {of_metric} exclude each other: write {_TARGETS}")
+    if "epochs" in value:
+        return EpochsTarget
+    if of_metric:
+        return MetricTarget
+    for key in list(value)[:10]:
+        meant = closest_name(key, ["epochs", "at_batch", *_METRIC_KEYS])
+        if meant and meant != "at_batch":
+            return MetricTarget if meant in _METRIC_KEYS else EpochsTarget
+    raise ValueError(f"says neither epochs nor metric: write {_TARGETS}")
+
+
+class MemoryLimit(MemorySpec):
+    """Memory of the machines, each of which hosts one worker, beside what a worker needs.
+
+    Attributes:
+        machine_gib: GiB one machine has.
+    """
+
+    machine_gib: Annotated[float, Strict(), Field(gt=0, le=1_000_000, allow_inf_nan=False)] = Field(
+        examples=[16]
+    )
+
+    @property
+    def largest_batch(self) -> float:
+        """Samples one worker can hold; 0 when not even the model fits."""
+        machine = MachineType("worker", vcpus=1, memory_gib=self.machine_gib)
+        return MemoryModel(self.fixed_gib, self.gib_per_sample).largest_batch(machine)
+
+
+class Limits(SpecModel):
+    """What the job may use.
+
+    Attributes:
+        max_cost: The most the job may spend, in dollars; None without a limit.
+        max_time: The longest the job may take, in seconds; None without a limit.
+        workers: Allowed worker counts: a range or a list.
+        worker_step: Distance between the worker counts of a range.
+        batch: Allowed global batches in samples: a range, which means its low end, every doubling
+            of it below the high end, and the high end; or a list.
+        memory: What leaves out configurations whose part of the batch fits no machine; None leaves
+            out none.
+    """
+
+    max_cost: Annotated[
+        Annotated[DollarAmount, AfterValidator(require_positive)] | None,
+        BeforeValidator(require_value),
+    ] = Field(None, examples=["3.40 USD"])
+    max_time: Annotated[Duration | None, BeforeValidator(require_value)] = Field(
+        None, examples=["3h12m"]
+    )
+    workers: WorkerChoice = Field(examples=["1..4"])
+    worker_step: WorkerCount = Field(1, examples=[4])
+    batch: BatchChoice = Field(examples=["32..256"])
+    memory: Annotated[MemoryLimit | None, BeforeValidator(require_value)] = Field(
+        None, examples=["{machine_gib: 16, fixed_gib: 2, gib_per_sample: 0.01}"]
+    )
+
+    @field_validator("worker_step")
+    @classmethod
+    def _steps_through_a_range(cls, step: int, info: ValidationInfo) -> int:
+        if step > 1 and isinstance(info.data.get("workers"), tuple):
+            raise ValueError(f"{step} needs a range: write workers as e.g. 4..24, or leave it out")
+        return step
+
+    @field_validator("batch")
+    @classmethod
+    def _spans_a_grid(cls, batch: RangeOrList, info: ValidationInfo) -> RangeOrList:
+        if {"workers", "worker_step"} <= info.data.keys():
+            counts = _worker_counts(info.data["workers"], info.data["worker_step"])
+            _check_grid(counts, _global_batches(batch))
+        return batch
+
+    @field_validator("memory")
+    @classmethod
+    def _holds_a_part(cls, memory: MemoryLimit | None, info: ValidationInfo) -> MemoryLimit | None:
+        if memory is not None and {"workers", "worker_step", "batch"} <= info.data.keys():
+            counts = _worker_counts(info.data["workers"], info.data["worker_step"])
+            _check_memory(memory, counts, _global_batches(info.data["batch"]))
+        return memory
+
+    @property
+    def space(self) -> ConfigSpace:
+        """The grid of configurations these limits allow."""
+        counts = _worker_counts(self.workers, self.worker_step)
+        most = math.inf if self.memory is None else self.memory.largest_batch
+        return ConfigSpace(counts, _global_batches(self.batch), most_local_batch=most)
+
+
+def _worker_counts(choice: RangeOrList, step: int) -> tuple[int, ...]:
+    if isinstance(choice, tuple):
+        return choice
+    return tuple(range(choice.low, choice.high + 1, step))
+
+
+def _global_batches(choice: RangeOrList) -> tuple[int, ...]:
+    if isinstance(choice, tuple):
+        return choice
+    doublings = (choice.low << times for times in range(MAX_BATCH.bit_length()))
+    return (*(batch for batch in doublings if batch < choice.high), choice.high)
+
+
+def _check_grid(workers: tuple[int, ...], batches: tuple[int, ...]) -> None:
+    fewest, smallest, largest = workers[0], batches[0], batches[-1]
+    if largest < fewest:
+        raise ValueError(
+            f"largest batch {largest} is below the fewest workers {fewest}, so no configuration "
+            f"is left: write a batch of at least {fewest}, or at most {largest} workers"
+        )
+    if smallest < fewest:
+        raise ValueError(
+            f"smallest batch {smallest} is below the fewest workers {fewest}, and each worker "
+            f"needs a sample: start batch at {fewest} or more, or workers at {smallest} or fewer"
+        )
+    configurations = sum(len(batches) - bisect_left(batches, count) for count in workers)
+    if configurations > MAX_CONFIGURATIONS:
+        raise ValueError(
+            f"{len(workers)} worker counts and {len(batches)} batches make {configurations} "
+            f"configurations, more than {MAX_CONFIGURATIONS}: raise worker_step or list fewer"
+        )
+
+
+def _check_memory(memory: MemoryLimit, workers: tuple[int, ...], batches: tuple[int, ...]) -> None:
+    part, batch, count = min(
+        (-(-batch // count), batch, count)
+        for count in workers
+        for batch in batches
+        if batch >= count
+    )
+    if part <= memory.largest_batch:
+        return
+    needed = memory.fixed_gib + memory.gib_per_sample * part
+    raise ValueError(
+        f"no configuration fits: the smallest part of a batch, {batch} on {count} "
+        f"worker{'' if count == 1 else 's'}, is {part} samples and needs {needed:g} GiB of the "
+        f"{memory.machine_gib:g} GiB of a machine: allow larger machines, more workers or a "
+        "smaller batch"
+    )
+
+
+class WeightedObjective(SpecModel):
+    """Least time^w times cost^(1-w): each percent of time is worth w / (1-w) percent of cost.
+
+    Attributes:
+        time_weight: w, from 0 for the cheapest to 1 for the fastest.
+    """
+
+    time_weight: Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)] = Field(
+        examples=[0.7]
+    )
+
+
+ObjectiveName = Literal["knee", "cheapest", "fastest"]
+_OBJECTIVES: Mapping[object, ObjectiveName] = {
+    "knee": "knee",
+    "cheapest": "cheapest",
+    "fastest": "fastest",
+}
+
+
+def _read_objective(value: object) -> ObjectiveName | WeightedObjective:
+    if isinstance(value, dict):
+        return WeightedObjective.model_validate(value)
+    named = _OBJECTIVES.get(value) if isinstance(value, str) else None
+    if named is None:
+        raise ValueError(
+            f"must be knee, cheapest, fastest or e.g. {{time_weight: 0.7}}, got {show_value(value)}"
+        )
+    return named
+
+
+def _write_objective(objective: ObjectiveName | WeightedObjective) -> str | dict[str, Any]:
+    return objective if isinstance(objective, str) else objective.model_dump()
+
+
+ObjectiveField = Annotated[
+    ObjectiveName | WeightedObjective,
+    PlainValidator(_read_objective, json_schema_input_type=ObjectiveName | WeightedObjective),
+    PlainSerializer(_write_objective, return_type=str | dict[str, Any], when_used="json"),
+]
+
+
+class JobSpec(SpecModel):
+    """A job: what is trained, until when, within which limits, and with which command.
+
+    Attributes:
+        model: What is trained.
+        name: Up to 63 lower-case letters, digits and hyphens; made from the model key if absent.
+        target: When training is done.
+        objective: Which configuration of the cost/time curve to train on.
+        limits: What the job may use.
+        search: How many configurations to probe before choosing one.
+        laws: Whether measurements choose the form of the laws, or the paper's forms are taken.
+        level: Whether the job is resized, or only measured, or measured and advised.
+        strategy: How the workers train together.
+        lr_scaling: How the learning rate follows the global batch.
+        price: Dollars per worker-hour, or a tariff.
+        run: What every worker runs.
+    """
+
+    model: ModelSpec = Field(examples=["{key: resnet18/cifar10, dataset_size: 50000}"])
+    name: Annotated[StrictText, AfterValidator(_check_name)] = Field(
+        default_factory=lambda data: _name_from(data["model"].key), examples=["resnet18-cifar10"]
+    )
+    target: Annotated[EpochsTarget | MetricTarget, BeforeValidator(_read_target)] = Field(
+        examples=["{epochs: 30, at_batch: 64}"]
+    )
+    objective: ObjectiveField = Field("knee", examples=["knee"])
+    limits: Limits = Field(examples=["{workers: 1..4, batch: 32..256}"])
+    search: Literal["auto", "none", "partial", "full", "universal"] = Field(
+        "auto", examples=["auto"]
+    )
+    laws: Literal["measured", "paper"] = Field("measured", examples=["measured"])
+    level: Literal["observe", "advise", "control"] = Field("control", examples=["advise"])
+    strategy: TrainingStrategyField = Field(AllReduceSpec(), examples=["all_reduce"])
+    lr_scaling: LearningRateField = Field(LearningRateSpec(rule="none"), examples=["linear"])
+    price: PriceField = Field(examples=["0.13402 USD/h"])
+    run: RunSpec = Field(examples=["{command: [python, train.py]}"])
+
+    @field_validator("strategy")
+    @classmethod
+    def _can_be_chosen_for(
+        cls, strategy: TrainingStrategySpec, info: ValidationInfo
+    ) -> TrainingStrategySpec:
+        if isinstance(strategy, DownpourSpec) and "limits" in info.data:
+            _check_single(info.data["limits"].space)
+        return strategy
+
+    @field_validator("lr_scaling")
+    @classmethod
+    def _can_be_followed(cls, spec: LearningRateSpec, info: ValidationInfo) -> LearningRateSpec:
+        if spec.rule != "none" and isinstance(info.data.get("strategy"), DownpourSpec):
+            raise ValueError(
+                "downpour never changes its batch, so there is nothing to scale: leave it out"
+            )
+        return spec
+
+    @field_validator("run")
+    @classmethod
+    def _can_be_written_down(cls, run: RunSpec, info: ValidationInfo) -> RunSpec:
+        if run.checkpoints is not None and isinstance(info.data.get("strategy"), DownpourSpec):
+            raise ValueError(
+                "downpour writes no checkpoints: leave run.checkpoints out, and let the script "
+                "save the weights of its leader"
+            )
+        return run
+
+    @field_validator("price")
+    @classmethod
+    def _pays_the_servers(cls, price: PriceSpec, info: ValidationInfo) -> PriceSpec:
+        if "strategy" in info.data:
+            _check_servers(price, info.data["strategy"])
+        return price
+
+    @property
+    def space(self) -> ConfigSpace:
+        """The grid of configurations the job may use."""
+        return self.limits.space
+
+    @property
+    def reference_batch(self) -> int:
+        """The global batch whose epochs count, in samples."""
+        return self.target.at_batch or self.space.global_batches[0]
+
+    @property
+    def price_model(self) -> PriceModel:
+        """What configurations cost, servers included where they are priced."""
+        model, strategy = price_model_of(self.price), self.strategy
+        if isinstance(strategy, AllReduceSpec):
+            return model
+        price = float(self.server_price)
+        return replace(model, servers=ServerPrice(strategy.servers, price) if price else None)
+
+    @property
+    def price_per_hour(self) -> Decimal:
+        """Dollars per hour one worker's machine costs at most, at the largest local batch."""
+        space = self.space
+        largest = -(-space.global_batches[-1] // space.workers[0])
+        return worker_price_per_hour(self.price, int(min(largest, space.most_local_batch)))
+
+    @property
+    def server_price(self) -> Decimal:
+        """Dollars per hour of one parameter server: the tariff's, or else as a worker's machine."""
+        if not self.strategy.priced:
+            return Decimal(0)
+        paid = priced_servers(self.price)
+        return self.price_per_hour if paid is None else paid.per_hour
+
+    @property
+    def learning_rate(self) -> LearningRateScaling:
+        """How the learning rate that was written for the reference batch follows to others."""
+        warm_up = self.lr_scaling.warm_up_within(self.stop_rule.max_progress)
+        return LearningRateScaling(self.lr_scaling.rule, self.reference_batch, warm_up)
+
+    @property
+    def quantum(self) -> float:
+        """Seconds of a machine that are billed at once; 0 bills exactly."""
+        return self.price_model.quantum
+
+    @property
+    def objective_text(self) -> str:
+        """The objective as people say it: ``knee`` or ``optimum at time 70%, cost 30%``."""
+        if isinstance(self.objective, str):
+            return self.objective
+        weight = self.objective.time_weight
+        return f"optimum at time {weight:.0%}, cost {1 - weight:.0%}"
+
+    @property
+    def target_text(self) -> str:
+        """The target as people say it: ``accuracy >= 0.97`` or ``30 epochs at batch 64``."""
+        match self.target:
+            case EpochsTarget(epochs=epochs, at_batch=at_batch):
+                return f"{_number(epochs)} epochs at batch {at_batch}"
+            case MetricTarget(metric=metric, goal=goal, direction=direction):
+                return f"{metric} {'>=' if direction == 'at_least' else '<='} {_number(goal)}"
+
+    @property
+    def stop_rule(self) -> StopRule:
+        """Return when workers stop, in reference epochs of progress."""
+        match self.target:
+            case EpochsTarget(epochs=epochs):
+                return StopAtProgress(max_progress=epochs)
+            case MetricTarget() as target:
+                return StopAtMetric(
+                    metric=target.metric,
+                    goal=target.goal,
+                    direction=target.direction,
+                    max_progress=target.max_epochs,
+                )
+
+    def document(self) -> dict[str, Any]:
+        """Return the document as JSON values; ``validate_job`` reads it as an equal spec."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def _check_single(space: ConfigSpace) -> None:
+    configurations = len(tuple(space))
+    if configurations > 1:
+        raise ValueError(
+            f"downpour waits for nobody, so no law tells which configuration is best, and the "
+            f"limits leave {configurations}: write one number for limits.workers and one for "
+            f"limits.batch, e.g. workers: {space.workers[-1]}, batch: {space.global_batches[-1]}"
+        )
+
+
+def _check_servers(price: PriceSpec, strategy: TrainingStrategySpec) -> None:
+    paid = priced_servers(price)
+    if paid is None or isinstance(strategy, AllReduceSpec):
+        return
+    if not strategy.priced:
+        raise ValueError(
+            "servers are paid here but strategy says priced: false: leave one of the two out"
+        )
+    if paid.count != strategy.servers:
+        raise ValueError(
+            f"pays {paid.count} servers but strategy has {strategy.servers}: write the same count"
+        )
+
+
+def _number(value: float) -> str:
+    return repr(value).removesuffix(".0")

@@ -1,0 +1,183 @@
+"""Training strategy and learning rate in the job document.
+
+The controller launches the parameter servers that the strategy names; every Directive repeats the
+strategy and the ``LearningRateScaling`` that the learning-rate rule stands for.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Strict, TypeAdapter
+
+from scavenger.job.fields import SpecModel, require_value
+from scavenger.job.parser import show_value
+from scavenger.learning_rate import LearningRateRule
+from scavenger.protocol import ExchangeInterval, TrainingStrategyName
+
+ServerCount = Annotated[int, Strict(), Field(ge=1, le=64)]
+IterationCount = Annotated[int, Strict(), Field(ge=1, le=100_000)]
+
+
+class AllReduceSpec(SpecModel):
+    """Workers average their gradients among themselves."""
+
+    name: ClassVar[TrainingStrategyName] = "all_reduce"
+    servers: ClassVar[int] = 0
+    priced: ClassVar[bool] = False
+    exchange: ClassVar[ExchangeInterval] = ExchangeInterval()
+
+
+class ParameterServerSpec(SpecModel):
+    """Workers push gradients to servers, which wait for all of them (the paper's setting).
+
+    Attributes:
+        servers: Machines that serve, beside the workers.
+        priced: Whether they are paid; if not, they count neither in the cap nor in predictions.
+    """
+
+    name: ClassVar[TrainingStrategyName] = "parameter_server"
+    exchange: ClassVar[ExchangeInterval] = ExchangeInterval()
+    servers: ServerCount = Field(1, examples=[2])
+    priced: Annotated[bool, Strict()] = Field(True, examples=["true"])
+
+
+class DownpourSpec(SpecModel):
+    """Workers push to and fetch from servers, each at its own pace (Downpour SGD).
+
+    Attributes:
+        servers: Machines that serve, beside the workers.
+        priced: Whether they are paid; if not, they count neither in the cap nor in predictions.
+        n_push: Iterations of a worker whose gradients are pushed at once.
+        n_fetch: Iterations of a worker after which it fetches weights.
+    """
+
+    name: ClassVar[TrainingStrategyName] = "downpour"
+    servers: ServerCount = Field(1, examples=[1])
+    priced: Annotated[bool, Strict()] = Field(True, examples=["true"])
+    n_push: IterationCount = Field(1, examples=[1])
+    n_fetch: IterationCount = Field(1, examples=[1])
+
+    @property
+    def exchange(self) -> ExchangeInterval:
+        """How often a worker speaks to the servers."""
+        return ExchangeInterval(self.n_push, self.n_fetch)
+
+
+TrainingStrategySpec = AllReduceSpec | ParameterServerSpec | DownpourSpec
+
+
+class ServerStrategySpec(SpecModel):
+    """A strategy with servers, under its name.
+
+    Attributes:
+        parameter_server: Servers wait for all workers.
+        downpour: Nobody waits for anybody.
+    """
+
+    parameter_server: Annotated[ParameterServerSpec | None, BeforeValidator(require_value)] = Field(
+        None, examples=["{servers: 2, priced: true}"]
+    )
+    downpour: Annotated[DownpourSpec | None, BeforeValidator(require_value)] = Field(
+        None, examples=["{servers: 1, n_push: 1, n_fetch: 1}"]
+    )
+
+
+_STRATEGIES = "all_reduce, parameter_server, downpour or e.g. {parameter_server: {servers: 2}}"
+
+
+def _read_strategy(value: object) -> TrainingStrategySpec:
+    match value:
+        case AllReduceSpec() | ParameterServerSpec() | DownpourSpec():
+            return value
+        case "all_reduce":
+            return AllReduceSpec()
+        case "parameter_server":
+            return ParameterServerSpec()
+        case "downpour":
+            return DownpourSpec()
+        case dict():
+            return _read_choice(value)
+        case _:
+            raise ValueError(f"must be {_STRATEGIES}, got {show_value(value)}")
+
+
+def _read_choice(value: dict[object, object]) -> TrainingStrategySpec:
+    choice = ServerStrategySpec.model_validate(value)
+    if choice.parameter_server is not None and choice.downpour is not None:
+        raise ValueError("parameter_server and downpour exclude each other: write one of them")
+    named = choice.parameter_server or choice.downpour
+    if named is None:
+        raise ValueError(f"names no strategy: write {_STRATEGIES}")
+    return named
+
+
+def _write_strategy(strategy: TrainingStrategySpec) -> str | dict[str, Any]:
+    if isinstance(strategy, AllReduceSpec):
+        return strategy.name
+    return {strategy.name: strategy.model_dump(mode="json")}
+
+
+TrainingStrategyField = Annotated[
+    TrainingStrategySpec,
+    PlainValidator(
+        _read_strategy, json_schema_input_type=TrainingStrategyName | ServerStrategySpec
+    ),
+    PlainSerializer(_write_strategy, return_type=str | dict[str, Any], when_used="json"),
+]
+
+# Goyal et al. (2017) warm up over 5 of 90 epochs.
+USUAL_WARM_UP_SHARE = 0.05
+LONGEST_USUAL_WARM_UP = 5.0
+
+
+class LearningRateSpec(SpecModel):
+    """How the learning rate follows the global batch.
+
+    Attributes:
+        rule: The law: ``adascale`` also follows the measured noise.
+        warm_up: Reference epochs over which a larger learning rate is approached; None leaves it
+            to the rule.
+    """
+
+    rule: LearningRateRule = Field(examples=["linear"])
+    warm_up: Annotated[
+        Annotated[float, Strict(), Field(ge=0, le=1_000_000, allow_inf_nan=False)] | None,
+        BeforeValidator(require_value),
+    ] = Field(None, examples=[5])
+
+    def warm_up_within(self, epochs: float) -> float:
+        """Return the warm-up of a training of at most so many reference epochs.
+
+        >>> LearningRateSpec(rule="linear").warm_up_within(60.0)
+        3.0
+        """
+        if self.warm_up is not None:
+            return self.warm_up
+        return (
+            min(USUAL_WARM_UP_SHARE * epochs, LONGEST_USUAL_WARM_UP)
+            if self.rule == "linear"
+            else 0.0
+        )
+
+
+_RULE: TypeAdapter[LearningRateRule] = TypeAdapter(LearningRateRule)
+
+
+def _read_learning_rate(value: object) -> LearningRateSpec:
+    if isinstance(value, LearningRateSpec):
+        return value
+    if isinstance(value, dict):
+        return LearningRateSpec.model_validate(value)
+    return LearningRateSpec(rule=_RULE.validate_python(value))
+
+
+def _write_learning_rate(recipe: LearningRateSpec) -> str | dict[str, Any]:
+    return recipe.rule if recipe.warm_up is None else recipe.model_dump(mode="json")
+
+
+LearningRateField = Annotated[
+    LearningRateSpec,
+    PlainValidator(_read_learning_rate, json_schema_input_type=LearningRateRule | LearningRateSpec),
+    PlainSerializer(_write_learning_rate, return_type=str | dict[str, Any], when_used="json"),
+]

@@ -1,0 +1,465 @@
+"""Fits iteration time to measurements: all forms that explain them, averaged by weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scavenger.cluster import ClusterConfig, Floats
+from scavenger.errors import NotEnoughData
+from scavenger.measurement.profiling import Measurement
+from scavenger.models.forms import (
+    ALL_FORMS,
+    NEGLIGIBLE_TIME,
+    TOPOLOGY_GROWTHS,
+    USUAL_FORMS,
+    MeasurementColumns,
+    StepTimeForm,
+    SyncStart,
+    Topology,
+    fit_form,
+    identifiable_coefficients,
+    measurement_columns,
+)
+from scavenger.models.iteration_time import (
+    COEFFICIENT_NAMES,
+    ParallelModel,
+    Slowness,
+    StepTimeModel,
+    Uncertainty,
+    average_laws,
+)
+
+# Forms are weighed by leave-one-out errors from here on; fewer points would weigh chance.
+ENOUGH_TO_COMPARE = 5
+MOST_FOLDS = 10
+# Smaller errors do not make a form any likelier: repeats of one configuration differ as much.
+LEAST_ERROR = 0.03
+# Weight of forms before anything is measured. Parameter servers serve one worker after the other,
+# and seldom anything else explains them. Compute that is flat up to some batch rises faster beyond
+# what was measured than it does as a rule.
+UNUSUAL_SERVERS_PRIOR = 0.1
+FLAT_PRIOR = 0.3
+# Lighter laws than this, relative to the heaviest, change no prediction and are forgotten.
+LEAST_WEIGHT = 0.05
+# A form that leaves less of an iteration for computing is none, but fits what hides it all.
+LEAST_COMPUTE = 0.01
+# Prior of the relative spread around the law, worth this many points (SCIENCE §3).
+STEP_TIME_SPREAD: dict[Topology, float] = {"parameter_server": 0.035, "all_reduce": 0.05}
+STEP_TIME_SPREAD_WORTH = 4.0
+
+
+def fit_step_time(
+    measurements: Sequence[Measurement],
+    topology: Topology = "all_reduce",
+    *,
+    forms: Sequence[StepTimeForm] = ALL_FORMS,
+) -> StepTimeModel:
+    """Fit iteration time, compute and synchronisation together (Eqs. 8-10).
+
+    Forms are averaged: from five configurations on all of them, each weighed by its errors at
+    configurations that it was not fitted to; with fewer those without flatness, weighed by the fit
+    where compute was measured apart, else of the usual overlap; of parameter servers the usual one
+    alone. Where measurements cannot tell the fixed part from the rest, one local batch makes
+    compute proportional to b (Eq. 9), what of synchronisation grows (Eq. 10) is averaged too, and
+    without a worker count above 1 it counts as free. A time measured as 0, or as nothing beside the
+    longest, has no relative error to speak of and is left out.
+
+    Args:
+        measurements: Measured configurations, at least one.
+        topology: How gradients travel.
+        forms: Forms to average; ``(LINES,)`` for the paper's laws.
+
+    Raises:
+        NotEnoughData: No measurements: probe one configuration.
+    """
+    if not measurements:
+        raise NotEnoughData("no measurement to fit: probe at least one configuration")
+    return fit_ordered(in_fitting_order(measurements), topology, tuple(forms))
+
+
+def in_fitting_order(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+    """Return measurements in the order in which they are fitted, whatever order they came in."""
+    return tuple(sorted(measurements, key=fitting_order_key))
+
+
+def fitting_order_key(measured: Measurement) -> tuple[ClusterConfig, float, float]:
+    """Key of that order."""
+    compute = measured.compute_time
+    return measured.config, measured.step_time, -1.0 if compute is None else compute
+
+
+@lru_cache(maxsize=256)
+def fit_ordered(
+    measurements: tuple[Measurement, ...], topology: Topology, forms: tuple[StepTimeForm, ...]
+) -> StepTimeModel:
+    """Fit in a canonical order, once for each set of measurements."""
+    table = measurement_columns(measurements, topology)
+    if table is None:
+        return ParallelModel(0.0, 0.0, 0.0, 0.0)
+    own = table.of_kind(reference_hardware(table))
+    candidates = explaining_forms(measurements, topology, forms)
+    others = {kind: table.of_kind(kind) for kind in sorted(set(table.kinds))}
+    del others[reference_hardware(table)]
+    laws = tuple(with_uncertainty(each.law, own, each.errors) for each in candidates)
+    compared = tuple(
+        replace(law, slowness={kind: relative_slowness(law, rows) for kind, rows in others.items()})
+        for law in laws
+    )
+    return average_laws(compared, tuple(each.weight for each in candidates))
+
+
+@lru_cache(maxsize=256)
+def explaining_forms(
+    measurements: tuple[Measurement, ...], topology: Topology, forms: tuple[StepTimeForm, ...]
+) -> tuple[FormCandidate, ...]:
+    """Return the forms that explain measurements in order, on the hardware most of them are of."""
+    table = measurement_columns(measurements, topology)
+    return () if table is None else compare_forms(table.of_kind(reference_hardware(table)), forms)
+
+
+def reference_hardware(table: MeasurementColumns) -> str:
+    """Return the hardware that most rows are of; the coefficients are fitted on it."""
+    kinds = table.kinds
+    return max(kinds, key=lambda kind: (kinds.count(kind), kind))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FormCandidate:
+    """A form, and what speaks for it.
+
+    Attributes:
+        form: The form.
+        law: The form fitted to all measurements.
+        errors: Relative error at each measurement of the form fitted without it; nan where a
+            coefficient could not be told apart without it, and below five measurements.
+        weight: Weight of the law, against those of others of any scale.
+    """
+
+    form: StepTimeForm
+    law: ParallelModel
+    errors: Floats
+    weight: float = 1.0
+
+
+def compare_forms(
+    table: MeasurementColumns, forms: Sequence[StepTimeForm]
+) -> tuple[FormCandidate, ...]:
+    """Return the forms that explain measurements of one kind of hardware, with their weights."""
+    laws = [(form, fit_form(table, form)) for form in usable_forms(table, forms)]
+    kept = [(form, law) for form, law in laws if has_compute(law, table)] or laws[:1]
+    if len(table) < ENOUGH_TO_COMPARE:
+        untold = np.full(len(table), np.nan)
+        found = [FormCandidate(form, law, untold) for form, law in kept]
+        return merge_equal_laws(
+            weigh_candidates(found, *in_sample_errors(found, table), table.topology)
+        )
+    fold = np.arange(len(table)) % min(len(table), MOST_FOLDS)
+    parts = tuple(folds_of(table, fold))
+    found = [
+        FormCandidate(form, law, cross_validation_errors(table, form, law, parts))
+        for form, law in kept
+    ]
+    errors = np.array([each.errors for each in found])
+    told = errors[:, np.isfinite(errors).all(axis=0)]
+    return merge_equal_laws(weigh_candidates(found, told, told.shape[1], table.topology))
+
+
+def usable_forms(
+    table: MeasurementColumns, forms: Sequence[StepTimeForm]
+) -> tuple[StepTimeForm, ...]:
+    """Return the forms that so many measurements can speak for, at least one.
+
+    Fewer than five say nothing of flatness, and of overlap only where compute was measured apart.
+    Where workers share machines less of synchronisation hides, as far as public tables tell.
+    """
+    own = tuple(form for form in forms if form.growth in TOPOLOGY_GROWTHS[table.topology])
+    if len(own) < 2:
+        return own or tuple(forms[:1])
+    shown = own if len(table) >= ENOUGH_TO_COMPARE else forms_for_few_points(table, own)
+    return tuple(placed for form in shown for placed in sync_start_variants(form, table))
+
+
+def forms_for_few_points(
+    table: MeasurementColumns, own: Sequence[StepTimeForm]
+) -> tuple[StepTimeForm, ...]:
+    """Return those of several forms that fewer than five measurements can speak for."""
+    usual = USUAL_FORMS[table.topology]
+    if table.topology == "parameter_server":
+        overlaps = {usual.overlap}
+    elif np.isfinite(table.compute).all():
+        overlaps = {form.overlap for form in own}
+    else:
+        overlaps = {usual.overlap, 1.0} if shares_machines(table) else {usual.overlap}
+    kept = [f for f in own if f.flatness == usual.flatness and f.overlap in overlaps]
+    return tuple(kept or own[:1])
+
+
+def sync_start_variants(form: StepTimeForm, table: MeasurementColumns) -> tuple[StepTimeForm, ...]:
+    """Return the forms that a table cannot tell from one, by where synchronisation begins.
+
+    Of one worker count above 1 nothing says how much of it grows: nothing, half and all of it are
+    held alike. Where workers share machines, what does not grow may begin with the second worker or
+    the second machine; all of it with the second worker is held of those alone that share none.
+    """
+    told = identifiable_coefficients(table)
+    if form.growth == "servers" or not told[3]:
+        return (form,)
+    is_shared = shares_machines(table) and bool((table.grid.machines > 1).any())
+    across = replace(form, begins="machines")
+    if told[2]:
+        is_open = is_shared and not told[4] and identifiable_coefficients(table, "machines")[4]
+        return (form, across) if is_open else (form,)
+    all_of_it = replace(form, growing=1.0)
+    if is_shared:
+        return (form, across, all_of_it, replace(across, growing=0.0))
+    return (form, all_of_it, replace(form, growing=0.0))
+
+
+def shares_machines(table: MeasurementColumns) -> bool:
+    """Tell whether workers share machines."""
+    return bool((table.grid.workers_per_machine > 1).any())
+
+
+def in_sample_errors(
+    candidates: Sequence[FormCandidate], table: MeasurementColumns
+) -> tuple[Floats, int]:
+    """Return the errors of laws at what they were fitted to, and how many are no matter of course.
+
+    None where compute was not measured apart: seconds alone can be met by any form then.
+    """
+    is_split = np.isfinite(table.compute)
+    if not is_split.all():
+        return np.empty((len(candidates), 0)), 0
+    errors = [
+        np.concatenate([log_errors(each.law, table), compute_errors(each.law, table)])
+        for each in candidates
+    ]
+    free = int(identifiable_coefficients(table).sum())
+    return np.array(errors), max(2 * len(table) - free, 0)
+
+
+def compute_errors(law: ParallelModel, table: MeasurementColumns) -> Floats:
+    """Relative error of predicted compute, where all of it was measured."""
+    predicted = np.maximum(law.compute_times(table.grid), table.compute * 1e-6)
+    return np.asarray(np.log(predicted / table.compute))
+
+
+def has_compute(law: ParallelModel, table: MeasurementColumns) -> bool:
+    """Tell whether a law leaves time for computing: an iteration of one worker is nothing else."""
+    most = law.compute_fixed + law.compute_per_sample * float(table.grid.local_batch.max())
+    return most > LEAST_COMPUTE * float(table.seconds.min())
+
+
+def weigh_candidates(
+    candidates: Sequence[FormCandidate], errors: Floats, count: int, topology: Topology
+) -> tuple[FormCandidate, ...]:
+    """Return the candidates with their weights, without those that hardly have any.
+
+    A weight is the likelihood of a law's errors: (mean square + least²) to the power of minus
+    half their number. With few points the forms share, with many the best ones decide.
+
+    Args:
+        candidates: Forms and their laws.
+        errors: What tells them apart, one row for each candidate.
+        count: How many of these errors could not be fitted away.
+        topology: How gradients travel, which says what is usual.
+    """
+    squares = np.square(errors).mean(axis=1) if count else np.zeros(len(candidates))
+    prior = np.array([form_prior(each.form, topology) for each in candidates])
+    logs = np.log(prior) - count / 2 * np.log(squares + LEAST_ERROR**2)
+    weights = np.exp(logs - logs.max())
+    return tuple(
+        replace(each, weight=float(weight))
+        for each, weight in zip(candidates, weights, strict=True)
+        if weight >= LEAST_WEIGHT
+    )
+
+
+def form_prior(form: StepTimeForm, topology: Topology) -> float:
+    """Weight of a form before anything is measured."""
+    if topology == "parameter_server":
+        return 1.0 if form == USUAL_FORMS[topology] else UNUSUAL_SERVERS_PRIOR
+    return FLAT_PRIOR if form.flatness > 1 else 1.0
+
+
+def merge_equal_laws(candidates: Sequence[FormCandidate]) -> tuple[FormCandidate, ...]:
+    """Return one candidate for forms that came to the same law, with the weight of all of them."""
+    same: dict[tuple[object, ...], FormCandidate] = {}
+    for each in candidates:
+        law = simplify_law(each.law)
+        digits = tuple(f"{value:.5g}" for value in law.coefficients)
+        key = (law.growth, law.overlap, law.flatness, *digits)
+        first = same.get(key)
+        weight = each.weight + (0.0 if first is None else first.weight)
+        same[key] = replace(first or each, law=law, weight=weight)
+    return tuple(same.values())
+
+
+def simplify_law(law: ParallelModel) -> ParallelModel:
+    """Return a law in the plainest form that predicts the same: what is 0 has no shape."""
+    _, _, *sync = law.coefficients
+    is_line = 0.0 in (law.compute_fixed, law.compute_per_sample)
+    return replace(
+        law,
+        growth="linear" if law.growth == "log" and law.sync_per_worker == 0 else law.growth,
+        overlap=law.overlap if any(sync) else 1.0,
+        flatness=1.0 if is_line else law.flatness,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fold:
+    """Some rows of a table, and the others.
+
+    Attributes:
+        is_out: Which rows are left out.
+        out: These.
+        rest: The others.
+    """
+
+    is_out: NDArray[np.bool_]
+    out: MeasurementColumns
+    rest: MeasurementColumns
+
+
+def folds_of(
+    table: MeasurementColumns, fold: NDArray[np.int_], begins: SyncStart = "workers"
+) -> Iterator[Fold]:
+    """Yield the parts of a table to leave out of a fit in turn.
+
+    Not those without which a coefficient could not be told apart: a law without them is a guess,
+    and says nothing about one fitted with them.
+
+    Args:
+        table: The table.
+        fold: Number of the part that each row belongs to, from 0 on.
+        begins: What synchronisation that does not grow is held to begin with.
+    """
+    told = identifiable_coefficients(table, begins)
+    for number in range(int(fold.max()) + 1):
+        is_out = fold == number
+        rest = table.rows(~is_out)
+        if np.array_equal(identifiable_coefficients(rest, begins), told):
+            yield Fold(is_out, table.rows(is_out), rest)
+
+
+def cross_validation_errors(
+    table: MeasurementColumns, form: StepTimeForm, law: ParallelModel, parts: Sequence[Fold]
+) -> Floats:
+    """Relative error at each row of a form fitted without its part; nan of rows in none.
+
+    Args:
+        table: The table.
+        form: The form.
+        law: The form fitted to the whole table, from which each fit starts.
+        parts: What is left out in turn.
+    """
+    errors = np.full(len(table), np.nan)
+    for part in parts:
+        errors[part.is_out] = log_errors(fit_form(part.rest, form, start=law), part.out)
+    return errors
+
+
+def leave_one_out_errors(table: MeasurementColumns, candidates: Sequence[FormCandidate]) -> Floats:
+    """Relative error at each row of the average fitted without this row alone, nan if not told."""
+    rows = np.arange(len(table))
+    parts = {begins: tuple(folds_of(table, rows, begins)) for begins in get_args(SyncStart)}
+    errors = [
+        cross_validation_errors(table, each.form, each.law, parts[each.form.begins])
+        for each in candidates
+    ]
+    return mean_errors(candidates, errors)
+
+
+def mean_errors(candidates: Sequence[FormCandidate], errors: Sequence[Floats]) -> Floats:
+    """Return the errors of an average of candidates, from those of each."""
+    weights = np.array([each.weight for each in candidates])
+    return np.asarray(weights @ np.array(errors) / weights.sum())
+
+
+def log_errors(model: ParallelModel, table: MeasurementColumns) -> Floats:
+    """Relative error of predicted seconds, as logarithm: halves and doubles weigh alike."""
+    predicted = np.maximum(model.step_times(table.grid), table.seconds * 1e-6)
+    return np.asarray(np.log(predicted / table.seconds))
+
+
+def root_mean_square(errors: Floats) -> float:
+    """Root of the mean square; 0 of nothing."""
+    return float(np.sqrt(np.mean(np.square(errors)))) if len(errors) else 0.0
+
+
+def with_uncertainty(
+    model: ParallelModel, table: MeasurementColumns, left_out: Floats
+) -> ParallelModel:
+    """Add what the fit leaves open: the spread of what was measured, and of the coefficients.
+
+    A few points cannot know their own spread, so it starts from what such laws usually leave.
+    """
+    count, free = len(table), int(np.count_nonzero(model.coefficients))
+    if count >= ENOUGH_TO_COMPARE:
+        errors = left_out[np.isfinite(left_out)]
+        weight = float(len(errors))
+    else:
+        errors, weight = log_errors(model, table), float(max(count - free, 0))
+    known = float(np.square(np.minimum(np.abs(errors), 1.0)).sum())
+    usual = STEP_TIME_SPREAD_WORTH * STEP_TIME_SPREAD[table.topology] ** 2
+    variance = (usual + known) / (STEP_TIME_SPREAD_WORTH + weight)
+    elasticities = model.elasticities(table.grid)
+    # A coefficient is off by its own size at most, or so it is held before anything is measured.
+    information = elasticities.T @ elasticities + variance * np.eye(len(COEFFICIENT_NAMES))
+    covariance = np.linalg.inv(information)
+    return replace(
+        model,
+        uncertainty=Uncertainty(
+            float(np.sqrt(variance)), tuple(tuple(map(float, row)) for row in covariance)
+        ),
+    )
+
+
+def rescale_laws(model: StepTimeModel, measurements: Sequence[Measurement]) -> StepTimeModel:
+    """Give laws the speed of other measurements and keep their shape; unchanged without any."""
+    table = measurement_columns(measurements, "all_reduce") if measurements else None
+    if table is None:
+        return model
+    return model.change(lambda law: rescale_law(law, table))
+
+
+def rescale_law(law: ParallelModel, table: MeasurementColumns) -> ParallelModel:
+    """Give a law the speed of a table, part by part."""
+    factors = relative_slowness(law, table)
+    scales = np.array([factors.compute] * 2 + [factors.sync] * 3)
+    return law.with_coefficients(np.array(law.coefficients) * scales)
+
+
+def relative_slowness(model: ParallelModel, table: MeasurementColumns) -> Slowness:
+    """Say how much slower other hardware is than what a model was fitted on, part by part."""
+    compute, sync = model.compute_times(table.grid), model.total_sync_times(table.grid)
+    total = model.step_times(table.grid)
+    has_both = np.isfinite(table.compute) & (sync > total * NEGLIGIBLE_TIME)
+    if not has_both.any():
+        both = median_ratio(table.seconds, total)
+        return Slowness(both, both)
+    split = table.rows(has_both)
+    whole = smooth_difference(split.seconds, split.compute, model.overlap)
+    return Slowness(
+        median_ratio(split.compute, compute[has_both]), median_ratio(whole, sync[has_both])
+    )
+
+
+def smooth_difference(total: Floats, part: Floats, power: float) -> Floats:
+    """Return what a part was smoothly added to, (z^p - x^p)^(1/p); 0 where it is all there is."""
+    return np.asarray(total * np.maximum(1 - (part / total) ** power, 0.0) ** (1 / power))
+
+
+def median_ratio(values: Floats, others: Floats) -> float:
+    """Return the median ratio, finite."""
+    above = others > 0
+    ratios = values[above] / others[above]
+    kept = ratios[np.isfinite(ratios)]
+    return float(np.median(kept)) if len(kept) else 1.0

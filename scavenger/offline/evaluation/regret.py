@@ -1,0 +1,258 @@
+"""Regret: the cost of choosing from a few probes, against choosing from everything measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from scavenger.cluster import ClusterConfig, Floats, MemoryModel, grid_of
+from scavenger.errors import NothingFeasible
+from scavenger.measurement.profiling import Measurement
+from scavenger.models.epochs import FinishedRun, LawFamily, average_runs, epochs_at, fit_statistical
+from scavenger.models.forms import Topology
+from scavenger.models.iteration_time_fitting import fit_step_time
+from scavenger.models.performance import PerformanceModel, forms_for
+from scavenger.offline.evaluation.errors import spread_batches
+from scavenger.offline.evaluation.sampling import Design, DesignName, ProfiledRows, Restriction
+from scavenger.offline.tables.steps import StepTable
+from scavenger.planning.curve import (
+    TradeoffCurve,
+    TradeoffPoint,
+    curve_from_forecast,
+    forecast_grid,
+    pareto_rows,
+)
+from scavenger.planning.objectives import Cheapest, Fastest, Within, find_knee
+from scavenger.pricing import PerResource, PriceModel
+
+RegretObjective = Literal[
+    "fastest", "cheapest", "cheapest_in_time", "cheapest_likely_in_time", "knee"
+]
+
+REGRET_OBJECTIVES: tuple[RegretObjective, ...] = (
+    "fastest",
+    "cheapest",
+    "cheapest_in_time",
+    "cheapest_likely_in_time",
+    "knee",
+)
+# The deadline, as a multiple of the least time there is.
+DEADLINE = 1.5
+REGRET_BATCHES = 3
+# Every worker costs the same, whatever machine it shares.
+UNIT_PRICE = PriceModel(PerResource(1.0, 0.0, 1.0, MemoryModel(0.0, 0.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """What one objective loses on one table by choosing from predictions.
+
+    Attributes:
+        table: Name of the table of seconds; its epochs come from the table it begins with.
+        laws: Laws the choice was predicted with.
+        points: Configurations that were profiled.
+        design: How these were chosen.
+        wish: The objective; ``cheapest_in_time`` is 90 % sure to meet a deadline of 1.5 times the
+            least time, as a job is, ``cheapest_likely_in_time`` is only expected to.
+        windows: Parts of the table in which was chosen.
+        regret: Mean of the true figure of the choice over the best one, less 1: time, cost, cost,
+            and for the knee the root of time times cost. At least 0.
+        late: Share of the choices with which the deadline is missed in truth.
+    """
+
+    table: str
+    laws: LawFamily
+    points: int
+    design: DesignName
+    wish: RegretObjective
+    windows: int
+    regret: float
+    late: float
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTruth:
+    """What every configuration of a window really takes.
+
+    Attributes:
+        configs: The configurations.
+        time: Seconds times samples, up to the size of the data set.
+        cost: The same times workers.
+    """
+
+    configs: tuple[ClusterConfig, ...]
+    time: Floats
+    cost: Floats
+
+    def row(self, config: ClusterConfig) -> int:
+        """Return where a configuration stands."""
+        return self.configs.index(config)
+
+    @property
+    def deadline(self) -> float:
+        """The deadline that choices are made under."""
+        return DEADLINE * float(self.time.min())
+
+
+def regrets(
+    table: StepTable,
+    runs: Sequence[FinishedRun],
+    points: int,
+    laws: LawFamily,
+    restriction: Restriction,
+    topology: Topology,
+    design: Design,
+) -> tuple[Regret, ...]:
+    """Choose by every objective from a few probes and three batches' epochs.
+
+    Only configurations within the batches whose epochs were measured count, because beyond them
+    nothing tells the truth.
+    """
+    known = average_runs(runs)
+    if len(known) < REGRET_BATCHES:
+        return ()
+    within = tuple(
+        m
+        for m in table.measurements
+        if known[0].global_batch <= m.config.global_batch <= known[-1].global_batch
+    )
+    windows = [w for w in restriction.windows(within) if len(w) > points]
+    outcomes = [
+        outcomes_in(window, known, profiled, laws, topology)
+        for window in windows
+        for profiled in design.profiles(window, points)
+    ]
+    return tuple(
+        Regret(
+            table=table.name,
+            laws=laws,
+            points=points,
+            design=design.name,
+            wish=wish,
+            windows=len(windows),
+            regret=float(np.mean([outcome[wish][0] for outcome in outcomes])),
+            late=float(np.mean([outcome[wish][1] for outcome in outcomes])),
+        )
+        for wish in REGRET_OBJECTIVES
+        if outcomes
+    )
+
+
+def outcomes_in(
+    window: Sequence[Measurement],
+    runs: Sequence[FinishedRun],
+    profiled: ProfiledRows,
+    laws: LawFamily,
+    topology: Topology,
+) -> dict[RegretObjective, tuple[float, bool]]:
+    """Return each objective's regret in one window, and whether its deadline is missed."""
+    truth = true_figures(window, runs)
+    curve = predict_window(window, runs, profiled, laws, topology)
+    return {wish: outcome_of(wish, truth, curve) for wish in REGRET_OBJECTIVES}
+
+
+def true_figures(window: Sequence[Measurement], runs: Sequence[FinishedRun]) -> WindowTruth:
+    """Return what was measured; epochs between measured batches lie on a line in logarithms."""
+    configs = tuple(m.config for m in window)
+    batches = np.array([config.global_batch for config in configs], dtype=float)
+    seconds = np.array([m.step_time for m in window])
+    log_epochs = np.interp(
+        np.log(batches),
+        [math.log(run.global_batch) for run in runs],
+        [math.log(run.epochs) for run in runs],
+    )
+    time = np.exp(log_epochs) / batches * seconds
+    return WindowTruth(configs, time, time * np.array([config.workers for config in configs]))
+
+
+def predict_window(
+    window: Sequence[Measurement],
+    runs: Sequence[FinishedRun],
+    profiled: ProfiledRows,
+    laws: LawFamily,
+    topology: Topology,
+) -> TradeoffCurve:
+    """Predict a window from a few of its configurations and from three batches' epochs."""
+    parallel = fit_step_time(profiled, topology, forms=forms_for(laws))
+    known = spread_batches(runs, REGRET_BATCHES)
+    statistical = fit_statistical((), runs=known, laws=laws)
+    reference = known[0].global_batch
+    epochs = epochs_at(statistical, known, reference)
+    model = PerformanceModel(parallel, statistical, 1, reference, epochs)
+    grid = grid_of(m.config for m in window)
+    return curve_from_forecast(
+        forecast_grid(grid, model, UNIT_PRICE, {m.config: m.step_time for m in profiled})
+    )
+
+
+def outcome_of(
+    wish: RegretObjective, truth: WindowTruth, curve: TradeoffCurve
+) -> tuple[float, bool]:
+    """Return the regret of a choice, and whether it misses its deadline."""
+    row = truth.row(choose_for_objective(wish, truth, curve).config)
+    is_late = "in_time" in wish and bool(truth.time[row] > truth.deadline)
+    match wish:
+        case "fastest":
+            loss, best = truth.time, float(truth.time.min())
+        case "cheapest":
+            loss, best = truth.cost, float(truth.cost.min())
+        case "cheapest_in_time" | "cheapest_likely_in_time":
+            loss = truth.cost
+            best = float(truth.cost[truth.time <= truth.deadline].min())
+        case "knee":
+            loss = np.sqrt(truth.time * truth.cost)
+            best = float(loss[true_knee(truth)])
+    return max(float(loss[row]) / best - 1, 0.0), is_late
+
+
+def choose_for_objective(
+    wish: RegretObjective, truth: WindowTruth, curve: TradeoffCurve
+) -> TradeoffPoint:
+    """Choose from predictions; where nothing is expected to be in time, the fastest."""
+    match wish:
+        case "fastest":
+            return Fastest().choose(curve).point
+        case "cheapest":
+            return Cheapest().choose(curve).point
+        case "knee":
+            # Only the point counts here, and not how sure it is.
+            return find_knee(curve.frontier()).point
+        case "cheapest_in_time":
+            return surely_in_time(truth.deadline, curve)
+        case "cheapest_likely_in_time":
+            likely = tuple(p for p in curve.points if p.time <= truth.deadline)
+            if not likely:
+                return Fastest().choose(curve).point
+            return Cheapest().choose(replace(curve, points=likely)).point
+
+
+def surely_in_time(deadline: float, curve: TradeoffCurve) -> TradeoffPoint:
+    """Choose as a job with a deadline does; the fastest where that gives up."""
+    try:
+        return Within(Cheapest(), max_time=deadline).choose(curve).point
+    except NothingFeasible:
+        return Fastest().choose(curve).point
+
+
+def true_knee(truth: WindowTruth) -> int:
+    """Return the row of the knee of what was measured."""
+    rows = pareto_rows(truth.time, truth.cost)
+    front = tuple(
+        TradeoffPoint(
+            config=truth.configs[row],
+            noise=None,
+            epochs=1.0,
+            compute_time=0.0,
+            sync_time=0.0,
+            step_time=0.0,
+            measured_step_time=None,
+            time=float(truth.time[row]),
+            cost=float(truth.cost[row]),
+        )
+        for row in rows
+    )
+    return truth.row(find_knee(front).point.config)

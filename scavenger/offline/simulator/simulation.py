@@ -1,0 +1,484 @@
+"""simulate(): the planner's decisions on a simulated job, every second and dollar booked.
+
+It does what the controller does, with the same ``decide`` and the same ``settle``: start small,
+probe until the search is over, resize to the choice, train to the target. The oracle knows the
+truth and runs its choice from the first iteration; both clocks start when the first machines are
+ready.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Literal
+
+from scavenger.cluster import ClusterConfig, ConfigSpace, grid_of
+from scavenger.measurement.profiling import (
+    PROBE_ITERATIONS,
+    WARM_UP_ITERATIONS,
+    NotSettled,
+    Observation,
+    Settled,
+    concat_steps,
+    settle,
+)
+from scavenger.models.epochs import StatisticalModel, fit_statistical
+from scavenger.offline.simulator.jobs import KnownJob
+from scavenger.planning.curve import TradeoffCurve, TradeoffPoint
+from scavenger.planning.decision import PlanningInput, Probe, Run, decide, time_weight_of
+from scavenger.planning.objectives import Objective, Within
+from scavenger.pricing import PriceModel
+from scavenger.protocol import StepColumns
+
+
+def true_curve(job: KnownJob, space: ConfigSpace, price: PriceModel) -> TradeoffCurve:
+    """Return true time and cost of every configuration, run from the first iteration (Eqs. 3-5)."""
+    return TradeoffCurve(tuple(true_point(job, config, price) for config in space), "total")
+
+
+def true_point(job: KnownJob, config: ClusterConfig, price: PriceModel) -> TradeoffPoint:
+    """Return what one configuration really takes from the first iteration to the target."""
+    compute, sync = job.compute_time(config), job.sync_time(config)
+    time = job.seconds_to(config, 1.0)
+    return TradeoffPoint(
+        config=config,
+        noise=None,
+        epochs=job.epochs_needed(config.global_batch),
+        compute_time=compute,
+        sync_time=sync,
+        step_time=compute + sync,
+        measured_step_time=None,
+        time=time,
+        cost=price_per_hour_of(config, price) * time / 3600,
+    )
+
+
+def price_per_hour_of(config: ClusterConfig, price: PriceModel) -> float:
+    """Dollars per hour of one configuration."""
+    return float(price.per_hour(grid_of([config]))[0])
+
+
+IntervalPurpose = Literal["probe", "boot", "pause", "train"]
+# From what was known, the run so far and the newest rows to the run to go on with.
+ReviseRun = Callable[[PlanningInput, Run, StepColumns], Run]
+
+# A probe is looked at again after a twentieth more rows, so that it is at most that much too long.
+SHORTEST_CHECK = 10
+CHECKS_PER_PROBE = 20
+UNBOUNDED_ITERATIONS = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeOverheads:
+    """What a change of configuration takes.
+
+    Attributes:
+        pause: Seconds of every resize, without progress; 37 s is what the paper saw (V-B).
+        boot: Seconds until added machines are ready. Training goes on meanwhile, and they are paid.
+    """
+
+    pause: float = 37.0
+    boot: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMachines:
+    """Machines that are paid, whether they train or not.
+
+    Attributes:
+        held: The largest configuration for which there are machines.
+        ready_in: Seconds until the newest of them have booted.
+        idle: Seconds for which some of them stood by, booted and unused.
+    """
+
+    held: ClusterConfig
+    ready_in: float = 0.0
+    idle: float = 0.0
+
+    def until_released(self, config: ClusterConfig, boot: float) -> float:
+        """Return the seconds until machines that a configuration leaves idle are ended."""
+        if not adds_machines(config, self.held):
+            return UNBOUNDED_ITERATIONS
+        return self.ready_in + boot - self.idle
+
+    def after(self, seconds: float, config: ClusterConfig) -> HeldMachines:
+        """Return the same machines after a configuration has trained on them."""
+        if not adds_machines(config, self.held):
+            return HeldMachines(self.held)
+        late = max(seconds - self.ready_in, 0.0)
+        return replace(self, ready_in=max(self.ready_in - seconds, 0.0), idle=self.idle + late)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftCheck:
+    """Looking back after the choice, so that a plan can follow a drift.
+
+    Attributes:
+        every: Iterations of training between two looks.
+        revise: Says which run to go on with; the same one where nothing changes.
+    """
+
+    every: int
+    revise: ReviseRun
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedInterval:
+    """A stretch of time in which nothing changed.
+
+    Attributes:
+        config: The configuration that trained, or in a pause the one that is being entered.
+        purpose: What it was for.
+        seconds: How long it took.
+        price_per_hour: What all machines that existed cost.
+        iterations: Iterations trained in it.
+    """
+
+    config: ClusterConfig
+    purpose: IntervalPurpose
+    seconds: float
+    price_per_hour: float
+    iterations: int
+
+    @property
+    def cost(self) -> float:
+        """Dollars."""
+        return self.price_per_hour * self.seconds / 3600
+
+    def is_continued_by(self, other: SimulatedInterval) -> bool:
+        """Tell whether another stretch of time is more of the same."""
+        return (self.config, self.purpose, self.price_per_hour) == (
+            other.config,
+            other.purpose,
+            other.price_per_hour,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOutcome:
+    """What one simulated job took, beside what it might have taken.
+
+    Attributes:
+        chosen: The configuration that was chosen first.
+        intervals: Everything that happened, in order.
+        observations: Settled probes.
+        search_time: Seconds until the choice first trained, less what the chosen configuration
+            would have taken for the training done by then.
+        search_cost: Dollars, counted alike.
+        run: The decision; None where the target was reached during the search.
+        truth: True time and cost of every configuration from the first iteration on.
+        oracle: What the objective chooses from the truth.
+        chosen_truth: What the chosen configuration takes from the first iteration on.
+        errors: By configuration, predicted over true time to target, less 1; a relative curve is
+            compared with the truth relative to its start.
+        believed_progress: Reference epochs the workers would have counted, over the true ones.
+        objective: What was optimised.
+    """
+
+    chosen: ClusterConfig
+    intervals: tuple[SimulatedInterval, ...]
+    observations: tuple[Observation, ...]
+    search_time: float
+    search_cost: float
+    run: Run | None
+    truth: TradeoffCurve
+    oracle: TradeoffPoint
+    chosen_truth: TradeoffPoint
+    errors: Mapping[ClusterConfig, float]
+    believed_progress: float
+    objective: Objective
+
+    @property
+    def time(self) -> float:
+        """Seconds to target, search included."""
+        return sum(interval.seconds for interval in self.intervals)
+
+    @property
+    def cost(self) -> float:
+        """Dollars to target, search included."""
+        return sum(interval.cost for interval in self.intervals)
+
+    @property
+    def mean_error(self) -> float | None:
+        """Mean absolute error of predicted time; None where nothing was predicted."""
+        return fmean(map(abs, self.errors.values())) if self.errors else None
+
+    @property
+    def time_ratio(self) -> float:
+        """True time of the chosen configuration over that of the oracle's, from the start."""
+        return ratio_or_one(self.chosen_truth.time, self.oracle.time)
+
+    @property
+    def cost_ratio(self) -> float:
+        """True cost of the chosen configuration over that of the oracle's, from the start."""
+        return ratio_or_one(self.chosen_truth.cost, self.oracle.cost)
+
+    @property
+    def regret(self) -> float:
+        """What the choice loses against the oracle's by the objective, as a share.
+
+        Of time where only time counts, of cost where only cost does, else of their weighted
+        product; negative for a knee where a point beside the true knee has the smaller product.
+        """
+        weight = time_weight_of(self.objective)
+        return math.pow(self.time_ratio, weight) * math.pow(self.cost_ratio, 1 - weight) - 1
+
+    @property
+    def time_overhead(self) -> float:
+        """Seconds to target over those of the oracle, less 1."""
+        return ratio_or_one(self.time, self.oracle.time) - 1
+
+    @property
+    def cost_overhead(self) -> float:
+        """Dollars to target over those of the oracle, less 1."""
+        return ratio_or_one(self.cost, self.oracle.cost) - 1
+
+    @property
+    def search_overhead(self) -> tuple[float, float]:
+        """Time and cost of the search, as shares of running the choice from the start."""
+        chosen = self.chosen_truth
+        return (
+            ratio_or_one(chosen.time + self.search_time, chosen.time) - 1,
+            ratio_or_one(chosen.cost + self.search_cost, chosen.cost) - 1,
+        )
+
+    @property
+    def meets_limits(self) -> bool:
+        """Whether time and cost stayed within the limits, where there are any."""
+        if not isinstance(self.objective, Within):
+            return True
+        limits = self.objective
+        is_in_time = limits.max_time is None or self.time <= limits.max_time
+        return is_in_time and (limits.max_cost is None or self.cost <= limits.max_cost)
+
+
+def simulate(
+    job: KnownJob,
+    situation: PlanningInput,
+    overheads: ResizeOverheads = ResizeOverheads(),
+    watch: DriftCheck | None = None,
+) -> SimulationOutcome:
+    """Train a simulated job as the controller would, from its first iteration to its target.
+
+    Args:
+        job: The job, before its first iteration.
+        situation: What is known beforehand: space, strategy, objective, price, stored models.
+        overheads: What a change of configuration takes.
+        watch: Looks back after the choice; None keeps the first one.
+
+    Raises:
+        NothingFeasible: No configuration meets the limits, by the truth or by what was measured.
+        ValueError: Something was measured before, or the price depends on more than seconds.
+    """
+    if situation.observations or job.progress > 0:
+        raise ValueError("the job has begun already: hand over a fresh one")
+    if situation.price.quantum or situation.price.interruptions:
+        raise ValueError("a simulation bills every second once: no quantum, no interruptions")
+    truth = true_curve(job, situation.space, situation.price)
+    best = situation.objective.choose(truth).point
+    race = SimulationRun(job, situation, overheads)
+    run = race.search()
+    chosen = true_point(job, race.config if run is None else run.config, situation.price)
+    search_time, search_cost = race.off(chosen.config)
+    if run is not None:
+        race.train(run, watch)
+    return SimulationOutcome(
+        chosen=chosen.config,
+        intervals=tuple(race.intervals),
+        observations=race.situation.observations,
+        search_time=search_time,
+        search_cost=search_cost,
+        run=run,
+        truth=truth,
+        oracle=best,
+        chosen_truth=chosen,
+        errors={} if run is None else prediction_errors(run.curve, truth),
+        believed_progress=race.believed / job.epochs_needed(situation.reference_batch),
+        objective=situation.objective,
+    )
+
+
+class SimulationRun:
+    """A job on its way: which machines it has, what it was told, and what has been booked."""
+
+    def __init__(self, job: KnownJob, situation: PlanningInput, overheads: ResizeOverheads) -> None:
+        self.job, self.situation, self.overheads = job, situation, overheads
+        self.intervals: list[SimulatedInterval] = []
+        self.losses: tuple[float | None, ...] = ()
+        self.believed = self.provisional = 0.0
+        self.config = decide(situation).config
+        self.machines = HeldMachines(self.config)
+        self.worth = 0.0
+
+    def search(self) -> Run | None:
+        """Probe until the brain has chosen, and go there; None if training ended before."""
+        while not self.job.is_finished:
+            held = self.machines.held.machines if self.intervals else 0
+            decision = decide(replace(self.situation, machines=held))
+            self.move(decision.config, progress_law(decision, self.situation))
+            if isinstance(decision, Run) or decision.measures == "noise":
+                self.machines = HeldMachines(self.config)  # no probe will follow soon
+            if isinstance(decision, Run):
+                return decision
+            observation = self.probe(decision)
+            if observation is not None:
+                known = (*self.situation.observations, observation)
+                self.situation = replace(self.situation, observations=known)
+        return None
+
+    def probe(self, probe: Probe) -> Observation | None:
+        """Train the configuration until its figures settle; None if training ended before."""
+        rows = self.time(probe.then)
+        while isinstance(settled := self.settle(rows, probe), NotSettled):
+            if self.job.is_finished:
+                return None
+            more = self.train_iterations(
+                "probe", max(SHORTEST_CHECK, len(rows) // CHECKS_PER_PROBE)
+            )
+            rows = concat_steps((rows, more))
+        self.losses += rows.loss
+        return settled.observation
+
+    def settle(self, rows: StepColumns, probe: Probe) -> Settled | NotSettled:
+        """Condense the rows of a probe, or say what is missing."""
+        return settle(
+            rows,
+            self.config,
+            measures=probe.measures,
+            has_settled_noise=self.situation.has_settled_noise,
+            losses_before=self.losses,
+        )
+
+    def time(self, then: ClusterConfig | None) -> StepColumns:
+        """Train as long as a probe of time takes; the next one's machines boot meanwhile."""
+        iterations = PROBE_ITERATIONS + WARM_UP_ITERATIONS
+        if then is None or not adds_machines(self.machines.held, then):
+            return self.train_iterations("probe", iterations)
+        alone = max(iterations - math.ceil(self.overheads.boot / self.seconds), 0)
+        early = self.train_iterations("probe", alone) if alone else StepColumns()
+        self.machines = HeldMachines(then, self.overheads.boot)
+        return concat_steps((early, self.train_iterations("probe", iterations - alone)))
+
+    def train(self, run: Run, watch: DriftCheck | None) -> None:
+        """Train to the target, looking back every now and then."""
+        while not self.job.is_finished:
+            rows = self.train_iterations(
+                "train", UNBOUNDED_ITERATIONS if watch is None else watch.every
+            )
+            if watch is not None and not self.job.is_finished:
+                run = watch.revise(self.situation, run, rows)
+                self.move(run.config, run.model.statistical)
+                self.machines = HeldMachines(self.config)
+
+    def move(self, config: ClusterConfig, law: StatisticalModel) -> None:
+        """Resize: machines boot while the old configuration trains, then all pause.
+
+        From then on an iteration counts as many reference epochs as the law says, right or wrong.
+        """
+        if self.provisional and self.situation.has_settled_noise:
+            # What was counted by noise that had not settled is counted anew.
+            corrected = self.progress_per_iteration(law, self.config)
+            self.believed += self.provisional * (corrected / self.worth - 1)
+            self.provisional = 0.0
+        if config != self.config:
+            self.resize(config)
+        self.worth = self.progress_per_iteration(law, config)
+
+    def progress_per_iteration(self, law: StatisticalModel, config: ClusterConfig) -> float:
+        """Reference epochs of one iteration by a law."""
+        situation = self.situation
+        return law.progress(config.global_batch, situation.reference_batch, situation.dataset_size)
+
+    def resize(self, config: ClusterConfig) -> None:
+        """Change the configuration, unless training ends before the machines are ready."""
+        if adds_machines(self.machines.held, config):
+            self.machines = HeldMachines(config, self.overheads.boot)
+        if self.machines.ready_in > 0 and adds_machines(self.config, config):
+            self.train_iterations("boot", max(round(self.machines.ready_in / self.seconds), 1))
+        if not self.job.is_finished:
+            both = resize_price_per_hour(self.config, self.machines.held, self.situation.price)
+            self.config = config
+            self.book(SimulatedInterval(config, "pause", self.overheads.pause, both, 0))
+
+    @property
+    def seconds(self) -> float:
+        """Mean seconds of an iteration where the job is."""
+        return max(self.job.compute_time(self.config) + self.job.sync_time(self.config), 1e-3)
+
+    def train_iterations(self, purpose: IntervalPurpose, iterations: int) -> StepColumns:
+        """Train the configuration as it stands, and book it, with the machines that stand by."""
+        longest = self.machines.until_released(self.config, self.overheads.boot)
+        most = min(iterations, max(math.ceil(longest / self.seconds), 1))
+        rows = self.job.advance(self.config, most)
+        held = resize_price_per_hour(self.config, self.machines.held, self.situation.price)
+        seconds = sum(rows.step_time)
+        self.book(SimulatedInterval(self.config, purpose, seconds, held, len(rows)))
+        self.believed += len(rows) * self.worth
+        self.provisional += len(rows) * self.worth * (not self.situation.has_settled_noise)
+        self.machines = self.machines.after(seconds, self.config)
+        if most < iterations and not self.job.is_finished:
+            self.machines = HeldMachines(self.config)
+            return concat_steps((rows, self.train_iterations(purpose, iterations - most)))
+        return rows
+
+    def book(self, interval: SimulatedInterval) -> None:
+        """Append an interval, or lengthen the last one where nothing has changed since."""
+        if interval.purpose != "pause" and not interval.iterations:
+            return  # training has ended
+        last = self.intervals[-1] if self.intervals else None
+        if last is not None and last.is_continued_by(interval):
+            interval = replace(
+                last,
+                seconds=last.seconds + interval.seconds,
+                iterations=last.iterations + interval.iterations,
+            )
+            self.intervals.pop()
+        self.intervals.append(interval)
+
+    def off(self, config: ClusterConfig) -> tuple[float, float]:
+        """Seconds and dollars so far, beyond what one configuration takes for as much training."""
+        useful = self.job.seconds_to(config, self.job.progress)
+        cost = useful * price_per_hour_of(config, self.situation.price) / 3600
+        return (
+            sum(interval.seconds for interval in self.intervals) - useful,
+            sum(interval.cost for interval in self.intervals) - cost,
+        )
+
+
+def progress_law(decision: Probe | Run, situation: PlanningInput) -> StatisticalModel:
+    """Return the law by which progress counts; before any probe epochs depend on no batch."""
+    match decision:
+        case Run(model=model):
+            return model.statistical
+        case Probe():
+            return fit_statistical(situation.observations, situation.kappa, laws=situation.laws)
+
+
+def adds_machines(old: ClusterConfig, new: ClusterConfig) -> bool:
+    """Tell whether machines have to be started for a resize."""
+    return new.machine_type != old.machine_type or new.machines > old.machines
+
+
+def resize_price_per_hour(old: ClusterConfig, new: ClusterConfig, price: PriceModel) -> float:
+    """Dollars per hour during a resize: growing precedes using, leaving precedes deleting."""
+    prices = (price_per_hour_of(old, price), price_per_hour_of(new, price))
+    return max(prices) if new.machine_type == old.machine_type else sum(prices)
+
+
+def prediction_errors(predicted: TradeoffCurve, truth: TradeoffCurve) -> dict[ClusterConfig, float]:
+    """Return the relative error of predicted time by configuration.
+
+    A relative curve tells ratios only, so the truth is made relative to its start as well.
+    """
+    start = truth.points[0].time if predicted.basis == "relative" else 1.0
+    true = {point.config: point.time / start for point in truth.points}
+    return {
+        point.config: ratio_or_one(point.time, true[point.config]) - 1 for point in predicted.points
+    }
+
+
+def ratio_or_one(value: float, base: float) -> float:
+    """Return a ratio; 1 where both are 0, such as costs at no price."""
+    return value / base if base else 1.0 if value == base else math.inf

@@ -1,0 +1,1 @@
+"""Readers for CSV files of measurements: step times, noise, epochs and prices."""

@@ -1,0 +1,580 @@
+"""Schemas of the REST API: what the controller answers, as the client and the command line read it.
+
+Pydantic models, because other programs read these documents. Seconds and samples are numbers,
+money is a decimal string with its currency, times are RFC 3339 in UTC.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class View(BaseModel):
+    """Base of every answer: frozen, and unknown fields are tolerated, so that old clients live."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class JobPhase(StrEnum):
+    """Where a job stands; the last four are final."""
+
+    PENDING = "pending"
+    STARTING = "starting"
+    PROBING = "probing"
+    TRAINING = "training"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    CAPPED = "capped"
+
+    @property
+    def is_final(self) -> bool:
+        """Tell whether a job in this phase will never change again."""
+        return self in (JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED, JobPhase.CAPPED)
+
+
+class UserRole(StrEnum):
+    """What a token lets its holder do; each may do all that those before it may."""
+
+    VIEWER = "viewer"
+    SUBMITTER = "submitter"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+    def covers(self, other: UserRole) -> bool:
+        """Tell whether this role may do what another may.
+
+        >>> UserRole.OPERATOR.covers(UserRole.VIEWER)
+        True
+        """
+        order = list(UserRole)
+        return order.index(self) >= order.index(other)
+
+
+class MoneyView(View):
+    """An amount of money, exact."""
+
+    amount: Decimal
+    currency: str = "USD"
+
+
+class ConfigView(View):
+    """A configuration: workers (K) and global batch (B, samples)."""
+
+    workers: int
+    global_batch: int
+
+
+class CostView(View):
+    """The numbers of money that are never mixed.
+
+    Attributes:
+        accrued: Spent so far, from the intervals in which VMs were observed to exist.
+        search: Part of ``accrued`` that was spent while probing.
+        cap: The most this job may spend; None without a limit.
+        forecast: Predicted cost of the whole job; None while unknown.
+    """
+
+    accrued: MoneyView
+    search: MoneyView
+    cap: MoneyView | None
+    forecast: MoneyView | None
+
+
+class IndicatorsView(View):
+    """Noise and timing of the running configuration.
+
+    Attributes:
+        noise: γ_n, measured among the shards of an iteration; None while none has several.
+        noise_scale: φ in samples.
+        compute_time: Seconds.
+        sync_time: Seconds.
+        step_time: Seconds.
+    """
+
+    noise: float | None
+    noise_scale: float | None
+    compute_time: float
+    sync_time: float
+    step_time: float
+
+
+class ProgressView(View):
+    """How far training is.
+
+    Attributes:
+        iteration: Iterations applied.
+        epochs: Reference epochs of progress.
+        expected_epochs: Reference epochs the target is expected to need; None while unknown.
+        max_epochs: Reference epochs after which training stops anyway.
+        metrics: Last finite value of everything the script logged.
+        diverged: Which of the loss and the target's metric is NaN or infinite by now, and since
+            when, in words; None while none is.
+    """
+
+    iteration: int
+    epochs: float
+    expected_epochs: float | None
+    max_epochs: float
+    metrics: dict[str, float]
+    diverged: str | None = None
+
+
+class AdviceView(View):
+    """What a job that is advised would do better with.
+
+    Attributes:
+        config: The configuration; None when none meets the limits.
+        why: One sentence.
+    """
+
+    config: ConfigView | None
+    why: str
+
+
+class JobView(View):
+    """One job.
+
+    Attributes:
+        id: ``job_`` and a ULID-like sortable id.
+        name: Name the user gave, or the model key.
+        model_key: Key of the stored model it learns or reuses.
+        phase: Where it stands.
+        reason: One sentence about the phase: what happened and what to do.
+        worker_exit_code: Exit code of the user's command when that failed the job.
+        diverged: Whether the job failed or reached a limit while its loss or its target's metric
+            was NaN or infinite.
+        target: Configuration wanted now.
+        applied: Configuration all workers confirmed.
+        generation: Counts resizes.
+        workers_alive: VMs of workers that exist now.
+        servers_alive: VMs of parameter servers that exist now.
+        search: What the search did or does, one sentence ("no search: …" when a model was stored).
+        advice: What a job of level ``advise`` would choose; None until it can tell.
+        checkpoints: Directory of the job's checkpoints, as its machines see it; None where it is
+            not known. Nobody deletes it but you.
+        spec: The JobSpec as stored.
+    """
+
+    id: str
+    name: str
+    model_key: str
+    phase: JobPhase
+    reason: str
+    worker_exit_code: int | None
+    target: ConfigView | None
+    applied: ConfigView | None
+    generation: int
+    workers_alive: int
+    search: str
+    progress: ProgressView
+    indicators: IndicatorsView | None
+    cost: CostView
+    elapsed: float
+    created_at: datetime
+    finished_at: datetime | None
+    servers_alive: int = 0
+    advice: AdviceView | None = None
+    checkpoints: str | None = None
+    diverged: bool = False
+    spec: dict[str, Any]
+
+
+class JobList(View):
+    """One page of jobs, newest first."""
+
+    jobs: list[JobView]
+    next_cursor: str | None
+
+
+class PointView(View):
+    """One configuration on the cost/time curve.
+
+    Attributes:
+        noise: γ among its workers, as φ predicts; 1 for one worker.
+        epochs: Reference-independent epochs this batch needs, e(B); relative when the curve is.
+        time: Seconds to target, the median of what is possible.
+        time_low: Seconds that 10 % of the possible outcomes stay below.
+        time_high: Seconds that 90 % of the possible outcomes stay below.
+        cost: Dollars to target, the median of what is possible.
+        cost_low: Dollars that 10 % of the possible outcomes stay below.
+        cost_high: Dollars that 90 % of the possible outcomes stay below.
+        measured: Whether iteration time was measured here; otherwise it is predicted.
+        measured_step_time: Seconds per iteration as measured; None if only predicted.
+        on_front: Whether no other feasible configuration is both cheaper and faster.
+        violations: Limits this configuration breaks, in words; empty when feasible.
+    """
+
+    workers: int
+    global_batch: int
+    noise: float | None
+    epochs: float
+    compute_time: float
+    sync_time: float
+    step_time: float
+    measured_step_time: float | None
+    time: float
+    time_low: float
+    time_high: float
+    cost: float
+    cost_low: float
+    cost_high: float
+    measured: bool
+    on_front: bool
+    violations: list[str]
+
+
+class ProbeView(View):
+    """One settled probe, in the order they were made, with what it took.
+
+    Attributes:
+        noise: γ_n, measured among the shards of its iterations; None where none had several.
+        noise_scale: φ in samples.
+        compute_time: Seconds of an iteration, as measured.
+        sync_time: Seconds of an iteration, as measured.
+        iterations: Iterations it took.
+        seconds: Seconds it took.
+        cost: Dollars it took.
+    """
+
+    workers: int
+    global_batch: int
+    noise: float | None
+    noise_scale: float | None
+    compute_time: float
+    sync_time: float
+    iterations: int
+    seconds: float
+    cost: float
+    settled_at: datetime
+
+
+class ResizeView(View):
+    """One change of configuration, as the leader reported it."""
+
+    generation: int
+    before: ConfigView | None
+    after: ConfigView
+    pause: float | None
+    iterations_lost: int | None
+    why: str
+    at: datetime
+
+
+class LawView(View):
+    """One law of an iteration's time, coefficients not negative (seconds and samples).
+
+    With p for ``flatness`` and q for ``overlap``, both 1 for a plain sum:
+    ``compute = (compute_fixed^p + (compute_per_sample * b)^p)^(1/p)``;
+    ``sync = sync_fixed + sync_per_worker * K`` for K above 1, with ``growth`` log ``log2 K``
+    instead of K, and ``sync_across_machines`` more on several machines;
+    ``step = (compute^q + sync^q)^(1/q)``.
+    """
+
+    compute_fixed: float
+    compute_per_sample: float
+    flatness: float
+    sync_fixed: float
+    sync_per_worker: float
+    sync_across_machines: float
+    growth: str
+    overlap: float
+
+
+class LawShareView(LawView):
+    """One of the laws of an iteration's time that are averaged.
+
+    Attributes:
+        weight: Its share of the average, as an exponent; all add up to 1.
+    """
+
+    weight: float
+
+
+class LawsView(LawView):
+    """The fitted laws.
+
+    An iteration takes the geometric mean of the laws in ``averaged``, by weight; the coefficients
+    beside it are those of the heaviest. Epochs are
+    ``e(B) = c * (1 + noisy_samples / (B + noise_scale) + B / critical_batch)``, without a term
+    whose coefficient is unknown or 0; by the paper's law ``e(B) = c * (noise_floor +
+    noise_per_root / sqrt(B))``.
+
+    Attributes:
+        spread: Relative standard deviation of an iteration's time where only predicted; None
+            where it is not known.
+        law: The law of epochs in use, in symbols.
+        mean_relative_error: Of the iteration time where it was measured.
+        averaged: All laws of an iteration's time, heaviest first; one where a single law is in
+            use, none from a controller that knows of no others.
+    """
+
+    spread: float | None
+    noise_scale: float | None
+    critical_batch: float | None
+    noisy_samples: float
+    noise_floor: float | None
+    noise_per_root: float | None
+    law: str
+    mean_relative_error: float
+    averaged: list[LawShareView] = []
+
+
+class LimitsView(View):
+    """Limits that configurations are chosen under, dollars and seconds; None without limit."""
+
+    max_cost: float | None
+    max_time: float | None
+
+
+class CurveView(View):
+    """The cost/time curve of a job: that of its last choice, or as it can be drawn before any.
+
+    Attributes:
+        basis: ``total`` in seconds and dollars of the whole job, ``remaining`` of what was left of
+            it when it was chosen anew, or ``relative`` to the start configuration while the epochs
+            to target are unknown.
+        objective: What the job asks for, in words.
+        why: One sentence: which configuration was chosen, and why.
+        decision: Number of the choice it belongs to; None where it was drawn for this answer.
+        decided_at: When that was.
+        limits: What the points are judged by; of what was left, where the basis is that.
+        support: Share of the worlds the measurements allow in which the chosen configuration is
+            chosen too; None where nothing is uncertain or the objective is no matter of shape.
+        runner_up: The configuration chosen in most of the other worlds.
+        source: Where the models come from: this job's probes or a stored model.
+        current: The configuration the job runs on; None before its first and after its end.
+        knee_bends: Whether the front bends at ``knee``; where it bends nowhere, that is the end
+            of the front where time times cost is least.
+    """
+
+    basis: str
+    decision: int | None = None
+    decided_at: datetime | None = None
+    limits: LimitsView | None = None
+    objective: str
+    why: str
+    source: str
+    laws: LawsView | None
+    points: list[PointView]
+    front: list[ConfigView]
+    knee: ConfigView | None
+    fastest: ConfigView | None
+    cheapest: ConfigView | None
+    start: ConfigView
+    current: ConfigView | None
+    chosen: ConfigView | None
+    support: float | None
+    runner_up: ConfigView | None
+    probes: list[ProbeView]
+    resizes: list[ResizeView]
+    knee_bends: bool = True
+
+
+class EventView(View):
+    """One sentence about one thing that happened to a job."""
+
+    sequence: int
+    at: datetime
+    kind: str
+    message: str
+    data: dict[str, Any]
+
+
+class EventList(View):
+    """One page of the events of a job, oldest first."""
+
+    events: list[EventView]
+    next_cursor: str | None = None
+
+
+class StoredModelView(View):
+    """A fitted model that later jobs of the same signature reuse.
+
+    Attributes:
+        epochs_to_target: Reference epochs each target took, by target in words.
+    """
+
+    model_key: str
+    signature: str
+    laws: LawsView
+    reference_batch: int
+    epochs_to_target: dict[str, float]
+    jobs: int
+    updated_at: datetime
+
+
+class StoredModelList(View):
+    """One page of stored models, newest first."""
+
+    models: list[StoredModelView]
+    next_cursor: str | None = None
+
+
+class OrphanView(View):
+    """A machine the cloud shows that is not simply one of a job that goes on.
+
+    Attributes:
+        machine: The cloud's name for it.
+        fate: ``end``, ``wait`` for a second look, ``hold`` until somebody confirms, ``keep`` one
+            that works for a job, ``spare`` one that is not provably ours.
+        reason: Why it should not be there, or why it is spared.
+        since: From when on it has been to be ended in every sweep; None where it is not.
+    """
+
+    machine: str
+    launch_key: str
+    job: str
+    fate: str
+    reason: str
+    since: datetime | None
+
+
+class SweepView(View):
+    """One look for machines that nobody wants.
+
+    Attributes:
+        shown: Machines of this installation the cloud showed alive.
+        ended: Machines whose end the cloud accepted.
+        tripped: Why machines are held, in one sentence; None where none are.
+        confirmed_at: When somebody let what it held be ended.
+    """
+
+    number: int
+    at: datetime
+    shown: int
+    suspects: list[OrphanView]
+    ended: int
+    tripped: str | None
+    confirmed_at: datetime | None
+
+
+class SweepList(View):
+    """One page of sweeps, newest first."""
+
+    sweeps: list[SweepView]
+    next_cursor: str | None = None
+
+
+class TokenView(View):
+    """A token of a person, without its secret.
+
+    Attributes:
+        id: The first part of the token, which is no secret.
+        project: The project it is for, or ``*`` for every one.
+        created_by: Id of the token it was made with, or ``serve``.
+    """
+
+    id: str
+    name: str
+    project: str
+    role: UserRole
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+class NewTokenView(TokenView):
+    """A token that was just made, with its secret, which is never shown again."""
+
+    token: str
+
+
+class TokenList(View):
+    """Tokens, newest first."""
+
+    tokens: list[TokenView]
+
+
+class AuditEntryView(View):
+    """One request that would change something.
+
+    Attributes:
+        who: Id of the token it was made with.
+        route: Path of the request, its variable parts by name.
+        target: The job or the token it was about, if it was about one.
+        status: HTTP status of the answer.
+    """
+
+    number: int
+    at: datetime
+    who: str
+    project: str
+    method: str
+    route: str
+    target: str | None
+    status: int
+    request_id: str
+
+
+class AuditList(View):
+    """Requests that would change something, newest first."""
+
+    entries: list[AuditEntryView]
+    next_cursor: str | None
+
+
+class HealthView(View):
+    """What a controller that is well says of itself."""
+
+    status: str
+
+
+class CheckView(View):
+    """One thing that was looked at.
+
+    Attributes:
+        state: ``ok``, ``warning`` or ``failed``.
+        found: What is, in one sentence.
+        remedy: What to do next; empty where nothing is wrong.
+    """
+
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+class DiagnosticsView(View):
+    """What a controller found out about itself.
+
+    Attributes:
+        version: Its own.
+        at: Its own time.
+    """
+
+    version: str
+    at: datetime
+    checks: list[CheckView]
+
+
+class ErrorDetail(View):
+    """One problem of a request: JSON pointer to the field, and what to do about it."""
+
+    pointer: str
+    message: str
+    line: int | None = None
+    column: int | None = None
+
+
+class ProblemView(View):
+    """An error answer (RFC 9457, ``application/problem+json``).
+
+    Attributes:
+        code: The catalog's short name, such as ``not_found``; docs/problems.md tells about each.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[ErrorDetail] = []
+    request_id: str | None = None

@@ -1,1 +1,0 @@
-"""Which configurations to profile, and in which order."""

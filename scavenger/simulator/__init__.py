@@ -1,1 +1,0 @@
-"""Jobs whose truth is known, run through the same ``decide`` as real ones."""

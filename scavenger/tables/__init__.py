@@ -1,1 +1,0 @@
-"""Tables of measurements that people and other programs wrote as comma-separated text."""

@@ -1,0 +1,88 @@
+"""ETag: the version of a job as it was shown, and the conditions If-Match and If-None-Match.
+
+A tag has two halves. The first hashes what is decided about the job, the second everything shown,
+progress and measurements included. If-None-Match compares both, so a poller learns of any change.
+If-Match compares the first half only: a client that changes a job wants to know that nothing else
+was decided meanwhile, and would never succeed on a training job if progress counted. Values that
+follow from the clock alone are in neither half.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Annotated
+
+from fastapi import Header
+
+from scavenger.schemas import JobView
+
+ENTITY_TAG = re.compile(r'(W/)?"([!#-~]*)"')
+MEASURED_FIELDS = {"progress", "indicators", "cost", "elapsed"}
+CLOCK_FIELDS: dict[str, bool | set[str]] = {
+    "elapsed": True,
+    "cost": {"accrued", "search", "forecast"},
+}
+
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        description="Act only if nothing was decided since the answer with this ETag",
+        max_length=1000,
+    ),
+]
+IfNoneMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-None-Match",
+        description="Answer 304 if nothing changed since the answer with this ETag",
+        max_length=1000,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class JobETag:
+    """A version of a job.
+
+    Attributes:
+        decided: Changes with what is decided.
+        shown: Changes with anything that is shown.
+    """
+
+    decided: str
+    shown: str
+
+    def __str__(self) -> str:
+        return f'"{self.decided}-{self.shown}"'
+
+    def is_among(self, condition: str) -> bool:
+        """Tell whether this very version is in the list of If-None-Match."""
+        return condition.strip() == "*" or str(self) in {
+            f'"{tag}"' for _, tag in parse_etags(condition)
+        }
+
+    def agrees_with(self, condition: str) -> bool:
+        """Tell whether nothing was decided since one of the versions in the list of If-Match."""
+        strong = {tag.partition("-")[0] for weak, tag in parse_etags(condition) if not weak}
+        return condition.strip() == "*" or self.decided in strong
+
+
+def etag_of(job: JobView) -> JobETag:
+    """Return the version of a job."""
+    return JobETag(
+        short_digest(job.model_dump_json(exclude=MEASURED_FIELDS)),
+        short_digest(job.model_dump_json(exclude={**CLOCK_FIELDS})),
+    )
+
+
+def short_digest(text: str) -> str:
+    """Shorten text to what still tells two versions apart."""
+    return sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+def parse_etags(condition: str) -> list[tuple[str, str]]:
+    """Read a list of tags: whether each is weak, and its text; what is no tag is left out."""
+    return ENTITY_TAG.findall(condition)

@@ -1,0 +1,270 @@
+"""Prometheus gauges from the database: totals of the installation, and series per running job.
+
+They are the same from every controller. The series per job have a path of their own, so that an
+installation with very many jobs need not scrape them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from scavenger.cluster import ClusterConfig
+from scavenger.job.training import DownpourSpec
+from scavenger.protocol import StepColumns
+from scavenger.schemas import JobPhase, JobView
+from service import ledger
+from service.clouds.storage import CheckpointStorage
+from service.db.monitoring import InstallationTotals
+from service.db.sweeps import Sweep
+from service.reconciler.diff import ALARM_ORDERS
+from service.reconciler.target import advice_key
+from service.state.job_state import JobState
+from service.state.presenters import curve_point, job_view
+
+VM_STATES = ("intended", "launched", "ending")
+CANDIDATE_DISPOSITIONS = ("end", "wait", "hold")
+
+
+@dataclass(frozen=True, slots=True)
+class InstallationSurvey:
+    """What the database says about everything at one moment of its own clock.
+
+    Attributes:
+        sweep: The newest finished one.
+    """
+
+    now: datetime
+    figures: InstallationTotals
+    sweep: Sweep | None
+
+
+def installation_gauges(survey: InstallationSurvey) -> Iterator[GaugeMetricFamily]:
+    """Yield how jobs, their machines and their money stand, and what the sweeper waits for."""
+    figures = survey.figures
+    yield labelled_gauge(
+        "scavenger_jobs",
+        "Jobs, by phase.",
+        "phase",
+        {str(phase): figures.jobs.get(phase, 0) for phase in JobPhase},
+    )
+    yield labelled_gauge(
+        "scavenger_job_cost_dollars",
+        "Money of jobs that go on: spent, reserved besides, and the most it may become.",
+        "kind",
+        money_by_kind(survey),
+    )
+    yield from machine_gauges(survey)
+    yield from sweep_gauges(survey.sweep)
+    yield from forecast_gauges(figures)
+    if figures.silence is not None:
+        yield GaugeMetricFamily(
+            "scavenger_telemetry_lag_seconds",
+            "Seconds since the worker spoke that has been silent for longest.",
+            figures.silence,
+        )
+
+
+def money_by_kind(survey: InstallationSurvey) -> Mapping[str, float]:
+    """Return dollars by what is known about them."""
+    machines = survey.figures.machines
+    accrued = ledger.accrued(machines, survey.now)
+    return {
+        "accrued": float(accrued),
+        "reserved": float(ledger.committed(machines) - accrued),
+        "cap": float(survey.figures.caps),
+    }
+
+
+def machine_gauges(survey: InstallationSurvey) -> Iterator[GaugeMetricFamily]:
+    """Yield how many machines there are, and which of them worry."""
+    alive = [vm for vm in survey.figures.machines if vm.is_alive]
+    states = Counter(str(vm.state) for vm in alive)
+    yield labelled_gauge(
+        "scavenger_vms",
+        "Machines that may cost money, by state.",
+        "state",
+        {state: states[state] for state in VM_STATES},
+    )
+    yield GaugeMetricFamily(
+        "scavenger_vm_undeletable",
+        "Machines that were told to end again and again and still run.",
+        sum(vm.orders > ALARM_ORDERS for vm in alive),
+    )
+    if alive:
+        left = min(vm.prepaid_until for vm in alive) - survey.now
+        yield GaugeMetricFamily(
+            "scavenger_vm_prepaid_remaining_seconds",
+            "Seconds until the first machine's reserved time is over; below 0 it is overdue.",
+            left.total_seconds(),
+        )
+
+
+def forecast_gauges(figures: InstallationTotals) -> Iterator[GaugeMetricFamily]:
+    """Yield how often targets were reached when it was foreseen."""
+    yield GaugeMetricFamily(
+        "scavenger_prediction_coverage80_jobs",
+        "Newest jobs that succeeded and for which it was foreseen when, at most 100.",
+        figures.forecasts,
+    )
+    if figures.forecasts:
+        yield GaugeMetricFamily(
+            "scavenger_prediction_coverage80_ratio",
+            "Share of them that ended within the interval foreseen; 0.8 if intervals are right.",
+            figures.kept / figures.forecasts,
+        )
+
+
+def sweep_gauges(sweep: Sweep | None) -> Iterator[GaugeMetricFamily]:
+    """Yield what the newest sweep found."""
+    suspects = () if sweep is None else sweep.suspects
+    is_held = sweep is not None and sweep.tripped is not None and sweep.confirmed_at is None
+    yield GaugeMetricFamily(
+        "scavenger_orphan_candidates",
+        "Machines that nobody wants, in the newest sweep.",
+        sum(suspect.fate in CANDIDATE_DISPOSITIONS for suspect in suspects),
+    )
+    yield GaugeMetricFamily(
+        "scavenger_sweep_blocked",
+        "1 while the sweeper holds machines back until somebody confirms, else 0.",
+        int(is_held),
+    )
+
+
+def labelled_gauge(
+    name: str, help_text: str, label: str, values: Mapping[str, float]
+) -> GaugeMetricFamily:
+    """Return a gauge with one label."""
+    family = GaugeMetricFamily(name, help_text, labels=[label])
+    for value, amount in values.items():
+        family.add_metric([value], amount)
+    return family
+
+
+LabelledValue = tuple[str, float | None]  # a label, and what is known under it
+
+
+@dataclass(frozen=True, slots=True)
+class JobMetrics:
+    """How one job stands.
+
+    Attributes:
+        view: What a page shows of it.
+    """
+
+    state: JobState
+    view: JobView
+
+    @classmethod
+    def of(cls, state: JobState, recent: StepColumns, storage: CheckpointStorage) -> JobMetrics:
+        """Return how a job stands, its newest iterations included."""
+        return cls(state, job_view(state, recent, storage))
+
+    def money(self) -> Iterator[LabelledValue]:
+        """Yield dollars: spent, reserved besides, what it will have cost, and the most it may."""
+        cost = self.view.cost
+        told = {"accrued": cost.accrued, "forecast": cost.forecast, "cap": cost.cap}
+        for kind, money in told.items():
+            yield kind, None if money is None else float(money.amount)
+        yield "reserved", float(ledger.committed(self.state.vms) - self.state.accrued)
+
+    def epochs(self) -> Iterator[LabelledValue]:
+        """Yield reference epochs: done, and what the target will take."""
+        yield "done", self.view.progress.epochs
+        yield "expected", self.view.progress.expected_epochs
+
+    def seconds(self) -> Iterator[LabelledValue]:
+        """Yield the parts of an iteration."""
+        known = self.view.indicators
+        yield "compute", None if known is None else known.compute_time
+        yield "sync", None if known is None else known.sync_time
+
+    def noise(self) -> float | None:
+        """Return γ_n, the measured noise among the shards of a gradient."""
+        return None if self.view.indicators is None else self.view.indicators.noise
+
+    def error(self) -> float | None:
+        """Return by which share an iteration takes longer than was foreseen."""
+        known, config = self.view.indicators, self.config
+        if known is None or config is None:
+            return None
+        _, point = curve_point(advice_key(self.state.knowledge), config)
+        return None if point is None else known.step_time / point.step_time - 1
+
+    def left(self) -> float | None:
+        """Return the seconds that the rest of the epochs takes as it goes now."""
+        known, config, progress = self.view.indicators, self.config, self.view.progress
+        if known is None or config is None or progress.expected_epochs is None:
+            return None
+        if isinstance(self.state.job.spec.strategy, DownpourSpec):
+            return None  # its workers do not iterate together
+        rest = max(progress.expected_epochs - progress.epochs, 0.0)
+        return rest / self.state.knowledge.progress_per_iteration(config) * known.step_time
+
+    def batch(self) -> float | None:
+        """Its global batch."""
+        return None if self.config is None else self.config.global_batch
+
+    @property
+    def config(self) -> ClusterConfig | None:
+        """The configuration it runs on."""
+        applied = self.view.applied
+        return None if applied is None else ClusterConfig(applied.workers, applied.global_batch)
+
+
+SINGLE_GAUGES: Mapping[str, tuple[str, Callable[[JobMetrics], float | None]]] = {
+    "workers": ("Workers that run.", lambda stand: stand.view.workers_alive),
+    "batch_size": ("Global batch, in samples.", JobMetrics.batch),
+    "eta_seconds": ("Seconds to the target as it goes now.", JobMetrics.left),
+    "gradient_noise_ratio": ("Measured noise among the shards of a gradient.", JobMetrics.noise),
+    "prediction_error_ratio": (
+        "Share by which an iteration takes longer than the fitted laws say.",
+        JobMetrics.error,
+    ),
+}
+LABELLED_GAUGES: Mapping[str, tuple[str, str, Callable[[JobMetrics], Iterable[LabelledValue]]]] = {
+    "dollars": ("Money, by what is known about it.", "kind", JobMetrics.money),
+    "epochs": ("Progress in reference epochs.", "kind", JobMetrics.epochs),
+    "iteration_seconds": ("Seconds of an iteration.", "part", JobMetrics.seconds),
+}
+
+
+def gauge_families(stands: Sequence[JobMetrics]) -> Iterator[GaugeMetricFamily]:
+    """Yield what is known of each job, one family after the other."""
+    for name, (text, read) in SINGLE_GAUGES.items():
+        family = GaugeMetricFamily(f"scavenger_job_{name}", text, labels=["job"])
+        for stand in stands:
+            if (reading := read(stand)) is not None:
+                family.add_metric([stand.view.id], reading)
+        yield family
+    for name, (text, label, read_all) in LABELLED_GAUGES.items():
+        family = GaugeMetricFamily(f"scavenger_job_{name}", text, labels=["job", label])
+        for stand in stands:
+            for word, reading in read_all(stand):
+                if reading is not None:
+                    family.add_metric([stand.view.id, word], reading)
+        yield family
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobMetricsCollector(Collector):
+    """What is asked for at one scrape."""
+
+    stands: Sequence[JobMetrics]
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Yield all families."""
+        return gauge_families(self.stands)
+
+
+def render_job_metrics(stands: Sequence[JobMetrics]) -> bytes:
+    """Return how jobs stand in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(JobMetricsCollector(stands))
+    return generate_latest(registry)

@@ -1,0 +1,139 @@
+"""Runs cloud calls on a thread pool, one batch per job at a time.
+
+A slow cloud delays only the job that waits for it. A call may take minutes. The reconciler goes on
+with other jobs and comes back when the batch is done. Because a job has one batch at a time, its
+effects keep their order. A call writes its result itself, under the lease it was submitted with.
+Log context and trace are inherited from the submitter.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future, wait
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+
+from service.observability import metrics
+
+CloudCall = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CloudBatch:
+    """All that one job wants of its cloud now.
+
+    Attributes:
+        calls: What to do, one after the other.
+        context: What its sender would say of logs and spans.
+        end: What came of it.
+    """
+
+    calls: SimpleQueue[CloudCall]
+    context: Context
+    end: Future[None]
+
+
+class CloudExecutor:
+    """Makes calls on a few threads; on none, at once and on its sender's.
+
+    All trips are sent by one thread. Its threads are daemons: a call that hangs keeps
+    no process alive, and what it did is found out as after a crash. Trips take turns, call by call.
+
+    Args:
+        threads: How many calls may be under way at once.
+        name: What it is sent for, in one word.
+    """
+
+    def __init__(self, threads: int = 0, name: str = "jobs") -> None:
+        self._threads = threads
+        self._sent: dict[str, CloudBatch] = {}
+        self._queue: SimpleQueue[CloudBatch | None] = SimpleQueue()
+        self._heard: CloudCall = lambda: None
+        self._is_closing = False
+        self._calling: dict[int, float] = {}
+        for number in range(threads):
+            work = partial(self._work, number)
+            threading.Thread(target=work, name=f"{name}-{number}", daemon=True).start()
+        if threads:
+            metrics.PENDING_CLOUD_BATCHES.labels(name).set_function(self._under_way)
+            metrics.CLOUD_CALL_AGE.labels(name).set_function(self._age)
+
+    def tell(self, heard: CloudCall) -> None:
+        """Name what is called whenever a trip is over."""
+        self._heard = heard
+
+    def send(self, job: str, calls: Sequence[CloudCall]) -> None:
+        """Have calls made, one after the other; the first that raises is the last.
+
+        Args:
+            job: Whose trip it is; it must be back from its last one.
+            calls: What to do.
+        """
+        if self._threads == 0:
+            for call in calls:
+                call()
+        elif calls:
+            if job in self._sent:
+                raise ValueError(f"{job} is not back from its last trip: ask is_finished first")
+            trip = CloudBatch(SimpleQueue(), copy_context(), Future())
+            for call in calls:
+                trip.calls.put(call)
+            self._sent[job] = trip
+            self._queue.put(trip)
+
+    def is_finished(self, job: str, patience: float = 0.0) -> bool:
+        """Whether a job has no trip under way, waiting for its end for so many seconds.
+
+        Raises:
+            Exception: What its trip raised, once.
+        """
+        trip = self._sent.get(job)
+        if trip is None:
+            return True
+        if not wait([trip.end], patience).done:
+            return False
+        del self._sent[job]
+        trip.end.result()
+        return True
+
+    def keep(self, jobs: Collection[str]) -> None:
+        """Let go of what came of the trips of all other jobs: nobody will ask."""
+        for job in self._sent.keys() - set(jobs):
+            if self._sent[job].end.done():
+                del self._sent[job]
+
+    def close(self, patience: float) -> None:
+        """Begin no further call, and let those that are under way end for so many seconds."""
+        self._is_closing = True
+        for _ in range(self._threads):
+            self._queue.put(None)
+        wait([trip.end for trip in self._sent.values()], patience)
+
+    def _work(self, number: int) -> None:
+        for trip in iter(self._queue.get, None):
+            self._calling[number] = time.monotonic()
+            try:
+                if not self._is_closing:
+                    trip.context.run(trip.calls.get_nowait())
+            except Exception as error:  # noqa: BLE001 raised again where is_finished is asked
+                trip.end.set_exception(error)
+            else:
+                if not (self._is_closing or trip.calls.empty()):
+                    self._queue.put(trip)
+                    continue
+                trip.end.set_result(None)
+            finally:
+                del self._calling[number]
+            self._heard()
+
+    def _under_way(self) -> int:
+        return sum(not trip.end.done() for trip in tuple(self._sent.values()))
+
+    def _age(self) -> float:
+        """Seconds since the oldest call began that has not ended."""
+        now = time.monotonic()
+        return max((now - began for began in tuple(self._calling.values())), default=0.0)

@@ -1,0 +1,132 @@
+"""The cloud's list of machines, fetched once and shared by many jobs.
+
+A list is older than what was written after it was requested. A machine that is missing from it says
+something only if the cloud had been asked for that machine before the list, and not again since.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from sqlalchemy import Engine
+
+from service.clouds.executor import CloudExecutor
+from service.clouds.provider import Instance, Provider
+from service.db import vms
+from service.db.database import DATABASE_AWAY
+from service.db.vms import LaunchStatus, Vm
+from service.errors import CloudError, ProviderUnavailable
+from service.reconciler.timeouts import CLOUD_HIDDEN
+
+log = logging.getLogger(__name__)
+
+LIST_BATCH = "look"
+LIST_WAIT = 0.2
+LIST_TIMEOUT = CLOUD_HIDDEN.after
+RETRY_PAUSE = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class CloudListing:
+    """What the cloud showed.
+
+    Attributes:
+        at: Just before it was asked.
+        until: When it had answered; which moment between the two it shows, nobody knows.
+        shown: Its machines by launch key.
+        standing: How far the launches of all machines were just before that.
+    """
+
+    at: datetime
+    until: datetime
+    shown: Mapping[str, Instance]
+    standing: frozenset[LaunchStatus]
+
+    def covers(self, vm: Vm) -> bool:
+        """Whether it says something of a machine: it is shown, or should have been."""
+        return vm.launch_key in self.shown or vm.standing in self.standing
+
+
+class CloudInventory:
+    """Looks at the cloud when the first job needs it; all that ask after that see the same.
+
+    One that failed fails for all of them: a cloud that does not answer is not asked for each job.
+    While a look takes long the one before is good, for a while.
+
+    Args:
+        executor: Looks.
+        stopwatch: Seconds since whenever.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        provider: Provider,
+        executor: CloudExecutor | None = None,
+        stopwatch: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine, self._provider, self._stopwatch = engine, provider, stopwatch
+        self._executor = executor or CloudExecutor()
+        self._is_due = True
+        self._asked_at = self._again_at = datetime.min.replace(tzinfo=UTC)
+        self._listing: CloudListing | None = None
+        self._failure: CloudError | None = None
+
+    def renew(self) -> None:
+        """Look anew when the next job needs it."""
+        self._is_due = True
+
+    def close(self) -> None:
+        """Look no more."""
+        self._executor.close(0.0)
+
+    def listing(self, now: datetime) -> CloudListing | None:
+        """Return what the cloud shows, or showed a moment ago; None if its first answer is out.
+
+        Raises:
+            CloudError: It shows nothing; nothing is known.
+        """
+        if self._is_due:
+            self._is_due = False
+            self._attempt(now)
+        if self._failure is not None:
+            raise ProviderUnavailable(str(self._failure)) from self._failure
+        return self._listing
+
+    def _attempt(self, now: datetime) -> None:
+        """Look, or see what came of the look before, without waiting for long."""
+        try:
+            if self._executor.is_finished(LIST_BATCH) and not self._is_resting(now):
+                self._asked_at = now
+                self._executor.send(LIST_BATCH, [partial(self._look, now)])
+            if (
+                not self._executor.is_finished(LIST_BATCH, LIST_WAIT)
+                and now - self._asked_at > LIST_TIMEOUT
+            ):
+                raise ProviderUnavailable(f"no answer within {LIST_TIMEOUT}")
+        except DATABASE_AWAY:
+            raise
+        except CloudError as error:
+            if str(error) != str(self._failure):
+                log.warning("the cloud does not show its machines: %s", error)
+            self._failure, self._again_at = error, now + RETRY_PAUSE
+        except Exception as error:  # a mistake of the adapter's: nothing is known either
+            log.exception("the cloud's machines cannot be read")
+            self._failure, self._again_at = ProviderUnavailable(repr(error)), now + RETRY_PAUSE
+
+    def _is_resting(self, now: datetime) -> bool:
+        """Whether the cloud failed a moment ago."""
+        return timedelta(0) < self._again_at - now <= RETRY_PAUSE
+
+    def _look(self, now: datetime) -> None:
+        began = self._stopwatch()
+        with self._engine.connect() as connection:
+            standing = vms.launch_statuses(connection)
+        shown = {instance.launch_key: instance for instance in self._provider.list()}
+        until = now + timedelta(seconds=self._stopwatch() - began)
+        self._listing, self._failure = CloudListing(now, until, shown, standing), None

@@ -1,0 +1,202 @@
+"""What a job has measured: settled probes, metric readings, noise drifts, values not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, select
+from sqlalchemy.dialects.postgresql import distinct_on, insert
+
+from scavenger.cluster import ClusterConfig
+from scavenger.measurement.profiling import Observation, ScalingIndicators
+from scavenger.protocol import Directive, NotFinite, Progress, StopAtMetric
+from service.db import directives
+from service.db.jobs import group_by_job
+from service.db.schema import divergences, drifts, observations, readings
+from service.db.vms import lock_job
+
+
+@dataclass(frozen=True, slots=True)
+class SettledProbe:
+    """A settled probe and its price.
+
+    Attributes:
+        seconds: Time spent on this configuration to learn it.
+        cost: Dollars spent meanwhile.
+    """
+
+    observation: Observation
+    seconds: float
+    cost: Decimal
+    settled_at: datetime
+
+
+def record_probe(connection: Connection, job: str, probe: SettledProbe) -> None:
+    """Store a settled probe; the first of its kind of a configuration counts."""
+    config, indicators = probe.observation.config, probe.observation.indicators
+    row = {
+        "job": job,
+        "workers": config.workers,
+        "global_batch": config.global_batch,
+        "has_settled_noise": probe.observation.has_settled_noise,
+        "noise": indicators.noise,
+        "noise_scale": indicators.noise_scale,
+        "compute_time": indicators.compute_time,
+        "sync_time": indicators.sync_time,
+        "iterations": probe.observation.iterations,
+        "seconds": probe.seconds,
+        "cost": probe.cost,
+        "settled_at": probe.settled_at,
+    }
+    connection.execute(insert(observations).values(row).on_conflict_do_nothing())
+
+
+def probes_of_job(connection: Connection, job: str) -> tuple[SettledProbe, ...]:
+    """Return a job's probes in the order they settled."""
+    return probes_of_jobs(connection, [job])[job]
+
+
+def probes_of_jobs(
+    connection: Connection, wanted: Collection[str]
+) -> Mapping[str, tuple[SettledProbe, ...]]:
+    """Return the probes of these jobs, by job, in the order they settled."""
+    query = select(observations).where(observations.c.job.in_(wanted))
+    rows = group_by_job(wanted, connection.execute(query.order_by(observations.c.settled_at)))
+    return {job: tuple(map(probe_of_row, own)) for job, own in rows.items()}
+
+
+def probe_of_row(row: Row[Any]) -> SettledProbe:
+    """Turn a row into a Probe."""
+    return SettledProbe(
+        Observation(
+            ClusterConfig(row.workers, row.global_batch),
+            ScalingIndicators(row.noise, row.noise_scale, row.compute_time, row.sync_time),
+            row.iterations,
+            row.has_settled_noise,
+        ),
+        row.seconds,
+        row.cost,
+        row.settled_at,
+    )
+
+
+# Either is enough for a new reading: a share of the longest run, or of what was trained so far.
+MIN_STEP_OF_LONGEST_RUN = 0.01
+MIN_STEP_OF_PAST = 0.05
+
+
+def record_reading(
+    connection: Connection, job: str, directive: Directive, progress: Progress
+) -> None:
+    """Store the target's metric where it is new and training has moved on since the last reading.
+
+    A report repeats the last value until the script logs another, so an equal one is no news.
+
+    Args:
+        connection: Where to.
+        job: Whose.
+        directive: What its workers were told last: the metric, and how long a run may get.
+        progress: Where the leader stands.
+    """
+    stop = directive.stop
+    if not isinstance(stop, StopAtMetric) or is_outdated(directive, progress):
+        return
+    value, odd = progress.metrics.get(stop.metric), progress.not_finite.get(stop.metric)
+    is_past = odd is not None and odd.since is not None  # a later one was NaN
+    if value is None or is_past or progress.epochs <= 0:
+        return
+    query = select(readings.c.epochs, readings.c.value).where(readings.c.job == job)
+    last = connection.execute(query.order_by(readings.c.epochs.desc()).limit(1)).first()
+    if last is not None:
+        step = min(MIN_STEP_OF_LONGEST_RUN * stop.max_progress, MIN_STEP_OF_PAST * last.epochs)
+        if value == last.value or progress.epochs < last.epochs + step:
+            return
+    if directive.is_provisional and not is_newest(connection, job, directive):
+        return
+    connection.execute(insert(readings).values(job=job, epochs=progress.epochs, value=value))
+
+
+def is_outdated(directive: Directive, progress: Progress) -> bool:
+    """Whether progress may still be counted by noise that had not settled (decision 27)."""
+    return directive.correction != 1 and progress.generation < directive.generation
+
+
+def is_newest(connection: Connection, job: str, directive: Directive) -> bool:
+    """Whether a job was told nothing else since; nothing else can be until the transaction ends."""
+    lock_job(connection, job)
+    told = directives.newest(connection, job)
+    return told is None or told[0].generation == directive.generation
+
+
+def rescale_readings(connection: Connection, job: str, factor: float) -> None:
+    """Count the progress of all readings anew, in the transaction that tells the workers to."""
+    lock_job(connection, job)
+    rows = connection.execute(
+        delete(readings).where(readings.c.job == job).returning(readings.c.epochs, readings.c.value)
+    ).all()  # not an update: a new figure may be an old one of another row
+    if rows:
+        scaled = [{"job": job, "epochs": row.epochs * factor, "value": row.value} for row in rows]
+        connection.execute(insert(readings), scaled)
+
+
+def readings_of_job(connection: Connection, job: str) -> tuple[tuple[float, float], ...]:
+    """Return reference epochs and value of every reading of a job, ascending."""
+    return readings_of_jobs(connection, [job])[job]
+
+
+def readings_of_jobs(
+    connection: Connection, wanted: Collection[str]
+) -> Mapping[str, tuple[tuple[float, float], ...]]:
+    """Return reference epochs and value of every reading of these jobs, by job, ascending."""
+    query = select(readings).where(readings.c.job.in_(wanted)).order_by(readings.c.epochs)
+    rows = group_by_job(wanted, connection.execute(query))
+    return {job: tuple((row.epochs, row.value) for row in own) for job, own in rows.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedDrift:
+    """The noise scale of a job had drifted.
+
+    Attributes:
+        at: When the plan was made anew.
+        noise_scale: φ in samples as it was then.
+    """
+
+    at: datetime
+    noise_scale: float
+
+
+def record_drift(connection: Connection, job: str, drifted: RecordedDrift) -> None:
+    """Store that a plan was made anew."""
+    row = {"job": job, "at": drifted.at, "noise_scale": drifted.noise_scale}
+    connection.execute(insert(drifts).values(row))
+
+
+def newest_drift(connection: Connection, job: str) -> RecordedDrift | None:
+    """Return the newest drift of a job; None while its first plan holds."""
+    return newest_drifts(connection, [job]).get(job)
+
+
+def newest_drifts(connection: Connection, wanted: Collection[str]) -> Mapping[str, RecordedDrift]:
+    """Return the newest drift of each of these jobs that has any, by job."""
+    query = (
+        select(drifts)
+        .ext(distinct_on(drifts.c.job))
+        .where(drifts.c.job.in_(wanted))
+        .order_by(drifts.c.job, drifts.c.at.desc())
+    )
+    return {row.job: RecordedDrift(row.at, row.noise_scale) for row in connection.execute(query)}
+
+
+def record_divergence(
+    connection: Connection, job: str, worker: str, series: str, found: NotFinite, now: datetime
+) -> bool:
+    """Store that a series of a job was not finite; False when that is known already."""
+    row = {"job": job, "series": series, "worker": worker, "at": now}
+    told = {"value": found.value, "iteration": found.first}
+    query = insert(divergences).values({**row, **told}).on_conflict_do_nothing()
+    return connection.execute(query.returning(divergences.c.job)).first() is not None

@@ -1,0 +1,96 @@
+"""Totals over all jobs, for the Prometheus endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from sqlalchemy import Connection, Numeric, cast, func, select
+
+from scavenger.schemas import JobPhase
+from service.db.schema import jobs, outcomes, vms, workers
+from service.db.vms import Vm
+
+MAX_FORECASTS = 100  # older ones were made by other laws
+
+
+@dataclass(frozen=True, slots=True)
+class InstallationTotals:
+    """How things stand, over all jobs.
+
+    Attributes:
+        jobs: How many are in which phase.
+        machines: Those of jobs that go on, and all that may exist.
+        caps: Dollars that the jobs which go on may cost, of those that have a limit.
+        silence: Seconds since that worker spoke which has been silent for longest; None without
+            any that should speak.
+        forecasts: Newest jobs that succeeded and for which it was foreseen when.
+        kept: How many of them ended when it was foreseen.
+    """
+
+    jobs: Mapping[JobPhase, int]
+    machines: tuple[Vm, ...]
+    caps: Decimal
+    silence: float | None
+    forecasts: int
+    kept: int
+
+
+def read_totals(connection: Connection) -> InstallationTotals:
+    """Return how things stand."""
+    counts = connection.execute(select(outcomes.c.phase, func.count()).group_by(outcomes.c.phase))
+    forecasts, kept = _forecasts(connection)
+    return InstallationTotals(
+        forecasts=forecasts,
+        kept=kept,
+        jobs={JobPhase(phase): number for phase, number in counts},
+        machines=_machines(connection),
+        caps=_caps(connection),
+        silence=_silence(connection),
+    )
+
+
+def _goes_on() -> list[JobPhase]:
+    return [phase for phase in JobPhase if not phase.is_final]
+
+
+def _machines(connection: Connection) -> tuple[Vm, ...]:
+    unfinished = select(outcomes.c.job).where(outcomes.c.phase.in_(_goes_on()))
+    query = select(vms).where((vms.c.state != "gone") | vms.c.job.in_(unfinished))
+    rows = connection.execute(query).mappings()
+    return tuple(Vm(**row, exit_code=None, tail="") for row in rows)
+
+
+def _caps(connection: Connection) -> Decimal:
+    written = jobs.c.spec["limits"]["max_cost"].astext  # such as 40.00 USD
+    total = func.sum(cast(func.split_part(written, " ", 1), Numeric))
+    query = select(func.coalesce(total, 0)).join(outcomes, outcomes.c.job == jobs.c.id)
+    return Decimal(connection.execute(query.where(outcomes.c.phase.in_(_goes_on()))).scalar_one())
+
+
+def _forecasts(connection: Connection) -> tuple[int, int]:
+    held = outcomes.c.finished_at.between(outcomes.c.due_from, outcomes.c.due_until)
+    newest = (
+        select(held.label("held"))
+        .where(outcomes.c.phase == JobPhase.SUCCEEDED, outcomes.c.due_until.is_not(None))
+        .order_by(outcomes.c.finished_at.desc())
+        .limit(MAX_FORECASTS)
+        .subquery()
+    )
+    query = select(func.count(), func.count().filter(newest.c.held)).select_from(newest)
+    made, kept = connection.execute(query).one()
+    return made, kept
+
+
+def _silence(connection: Connection) -> float | None:
+    spoken = func.min(workers.c.seen_at)
+    query = (
+        select(func.extract("epoch", func.now() - spoken))
+        .join(vms, vms.c.id == workers.c.worker)
+        .join(outcomes, outcomes.c.job == workers.c.job)
+        .where(vms.c.state == "launched", outcomes.c.phase.in_(_goes_on()))
+        .where(workers.c.finished.is_(None), workers.c.address != "")
+    )
+    silence = connection.execute(query).scalar()
+    return None if silence is None else max(float(silence), 0.0)

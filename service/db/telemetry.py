@@ -1,0 +1,409 @@
+"""Telemetry of workers: each row is stored once, with everything that follows from it.
+
+A report moves its worker's cursor, updates the worker's row, adds a chunk and merges the
+statistics, all in one statement: one round trip that happens completely or not at all. Statistics
+merge by the formula of Chan, Golub and LeVeque, so the split of rows into reports does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from sqlalchemy import Connection, bindparam, select, text, tuple_
+from sqlalchemy.dialects.postgresql import JSONB
+
+from scavenger.measurement.profiling import concat_steps
+from scavenger.protocol import Directive, FinishReason, Progress, StepColumns, StepReport
+from service.db.directives import DIRECTIVE_ADAPTER
+from service.db.schema import chunks, statistics, workers
+from service.db.step_arrays import (
+    SERIES_NAMES,
+    BoolArray,
+    FloatArray,
+    StepArrays,
+    pack,
+    to_step_columns,
+    unpack,
+)
+from service.db.workers import NOT_FINITE_VALUES
+
+ITERATION_SERIES = "iteration"
+FADE_PER_ROW = 0.98  # of the moving average, by each row: it remembers about the last fifty
+MAX_FADE_ROWS = 5_000  # rows after which nothing is left, and Postgres still takes the power
+FADE_WEIGHTS = FADE_PER_ROW ** np.arange(MAX_FADE_ROWS - 1, -1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesStatistic:
+    """What a generation measured of one series.
+
+    Attributes:
+        count: Rows with a value.
+        mean: Their mean.
+        distance: Sum of their squared distances from the mean.
+        fading: Their sum, faded by each later row.
+        lowest: The smallest.
+        highest: The largest.
+    """
+
+    count: int
+    mean: float
+    distance: float
+    fading: float
+    lowest: float
+    highest: float
+
+    @property
+    def variance(self) -> float:
+        """Variance of a row, 0 for a single one."""
+        return self.distance / (self.count - 1) if self.count > 1 else 0.0
+
+    @property
+    def recent(self) -> float:
+        """Moving average, which weighs a row the less the more came after it."""
+        return self.fading * (1 - FADE_PER_ROW) / (1 - FADE_PER_ROW**self.count)
+
+
+def summarise(batch: StepArrays) -> dict[str, object]:
+    """Return the statistics of a batch, as parameters of the statement that merges them."""
+    named = [(ITERATION_SERIES, batch.iteration.astype(np.float64))]
+    named += zip(SERIES_NAMES, batch.series, strict=True)
+    told = [(name, statistic_of(values[~np.isnan(values)])) for name, values in named]
+    known = [(name, statistic) for name, statistic in told if statistic is not None]
+    return {
+        "fade": FADE_PER_ROW,
+        "longest_fade": MAX_FADE_ROWS,
+        "series": [name for name, _ in known],
+        "counts": [statistic.count for _, statistic in known],
+        "means": [statistic.mean for _, statistic in known],
+        "distances": [statistic.distance for _, statistic in known],
+        "fadings": [statistic.fading for _, statistic in known],
+        "lowests": [statistic.lowest for _, statistic in known],
+        "highests": [statistic.highest for _, statistic in known],
+    }
+
+
+def statistic_of(values: FloatArray) -> SeriesStatistic | None:
+    """Return the statistics of some values, in order; None of none."""
+    count = len(values)
+    if not count:
+        return None
+    mean = values.mean()
+    away = values - mean
+    last = values[-MAX_FADE_ROWS:]
+    return SeriesStatistic(
+        count,
+        float(mean),
+        float(away @ away),
+        float(FADE_WEIGHTS[-len(last) :] @ last),
+        float(values.min()),
+        float(values.max()),
+    )
+
+
+def statistics_of_job(connection: Connection, job: str) -> dict[tuple[int, str], SeriesStatistic]:
+    """Return what each generation of a job measured, by generation and name of the series."""
+    query = select(statistics).where(statistics.c.job == job)
+    return {
+        (row["generation"], row["series"]): SeriesStatistic(
+            **{name: row[name] for name in SeriesStatistic.__dataclass_fields__}
+        )
+        for row in connection.execute(query).mappings()
+    }
+
+
+def first_iterations(connection: Connection, job: str) -> dict[int, int]:
+    """Return the first measured iteration of each generation that measured any."""
+    query = select(statistics.c.generation, statistics.c.lowest)
+    rows = connection.execute(
+        query.where(statistics.c.job == job, statistics.c.series == ITERATION_SERIES)
+    )
+    return {generation: int(lowest) for generation, lowest in rows}
+
+
+# Its parameters from ``series`` on are what ``summarise`` returns. Postgres refuses a product that
+# is too small for its type, so what is next to nothing counts as nothing there.
+STORE_ROWS = text("""
+WITH moved AS (
+    UPDATE workers SET
+        next_sequence = :following,
+        dropped = dropped + :dropped,
+        rejected = rejected + :rejected,
+        generation = :entered,
+        iteration = :iteration,
+        samples = :samples,
+        epochs = :epochs,
+        metrics = :metrics,
+        not_finite = :not_finite,
+        broken = :broken,
+        refused = :refused,
+        finished = coalesce(:finished, finished),
+        seen_at = :now
+    WHERE worker = :worker AND next_sequence = :expected
+    RETURNING worker, job, rejected
+), chunk AS (
+    INSERT INTO chunks (worker, sequence, job, generation, rows, columns)
+    SELECT worker, :sequence, job, :generation, :rows, :columns FROM moved WHERE :rows > 0
+), batch AS (
+    SELECT * FROM unnest(
+        CAST(:series AS text[]), CAST(:counts AS bigint[]), CAST(:means AS float8[]),
+        CAST(:distances AS float8[]), CAST(:fadings AS float8[]), CAST(:lowests AS float8[]),
+        CAST(:highests AS float8[]))
+), statistic AS (
+    INSERT INTO statistics AS known
+        (job, generation, series, count, mean, distance, fading, lowest, highest)
+    SELECT moved.job, :generation, batch.* FROM moved, batch
+    ON CONFLICT (job, generation, series) DO UPDATE SET
+        count = known.count + excluded.count,
+        (mean, distance) = (
+            SELECT known.mean + apart * excluded.count / (known.count + excluded.count),
+                known.distance + excluded.distance
+                + apart * apart * known.count * excluded.count / (known.count + excluded.count)
+            FROM (SELECT CASE WHEN abs(excluded.mean - known.mean) < 1e-100 THEN 0
+                ELSE excluded.mean - known.mean END AS apart) AS difference),
+        fading = CASE WHEN abs(known.fading) < 1e-100 THEN 0 ELSE known.fading END
+            * power(CAST(:fade AS float8), least(excluded.count, :longest_fade)) + excluded.fading,
+        lowest = least(known.lowest, excluded.lowest),
+        highest = greatest(known.highest, excluded.highest)
+)
+SELECT moved.job, moved.rejected, vms.state <> 'gone' AS exists, told.directive
+FROM moved JOIN vms ON vms.id = moved.worker LEFT JOIN LATERAL (
+    SELECT directive FROM directives WHERE directives.job = moved.job
+    ORDER BY generation DESC LIMIT 1) AS told ON true
+""").bindparams(bindparam("metrics", type_=JSONB), bindparam("not_finite", type_=JSONB))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCondition:
+    """Where a worker stands, as it says itself.
+
+    Attributes:
+        broken: Generation whose collective failed for it; None while all is well.
+        refused: Generation it could not prepare as leader.
+        finished: Why its training ended; None while it runs, and ended training stays so.
+    """
+
+    progress: Progress
+    broken: int | None
+    refused: int | None
+    finished: FinishReason | None
+
+    @classmethod
+    def of(cls, report: StepReport) -> WorkerCondition:
+        """Return where a worker stood when it reported."""
+        return cls(report.progress, report.broken, report.refused, report.finished)
+
+
+@dataclass(frozen=True, slots=True)
+class RowStream:
+    """How far the rows of a worker are known.
+
+    Attributes:
+        job: Whose worker it is.
+        next_sequence: Number of the row expected next.
+        dropped: Gaps so far, in rows, of which the worker said that it gave them up.
+        condition: Where it stood last.
+    """
+
+    job: str
+    next_sequence: int
+    dropped: int
+    condition: WorkerCondition
+
+
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """What is new in a report.
+
+    Attributes:
+        generation: Of its rows.
+        sequence: Number of its first row.
+        following: Number of the row after its last, stored or not.
+        dropped: Rows before it that the worker gave up.
+        rejected: Rows of it that cannot be used.
+        batch: The others.
+        condition: Where the worker stands after it.
+    """
+
+    worker: str
+    generation: int
+    sequence: int
+    following: int
+    dropped: int
+    rejected: int
+    batch: StepArrays
+    condition: WorkerCondition
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """What the database says once a piece is stored.
+
+    Attributes:
+        job: Whose it is.
+        rejected: Rows of the worker that could not be used, so far.
+        exists: Whether its machine may still exist.
+        directive: The newest Directive of the job; None before the first.
+    """
+
+    job: str
+    rejected: int
+    exists: bool
+    directive: Directive | None
+
+
+def store_rows(
+    connection: Connection, expected: int, piece: NewRows, now: datetime
+) -> StoredRows | None:
+    """Store what is new of a stream; None, and nothing changed, unless this row is expected."""
+    condition, progress = piece.condition, piece.condition.progress
+    row = connection.execute(
+        STORE_ROWS,
+        {
+            "expected": expected,
+            "worker": piece.worker,
+            "generation": piece.generation,
+            "sequence": piece.sequence,
+            "following": piece.following,
+            "dropped": piece.dropped,
+            "rejected": piece.rejected,
+            "rows": len(piece.batch),
+            "columns": pack(piece.batch),
+            "entered": progress.generation,
+            "iteration": progress.iteration,
+            "samples": progress.samples,
+            "epochs": progress.epochs,
+            "metrics": progress.metrics,
+            "not_finite": NOT_FINITE_VALUES.dump_python(progress.not_finite, mode="json"),
+            "broken": condition.broken,
+            "refused": condition.refused,
+            "finished": condition.finished,
+            "now": now,
+            **summarise(piece.batch),
+        },
+    ).one_or_none()
+    if row is None:
+        return None
+    told = None if row.directive is None else DIRECTIVE_ADAPTER.validate_python(row.directive)
+    return StoredRows(row.job, row.rejected, row.exists, told)
+
+
+def lock_stream(connection: Connection, worker: str) -> RowStream | None:
+    """Return how far a worker's rows are known, and hold its row; None before its hello."""
+    query = select(workers).where(workers.c.worker == worker).with_for_update()
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    odd = NOT_FINITE_VALUES.validate_python(row.not_finite)
+    progress = Progress(row.generation, row.iteration, row.samples, row.epochs, row.metrics, odd)
+    condition = WorkerCondition(progress, row.broken, row.refused, row.finished)
+    return RowStream(row.job, row.next_sequence, row.dropped, condition)
+
+
+REPORTS_PER_PAGE = 16
+NORM_SERIES = [SERIES_NAMES.index(name) for name in ("local_norm_sq", "mean_norm_sq")]
+
+# Of a report only as much is read as is needed, and of a packed one that is all or nothing.
+NEWEST_CHUNKS = text("""
+SELECT asked.job, found.columns
+FROM unnest(CAST(:jobs AS text[]), CAST(:generations AS bigint[])) AS asked (job, generation),
+LATERAL (
+    SELECT columns, received_at, sequence,
+        sum(rows) OVER (ORDER BY received_at DESC, sequence DESC) - rows AS newer
+    FROM (
+        SELECT columns, rows, received_at, sequence FROM chunks
+        WHERE chunks.job = asked.job AND chunks.generation = asked.generation
+        ORDER BY received_at DESC, sequence DESC LIMIT :most) AS newest
+) AS found
+WHERE found.newer < :enough
+ORDER BY asked.job, found.received_at, found.sequence
+""")
+
+
+def steps_of(connection: Connection, job: str, generation: int) -> StepColumns:
+    """Return the measured iterations of a generation, in order."""
+    query = (
+        select(chunks.c.columns)
+        .where(chunks.c.job == job, chunks.c.generation == generation)
+        .order_by(chunks.c.received_at, chunks.c.sequence)
+    )
+    found = connection.execute(query).scalars()
+    return concat_steps([to_step_columns(unpack(content)) for content in found])
+
+
+def losses_before_generation(
+    connection: Connection, job: str, generation: int
+) -> tuple[float | None, ...]:
+    """Return the losses of all measured iterations before a generation, in order."""
+    query = (
+        select(chunks.c.columns)
+        .where(chunks.c.job == job, chunks.c.generation < generation)
+        .order_by(chunks.c.generation, chunks.c.received_at, chunks.c.sequence)
+    )
+    found = connection.execute(query).scalars()
+    return concat_steps([to_step_columns(unpack(content)) for content in found]).loss
+
+
+def newest_steps_of(
+    connection: Connection, generations: Mapping[str, int], most: int, enough: int
+) -> Mapping[str, StepColumns]:
+    """Return the newest measured iterations of a generation of each job, in order.
+
+    Args:
+        connection: Where from.
+        generations: Which, by job.
+        most: Reports that are read at most, of each job.
+        enough: Rows after which no older report is read.
+    """
+    asked = {"jobs": list(generations), "generations": list(generations.values())}
+    found: dict[str, list[StepColumns]] = {job: [] for job in generations}
+    for row in connection.execute(NEWEST_CHUNKS, {**asked, "most": most, "enough": enough}):
+        found[row.job].append(to_step_columns(unpack(row.columns)))
+    return {job: concat_steps(reports) for job, reports in found.items()}
+
+
+def noise_steps_of(
+    connection: Connection, job: str, generation: int, most: int, enough: int
+) -> StepColumns:
+    """Return the newest iterations of a generation that tell its noise, in order.
+
+    Args:
+        connection: Where from.
+        job: Whose.
+        generation: Which.
+        most: Reports that are read at most.
+        enough: Rows with noise after which no older report is read.
+    """
+    found: list[StepArrays] = []
+    for batch in newest_reports(connection, job, generation, most):
+        found.append(batch.where(has_noise(batch)))
+        if sum(map(len, found)) >= enough:
+            break
+    return concat_steps([to_step_columns(batch) for batch in reversed(found)])
+
+
+def newest_reports(
+    connection: Connection, job: str, generation: int, most: int
+) -> Iterator[StepArrays]:
+    """Yield the newest reports of a generation, read page by page as they are wanted."""
+    place = (chunks.c.received_at, chunks.c.sequence)
+    query = (
+        select(*place, chunks.c.columns)
+        .where(chunks.c.job == job, chunks.c.generation == generation)
+        .order_by(*(column.desc() for column in place))
+    )
+    older = query
+    for start in range(0, most, REPORTS_PER_PAGE):
+        page = connection.execute(older.limit(min(REPORTS_PER_PAGE, most - start))).all()
+        yield from (unpack(row.columns) for row in page)
+        if len(page) < REPORTS_PER_PAGE:
+            return
+        older = query.where(tuple_(*place) < (page[-1].received_at, page[-1].sequence))
+
+
+def has_noise(batch: StepArrays) -> BoolArray:
+    """Mark the rows with norms over more than one shard."""
+    return (batch.shards > 1) & np.isfinite(batch.series[NORM_SERIES]).all(axis=0)

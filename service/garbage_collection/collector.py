@@ -1,0 +1,178 @@
+"""The garbage collector: terminates machines of this installation that no job needs.
+
+A sweep is announced, judged and stored before it terminates anything, and only one controller
+sweeps at a time. It runs on a thread of its own, so that a slow cloud delays no job.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import chain, repeat
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.background import TaskHeartbeat
+from service.clouds.labels import ResourceLabels, launch_stamp_of
+from service.clouds.provider import LAUNCH_KEY_PATTERN, Instance, Provider
+from service.db import clock, jobs, sweeps, vms
+from service.db.jobs import record_event
+from service.db.sweeps import Orphan
+from service.errors import CloudError
+from service.garbage_collection.judge import SweepInput, SweepVerdict, judge
+from service.observability import metrics
+
+log = logging.getLogger(__name__)
+
+MIN_ORPHAN_AGE = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageCollector:
+    """What a sweep needs of the world."""
+
+    engine: Engine
+    provider: Provider
+    resource_labels: ResourceLabels
+
+    def sweep(self, now: datetime, pause: timedelta) -> SweepVerdict | None:
+        """Look once and end what may be ended; None when it is not this controller's turn.
+
+        Args:
+            now: The time, of one clock for all controllers.
+            pause: How long ago the last sweep must have begun, whoever made it.
+
+        Raises:
+            CloudError: The cloud does not show its machines; nothing was ended.
+        """
+        with self.engine.begin() as connection:
+            number = sweeps.begin(connection, now, pause)
+        if number is None:
+            return None
+        # The cloud first: an intent is written before its machine is launched, so whatever is shown
+        # by now is known to a database that is read later. The other way round every machine that
+        # was launched in between would look like nobody's.
+        shown = self.provider.list()
+        with self.engine.connect() as connection:
+            verdict = judge(self.resource_labels, self._sight(connection, shown, now))
+        with self.engine.begin() as connection:
+            is_mine = sweeps.record(
+                connection,
+                number,
+                shown=verdict.shown,
+                suspects=verdict.suspects,
+                tripped=verdict.tripped,
+            )
+        if not is_mine:
+            return None
+        self._end(number, verdict.ended, now)
+        return verdict
+
+    def _sight(
+        self, connection: Connection, shown: Sequence[Instance], now: datetime
+    ) -> SweepInput:
+        # Strangers may carry anything, also what no database can be asked for.
+        keys = {one.launch_key for one in shown if LAUNCH_KEY_PATTERN.fullmatch(one.launch_key)}
+        tokens = {vms.counter_of(launch_stamp_of(one)) for one in shown}
+        before = sweeps.newest(connection, 1)
+        return SweepInput(
+            now=now,
+            shown=shown,
+            known=vms.by_launch_key(connection, keys),
+            launches=vms.launch_counts(connection, tokens),
+            before=before[0] if before else None,
+            confirmed=sweeps.confirmed_orphans(connection),
+            grace=timedelta(seconds=MIN_ORPHAN_AGE + self.provider.lag),
+        )
+
+    def _end(self, number: int, suspects: Sequence[Orphan], now: datetime) -> None:
+        """Order the ends; one that fails is a candidate again in the next sweep."""
+        ended = [suspect for suspect in suspects if self._terminate(suspect)]
+        with self.engine.begin() as connection:
+            sweeps.record_ended(connection, number, len(ended))
+            for suspect in ended:
+                if jobs.find(connection, suspect.job) is not None:
+                    why = f"{suspect.machine} was swept: {suspect.reason}"
+                    facts = {"machine": suspect.machine, "sweep": number}
+                    record_event(connection, suspect.job, now, "sweep", why, facts)
+
+    def _terminate(self, suspect: Orphan) -> bool:
+        log.warning("sweeping %s: %s", suspect.machine, suspect.reason)
+        try:
+            self.provider.terminate(suspect.machine)
+        except CloudError as error:
+            log.warning("%s was not ended, trying again: %s", suspect.machine, error)
+            return False
+        return True
+
+
+FAST_SWEEPS, FAST_SWEEP_PAUSE, SWEEP_PAUSE = 20, 10.0, 30.0
+SWEEP_TIMEOUT = 3 * SWEEP_PAUSE
+SWEEP_STOP_TIMEOUT = 5.0
+
+
+class CollectorLoop:
+    """Sweeps until it is stopped."""
+
+    def __init__(self, sweeper: GarbageCollector) -> None:
+        self.sweeper = sweeper
+        self.said: str | None = None
+        self.heartbeat = TaskHeartbeat(SWEEP_TIMEOUT)
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.thread.start()
+
+    def stop(self) -> None:
+        """End, and finish the running sweep if its cloud answers soon."""
+        self.stopping.set()
+        self.thread.join(SWEEP_STOP_TIMEOUT)
+
+    def _run(self) -> None:
+        for pause in sweep_pauses():
+            self._attempt(pause)
+            self.heartbeat.beat()
+            if self.stopping.wait(pause):
+                return
+
+    def _attempt(self, pause: float) -> None:
+        """Sweep once; whatever went wrong, the next sweep starts clean."""
+        try:
+            self._sweep(pause)
+        except (CloudError, SQLAlchemyError) as error:
+            metrics.SWEEP_RESULTS.labels("failed").inc()
+            log.warning("no sweep now: %s", error)
+        except Exception:  # without it a mistake would end all sweeps, and nobody would notice
+            metrics.SWEEP_RESULTS.labels("failed").inc()
+            log.exception("the sweep failed")
+
+    def _sweep(self, pause: float) -> None:
+        with self.sweeper.engine.connect() as connection:
+            now = clock.read(connection)
+        verdict = self.sweeper.sweep(now, timedelta(seconds=pause))
+        if verdict is not None:
+            metrics.SWEEP_RESULTS.labels(sweep_result(verdict)).inc()
+        if verdict is not None and verdict.tripped != self.said:
+            self.said = verdict.tripped
+            if self.said is not None:
+                log.warning(
+                    "%s; nothing is ended until: scavenger admin sweep --confirm", self.said
+                )
+
+
+def sweep_result(verdict: SweepVerdict) -> str:
+    """Return the word for what came of a sweep."""
+    if verdict.tripped is not None:
+        return "held"
+    return "ended" if verdict.ended else "clean"
+
+
+def sweep_pauses() -> Iterator[float]:
+    """Return the seconds between sweeps: short ones first, for what a crash left behind."""
+    return chain(repeat(FAST_SWEEP_PAUSE, FAST_SWEEPS), repeat(SWEEP_PAUSE))

@@ -1,0 +1,150 @@
+"""Actions: a tick does exactly one of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scavenger.cluster import ClusterConfig
+from scavenger.measurement.profiling import Settled
+from scavenger.planning.decision import Run
+from scavenger.protocol import Directive
+from scavenger.schemas import JobPhase
+from service.state.curves import CurveDrawing
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start so many more machines, all at once or none.
+
+    Attributes:
+        count: Workers.
+        servers: Parameter servers.
+    """
+
+    count: int
+    why: str
+    servers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """End these machines."""
+
+    vms: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishDirective:
+    """Tell the workers a new Directive."""
+
+    directive: Directive
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreProbe:
+    """Store a settled probe."""
+
+    settled: Settled
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseConfig:
+    """Fix the configuration to train on."""
+
+    run: Run
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeepConfig:
+    """Train on the configuration the job has, without choosing one."""
+
+    config: ClusterConfig
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advise:
+    """Say which configuration the job would do better with.
+
+    Attributes:
+        config: It; None when none meets the limits.
+        drawing: The curve it is read from.
+    """
+
+    config: ClusterConfig | None
+    why: str
+    drawing: CurveDrawing
+
+
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """Plan what is left with the noise scale of now.
+
+    Attributes:
+        config: The configuration to train on from now on; None to stay.
+        noise_scale: φ in samples the plan is made with.
+        drawing: The curve of what is left, from which that was chosen; None to stay.
+    """
+
+    config: ClusterConfig | None
+    noise_scale: float
+    why: str
+    drawing: CurveDrawing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Write down how the job ended.
+
+    Attributes:
+        exit_code: Exit code of the user's command when that failed the job.
+        epochs: Reference epochs the target took, when it was reached.
+        remedy: What to do next, to be added to the reason unless something says more.
+        has_diverged: Whether the loss or the target's metric was not finite in the end.
+    """
+
+    phase: JobPhase
+    why: str
+    exit_code: int | None = None
+    epochs: float | None = None
+    remedy: str = ""
+    has_diverged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Do nothing; wait for what the sentence names."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Do nothing, and say once what keeps the job from going on."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unblocked:
+    """Say that nothing keeps the job from going on any more."""
+
+    why: str
+
+
+RecordedAction = (
+    PublishDirective
+    | StoreProbe
+    | ChooseConfig
+    | KeepConfig
+    | Advise
+    | Replan
+    | Finish
+    | Blocked
+    | Unblocked
+)
+Action = Launch | Terminate | Idle | RecordedAction

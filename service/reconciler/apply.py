@@ -1,0 +1,271 @@
+"""Write down what a tick decided, with its sentence, in one transaction.
+
+A choice is stored with the interval in which the job should reach its target; operators can measure
+how often that held.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from sqlalchemy import Connection
+
+from scavenger.cluster import ClusterConfig
+from scavenger.measurement.profiling import Observation
+from scavenger.planning.decision import Run
+from scavenger.planning.state import objective_within_limits
+from scavenger.protocol import Directive
+from scavenger.schemas import JobPhase
+from service import ledger
+from service.db import directives, jobs, measurements
+from service.db.jobs import record_event
+from service.db.measurements import RecordedDrift, SettledProbe
+from service.observability import metrics
+from service.reconciler.actions import (
+    Action,
+    Advise,
+    Blocked,
+    ChooseConfig,
+    Finish,
+    KeepConfig,
+    PublishDirective,
+    RecordedAction,
+    Replan,
+    StoreProbe,
+    Unblocked,
+)
+from service.reconciler.learning import update_stored_model
+from service.state.curves import CurveDrawing, curve_view
+from service.state.job_state import JobState
+
+MAX_ETA = timedelta(days=3650)
+
+
+@dataclass(frozen=True, slots=True)
+class EtaInterval:
+    """When a target should be reached, in eight of ten worlds that the measurements allow.
+
+    Attributes:
+        since: In one of ten it is reached before.
+        until: In one of ten it is not reached by then.
+    """
+
+    since: datetime
+    until: datetime
+
+
+def estimate_eta(state: JobState, run: Run) -> EtaInterval | None:
+    """Return when the target should be reached on what was just chosen; None if nobody knows.
+
+    The curve is of whole jobs; what was trained while searching need not be trained again. Getting
+    to another configuration takes a while first.
+    """
+    expected, point = state.knowledge.expected_epochs(), run.choice.point
+    if expected is None or run.curve.basis != "total" or point.deviation == 0:
+        return None
+    left, told = max(1 - state.epochs / expected, 0.0), state.directive
+    is_there = told is not None and told.config == run.config
+    pause = 0.0 if is_there else state.knowledge.effort.pause
+    low, high = (state.now + to_span(pause + left * seconds) for seconds in point.time_range)
+    return EtaInterval(low, high)
+
+
+def to_span(seconds: float) -> timedelta:
+    """Return seconds as a span, of ten years at most.
+
+    >>> str(span(90.0)), span(1e300) == MAX_ETA
+    ('0:01:30', True)
+    """
+    return timedelta(seconds=min(seconds, MAX_ETA.total_seconds()))
+
+
+def record_action(
+    connection: Connection,
+    machine: str,
+    state: JobState,
+    action: RecordedAction,
+) -> None:
+    """Write down a decision and its sentence in one transaction."""
+    job, now = state.job.id, state.now
+    match action:
+        case PublishDirective(directive, why):
+            rescale_progress(connection, state, directive)
+            directives.publish(connection, job, directive, now)
+            metrics.RESIZE_EVENTS.labels("ordered").inc()
+            if directive.purpose == "probe":
+                jobs.change_outcome(connection, job, phase=JobPhase.PROBING, reason=why, search=why)
+            record_event(connection, job, now, "resize", why, event_data(action))
+        case StoreProbe(settled, why):
+            measurements.record_probe(connection, job, priced_probe(state, settled.observation))
+            record_event(connection, job, now, "probe", why, event_data(action))
+        case ChooseConfig():
+            record_choice(connection, machine, state, action)
+        case KeepConfig():
+            record_kept_config(connection, machine, state, action)
+        case Advise(config, why, drawing):
+            jobs.change_outcome(connection, job, advised=config, advice=why)
+            store_drawing(connection, state, drawing, state.job.chosen, why)
+            record_event(connection, job, now, "advice", why, event_data(action))
+        case Replan():
+            record_replan(connection, state, action)
+        case Blocked(why):
+            jobs.change_outcome(connection, job, waiting=why)
+            record_event(connection, job, now, "waiting", why)
+        case Unblocked(why):
+            jobs.change_outcome(connection, job, waiting=None)
+            record_event(connection, job, now, "resumed", why)
+        case Finish():
+            record_finish(connection, machine, state, action)
+        case _:
+            assert_never(action)
+
+
+def rescale_progress(connection: Connection, state: JobState, directive: Directive) -> None:
+    """Count the learning curve anew, as the workers do what they trained, once noise has settled.
+
+    All of it was provisional until then; later Directives say the same correction again.
+    """
+    before = state.directive
+    is_first = before is not None and before.is_provisional and not directive.is_provisional
+    if is_first and directive.correction != 1:
+        measurements.rescale_readings(connection, state.job.id, directive.correction)
+
+
+def store_drawing(
+    connection: Connection,
+    state: JobState,
+    drawing: CurveDrawing,
+    chosen: ClusterConfig | None,
+    why: str,
+) -> None:
+    """Keep the curve that something was chosen from."""
+    job = state.job
+    jobs.store_curve(connection, job.id, curve_view(drawing, job.spec, chosen, why), state.now)
+
+
+def record_replan(connection: Connection, state: JobState, action: Replan) -> None:
+    """Write down that the noise scale has drifted, and what was chosen instead, if anything was."""
+    job, now, why, config = state.job.id, state.now, action.why, action.config
+    measurements.record_drift(connection, job, RecordedDrift(now, action.noise_scale))
+    if config is not None:
+        reason = f"training on {config}"
+        jobs.change_outcome(connection, job, reason=reason, chosen=config, choice=why)
+    if action.drawing is not None:
+        store_drawing(connection, state, action.drawing, config, why)
+    record_event(connection, job, now, "drift", why, event_data(action))
+
+
+def record_choice(
+    connection: Connection, machine: str, state: JobState, action: ChooseConfig
+) -> None:
+    """Fix the configuration that was chosen, and when the job should end on it."""
+    job, run, why = state.job.id, action.run, action.why
+    foreseen = estimate_eta(state, run)
+    jobs.change_outcome(
+        connection,
+        job,
+        phase=JobPhase.TRAINING,
+        due_from=None if foreseen is None else foreseen.since,
+        due_until=None if foreseen is None else foreseen.until,
+        reason=f"training on {run.config}",
+        search=why if not run.searched else f"searched: {len(state.probes)} probes",
+        chosen=run.config,
+        choice=why,
+    )
+    preview, wish = state.knowledge.preview_of(run), objective_within_limits(state.job.spec)
+    store_drawing(connection, state, CurveDrawing(preview, wish, run.choice), run.config, why)
+    if run.searched:
+        update_stored_model(connection, machine, state)
+    record_event(connection, job, state.now, "choice", why, event_data(action))
+
+
+def record_kept_config(
+    connection: Connection, machine: str, state: JobState, action: KeepConfig
+) -> None:
+    """Fix a configuration that nobody chose; what was measured of it teaches as any probe does."""
+    job, why, config = state.job.id, action.why, action.config
+    jobs.change_outcome(
+        connection,
+        job,
+        phase=JobPhase.TRAINING,
+        reason=f"training on {config}",
+        search=why,
+        chosen=config,
+        choice=why,
+    )
+    drawing = CurveDrawing.of(state.job.spec, state.knowledge.preview())
+    store_drawing(connection, state, drawing, config, why)
+    update_stored_model(connection, machine, state)
+    record_event(connection, job, state.now, "choice", why, event_data(action))
+
+
+def record_finish(connection: Connection, machine: str, state: JobState, action: Finish) -> None:
+    """Write the outcome, once; a reached target teaches how many epochs it takes."""
+    job, now = state.job.id, state.now
+    jobs.change_outcome(
+        connection,
+        job,
+        phase=action.phase,
+        reason=action.why,
+        worker_exit_code=action.exit_code,
+        epochs_to_target=action.epochs,
+        diverged=action.has_diverged,
+        finished_at=now,
+        waiting=None,
+    )
+    if action.phase is JobPhase.SUCCEEDED:
+        update_stored_model(connection, machine, state, action.epochs)
+    facts = {"exit_code": action.exit_code, "epochs": action.epochs}
+    known = {name: fact for name, fact in facts.items() if fact is not None}
+    record_event(connection, job, now, str(action.phase), action.why, known)
+
+
+def priced_probe(state: JobState, observation: Observation) -> SettledProbe:
+    """Price a settled probe: its time, and what the machines cost meanwhile.
+
+    It began with its Directive, or where that goes on for another probe, when the one before ended.
+    """
+    since = state.published_at or state.now
+    if state.probes:
+        since = max(since, state.probes[-1].settled_at)
+    before = ledger.accrued(state.vms, since)
+    return SettledProbe(
+        observation,
+        seconds=(state.now - since).total_seconds(),
+        cost=state.accrued - before,
+        settled_at=state.now,
+    )
+
+
+def event_data(action: Action) -> dict[str, object]:
+    """Return what an event about an action carries besides its sentence."""
+    match action:
+        case PublishDirective(directive, _):
+            return {"generation": directive.generation, **config_data(directive.config)}
+        case ChooseConfig(run, _):
+            return config_data(run.config)
+        case KeepConfig(config, _):
+            return config_data(config)
+        case Advise(config, _, _):
+            return {} if config is None else config_data(config)
+        case Replan(config, noise_scale, _, _):
+            moved = {} if config is None else config_data(config)
+            return {"noise_scale": noise_scale, **moved}
+        case StoreProbe(settled, _):
+            indicators = settled.observation.indicators
+            return {
+                **config_data(settled.observation.config),
+                "noise": indicators.noise,
+                "noise_scale": indicators.noise_scale,
+                "compute_time": indicators.compute_time,
+                "sync_time": indicators.sync_time,
+            }
+        case _:
+            return {}
+
+
+def config_data(config: ClusterConfig) -> dict[str, object]:
+    """Return a configuration as events carry it."""
+    return {"workers": config.workers, "global_batch": config.global_batch}

@@ -1,0 +1,130 @@
+"""Compare one expected machine with the cloud's list, and say why a machine is gone. Pure.
+
+Lists lag: a new machine is missing from them, one that has just ended is still in them. A machine
+is gone only when the cloud says so, or when every list has missed it for as long as a list may lag
+(RELIABILITY, M5).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import Enum, StrEnum
+
+from service import ledger
+from service.clouds.provider import Instance, InstanceState
+from service.db.vms import Vm
+
+FIRST_RETRY, MAX_RETRY = timedelta(seconds=2), timedelta(minutes=1)
+MAX_LAUNCH_RETRY = timedelta(seconds=30)
+ALARM_ORDERS = 15  # orders to end, about ten minutes of them
+
+
+class VmChange(Enum):
+    """What is to be done about one machine now."""
+
+    NOTHING = "as it should be"
+    LAUNCH = "never confirmed: launch it, or find what was launched"
+    CONFIRM = "the cloud has it"
+    MISS = "missing from a list for the first time"
+    SEE = "back in the list"
+    END = "its end was ordered a while ago, or its prepaid time is over, and it still runs"
+    BURY = "gone"
+
+
+def diff_machine(
+    vm: Vm,
+    instance: Instance | None,
+    now: datetime,
+    lag: timedelta,
+    boot: timedelta,
+    *,
+    is_final: bool,
+) -> VmChange:
+    """Return what is to be done about a machine that is not known to be gone.
+
+    Nothing may have been asked of the cloud for a machine that is missing since the list was.
+
+    Args:
+        vm: The machine, as last written down.
+        instance: What the newest list shows under its launch key; None when it shows nothing.
+        now: Just before the cloud was asked for the list.
+        lag: How long a list may lag behind.
+        boot: After how long a machine that was asked for is there, or never will be.
+        is_final: Whether its job has ended, or is to: nothing is launched for it any more.
+    """
+    if instance is None:
+        return diff_unlisted(vm, now, lag, boot, is_final=is_final)
+    if instance.state is InstanceState.GONE:
+        return VmChange.BURY
+    if vm.provider_id is None:
+        return VmChange.CONFIRM
+    if is_end_due(vm, now):
+        return VmChange.END
+    return VmChange.NOTHING if vm.missed_at is None else VmChange.SEE
+
+
+def diff_unlisted(
+    vm: Vm, now: datetime, lag: timedelta, boot: timedelta, *, is_final: bool
+) -> VmChange:
+    """Return what to do about a machine that a list does not show.
+
+    That counts from when it should have: lists before tell nothing of one that may yet come.
+    """
+    if vm.state == "intended" and not is_final:
+        return VmChange.LAUNCH if is_launch_due(vm, now) else VmChange.NOTHING
+    if vm.attempted_at is None:
+        return VmChange.BURY  # nobody ever asked for it
+    should_be = vm.attempted_at + (boot if vm.provider_id is None else timedelta(0))
+    if now < should_be:
+        return VmChange.NOTHING
+    is_first = vm.missed_at is None or vm.missed_at < should_be
+    since = now if vm.missed_at is None or is_first else vm.missed_at
+    if now - since >= lag:
+        return VmChange.BURY
+    return VmChange.MISS if is_first else VmChange.NOTHING
+
+
+def is_launch_due(vm: Vm, now: datetime) -> bool:
+    """Whether to ask for a machine again: after as long as it was asked for already."""
+    if vm.attempted_at is None:
+        return True
+    return now - vm.attempted_at >= min(
+        max(vm.attempted_at - vm.paid_from, FIRST_RETRY), MAX_LAUNCH_RETRY
+    )
+
+
+def is_end_due(vm: Vm, now: datetime) -> bool:
+    """Whether a machine that the cloud shows should be told, once more, to end."""
+    if vm.ordered_at is None:
+        return now > vm.prepaid_until + ledger.POWER_OFF_GRACE
+    pause: timedelta = min(FIRST_RETRY * 2 ** min(vm.orders - 1, 10), MAX_RETRY)
+    return now - vm.ordered_at >= pause
+
+
+class TerminationReason(StrEnum):
+    """Why a machine is gone, in words."""
+
+    NEVER_ASKED = "nobody had asked the cloud for it yet"
+    NEVER_SEEN = "the cloud never showed it"
+    TOLD = "it was told to end"
+    DONE = "its command had ended"
+    PAID = "its paid time was over"
+    TAKEN = "nobody told it to end: the cloud took it back, or it broke"
+
+
+def termination_reason(vm: Vm, now: datetime) -> TerminationReason:
+    """Return why a machine that was there is gone.
+
+    Args:
+        vm: The machine, as last written down.
+        now: When it was found gone.
+    """
+    if vm.attempted_at is None:
+        return TerminationReason.NEVER_ASKED
+    if vm.ordered_at is not None:
+        return TerminationReason.TOLD
+    if vm.exit_code is not None:
+        return TerminationReason.DONE
+    if now >= vm.prepaid_until:
+        return TerminationReason.PAID
+    return TerminationReason.NEVER_SEEN if vm.provider_id is None else TerminationReason.TAKEN

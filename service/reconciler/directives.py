@@ -1,0 +1,115 @@
+"""Compose the next Directive: configuration, members, servers, and whose state is taken over."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from scavenger.cluster import ClusterConfig
+from scavenger.protocol import Directive, Member
+from service.state.job_state import JobState
+
+TRAIN_SPLIT_EVERY = 25
+
+
+def next_directive(
+    state: JobState,
+    config: ClusterConfig,
+    members: tuple[Member, ...],
+    why: str,
+    *,
+    repairs: bool = False,
+) -> Directive:
+    """Compose the Directive that comes after the newest one, for training."""
+    knowledge, directive = state.knowledge, state.directive
+    is_settled = state.job.chosen is not None or knowledge.has_settled_noise
+    strategy = state.job.spec.strategy
+    return Directive(
+        generation=1 if directive is None else directive.generation + 1,
+        config=config,
+        members=members,
+        purpose="train",
+        progress_per_iteration=knowledge.progress_per_iteration(config),
+        learning_rate=state.job.spec.learning_rate,
+        stop=state.job.spec.stop_rule,
+        split_every=TRAIN_SPLIT_EVERY,
+        report_after=0,
+        why=why,
+        repairs=repairs,
+        fence=0 if directive is None else directive.fence,
+        strategy=strategy.name,
+        servers=choose_servers(state) if strategy.servers else (),
+        exchange=strategy.exchange,
+        handover=None if repairs else handover_source(state),
+        most_local_batch=most_local_batch(state),
+        is_provisional=not is_settled,
+        correction=progress_correction(state) if is_settled else 1.0,
+    )
+
+
+def progress_correction(state: JobState) -> float:
+    """Return the factor on what was counted as progress before the noise had settled.
+
+    It is repeated in every Directive from then on: a worker may go back to an old checkpoint.
+    """
+    directive = state.directive
+    if directive is None or not directive.is_provisional:
+        return 1.0 if directive is None else directive.correction
+    counted = directive.progress_per_iteration
+    return state.knowledge.progress_per_iteration(directive.config) / counted
+
+
+def handover_source(state: JobState) -> Member | None:
+    """Return the leader whose state the next generation takes over, if it still lives."""
+    directive = state.directive
+    if directive is None or directive.members[0].worker in state.gone:
+        return None
+    return directive.members[0]
+
+
+def most_local_batch(state: JobState) -> int | None:
+    """Samples that a worker's memory holds; None when that is not known."""
+    most = state.job.spec.space.most_local_batch
+    return None if math.isinf(most) else int(most)
+
+
+def surviving_members(state: JobState, directive: Directive) -> tuple[Member, ...]:
+    """Return the members that neither died nor were told to leave, in rank order.
+
+    Those whose process was started again come last, at their new addresses, once they are up.
+    """
+    again = state.restarted
+    stayed = tuple(member for member in directive.members if member.worker not in state.gone)
+    back = (worker for worker in state.ready if worker.worker in again)
+    return (*stayed, *(Member(worker.worker, worker.address) for worker in back))
+
+
+def choose_members(state: JobState, workers: int) -> tuple[Member, ...]:
+    """Keep ranks where they are and append newcomers, so that the leader stays the leader."""
+    ready = {worker.worker: worker for worker in state.ready}
+    order = [m for m in state.members if m in ready]
+    order += [w for w in ready if w not in order]
+    return tuple(Member(w, ready[w].address) for w in order[:workers])
+
+
+def choose_servers(state: JobState) -> tuple[Member, ...]:
+    """Keep servers at their shards, and seat newcomers where one is missing.
+
+    Raises:
+        ValueError: Fewer are there than the job needs: wait for them first.
+    """
+    serving = {member.worker: member for member in state.serving}
+    told = () if state.directive is None else state.directive.servers
+    needed = state.job.spec.strategy.servers
+    if len(serving) < needed:
+        raise ValueError(f"{len(serving)} of {needed} servers are there")
+    seats = [serving.pop(member.worker, None) for member in told] or [None] * needed
+    spare = iter(serving.values())
+    return tuple(seat or next(spare) for seat in seats)
+
+
+def shrink_config(state: JobState, config: ClusterConfig, workers: int) -> ClusterConfig:
+    """Return a configuration for fewer workers, none of which gets more than its memory holds."""
+    most = state.job.spec.space.most_local_batch
+    batch = int(min(config.global_batch, workers * most))
+    return replace(config, workers=workers, global_batch=max(batch, workers))

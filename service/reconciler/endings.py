@@ -1,0 +1,171 @@
+"""How a job ends: on request, at a limit, by itself or by failure; and no machine stays."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from scavenger.protocol import StopAtMetric, StopRule
+from scavenger.schemas import JobPhase
+from service import ledger
+from service.db.vms import Vm
+from service.db.workers import WorkerRow
+from service.reconciler.actions import Action, Finish, Idle, Terminate
+from service.reconciler.timeouts import COMMAND_TIMEOUT
+from service.state.job_state import JobState, diverged_since
+
+TAIL_LINES_SHOWN = 5
+
+
+def clean_up(state: JobState) -> Action:
+    """After the end: no machine stays."""
+    alive = [vm for vm in state.vms if vm.is_alive]
+    untold = tuple(vm.id for vm in alive if vm.state != "ending")
+    if untold:
+        return Terminate(untold, f"job {state.job.phase}: {counted(len(untold), 'machine')} left")
+    if alive:
+        return Idle(f"job {state.job.phase}: {counted(len(alive), 'machine')} still ending")
+    return Idle(f"job {state.job.phase}")
+
+
+def end_on_request(state: JobState) -> Action | None:
+    """The user asked for the end."""
+    if state.job.cancel_requested_at is None:
+        return None
+    return Finish(JobPhase.CANCELLED, "cancelled on request")
+
+
+def end_at_limit(state: JobState) -> Action | None:
+    """The cap leaves no time, or the time is over."""
+    limits = state.job.spec.limits
+    if limits.max_time is not None and state.elapsed >= limits.max_time:
+        took = f"max_time reached after {state.elapsed:.0f} s"
+        return Finish(JobPhase.CAPPED, took, remedy="raise limits.max_time and submit again")
+    cap = limits.max_cost
+    if cap is None or not is_cap_spent(state, cap):
+        return None
+    return Finish(
+        JobPhase.CAPPED,
+        f"max_cost reached: ${state.accrued:.4f} of ${cap:.4f} spent, and the rest pays for no "
+        "further second",
+        remedy="raise limits.max_cost and submit again",
+    )
+
+
+def is_cap_spent(state: JobState, cap: Decimal) -> bool:
+    """Whether the money left would not pay the machines until they could be stopped."""
+    if not any(vm.price_per_hour for vm in state.vms if vm.is_alive):
+        return not state.can_afford(1, 0)
+    return ledger.accrued(state.vms, state.now + ledger.POWER_OFF_GRACE) > cap
+
+
+def end_by_itself(state: JobState) -> Action | None:
+    """The leader's command has ended well, or does not end although training is done."""
+    leader = state.leader
+    if leader is None or leader.finished == "released":
+        return None
+    vm = machine_of(state, leader.worker)
+    is_overdue = leader.finished is not None and COMMAND_TIMEOUT.is_over(
+        state.heard_since_start(leader.seen_at), state.now
+    )
+    is_running = vm.is_alive and vm.exit_code is None and not is_overdue
+    has_failed = vm.exit_code is not None and vm.exit_code > 0
+    if is_running or has_failed or (leader.finished is None and vm.exit_code != 0):
+        return None
+    return judge_command(state, leader)
+
+
+def judge_command(state: JobState, leader: WorkerRow) -> Finish:
+    """Judge a command that ended well by what its session said, or by what it logged last."""
+    stop, words = state.job.spec.stop_rule, state.job.spec.target_text
+    value = leader.metrics.get(stop.metric) if isinstance(stop, StopAtMetric) else None
+    achieved = "" if value is None else f"; the last value was {value:.4g}"
+    done = f"{leader.epochs:.2f} reference epochs and {leader.iteration} iterations{achieved}"
+    if leader.finished == "target" or is_reached(leader, stop):
+        return Finish(JobPhase.SUCCEEDED, f"target {words} reached after {done}", 0, leader.epochs)
+    advice = "raise target.max_epochs or lower the goal"
+    if isinstance(stop, StopAtMetric) and value is None and stop.metric not in leader.not_finite:
+        advice = f"no {stop.metric} was ever seen: call job.log({stop.metric}=...) in the session"
+    why = f"the command ended without reaching {words} after {done}"
+    return Finish(JobPhase.FAILED, why, 0, remedy=advice)
+
+
+def is_reached(leader: WorkerRow, stop: StopRule) -> bool:
+    """Whether what was logged last reaches the goal; what is no number by now does not."""
+    if not isinstance(stop, StopAtMetric) or diverged_since(leader, stop.metric) is not None:
+        return False
+    value = leader.metrics.get(stop.metric)
+    return value is not None and stop.reached(value)
+
+
+def end_on_failure(state: JobState) -> Action | None:
+    """A member's command failed by itself; a signal is the machine's loss, not the script's.
+
+    A parameter server runs no script of the user's: one that ends is lost, and replaced.
+    """
+    for vm in (vm for vm in state.vms if vm.role == "worker"):
+        worker = state.worker(vm.id)
+        if vm.exit_code == 0 and worker is None:
+            return Finish(
+                JobPhase.FAILED,
+                f"the command on {vm.id} ended without taking part; does the script open "
+                "worker_agent.session() and go through job.batches()?",
+                0,
+            )
+        if vm.exit_code is None or vm.exit_code <= 0 or is_released(state, worker):
+            continue
+        tail = "\n".join(vm.tail.splitlines()[-TAIL_LINES_SHOWN:])
+        why = f"{vm.id} exited with code {vm.exit_code}; its last lines:\n{tail}"
+        return Finish(JobPhase.FAILED, why, vm.exit_code)
+    limit = max_launches(state)
+    if len(state.vms) > limit:
+        return Finish(JobPhase.FAILED, f"{len(state.vms)} machines {launches_reason(state, limit)}")
+    return None
+
+
+def launches_reason(state: JobState, limit: int) -> str:
+    """Say why a job used its launches up, and what to do."""
+    if all(vm.provider_id is None for vm in state.vms):
+        return f"were asked for, and the cloud gave none: submit again later; {limit} are allowed"
+    return (
+        f"were needed where {limit} are allowed: workers keep dying; read the events for how each "
+        "ended"
+    )
+
+
+def max_launches(state: JobState) -> int:
+    """Launches a job may use: an adversary that kills every machine must not empty a purse."""
+    spec = state.job.spec
+    return 4 * (spec.space.workers[-1] + spec.strategy.servers) + 8
+
+
+def is_released(state: JobState, worker: WorkerRow | None) -> bool:
+    """Whether training goes on without a worker, or has ended well, whatever its exit code."""
+    if worker is None or worker.finished is None:
+        return False
+    return worker != state.leader or worker.finished == "released"
+
+
+def is_done(state: JobState) -> bool:
+    """Whether the leader has said that training ended."""
+    leader = state.leader
+    return leader is not None and leader.finished in ("target", "exhausted")
+
+
+def machine_of(state: JobState, worker: str) -> Vm:
+    """Return the machine a worker runs on."""
+    return next(vm for vm in state.vms if vm.id == worker)
+
+
+def counted(number: int, thing: str) -> str:
+    """Write a number of things.
+
+    >>> count(2, "machine")
+    '2 machines'
+    """
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def is_ending(state: JobState) -> bool:
+    """Whether a member has reached the end of training, as the leader is about to say too."""
+    members = [state.worker(member) for member in state.members]
+    return any(w is not None and w.finished in ("target", "exhausted") for w in members)

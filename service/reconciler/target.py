@@ -1,0 +1,228 @@
+"""The configuration a job should be in now, by its mode, its search and what its cap pays for.
+
+Mode ``observe`` measures the start configuration and stays there, ``advise`` also says what it
+would choose, and ``control`` searches and resizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from scavenger.cluster import ClusterConfig
+from scavenger.errors import NothingFeasible
+from scavenger.job.spec import JobSpec
+from scavenger.job.training import DownpourSpec
+from scavenger.measurement.profiling import Observation
+from scavenger.planning.decision import Probe, Run
+from scavenger.planning.state import PlanningState, objective_within_limits
+from service.reconciler.actions import Advise, ChooseConfig, KeepConfig
+from service.reconciler.directives import shrink_config
+from service.reconciler.endings import counted, is_ending
+from service.reconciler.servers import missing_servers
+from service.state.curves import CurveDrawing
+from service.state.job_state import JobState
+
+
+def is_searched(spec: JobSpec) -> bool:
+    """Whether the job's configuration is chosen, rather than given."""
+    return spec.level == "control" and not isinstance(spec.strategy, DownpourSpec)
+
+
+def start_config_decision(state: JobState) -> Probe | KeepConfig | None:
+    """Return what to do with a configuration that is not to be chosen; None where one is.
+
+    It is measured once, since advice rests on that, and then kept. Downpour cannot be measured.
+    """
+    spec = state.job.spec
+    start = spec.space.start
+    if isinstance(spec.strategy, DownpourSpec):
+        return KeepConfig(start, f"downpour is not searched: training on {start}")
+    if spec.level == "control":
+        return None
+    if any(probe.observation.config == start for probe in state.probes):
+        return KeepConfig(start, f"level {spec.level}: the job stays on {start}")
+    return Probe(start, f"level {spec.level}: measuring {start}", measures="noise")
+
+
+def advise(state: JobState) -> Advise | None:
+    """Say what a job that is advised would choose, each time that has changed."""
+    job = state.job
+    if job.spec.level != "advise" or job.chosen is None:
+        return None
+    advice = choose_advice(advice_key(state.knowledge))
+    if advice is None or (job.advice is not None and job.advised == advice.config):
+        return None
+    drawing = CurveDrawing.of(job.spec, advice.knowledge.preview())
+    return Advise(advice.config, advice.why, drawing)
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceKey:
+    """All that advice depends on.
+
+    Attributes:
+        document: The job, as JSON.
+        jobs: How many earlier jobs are known.
+    """
+
+    document: str
+    observations: tuple[Observation, ...]
+    noise_scale: float | None
+    history: tuple[tuple[float, float], ...]
+    jobs: int
+    knowledge: PlanningState = field(compare=False, repr=False)
+
+
+def advice_key(knowledge: PlanningState) -> AdviceKey:
+    """Ask what a job would choose by what is known of it."""
+    stored = knowledge.stored
+    earlier = (*knowledge.models, *(() if stored is None else (stored,)))
+    return AdviceKey(
+        knowledge.spec.model_dump_json(),
+        knowledge.observations,
+        knowledge.noise_scale,
+        knowledge.history,
+        sum(model.jobs for model in earlier),
+        knowledge,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigAdvice:
+    """What a job would choose; None when nothing meets the limits.
+
+    Attributes:
+        knowledge: What that follows from.
+    """
+
+    config: ClusterConfig | None
+    why: str
+    knowledge: PlanningState
+
+
+@lru_cache(maxsize=1024)  # all jobs ask at every tick, and drawing a curve takes a while
+def choose_advice(question: AdviceKey) -> ConfigAdvice | None:
+    """Choose from the curve as it can be drawn now; None while nothing tells."""
+    knowledge = question.knowledge
+    preview = knowledge.preview()
+    if preview is None:
+        return None
+    try:
+        choice = objective_within_limits(knowledge.spec).choose(preview.curve)
+    except NothingFeasible as error:
+        return ConfigAdvice(None, f"no advice, since {error}", knowledge)
+    config = choice.point.config
+    return ConfigAdvice(config, f"advice: {config}, {choice.why}", knowledge)
+
+
+# One worker splits one of so many iterations: noise is measured in those, time in the others.
+NOISE_SPLIT_EVERY = 2
+PROBE_SPLIT_EVERY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TargetConfig:
+    """The configuration the job should be in, and what for.
+
+    Attributes:
+        probe: What is to be measured there; None to train on it.
+        lacks: Why it is smaller than what was chosen; None where it is not.
+    """
+
+    config: ClusterConfig
+    why: str
+    probe: Probe | None = None
+    lacks: str | None = None
+
+    @property
+    def is_search(self) -> bool:
+        """Whether a probe of time is wanted: others will probably follow it soon."""
+        return self.probe is not None and self.probe.measures == "time"
+
+
+def choose_target(state: JobState) -> TargetConfig | ChooseConfig | KeepConfig:
+    """Return the configuration the job should be in now."""
+    job, only = state.job, start_config_decision(state)
+    if job.chosen is not None:
+        return target_of_choice(state, job.chosen)
+    if isinstance(only, KeepConfig):
+        return only
+    decision = only or running_noise_probe(state) or state.knowledge.decide()
+    missing = unpaid_machines(state, decision.config)
+    return search_within_cap(state, decision, missing) if missing else target_of_decision(decision)
+
+
+def running_noise_probe(state: JobState) -> Probe | None:
+    """Return the probe of noise that runs and whose machines live.
+
+    What would be chosen changes with every reading of the target's metric. A job that moved each
+    time would begin anew to let its noise settle, and so would the deadline of that.
+    """
+    told = state.directive
+    if told is None or told.purpose != "probe" or told.split_every != NOISE_SPLIT_EVERY:
+        return None
+    if state.knowledge.has_settled_noise or state.gone:
+        return None
+    return Probe(told.config, told.why, measures="noise")
+
+
+def target_of_decision(decision: Probe | Run) -> TargetConfig | ChooseConfig:
+    """Return what a decision asks for."""
+    match decision:
+        case Probe(config, why):
+            return TargetConfig(config, why, decision)
+        case Run():
+            return ChooseConfig(decision, decision.why)
+
+
+def target_of_choice(state: JobState, chosen: ClusterConfig) -> TargetConfig:
+    """Train on what was chosen, or on the machines there are where no more can be paid."""
+    spec = state.job.spec
+    wish = f", objective {spec.objective_text}" if is_searched(spec) else ""
+    missing = unpaid_machines(state, chosen)
+    if not missing:
+        return TargetConfig(chosen, f"training on {chosen}{wish}")
+    config, why = shrink_config(state, chosen, len(state.available)), unpaid_reason(missing)
+    return TargetConfig(config, f"{why}: training on {config}", lacks=why)
+
+
+def search_within_cap(
+    state: JobState, decision: Probe | Run, missing: int
+) -> TargetConfig | ChooseConfig | KeepConfig:
+    """End the search among what the cap pays for; before anything is measured, where the job is."""
+    knowledge, why = state.knowledge, unpaid_reason(missing)
+    if start_config_decision(state) is not None or not (
+        knowledge.observations or isinstance(decision, Run)
+    ):
+        config = shrink_config(state, decision.config, len(state.available))
+        return KeepConfig(config, f"{why}: training on {config}")
+    match target_of_decision(knowledge.decide_within(payable_workers(state, missing))):
+        case TargetConfig() as wanted:
+            return replace(wanted, why=f"{why}, so the search ends and {wanted.why}")
+        case ChooseConfig(run) if run.searched:
+            return ChooseConfig(run, f"{why}, so the search ends {run.why}")
+        case ChooseConfig(run):
+            return ChooseConfig(run, f"{why}; {run.why}")
+
+
+def unpaid_machines(state: JobState, config: ClusterConfig) -> int:
+    """Return how many machines are missing of which the cap does not pay all; 0 where it does.
+
+    Not for a job without any, nor for one that ends: it has nothing to go on with, or no need.
+    """
+    missing = config.workers - len(state.available)
+    if missing <= 0 or not state.available or missing_servers(state) or is_ending(state):
+        return 0
+    return 0 if state.can_afford(missing, 0) else missing
+
+
+def payable_workers(state: JobState, missing: int) -> int:
+    """Return how many workers there are, with as many of those missing as the cap pays."""
+    more = next(n for n in range(missing - 1, -1, -1) if n == 0 or state.can_afford(n, 0))
+    return len(state.available) + more
+
+
+def unpaid_reason(missing: int) -> str:
+    """Say that the cap does not pay for machines."""
+    return f"max_cost leaves no room for {counted(missing, 'more machine')}"

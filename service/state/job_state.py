@@ -1,0 +1,297 @@
+"""JobState: everything one tick or one page knows about a job, read once and frozen.
+
+It also says whether the loss or the target's metric has become NaN or infinite. Training is never
+stopped for that, since only the user can tell whether it may recover; the job reports it at once
+and names it first in the reason it ends with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from scavenger.planning.state import PlanningState
+from scavenger.protocol import Directive, Member, NotFinite, StepColumns, StopAtMetric, StopRule
+from scavenger.schemas import JobPhase
+from service import ledger
+from service.db.jobs import StoredJob
+from service.db.measurements import RecordedDrift, SettledProbe
+from service.db.vms import Vm
+from service.db.workers import WorkerRow
+from service.reconciler.actions import Finish
+
+SILENCE_LIMIT = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """One job and everything around it at one moment.
+
+    Attributes:
+        now: The moment.
+        vms: Every machine the job ever had, oldest first.
+        workers: Every worker that said hello, in that order.
+        directive: The newest Directive; None before the first.
+        published_at: When it was published.
+        probes: Settled probes, in order.
+        drifted: The newest drift of the noise scale; None while the first plan holds.
+        steps: Iterations measured in the newest generation: all while probing, recent ones once a
+            plan has stood for long enough to be looked at again.
+        losses_before: Losses of all iterations before the newest generation, as long as noise has
+            to settle.
+        knowledge: What is known for a decision, from probes and earlier jobs.
+        listening_since: When this controller began to listen; nobody can have spoken to it before.
+        fruitless: When the newest Directives were published that bore no iteration, oldest first;
+            read only where it matters.
+        boot: What a new machine may take of its prepaid time before its own clock starts.
+        is_hidden: Whether the cloud does not show its machines, so that nothing new of them is
+            known.
+    """
+
+    now: datetime
+    job: StoredJob
+    vms: tuple[Vm, ...]
+    workers: tuple[WorkerRow, ...]
+    directive: Directive | None
+    published_at: datetime | None
+    probes: tuple[SettledProbe, ...]
+    drifted: RecordedDrift | None
+    steps: StepColumns
+    knowledge: PlanningState
+    losses_before: tuple[float | None, ...] = ()
+    listening_since: datetime | None = None
+    fruitless: tuple[datetime, ...] = ()
+    is_hidden: bool = False
+    boot: timedelta = timedelta(0)
+
+    @property
+    def alive(self) -> tuple[Vm, ...]:
+        """Workers' machines that may exist and whose command has not ended."""
+        return tuple(vm for vm in running_machines(self.vms) if vm.role == "worker")
+
+    @property
+    def servers(self) -> tuple[Vm, ...]:
+        """Parameter servers' machines that may exist and whose process has not ended."""
+        return tuple(vm for vm in running_machines(self.vms) if vm.role == "server")
+
+    @property
+    def serving(self) -> tuple[Member, ...]:
+        """Parameter servers that said hello, with the address they said last."""
+        greeted = [self.worker(vm.id) for vm in self.servers]
+        return tuple(Member(w.worker, w.address) for w in greeted if w is not None and w.is_up)
+
+    @property
+    def lost_servers(self) -> tuple[str, ...]:
+        """Servers of the newest Directive that are gone, or were started again and are empty."""
+        told = () if self.directive is None else self.directive.servers
+        return tuple(member.worker for member in told if member not in self.serving)
+
+    @property
+    def available(self) -> tuple[Vm, ...]:
+        """Alive machines whose worker is taking part, waiting or still booting."""
+        done = {worker.worker for worker in self.workers if worker.finished is not None}
+        return tuple(vm for vm in self.alive if vm.id not in done)
+
+    @property
+    def ready(self) -> tuple[WorkerRow, ...]:
+        """Workers that can take part: alive, greeted, not done, and not about to stand by.
+
+        One that is told to stand by says hello again, at another address, once it does. It never
+        does if the Directive that tells it so has lost all its members before they entered it.
+        """
+        ids = {vm.id for vm in self.available}
+        return tuple(
+            worker
+            for worker in self.workers
+            if worker.worker in ids
+            and worker.is_up
+            and not (worker.worker in self.aside and worker.generation > 0)
+        )
+
+    @property
+    def aside(self) -> tuple[str, ...]:
+        """Workers that are told to stand by, as long as a member lives that lets them."""
+        is_followed = len(self.gone) < len(self.members)
+        return self.directive.standby if self.directive is not None and is_followed else ()
+
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """Members of the newest Directive that will not enter it, or have left it."""
+        return (*self.lost, *self.released, *self.restarted)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Workers of the newest Directive, leader first."""
+        return () if self.directive is None else tuple(m.worker for m in self.directive.members)
+
+    @property
+    def leader(self) -> WorkerRow | None:
+        """The leader of the newest Directive, if it ever spoke."""
+        return None if not self.members else self.worker(self.members[0])
+
+    @property
+    def is_applied(self) -> bool:
+        """Whether every member that still lives has confirmed the newest Directive."""
+        if self.directive is None:
+            return True
+        confirmed = [self.worker(member) for member in self.members if member not in self.gone]
+        return all(w is not None and w.generation >= self.directive.generation for w in confirmed)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Members whose machine is gone, or whose command ended, before training was done."""
+        ids = {vm.id for vm in self.alive}
+        done = {worker.worker for worker in self.workers if worker.finished is not None}
+        return tuple(m for m in self.members if m not in ids and m not in done)
+
+    @property
+    def released(self) -> tuple[str, ...]:
+        """Members that left before training was done, because their machine was told to end."""
+        members = [self.worker(member) for member in self.members]
+        return tuple(w.worker for w in members if w is not None and w.finished == "released")
+
+    @property
+    def restarted(self) -> tuple[str, ...]:
+        """Members whose process died and is started again on the same machine: it holds nothing."""
+        told = () if self.directive is None else self.directive.members
+        known = [(member, self.worker(member.worker)) for member in told]
+        return tuple(
+            member.worker
+            for member, worker in known
+            if worker is not None
+            and worker.address != member.address
+            and member.worker not in (*self.lost, *self.released)
+        )
+
+    @property
+    def most_advanced(self) -> WorkerRow | None:
+        """The most advanced worker of those that train now, else of all there ever were.
+
+        After a job went back to a checkpoint, its former workers were further.
+        """
+        members = [self.worker(member) for member in self.members]
+        active = [w for w in members if w is not None and w.generation > 0]
+        return max(active or self.workers, key=lambda worker: worker.iteration, default=None)
+
+    @property
+    def epochs(self) -> float:
+        """Reference epochs of progress so far."""
+        return 0.0 if self.most_advanced is None else self.most_advanced.epochs
+
+    @property
+    def accrued(self) -> Decimal:
+        """Dollars spent so far."""
+        return ledger.accrued(self.vms, self.now)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the first machine was intended."""
+        if not self.vms:
+            return 0.0
+        end = self.job.finished_at or self.now
+        return max((end - self.vms[0].intended_at).total_seconds(), 0.0)
+
+    @property
+    def fastest_boot(self) -> timedelta | None:
+        """What the quickest machine took until its worker said hello; None before the first.
+
+        One that said it again, after a restart or standing by, seems slower than it was.
+        """
+        greeted = [(vm, self.worker(vm.id)) for vm in self.vms if vm.attempted_at is not None]
+        took = [worker.hello_at - vm.paid_from for vm, worker in greeted if worker is not None]
+        return max(min(took), timedelta(0)) if took else None
+
+    def can_afford(self, workers: int, servers: int) -> bool:
+        """Whether the cap pays for so many more machines until they are of use."""
+        spec = self.job.spec
+        return ledger.affordable_span(self.vms, spec, workers, servers, self.boot) is not None
+
+    def worker(self, worker: str) -> WorkerRow | None:
+        """Return a worker by id, if it ever spoke."""
+        return next((w for w in self.workers if w.worker == worker), None)
+
+    def is_silent(self, worker: str) -> bool:
+        """Whether a worker has not been heard for longer than any report takes."""
+        return self.silence(worker) > SILENCE_LIMIT
+
+    def silence(self, worker: str) -> timedelta:
+        """Return for how long a worker has not been heard by one who listened."""
+        known = self.worker(worker)
+        return timedelta.max if known is None else self.now - self.heard_since_start(known.seen_at)
+
+    def heard_since_start(self, moment: datetime) -> datetime:
+        """Return a moment, or when this controller began to listen, whichever came later."""
+        return moment if self.listening_since is None else max(moment, self.listening_since)
+
+
+def running_machines(machines: Sequence[Vm]) -> tuple[Vm, ...]:
+    """Return the machines that may exist, are not told to end, and whose command runs."""
+    return tuple(
+        vm for vm in machines if vm.state in ("intended", "launched") and vm.exit_code is None
+    )
+
+
+LOSS_SERIES = "loss"
+DIVERGENCE_REMEDY = "look at the data of that iteration, lower the learning rate, or clip gradients"
+
+
+def watched_series(stop: StopRule) -> tuple[str, ...]:
+    """Return the series that tell whether training goes well: the loss, and the target's metric."""
+    match stop:
+        case StopAtMetric(metric=metric) if metric != LOSS_SERIES:
+            return (LOSS_SERIES, metric)
+        case _:
+            return (LOSS_SERIES,)
+
+
+def describe_divergence(series: str, worker: str, found: NotFinite) -> str:
+    """Say what a series became, in which iteration, and on which worker."""
+    return f"{series} became {found.value} at iteration {found.first} on {worker}"
+
+
+def current_divergence(state: JobState) -> str | None:
+    """Say what is not finite by now, and since when; None when all is well.
+
+    The leader's values count, as they do for the target; but the worker that was first is named.
+    """
+    leader, stop = state.leader, state.job.spec.stop_rule
+    if leader is None:
+        return None
+    lasting = [
+        series for series in watched_series(stop) if diverged_since(leader, series) is not None
+    ]
+    return "; ".join(divergence_sentence(state, series) for series in lasting) or None
+
+
+def diverged_since(worker: WorkerRow, series: str) -> int | None:
+    """Return the iteration since which a worker has logged no finite value of a series."""
+    found = worker.not_finite.get(series)
+    return None if found is None else found.since
+
+
+def divergence_sentence(state: JobState, series: str) -> str:
+    """Say which member was first to log what has not been finite since."""
+    members = [worker for m in state.members if (worker := state.worker(m)) is not None]
+    begun = [
+        (at, worker) for worker in members if (at := diverged_since(worker, series)) is not None
+    ]
+    at, worker = min(begun, key=lambda pair: pair[0])
+    found = worker.not_finite[series]
+    became = describe_divergence(series, worker.worker, found)
+    if at == found.first:
+        return f"{became} and has not been finite since"
+    return f"{became}, recovered, and has not been finite since iteration {at}"
+
+
+def complete_reason(state: JobState, end: Finish) -> Finish:
+    """Complete the reason a job ends with: what to do, unless it has diverged, which says more."""
+    found = current_divergence(state)
+    if found is None:
+        return replace(end, why=f"{end.why}; {end.remedy}" if end.remedy else end.why, remedy="")
+    has_diverged = end.phase in (JobPhase.FAILED, JobPhase.CAPPED)
+    advice = f"; {DIVERGENCE_REMEDY}" if has_diverged else ""
+    under = "\n" if "\n" in end.why else "; "  # the last lines of a script are no sentence
+    why = f"{end.why}{under}{found}{advice}"
+    return replace(end, why=why, remedy="", has_diverged=has_diverged)

@@ -1,0 +1,171 @@
+"""Load the states of jobs from the database, with as many queries for many jobs as for one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from statistics import median
+
+from sqlalchemy import Connection
+
+from scavenger.measurement.profiling import PROBE_ITERATIONS, WARM_UP_ITERATIONS
+from scavenger.measurement.stability import DRIFT_ROWS
+from scavenger.planning.decision import ProbeOverhead
+from scavenger.planning.state import PlanningState, signature_of
+from scavenger.planning.transfer import StoredModel
+from scavenger.protocol import StepColumns
+from service.db import directives, jobs, measurements, models, telemetry, vms, workers
+from service.db.jobs import StoredJob
+from service.db.measurements import SettledProbe
+from service.reconciler.drift import is_due
+from service.reconciler.timeouts import may_be_fruitless
+from service.state.job_state import JobState, running_machines
+
+MAX_NOISE_REPORTS = 300
+MAX_MODELS = 200
+
+
+def load_job_state(
+    connection: Connection,
+    machine: str,
+    job_id: str,
+    now: datetime,
+    pause: float = 0.0,
+    *,
+    reviews: bool = True,
+) -> JobState:
+    """Read everything a tick needs, once.
+
+    Args:
+        connection: Where from.
+        machine: Kind of the machines it runs on.
+        job_id: Which job.
+        now: The moment.
+        pause: Seconds a change of machines usually takes with the provider.
+        reviews: Whether the plan of a job that trains is held against its newest iterations.
+    """
+    job = jobs.find(connection, job_id)
+    assert job is not None
+    (state,) = load_job_states(connection, machine, [job], now)
+    state = replace(
+        state,
+        steps=steps_to_decide_by(connection, state, reviews=reviews),
+        losses_before=losses_before_probe(connection, state),
+    )
+    if job.chosen is None or len(state.steps):  # the job is searched, or may be planned anew
+        effort = probe_effort(connection, state, pause)
+        state = replace(state, knowledge=replace(state.knowledge, effort=effort))
+    if job.phase.is_final or not may_be_fruitless(state):
+        return state
+    return replace(state, fruitless=directives.published_without_iterations(connection, job_id))
+
+
+def load_job_states(
+    connection: Connection,
+    machine: str,
+    wanted: Sequence[StoredJob],
+    now: datetime,
+) -> list[JobState]:
+    """Read what is known of jobs, without the iterations measured, with as many queries as for one.
+
+    Args:
+        connection: Where from.
+        machine: Kind of the machines they run on.
+        wanted: The jobs.
+        now: The moment.
+    """
+    ids = [job.id for job in wanted]
+    told = directives.newest_of(connection, ids)
+    probes = measurements.probes_of_jobs(connection, ids)
+    drifted = measurements.newest_drifts(connection, ids)
+    machines = vms.of_jobs(connection, ids)
+    agents = workers.of_jobs(connection, ids)
+    known = load_knowledge(connection, machine, wanted, probes)
+    found = []
+    for job in wanted:
+        directive, published_at = told.get(job.id, (None, None))
+        drift = drifted.get(job.id)
+        scale = None if drift is None else drift.noise_scale
+        workers_alive = sum(vm.role == "worker" for vm in running_machines(machines[job.id]))
+        state = JobState(
+            now=now,
+            job=job,
+            vms=machines[job.id],
+            workers=agents[job.id],
+            directive=directive,
+            published_at=published_at,
+            probes=probes[job.id],
+            drifted=drift,
+            steps=StepColumns(),
+            knowledge=replace(known[job.id], machines=workers_alive, noise_scale=scale),
+        )
+        found.append(state)
+    return found
+
+
+def steps_to_decide_by(connection: Connection, state: JobState, *, reviews: bool) -> StepColumns:
+    """Return the measured iterations that a tick may decide by."""
+    job, directive = state.job, state.directive
+    if directive is None:
+        return StepColumns()
+    if directive.purpose == "probe" and job.chosen is None:
+        return telemetry.steps_of(connection, job.id, directive.generation)
+    is_old = is_due(state.now, state.published_at, state.drifted)
+    if not reviews or not is_old or job.phase.is_final:
+        return StepColumns()
+    return telemetry.noise_steps_of(
+        connection, job.id, directive.generation, MAX_NOISE_REPORTS, DRIFT_ROWS
+    )
+
+
+def losses_before_probe(connection: Connection, state: JobState) -> tuple[float | None, ...]:
+    """Return the losses from before the newest generation, as long as noise has to settle."""
+    job, directive = state.job, state.directive
+    has_settled = any(probe.observation.has_settled_noise for probe in state.probes)
+    if directive is None or directive.purpose != "probe" or job.chosen is not None or has_settled:
+        return ()
+    return telemetry.losses_before_generation(connection, job.id, directive.generation)
+
+
+def probe_effort(connection: Connection, state: JobState, pause: float) -> ProbeOverhead:
+    """Return what a probe takes besides training, as this job has seen it so far.
+
+    Args:
+        connection: Where from.
+        state: The job.
+        pause: Seconds a change of machines usually takes with the provider, start and resize.
+    """
+    pauses = directives.resize_pauses(connection, state.job.id)
+    usual, boot = median(pauses) if pauses else pause, state.fastest_boot
+    seconds = pause if boot is None else boot.total_seconds()
+    return ProbeOverhead(PROBE_ITERATIONS + WARM_UP_ITERATIONS, usual, seconds)
+
+
+def load_knowledge(
+    connection: Connection,
+    machine: str,
+    wanted: Sequence[StoredJob],
+    probes: Mapping[str, tuple[SettledProbe, ...]],
+) -> Mapping[str, PlanningState]:
+    """Return what probes and earlier jobs of its project tell about each job, by job."""
+    signatures = {job.id: signature_of(job.spec, machine) for job in wanted}
+    history = measurements.readings_of_jobs(connection, list(signatures))
+    stored: dict[str, Mapping[str, StoredModel]] = {}
+    recent: dict[str, tuple[StoredModel, ...]] = {}
+    for project in {job.project for job in wanted}:
+        own = {signatures[job.id] for job in wanted if job.project == project}
+        stored[project] = models.known(connection, project, own)
+        recent[project] = models.recent(connection, project, MAX_MODELS)
+    return {
+        job.id: PlanningState(
+            spec=job.spec,
+            observations=tuple(probe.observation for probe in probes[job.id]),
+            stored=stored[job.project].get(signatures[job.id]),
+            epochs_to_target=job.epochs_to_target,
+            models=tuple(m for m in recent[job.project] if m.signature != signatures[job.id]),
+            machine=machine,
+            history=history[job.id],
+        )
+        for job in wanted
+    }

@@ -1,0 +1,241 @@
+"""Presenters: turn the state of a job into the views that the API returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from functools import lru_cache
+
+from sqlalchemy import Connection
+
+from scavenger.cluster import ClusterConfig
+from scavenger.job.training import DownpourSpec
+from scavenger.measurement.noise import estimate_noise
+from scavenger.measurement.profiling import measure_time
+from scavenger.planning.curve import TradeoffPoint
+from scavenger.planning.transfer import StoredModel
+from scavenger.protocol import StepColumns
+from scavenger.schemas import (
+    AdviceView,
+    CostView,
+    CurveView,
+    IndicatorsView,
+    JobView,
+    MoneyView,
+    ProbeView,
+    ProgressView,
+    ResizeView,
+    StoredModelView,
+)
+from service.api.dependencies import AppState
+from service.clouds.storage import CheckpointStorage
+from service.db import telemetry
+from service.db.directives import PublishedDirective
+from service.db.jobs import StoredJob
+from service.db.measurements import SettledProbe
+from service.reconciler.target import AdviceKey, advice_key
+from service.state.curves import config_view, laws_view, optional_config_view
+from service.state.job_state import JobState, current_divergence
+from service.state.loader import load_job_states
+
+MONEY_RESOLUTION = Decimal("0.000001")
+
+
+def job_view(state: JobState, recent: StepColumns, storage: CheckpointStorage) -> JobView:
+    """Show a job: where it stands, what it measures, what it costs."""
+    job, directive = state.job, state.directive
+    target = job.chosen or (directive.config if directive else None)
+    applied = directive.config if directive is not None and state.is_applied else None
+    expected = state.knowledge.expected_epochs()
+    return JobView(
+        id=job.id,
+        name=job.name,
+        model_key=job.spec.model.key,
+        phase=job.phase,
+        reason=job.waiting or job.reason,
+        worker_exit_code=job.worker_exit_code,
+        diverged=job.diverged,
+        target=optional_config_view(target),
+        applied=optional_config_view(applied),
+        generation=0 if directive is None else directive.generation,
+        workers_alive=len(state.alive),
+        servers_alive=len(state.servers),
+        search=job.search,
+        advice=advice_view(job),
+        checkpoints=str(storage.checkpoints(job.id, job.spec)),
+        progress=progress_view(state, expected),
+        indicators=None if applied is None else indicators_view(recent, applied),
+        cost=cost_view(state, expected, target),
+        elapsed=state.elapsed,
+        created_at=job.created_at,
+        finished_at=job.finished_at,
+        spec=job.spec.document(),
+    )
+
+
+def advice_view(job: StoredJob) -> AdviceView | None:
+    """Show what a job that is only advised would do better with."""
+    if job.advice is None:
+        return None
+    return AdviceView(config=optional_config_view(job.advised), why=job.advice)
+
+
+def progress_view(state: JobState, expected: float | None) -> ProgressView:
+    """Show how far the most advanced worker is."""
+    best = state.most_advanced
+    return ProgressView(
+        iteration=0 if best is None else best.iteration,
+        epochs=0.0 if best is None else best.epochs,
+        expected_epochs=expected,
+        max_epochs=state.job.spec.stop_rule.max_progress,
+        metrics={} if best is None else best.metrics,
+        diverged=current_divergence(state),
+    )
+
+
+def indicators_view(recent: StepColumns, config: ClusterConfig) -> IndicatorsView | None:
+    """Show noise and timing of the running configuration."""
+    timing = measure_time(recent)
+    if timing.rows == 0:
+        return None
+    noise = estimate_noise(recent, config.global_batch)
+    return IndicatorsView(
+        noise=None if noise is None else noise.noise,
+        noise_scale=None if noise is None else noise.noise_scale,
+        compute_time=timing.compute_time,
+        sync_time=timing.sync_time,
+        step_time=timing.compute_time + timing.sync_time,
+    )
+
+
+def cost_view(state: JobState, expected: float | None, target: ClusterConfig | None) -> CostView:
+    """Show the four numbers of money, never mixed."""
+    cap = state.job.spec.limits.max_cost
+    forecast = forecast_cost(state, expected, target)
+    return CostView(
+        accrued=money_view(state.accrued),
+        search=money_view(sum((probe.cost for probe in state.probes), Decimal(0))),
+        cap=None if cap is None else money_view(cap),
+        forecast=None if forecast is None else money_view(forecast),
+    )
+
+
+def forecast_cost(
+    state: JobState, expected: float | None, target: ClusterConfig | None
+) -> Decimal | None:
+    """Return what a job will have cost: spent, and for the epochs left on its configuration."""
+    if expected is None or state.job.phase.is_final:
+        return None
+    if isinstance(state.job.spec.strategy, DownpourSpec):
+        return extrapolate_cost(state, expected)
+    cost = None if target is None else whole_job_cost(advice_key(state.knowledge), target)
+    left = max(1 - state.epochs / expected, 0.0)
+    return None if cost is None else state.accrued + Decimal(cost * left)
+
+
+def whole_job_cost(question: AdviceKey, config: ClusterConfig) -> float | None:
+    """Return what the whole job would cost on a configuration; None if nothing tells."""
+    basis, point = curve_point(question, config)
+    return None if point is None or basis != "total" else point.cost
+
+
+@lru_cache(maxsize=1024)  # every page of jobs asks, and drawing a curve takes a while
+def curve_point(question: AdviceKey, config: ClusterConfig) -> tuple[str, TradeoffPoint | None]:
+    """Return the point of a configuration, None if there is none, and the basis of its curve."""
+    preview = question.knowledge.preview()
+    if preview is None:
+        return "", None
+    points = preview.curve.points
+    return preview.curve.basis, next((point for point in points if point.config == config), None)
+
+
+def extrapolate_cost(state: JobState, expected: float) -> Decimal | None:
+    """Return what a job will have cost if it goes on as it did so far; None before it began."""
+    done = state.epochs
+    return state.accrued * Decimal(max(expected / done, 1.0)) if done > 0 else None
+
+
+def curve_view_of_job(
+    drawn: CurveView,
+    job: StoredJob,
+    probes: Sequence[SettledProbe],
+    resizes: Sequence[PublishedDirective],
+) -> CurveView:
+    """Show a curve with where its job is, and how its points came to be."""
+    told = None if job.phase.is_final or not resizes else resizes[-1].directive
+    shown = {
+        "current": None if told is None else config_view(told.config),
+        "probes": [probe_view(probe) for probe in probes],
+        "resizes": resize_views(resizes),
+    }
+    return drawn.model_copy(update=shown)
+
+
+def stored_model_view(model_key: str, stored: StoredModel, updated_at: datetime) -> StoredModelView:
+    """Show what earlier jobs taught."""
+    return StoredModelView(
+        model_key=model_key,
+        signature=stored.signature,
+        laws=laws_view(stored.model, stored.observations),
+        reference_batch=stored.model.reference_batch,
+        epochs_to_target=dict(stored.epochs_by_target),
+        jobs=stored.jobs,
+        updated_at=updated_at,
+    )
+
+
+def probe_view(probe: SettledProbe) -> ProbeView:
+    """Show a settled probe and what it took."""
+    config, indicators = probe.observation.config, probe.observation.indicators
+    return ProbeView(
+        workers=config.workers,
+        global_batch=config.global_batch,
+        noise=indicators.noise,
+        noise_scale=indicators.noise_scale,
+        compute_time=indicators.compute_time,
+        sync_time=indicators.sync_time,
+        iterations=probe.observation.iterations,
+        seconds=probe.seconds,
+        cost=float(probe.cost),
+        settled_at=probe.settled_at,
+    )
+
+
+def resize_views(resizes: Sequence[PublishedDirective]) -> list[ResizeView]:
+    """Show every change of configuration with the one it came from.
+
+    A generation that regroups the same configuration, as after the last probe, resizes nothing.
+    """
+    before = [None, *(config_view(resize.directive.config) for resize in resizes)]
+    return [
+        ResizeView(
+            generation=resize.directive.generation,
+            before=earlier,
+            after=config_view(resize.directive.config),
+            pause=resize.pause,
+            iterations_lost=resize.iterations_lost,
+            why=resize.directive.why,
+            at=resize.published_at,
+        )
+        for earlier, resize in zip(before, resizes, strict=False)
+        if earlier != config_view(resize.directive.config)
+    ]
+
+
+def money_view(amount: Decimal) -> MoneyView:
+    """Show dollars to a millionth: probes of small jobs cost less than a cent."""
+    return MoneyView(amount=amount.quantize(MONEY_RESOLUTION))
+
+
+MAX_RECENT_REPORTS, MAX_RECENT_ROWS = 10, 100
+
+
+def load_with_recent_steps(
+    app_state: AppState, connection: Connection, wanted: Sequence[StoredJob]
+) -> list[tuple[JobState, StepColumns]]:
+    """Return how jobs stand, and their newest iterations, with as many queries as for one."""
+    states = load_job_states(connection, app_state.machine, wanted, app_state.now())
+    told = {s.job.id: s.directive.generation for s in states if s.directive is not None}
+    recent = telemetry.newest_steps_of(connection, told, MAX_RECENT_REPORTS, MAX_RECENT_ROWS)
+    return [(state, recent.get(state.job.id, StepColumns())) for state in states]

@@ -1,1 +1,0 @@
-"""States of training in files."""

@@ -1,0 +1,328 @@
+"""Commands of the agent: ``run`` a training script, ``sync`` spools, ``selftest`` a machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from scavenger.cli.errors import ErrorReport, ExitCode, render_report
+from scavenger.cli.output import open_console, plain_text, pluralize
+from scavenger.client.errors import NoToken, Unreachable
+from scavenger.client.profile import ConnectionProfile, find_profile
+from scavenger.schemas import ProblemView
+from worker_agent.errors import ControllerRefused, ControllerUnreachable, SpoolUnusable
+from worker_agent.launcher.launcher import Launcher, RunLevel, exec_command
+from worker_agent.settings import inherited_environment, read_settings
+from worker_agent.telemetry.spool import SpoolHeader, find_spools, read_spool_header
+from worker_agent.telemetry.upload import TelemetryUploader, UploadResult, replay_spool
+
+_EXIT_NOT_STARTED = 127  # what a shell answers for a command it cannot run
+
+CommandArgument = Annotated[
+    list[str], typer.Argument(help="The training command and its arguments.")
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Outside a job: append what is measured to this file, a line of JSON per iteration."
+    ),
+]
+LevelOption = Annotated[
+    RunLevel,
+    typer.Option(help="In a job: observe and advise only measure; control may restart to resize."),
+]
+
+
+def run(command: CommandArgument, level: LevelOption = "control", out: OutOption = None) -> None:
+    """Run a training command: measured and resized in a job, untouched outside one."""
+    environment, settings = inherited_environment(), read_settings()
+    try:
+        if settings is None:
+            exec_command(command, environment, out)
+        exit_like(Launcher(settings, command, level, environment).run())
+    except OSError as error:
+        Console(stderr=True).print(
+            f"cannot start {command[0]}: {error.strerror}. Is it installed, and on the PATH?",
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(_EXIT_NOT_STARTED) from None
+
+
+def exit_like(code: int) -> NoReturn:
+    """End with a command's exit code, or by the signal that ended it."""
+    if code < 0:
+        with suppress(OSError):  # what cannot be handled has its default
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    raise typer.Exit(code)
+
+
+ADVICE_RETRY = "nothing is lost: run the same command again later"
+ADVICE_LOGIN = "pass the token of an operator: SCAVENGER_TOKEN or --token"
+REMEDY_OF_STATUS = {
+    401: (ExitCode.AUTHENTICATION, ADVICE_LOGIN),
+    403: (ExitCode.AUTHENTICATION, ADVICE_LOGIN),
+    404: (ExitCode.NOT_FOUND, "name the controller that ran the job: --controller URL"),
+    409: (ExitCode.CONFLICT, "run the same command again when the job has ended"),
+}
+
+SpoolArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="A spool, or a directory with spools somewhere in it.", exists=True, file_okay=False
+    ),
+]
+ControllerOption = Annotated[
+    str | None,
+    typer.Option("--controller", help="Address of the controller; else the one the spool names."),
+]
+SyncTokenOption = Annotated[
+    str | None,
+    typer.Option("--token", help="Token of the controller; better SCAVENGER_TOKEN."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncFailure:
+    """Why a spool could not be delivered.
+
+    Attributes:
+        code: Exit code that says so.
+        report: What to tell a person.
+    """
+
+    code: ExitCode
+    report: ErrorReport
+
+
+def sync(
+    directory: SpoolArgument, controller: ControllerOption = None, token: SyncTokenOption = None
+) -> None:
+    """Deliver what machines measured and could not tell while their controller was away.
+
+    Each row is stored once, however often this runs. A spool that was delivered stays, empty.
+    """
+    console = open_console(is_stderr=True)
+    spools = find_spools(directory)
+    if not spools:
+        remedy = "name the directory that SCAVENGER_SPOOL named, or one above it"
+        console.print(
+            render_report(ErrorReport(f"No spool in {directory}", (("You can", remedy),)))
+        )
+        raise typer.Exit(ExitCode.NOT_FOUND)
+    failures = []
+    for spool in spools:
+        failure = sync_spool(console, spool, controller, token)
+        if failure is not None:
+            console.print(render_report(failure.report))
+            failures.append(failure)
+    if failures:
+        raise typer.Exit(failures[0].code)
+
+
+def sync_spool(
+    console: Console, directory: Path, controller: str | None, token: str | None
+) -> SyncFailure | None:
+    """Deliver one spool and say how it went; returns what went wrong, if anything did."""
+    try:
+        header = read_spool_header(directory)
+        profile = find_profile(controller or header.controller, token)
+        delivered = upload_with_progress(console, directory, header, profile)
+    except (SpoolUnusable, OSError, ValidationError) as error:
+        return incomplete_failure(directory, str(error))
+    except NoToken as error:
+        facts = (("What happened", str(error)), ("You can", "set SCAVENGER_TOKEN, or pass --token"))
+        return SyncFailure(
+            ExitCode.AUTHENTICATION, ErrorReport(f"{directory} is not delivered", facts)
+        )
+    except (ControllerUnreachable, Unreachable) as error:
+        return unreachable_failure(directory, controller or header.controller, str(error))
+    except ControllerRefused as error:
+        return refused_failure(directory, controller or header.controller, error)
+    if not delivered.is_complete:
+        return incomplete_failure(directory, delivered.why)
+    told = (
+        f"{pluralize(delivered.rows, 'row')} delivered" if delivered.rows else "nothing to deliver"
+    )
+    console.print(plain_text(f"✔ {header.worker} of {header.job}: {told}"))
+    return None
+
+
+def upload_with_progress(
+    console: Console, directory: Path, header: SpoolHeader, profile: ConnectionProfile
+) -> UploadResult:
+    """Deliver one spool with a bar that grows."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with (
+        Progress(*columns, console=console, transient=True) as progress,
+        TelemetryUploader(profile.url, profile.token) as courier,
+    ):
+        task = progress.add_task(header.worker, total=None)
+
+        def grow(done: int, waiting: int) -> None:
+            progress.update(task, completed=done, total=waiting)
+
+        return replay_spool(directory, courier, grow)
+
+
+def incomplete_failure(directory: Path, why: str) -> SyncFailure:
+    """Say that a spool, or part of it, cannot be delivered as it is."""
+    return SyncFailure(
+        ExitCode.OTHER,
+        ErrorReport(
+            f"{directory} is not delivered completely",
+            (
+                ("What happened", why),
+                ("You can", "end the process that uses it, or look at the disk, and run it again"),
+            ),
+        ),
+    )
+
+
+def unreachable_failure(directory: Path, url: str, why: str) -> SyncFailure:
+    """Say that nobody answered."""
+    facts = (
+        ("What happened", why),
+        ("You can", f"name another address: --controller URL. Else {ADVICE_RETRY}"),
+    )
+    headline = f"{directory} is not delivered: no controller answers at {url}"
+    return SyncFailure(ExitCode.UNREACHABLE, ErrorReport(headline, facts))
+
+
+def refused_failure(directory: Path, url: str, error: ControllerRefused) -> SyncFailure:
+    """Say that the controller does not want it."""
+    headline = f"{directory} is not delivered: the controller at {url} refuses it"
+    code, remedy = REMEDY_OF_STATUS.get(
+        error.status, (ExitCode.OTHER, "read what the controller logged")
+    )
+    facts = (("What happened", problem_detail(error)), ("You can", f"{remedy}; nothing is lost"))
+    return SyncFailure(code, ErrorReport(headline, facts))
+
+
+def problem_detail(error: ControllerRefused) -> str:
+    """Return the sentence of an answer that says no, or all of it."""
+    try:
+        return ProblemView.model_validate_json(error.text).detail
+    except ValidationError:
+        return f"status {error.status}: {error.text[:200]}"
+
+
+MAX_OVERHEAD = 0.05  # of an iteration; the machine's own noise is part of what is measured
+MAX_NOISE_ERROR = 1e-5
+MAX_RESIZE_PAUSE = 2.0
+MAX_WEIGHT_DIFFERENCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class SelftestCheck:
+    """One thing that was tried.
+
+    Attributes:
+        name: What it is.
+        figure: What was measured, in words.
+        bound: What it has to be, in words.
+        is_met: Whether it is.
+    """
+
+    name: str
+    figure: str
+    bound: str
+    is_met: bool
+
+
+def selftest() -> None:
+    """Try the agent here: what it costs, whether its noise is right, and a resize in rehearsal."""
+    console = open_console()
+    table = Table(title="The agent on this machine")
+    for heading in ("check", "measured", "must be", ""):
+        table.add_column(heading)
+    failed = 0
+    for doing, examine in SELFTEST_STAGES:
+        with console.status(doing):
+            checks = list(run_checks(doing, examine))
+        for check in checks:
+            mark = Text("✔", "green") if check.is_met else Text("✘", "red")
+            table.add_row(check.name, check.figure, check.bound, mark)
+            failed += not check.is_met
+    console.print(table)
+    if failed:
+        console.print(
+            f"{failed} of these failed. Training under the agent may be slow or wrong here: "
+            "run it once more on an idle machine, and tell us if it stays so."
+        )
+        raise typer.Exit(ExitCode.FAILED)
+    console.print("All is well: scripts with worker_agent.session() train here as they should.")
+
+
+def run_checks(
+    doing: str, examine: Callable[[], Iterator[SelftestCheck]]
+) -> Iterator[SelftestCheck]:
+    """Examine; what cannot be tried at all is a check that failed."""
+    try:
+        yield from examine()
+    except (ImportError, OSError, RuntimeError, TimeoutError) as error:
+        yield SelftestCheck(doing, f"{type(error).__name__}: {error}", "possible", is_met=False)
+
+
+def check_overhead() -> Iterator[SelftestCheck]:
+    """What the agent adds to an iteration."""
+    from worker_agent.pytorch.selftest import measure_overhead
+
+    cost = measure_overhead()
+    figure = f"{cost.share:+.1%} of {cost.plain * 1000:.1f} ms CPU ({cost.added * 1e6:+.0f} µs)"
+    is_met = cost.share <= MAX_OVERHEAD
+    yield SelftestCheck("overhead", figure, f"at most {MAX_OVERHEAD:.0%}", is_met)
+
+
+def check_noise() -> Iterator[SelftestCheck]:
+    """Whether the noise that is measured is right."""
+    from worker_agent.pytorch.selftest import measure_noise_error
+
+    error = measure_noise_error()
+    bound = f"within {MAX_NOISE_ERROR:g} of it"
+    yield SelftestCheck(
+        "gradient noise",
+        f"{error:.1e} from a direct computation",
+        bound,
+        error <= MAX_NOISE_ERROR,
+    )
+
+
+def check_resizing() -> Iterator[SelftestCheck]:
+    """Whether a resize is quick and loses nothing."""
+    from worker_agent.pytorch.selftest import try_resize
+
+    seen = try_resize()
+    bound = f"at most {MAX_RESIZE_PAUSE:g} s"
+    yield SelftestCheck(
+        "grow 1 → 2", f"{seen.growing:.3f} s", bound, seen.growing <= MAX_RESIZE_PAUSE
+    )
+    yield SelftestCheck(
+        "shrink 2 → 1", f"{seen.shrinking:.3f} s", bound, seen.shrinking <= MAX_RESIZE_PAUSE
+    )
+    yield SelftestCheck(
+        "weights afterwards",
+        f"{seen.difference:.1e} from one process over {seen.iterations} iterations",
+        f"within {MAX_WEIGHT_DIFFERENCE:g} of it",
+        seen.difference <= MAX_WEIGHT_DIFFERENCE,
+    )
+
+
+SELFTEST_STAGES: tuple[tuple[str, Callable[[], Iterator[SelftestCheck]]], ...] = (
+    ("training in turns with and without the agent", check_overhead),
+    ("comparing the gradient noise", check_noise),
+    ("rehearsing a resize", check_resizing),
+)

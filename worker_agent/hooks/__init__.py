@@ -1,1 +1,0 @@
-"""What listens inside a training process whose script knows nothing of the agent."""

@@ -1,0 +1,204 @@
+"""What a launcher and the script's processes tell each other: variables, files, the master port.
+
+Every generation has a master port of its own: on the one before, the first rank may still listen
+for processes of the generation before. The first rank's machine chooses the port when it starts
+the script and publishes it in its key-value store; the others wait for that.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import worker_agent
+from scavenger.protocol import Directive
+from worker_agent.rendezvous.store import KeyValueClient, KeyValueServer
+
+BOOT_DIRECTORY = Path(worker_agent.__file__).parent / "launcher" / "boot"
+# The script's processes must not speak for the machine, nor take part in the job on their own.
+WITHHELD_VARIABLES = (
+    "SCAVENGER_JOB",
+    "SCAVENGER_TOKEN",
+    "SCAVENGER_CONTROLLER",
+    "SCAVENGER_JOB_SECRET",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherFiles:
+    """Through which the launcher and the script's processes talk.
+
+    Attributes:
+        rows: What was measured, a line per iteration.
+        wish: Asks for a stop once it exists.
+        ended: Says how training ended, where an exit code does not.
+        checkpoints: Directory of the checkpoints.
+    """
+
+    rows: Path
+    wish: Path
+    ended: Path
+    checkpoints: Path
+
+    def to_environment(self) -> dict[str, str]:
+        """Return them by the names the hooks look for."""
+        return {
+            "SCAVENGER_ROWS": str(self.rows),
+            "SCAVENGER_WISH": str(self.wish),
+            "SCAVENGER_ENDED": str(self.ended),
+            "SCAVENGER_CHECKPOINTS": str(self.checkpoints),
+        }
+
+
+def instrumented_environment(
+    environment: Mapping[str, str], ours: Mapping[str, str]
+) -> dict[str, str]:
+    """Return an environment whose Python processes are measured."""
+    path = environment.get("PYTHONPATH")
+    return {
+        **environment,
+        **ours,
+        "PYTHONPATH": str(BOOT_DIRECTORY) if not path else f"{BOOT_DIRECTORY}{os.pathsep}{path}",
+        "SCAVENGER_ENABLE": "1",
+    }
+
+
+def generation_environment(
+    environment: Mapping[str, str], directive: Directive, rank: int, port: int, job: str
+) -> dict[str, str]:
+    """Return what torchrun would tell this machine's process, what torchrun itself reads, and more.
+
+    A script finds its place in ``RANK`` and its like; ``torchrun`` on every machine finds the same
+    in the ``PET_`` variables. At ``port`` of the first machine the first rank listens.
+    """
+    # The same on a machine that is new: all take a checkpoint over together, or none does.
+    restarts = str(directive.generation - 1)
+    host = directive.members[0].address.rpartition(":")[0]
+    workers, batch = directive.config.workers, directive.config.global_batch
+    kept = {name: value for name, value in environment.items() if name not in WITHHELD_VARIABLES}
+    return {
+        **kept,
+        **dict.fromkeys(("RANK", "GROUP_RANK", "ROLE_RANK", "PET_NODE_RANK"), str(rank)),
+        **dict.fromkeys(
+            ("WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "PET_NNODES"), str(workers)
+        ),
+        **dict.fromkeys(("MASTER_ADDR", "PET_MASTER_ADDR"), host),
+        **dict.fromkeys(("MASTER_PORT", "PET_MASTER_PORT"), str(port)),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "TORCHELASTIC_RUN_ID": job,
+        "TORCHELASTIC_RESTART_COUNT": restarts,
+        "SCAVENGER_RESTARTS": restarts,
+        "SCAVENGER_GENERATION": str(directive.generation),
+        "SCAVENGER_GLOBAL_BATCH": str(batch),
+        "SCAVENGER_LOCAL_BATCH": str(batch // workers),
+        "SCAVENGER_LEARNING_RATE_FACTOR": repr(directive.learning_rate.factor(batch)),
+    }
+
+
+PORT_POLL = 0.2
+MAX_FIRST_RANK_SILENCE = 30.0  # seconds without an answer after which the first rank counts as lost
+
+
+class MasterPort:
+    """The board of this machine, and the port it keeps for its first rank.
+
+    Attributes:
+        host: Address at which the other machines reach this one.
+    """
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self._board = KeyValueServer(host)
+        self._kept: socket.socket | None = None
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of the board."""
+        return self._board.address
+
+    def choose(self, generation: int) -> int:
+        """As first rank, choose the generation's port and write it on the board.
+
+        It is kept without listening on it; PyTorch, which reuses addresses, may listen beside us.
+        The port of the generation before is let go afterwards, or the kernel might give it again.
+        """
+        kept = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET)
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("", 0))
+        self._let_go()
+        self._kept = kept
+        port = int(kept.getsockname()[1])
+        self._board.set(port_key(generation), str(port))
+        return port
+
+    def close(self) -> None:
+        """Let the port go, and answer nobody any more."""
+        self._let_go()
+        self._board.close()
+
+    def _let_go(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+
+
+def find_master_port(first: str, generation: int, is_over: Callable[[], bool]) -> int | None:
+    """Wait for the port that a generation's first machine chooses; None if waiting is pointless.
+
+    Args:
+        first: Address of its board.
+        generation: The one that is being formed.
+        is_over: Asked while waiting.
+
+    Raises:
+        ConnectionError: The machine has not answered for long.
+    """
+    heard_at = time.monotonic()
+    while not is_over():
+        with suppress(OSError):
+            with closing(KeyValueClient(first)) as board:
+                is_there = board.wait([port_key(generation)], PORT_POLL)
+                if is_there and (port := board.read(port_key(generation))) is not None:
+                    return int(port)
+            heard_at = time.monotonic()
+            continue
+        if time.monotonic() - heard_at > MAX_FIRST_RANK_SILENCE:
+            raise ConnectionError(f"the first rank's machine, {first}, does not answer")
+        time.sleep(PORT_POLL)
+    return None
+
+
+def port_key(generation: int) -> str:
+    """Name what is written on the board."""
+    return f"port/{generation}"
+
+
+STOPPED_AT_BOUNDARY = "in order"
+LOST_PEERS = "lost the others"
+NOT_DISTRIBUTED = "trains alone"
+
+PEER_LOSS_SIGNS = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "broken pipe",
+    "connection refused",
+    "socket timeout",
+    "timed out",
+    "nccl",
+)
+
+
+def is_peer_loss(error: BaseException) -> bool:
+    """Whether an exception of the script says that another process of its job went away.
+
+    >>> is_loss_of_others(RuntimeError("[...] Connection closed by peer [127.0.0.1]:123"))
+    True
+    """
+    said = str(error).lower()
+    is_torch = isinstance(error, RuntimeError) and any(sign in said for sign in PEER_LOSS_SIGNS)
+    return is_torch or type(error).__name__ in ("DistBackendError", "DistNetworkError")

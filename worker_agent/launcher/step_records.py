@@ -1,0 +1,236 @@
+"""Steps that the script's processes measure, and the file by which the launcher reads them.
+
+Ranks exchange what each saw of a step through the job's store; the first rank combines it and
+writes one line of JSON per step. The launcher reads the lines and counts the job's progress over
+all starts of the script.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import math
+import struct
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, astuple, dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from scavenger.protocol import Directive, Progress
+
+RANK_STEP_LAYOUT = struct.Struct("<qq5d")
+
+
+@dataclass(frozen=True, slots=True)
+class RankStep:
+    """What one rank saw of one iteration.
+
+    Attributes:
+        iteration: Optimizer steps of this process so far, this one included.
+        samples: Samples this rank's forward passes saw.
+        local_norm_sq: ||g_k||² of this rank's gradient before it was averaged; NaN if unknown.
+        share_of_mean_norm_sq: This rank's part of ||ḡ||²; the parts of all ranks add up to it.
+        compute_time: Seconds from the first forward pass to the last local gradient.
+        sync_time: Exposed seconds of synchronisation after that.
+        step_time: Seconds since the iteration before ended.
+    """
+
+    iteration: int
+    samples: int
+    local_norm_sq: float
+    share_of_mean_norm_sq: float
+    compute_time: float
+    sync_time: float
+    step_time: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """What all ranks together measured of one iteration, in the words of ``StepColumns``.
+
+    Attributes:
+        iteration: Optimizer steps of the process so far, this one included.
+        samples: Samples of all ranks.
+        shards: Ranks the norms were taken over; 1 when they say nothing about noise.
+        local_norm_sq: Mean over ranks of ||g_k||²; None if unknown or not finite.
+        mean_norm_sq: ||ḡ||²; None if unknown or not finite.
+        compute_time: Of the slowest rank.
+        sync_time: Of the rank that waited least.
+        step_time: Of the first rank.
+        mean_compute_time: Mean over ranks.
+        fastest_compute_time: Of the fastest rank.
+    """
+
+    iteration: int
+    samples: int
+    shards: int
+    local_norm_sq: float | None
+    mean_norm_sq: float | None
+    compute_time: float
+    sync_time: float
+    step_time: float
+    mean_compute_time: float
+    fastest_compute_time: float
+
+
+def combine_ranks(parts: Sequence[RankStep]) -> MeasuredStep:
+    """Join the parts of one iteration, the first rank's first."""
+    compute_times = [part.compute_time for part in parts]
+    local = sum(part.local_norm_sq for part in parts) / len(parts)
+    mean = sum(part.share_of_mean_norm_sq for part in parts)
+    return MeasuredStep(
+        iteration=parts[0].iteration,
+        samples=sum(part.samples for part in parts),
+        shards=len(parts),
+        local_norm_sq=local if len(parts) > 1 and math.isfinite(local + mean) else None,
+        mean_norm_sq=mean if len(parts) > 1 and math.isfinite(local + mean) else None,
+        compute_time=max(compute_times),
+        sync_time=min(part.sync_time for part in parts),
+        step_time=parts[0].step_time,
+        mean_compute_time=sum(compute_times) / len(parts),
+        fastest_compute_time=min(compute_times),
+    )
+
+
+def pack_rank_steps(parts: Iterable[RankStep]) -> bytes:
+    """Write parts for the other ranks."""
+    return b"".join(RANK_STEP_LAYOUT.pack(*astuple(part)) for part in parts)
+
+
+def unpack_rank_steps(content: bytes) -> list[RankStep]:
+    """Read what another rank packed."""
+    return [RankStep(*values) for values in RANK_STEP_LAYOUT.iter_unpack(content)]
+
+
+def to_line(row: MeasuredStep) -> str:
+    """Write a row as one line of JSON."""
+    return json.dumps(asdict(row)) + "\n"
+
+
+def from_line(line: str) -> MeasuredStep:
+    """Read one line; raises ValueError or TypeError if it is none."""
+    return MeasuredStep(**json.loads(line))
+
+
+log = logging.getLogger(__name__)
+
+
+class StepFileWriter:
+    """Appends rows to a file, as long as that works and no other process does.
+
+    Args:
+        path: The file; it is made with the first row.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file: TextIO | None = None
+        self.is_mine = True
+
+    def write(self, row: MeasuredStep) -> None:
+        """Append one row."""
+        if not self.is_mine:
+            return
+        try:
+            if self.file is None:
+                self.file = self.path.open("a", buffering=1)
+                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.file.write(to_line(row))
+        except BlockingIOError:
+            self.is_mine = False
+        except OSError as error:
+            self.is_mine = False
+            log.warning("scavenger: rows cannot be written to %s: %s", self.path, error)
+
+
+class StepFileReader:
+    """Reads rows that are complete; one that is no row is skipped and logged.
+
+    Args:
+        path: The file; it may not be there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file: BinaryIO | None = None
+        self.rest = b""
+
+    def read(self) -> list[MeasuredStep]:
+        """Return the rows since the last call."""
+        if self.file is None:
+            if not self.path.exists():
+                return []
+            self.file = self.path.open("rb")
+        *lines, self.rest = (self.rest + self.file.read()).split(b"\n")
+        return [row for line in lines if (row := try_parse_line(line)) is not None]
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.file is not None:
+            self.file.close()
+
+
+def try_parse_line(line: bytes) -> MeasuredStep | None:
+    """Return the row of a line, None if it is none."""
+    try:
+        return from_line(line.decode())
+    except (ValueError, TypeError) as error:
+        log.warning("a line that is no measured iteration: %s", error)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """How far the job has come.
+
+    Attributes:
+        iteration: Iterations so far.
+        samples: Samples so far, as far as forward passes showed them.
+        epochs: Progress in reference epochs.
+        provisional: The part of it that was counted while noise had not settled.
+    """
+
+    iteration: int = 0
+    samples: int = 0
+    epochs: float = 0.0
+    provisional: float = 0.0
+
+    def after(self, row: MeasuredStep, directive: Directive) -> JobProgress:
+        """Return the standing after one more iteration."""
+        return replace(
+            self,
+            iteration=self.iteration + 1,
+            samples=self.samples + (row.samples or directive.config.global_batch),
+            epochs=self.epochs + directive.progress_per_iteration,
+            provisional=self.provisional
+            + directive.progress_per_iteration * directive.is_provisional,
+        )
+
+    def entering(self, directive: Directive) -> JobProgress:
+        """Return the standing as a generation counts it; see ``Clock.entering``."""
+        if directive.is_provisional or not self.provisional:
+            return self
+        corrected = self.epochs + self.provisional * (directive.correction - 1)
+        return replace(self, epochs=corrected, provisional=0.0)
+
+    def to_progress(self, generation: int) -> Progress:
+        """Return it in the controller's words."""
+        return Progress(generation, self.iteration, self.samples, self.epochs, {})
+
+
+def read_job_progress(path: Path) -> JobProgress:
+    """Read what a launcher, maybe of another machine, has written; the beginning if nothing."""
+    with suppress(OSError, ValueError, TypeError):
+        return JobProgress(**json.loads(path.read_text()))
+    return JobProgress()
+
+
+def write_job_progress(path: Path, standing: JobProgress) -> None:
+    """Write it for the next start; without it the count begins anew, training does not."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(asdict(standing)))
+        fresh.replace(path)

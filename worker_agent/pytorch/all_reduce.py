@@ -1,0 +1,414 @@
+"""`AllReduceStrategy`: data-parallel training by all-reduce, over one process group per generation.
+
+The groups are raw: the default group of ``torch.distributed`` stays the script's own. Each
+worker serves a key-value store; the members of a generation connect through their leader's.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from datetime import timedelta
+from hashlib import blake2b
+from traceback import clear_frames
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+from torch import Tensor, nn
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed import ProcessGroup, ProcessGroupGloo
+from torch.optim import Optimizer
+
+from scavenger.protocol import Directive, Member
+from worker_agent.errors import GenerationBroken, StateRefused
+from worker_agent.pytorch.optimizer_hooks import (
+    FusedMomentumFix,
+    LearningRateScaler,
+    ModuleHook,
+    StepHook,
+    refuse_line_search,
+)
+from worker_agent.pytorch.process_group import AbortableGroup, TorchStore, run_abandonable
+from worker_agent.pytorch.reducer import (
+    SUMMARY_COLUMNS,
+    IterationMeasurement,
+    Reducer,
+    WorkListener,
+    ignore_work,
+)
+from worker_agent.pytorch.state import TrainingState, reseed_worker, seed_iteration
+from worker_agent.pytorch.suppressed_steps import SuppressedSteps
+from worker_agent.pytorch.tensors import Strides, broadcast_bytes, memory_order
+from worker_agent.rendezvous.rendezvous import StoreRendezvous, any_proven_dead, generation_label
+from worker_agent.sampler import SampleIndices
+from worker_agent.state.progress import (
+    BatchSlice,
+    ControlFlags,
+    JoinRole,
+    StepSummary,
+    TrainingProgress,
+    TrainingSnapshot,
+)
+from worker_agent.transport.fork_safety import (
+    Ports,
+    SocketDescriptor,
+    close_in_forks,
+    list_sockets,
+    tcp_connections,
+)
+
+GROUP_CONNECT_TIMEOUT = timedelta(
+    seconds=5
+)  # all members are there; one may still die in this moment
+COLLECTIVE_TIMEOUT = timedelta(
+    days=1
+)  # collectives are waited for in slices, and given up by decision
+DEAD_PEER_CHECK_EVERY = 1.0  # seconds between two looks at who is dead, while waiting
+LEAVE_GROUP_TIMEOUT = 1.0
+SPARE_CONNECTIONS = 16  # connections that other threads may make while a group is formed
+_ORDERS: TypeAdapter[dict[str, Strides]] = TypeAdapter(dict[str, Strides])
+
+
+def keep_progress(_: TrainingState, clock: TrainingProgress) -> TrainingProgress:
+    """Restore nothing."""
+    return clock
+
+
+class AllReduceStrategy:
+    """Averages gradients over a generation of workers and hands the state to newcomers.
+
+    Args:
+        model: The trained model.
+        optimizer: Its optimizer.
+        meeting: Where the workers find each other.
+        micro_batches: Backward passes the script makes per batch.
+        carried: What travels with the weights besides the optimizer, by name.
+        is_abandoned: Asked while waiting for others; True gives the iteration up.
+        on_work: Called when the script begins to work on a batch.
+        restart: Restores what a generation of newcomers alone goes on from, and returns where that
+            is.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        meeting: StoreRendezvous,
+        *,
+        micro_batches: int = 1,
+        carried: Mapping[str, Any] | None = None,
+        is_abandoned: Callable[[], bool],
+        on_work: WorkListener = ignore_work,
+        restart: Callable[[TrainingState, TrainingProgress], TrainingProgress] = keep_progress,
+    ) -> None:
+        self.meeting, self.restart = meeting, restart
+        self.leaving: list[threading.Thread] = []
+        self.left_behind: list[threading.Thread] = []
+        self.optimizer = optimizer
+        refuse_line_search(optimizer)
+        self.steps = LearningRateScaler(optimizer)
+        self.state = TrainingState(model, optimizer, carried or {})
+        self.reducer = Reducer(
+            model.parameters(),
+            micro_batches=micro_batches,
+            is_abandoned=self._is_hopeless,
+            on_work=on_work,
+        )
+        self.is_abandoned = is_abandoned
+        self.others: Sequence[Member] = ()
+        self.looked_at = 0.0
+        self.taken: TrainingProgress | None = None
+        self.group: ProcessGroup | None = None
+        self.forming: list[ProcessGroup] = []
+        self.is_void = False
+        self.last: tuple[IterationMeasurement, Tensor] | None = None
+        self.agreed: StepSummary | None = None
+        self.calls = SuppressedSteps(carried or {}, self._counts_nothing, self._is_open)
+        model.register_forward_pre_hook(ModuleHook(self._forward_starts))
+        StepHook(optimizer, self._guard_step)
+        FusedMomentumFix(optimizer)
+
+    def join(
+        self, directive: Directive, place: JoinRole, clock: TrainingProgress, *, is_new: bool
+    ) -> TrainingProgress:
+        """Form the generation, agree on the most advanced member, and take its state.
+
+        Raises:
+            Broken: A member was lost meanwhile.
+        """
+        members = directive.members
+        self.others = [member for member in members if member.worker != self.meeting.worker]
+        group: ProcessGroup | None = None
+        if self.taken is not None and (is_new or self.taken.iteration > clock.iteration):
+            clock, is_new = self.taken, False  # taken over for a generation that then fell apart
+        try:
+            if place.donor is not None:
+                self.taken = clock = self._take_over(directive, place, clock, is_new=is_new)
+            if place.rank is None:
+                self._leave()
+                return clock
+            group = self._form("", directive, members, place.rank)
+            if group is None and place.donor is None and is_new:
+                clock = self.restart(self.state, clock)
+            if group is not None and place.donor is None:
+                clock = self._adopt(group, place.rank, directive.generation, clock, is_new=is_new)
+            if group is not None:
+                self._compare_layouts(group, place.rank)
+        except (RuntimeError, OSError) as error:
+            clear_frames(error.__traceback__)  # what they hold would be dropped here, not beside
+            del group
+            self._leave()
+            raise GenerationBroken(f"generation {generation_label(directive)}: {error}") from error
+        self.taken = None
+        if group is not None:
+            self.forming.remove(group)
+        self._leave()
+        self.group = group
+        self.reducer.regroup(group, place.rank, len(members))
+        return clock
+
+    def begin(self, part: BatchSlice, words: ControlFlags) -> None:
+        """Prepare for one forward and backward pass."""
+        self.is_void = not part.is_last
+        self.reducer.begin(part, words)
+
+    def end(self) -> bool:
+        """Close the iteration and keep what it said until the next one has ended."""
+        if self.reducer.is_owed:
+            self.reducer.skip()
+        self.calls.settle()
+        measured = self.reducer.end()
+        if measured.failure is not None:
+            self._leave()  # closes the connections, so that the others fail at once too
+            return False
+        self.agreed = self._read()
+        self.last = (measured, self.reducer.message())
+        return True
+
+    def tally(self) -> StepSummary | None:
+        """Return what was agreed one iteration ago, without waiting for the device."""
+        return self.agreed
+
+    def snapshot(self, clock: TrainingProgress) -> TrainingSnapshot:
+        """Return a copy of everything that training goes on from."""
+        return self.state.snapshot(clock)
+
+    def scale_learning_rate(self, factor: float) -> None:
+        """Let the steps from now on use the script's learning rates times this factor."""
+        self.steps.factor = factor
+
+    def seed(self, number: int, position: int) -> None:
+        """Set all random streams as a function of a seed and of the first sample's position."""
+        torch.use_deterministic_algorithms(True)
+        seed_iteration(number, position)
+
+    def to_batch(self, indices: SampleIndices) -> Tensor:
+        """Return indices as an int64 tensor on the host."""
+        return torch.from_numpy(indices)
+
+    def leave(self) -> None:
+        """Leave the generation; another one may follow."""
+        self.taken = None
+        self._leave()
+
+    def _leave(self) -> None:
+        """Drop the group beside training: it joins its threads, for long if a member hangs.
+
+        Works that were never waited for keep the group alive, so they go with it.
+        """
+        parked: list[object] = [self.group, *self.forming, self.reducer.measured, self.last]
+        self.group = self.last = self.agreed = None
+        self.forming = []
+        self.reducer.measured = IterationMeasurement()
+        self.reducer.regroup(None, 0, 1)
+        self.leaving = [thread for thread in self.leaving if thread.is_alive()]
+        self.leaving.append(threading.Thread(target=parked.clear, daemon=True))
+        self.leaving[-1].start()
+
+    def close(self) -> None:
+        """Leave the group, and give its threads time to end before the process does."""
+        self._leave()
+        self.meeting.close()
+        deadline = time.monotonic() + LEAVE_GROUP_TIMEOUT
+        for thread in self.leaving:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for (
+            thread
+        ) in self.left_behind:  # none of them outlives GROUP_CONNECT_TIMEOUT; see await_made
+            thread.join(GROUP_CONNECT_TIMEOUT.total_seconds())
+
+    def _forward_starts(self, *_: Any) -> None:
+        self.reducer.forward_starts(is_training=torch.is_grad_enabled())
+
+    def _guard_step(self, optimizer: Optimizer) -> None:
+        """Make the step of an incomplete or failed iteration do nothing: no gradient, no step."""
+        self.reducer.complete()
+        if self._counts_nothing():
+            optimizer.zero_grad(set_to_none=True)
+
+    def _counts_nothing(self) -> bool:
+        """Whether this pass of the loop body is half an iteration, or one that will be redone.
+
+        Or one whose samples a worker has skipped, as all do then: replicas stay equal.
+        """
+        is_redone = self.reducer.measured.failure is not None
+        return self.is_void or is_redone or self.reducer.is_skipped()
+
+    def _is_open(self) -> bool:
+        """Whether others, or a failure, may yet let this iteration count for nothing."""
+        return self.group is not None and not self.reducer.is_averaged
+
+    def _is_hopeless(self) -> bool:
+        """Whether the collective that is waited for will never end.
+
+        Gloo does not always notice that a member is gone; who waits for long looks for itself.
+        """
+        if self.is_abandoned():
+            return True
+        now = time.monotonic()
+        if now - self.looked_at < DEAD_PEER_CHECK_EVERY:
+            return False
+        self.looked_at = now
+        return any_proven_dead(self.others)
+
+    def _form(
+        self, name: str, directive: Directive, members: Sequence[Member], rank: int
+    ) -> ProcessGroup | None:
+        """Connect the members, who are all there, over the store of the first; None for one."""
+        if len(members) == 1:
+            return None
+        prefix = f"group/{generation_label(directive)}/{name}"
+        board = TorchStore(members[0].address, GROUP_CONNECT_TIMEOUT.total_seconds())
+        others = [member for member in members if member.worker != self.meeting.worker]
+
+        def make() -> ProcessGroup:
+            with closing(board):  # afterwards the group never speaks to it again
+                store = PrefixStore(prefix, board)
+                return connect_group(store, rank, len(members), self.meeting.host)
+
+        before = list_sockets()
+        group = run_abandonable(
+            make, lambda: self.is_abandoned() or any_proven_dead(others), self.left_behind
+        )
+        self.forming.append(group)
+        self._withhold(group, tcp_connections(list_sockets() - before))
+        return group
+
+    def _withhold(self, group: ProcessGroup, made: dict[Ports, SocketDescriptor]) -> None:
+        """Let no fork of this process keep a group's connections: others see by them that it died.
+
+        Gloo does not tell which they are. Of the connections made meanwhile they are those whose
+        other end another member has.
+        """
+        room = group.size() + SPARE_CONNECTIONS
+        mine = torch.zeros(room, 2, dtype=torch.int64)
+        for place, ends in enumerate(list(made)[:room]):
+            mine[place] = torch.tensor(ends)
+        everyone = [torch.zeros_like(mine) for _ in range(group.size())]
+        patient: Any = AbortableGroup(group, self._is_hopeless)
+        patient.allgather([everyone], [mine]).wait()
+        others = [each for rank, each in enumerate(everyone) if rank != group.rank()]
+        theirs = {(own, other) for each in others for own, other in each.tolist()}
+        for (own, other), (descriptor, _) in made.items():
+            if (other, own) in theirs:
+                close_in_forks(descriptor)
+
+    def _take_over(
+        self, directive: Directive, place: JoinRole, clock: TrainingProgress, *, is_new: bool
+    ) -> TrainingProgress:
+        """Take the state of the leader before, who is no member, in a group it still belongs to."""
+        assert place.donor is not None
+        members = (*directive.members, place.donor)
+        rank = len(directive.members) if place.rank is None else place.rank
+        group = self._form("handover", directive, members, rank)
+        assert group is not None
+        return self._adopt(group, rank, directive.generation, clock, is_new=is_new)
+
+    def _adopt(
+        self,
+        group: ProcessGroup,
+        rank: int,
+        generation: int,
+        clock: TrainingProgress,
+        *,
+        is_new: bool,
+    ) -> TrainingProgress:
+        """Take the state of the most advanced member; nothing travels when all are equal."""
+        mine = torch.tensor([-1 if is_new else clock.iteration])
+        everyone = [torch.zeros_like(mine) for _ in range(group.size())]
+        patient: Any = AbortableGroup(group, self._is_hopeless)
+        patient.allgather([everyone], [mine]).wait()
+        iterations = [int(theirs) for theirs in everyone]
+        if rank == 0 and max(iterations) < 0:
+            clock = self.restart(self.state, clock)
+        if len(set(iterations)) == 1 and iterations[0] >= 0:
+            return clock
+        source = max(range(len(iterations)), key=lambda place: (iterations[place], -place))
+        if rank != source and is_new:
+            reseed_worker(0, rank, generation)  # lest all workers drop the same neurons
+        return self.state.broadcast(patient, rank, source, clock)
+
+    def _compare_layouts(self, group: ProcessGroup, rank: int) -> None:
+        """See that the gradients of all members lie alike: added up otherwise, they would mix.
+
+        Raises:
+            StateRefused: Here they lie in another order than at the first member.
+        """
+        mine = {name: memory_order(p) for name, p in self.state.model.named_parameters()}
+        said = to_json(mine)
+        digest = torch.tensor([int.from_bytes(blake2b(said, digest_size=7).digest())])
+        everyone = [torch.zeros_like(digest) for _ in range(group.size())]
+        patient: Any = AbortableGroup(group, self._is_hopeless)
+        patient.allgather([everyone], [digest]).wait()
+        if len({int(theirs) for theirs in everyone}) == 1:
+            return
+        first = _ORDERS.validate_json(broadcast_bytes(patient, said, 0))
+        for name, order in mine.items():
+            if first.get(name) != order:
+                raise StateRefused(
+                    f"parameters/{name} lies in memory in strides {order} here and"
+                    f" {first.get(name)} at the first worker: give the model the same memory format"
+                    " on all workers before the first batch"
+                )
+
+    def _read(self) -> StepSummary | None:
+        if self.last is None:
+            return None
+        measured, message = self.last
+        rows = [dict(zip(SUMMARY_COLUMNS, row, strict=True)) for row in message.tolist()]
+        leader, mean = rows[0], measured.mean_norm_sq
+        shards = 1 if any(row["is_skipped"] for row in rows) else measured.shards
+        compute_times = [row["compute_time"] for row in rows]
+        return StepSummary(
+            announced=int(leader["announced"]),
+            is_over=bool(leader["is_over"]),
+            leaving=tuple(rank for rank, row in enumerate(rows) if row["is_leaving"]),
+            learning_rate_factor=leader["learning_rate_factor"],
+            shards=shards,
+            local_norm_sq=sum(row["local_norm_sq"] for row in rows) if shards > 1 else None,
+            mean_norm_sq=None if mean is None or shards == 1 else mean.item(),
+            compute_time=max(compute_times),
+            previous_sync_time=min(row["previous_sync_time"] for row in rows),
+            mean_compute_time=sum(compute_times) / len(rows),
+            fastest_compute_time=min(compute_times),
+        )
+
+
+def connect_group(store: Store, rank: int, workers: int, host: str) -> ProcessGroup:
+    """Connect to the other members of a generation, who connect at the same time.
+
+    Raises:
+        RuntimeError: One did not come.
+    """
+    gloo: Any = ProcessGroupGloo
+    options = gloo._Options()
+    options._devices = [gloo.create_device(hostname=host)]
+    options._timeout = GROUP_CONNECT_TIMEOUT
+    group = gloo(store, rank, workers, options)
+    group._set_default_timeout(COLLECTIVE_TIMEOUT)
+    formed: ProcessGroup = group
+    return formed

@@ -1,0 +1,258 @@
+"""Instruments ``DistributedDataParallel``: norms of the gradient before and after it is averaged.
+
+Every rank takes the norm of its own part of the averaged gradient only, since all ranks have the
+same; the parts add up when the rows of all ranks are combined. Under ``no_sync`` DDP averages
+the accumulated gradients of all passes, so its shards are the ranks, each with the samples of
+all its passes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import GradBucket
+from torch.autograd import Variable
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+from worker_agent.launcher.patch import AnyFunction, Patch
+from worker_agent.launcher.step_timer import (
+    StepTimer,
+    disable_on_error,
+    gradient_norm,
+    gradient_norms,
+)
+from worker_agent.pytorch.optimizer_hooks import ModuleHook
+
+log = logging.getLogger(__name__)
+
+
+class DdpInstrumentation:
+    """Hooks into the DDP modules of this process.
+
+    Args:
+        watch: Told what is seen.
+        on_forward: Called at the start of every training forward pass of the outermost module,
+            between two iterations: gradients are applied, nothing of the next has begun.
+    """
+
+    def __init__(
+        self, watch: StepTimer, on_forward: Callable[[DistributedDataParallel], None]
+    ) -> None:
+        self.watch, self.on_forward = watch, on_forward
+        self.register: AnyFunction = DistributedDataParallel.register_comm_hook
+        self.listeners: WeakKeyDictionary[
+            DistributedDataParallel, BucketViewListener | GradientListener
+        ] = WeakKeyDictionary()
+
+    def patches(self) -> tuple[Patch, ...]:
+        """Return what is to be replaced to listen to every DDP module that is made from now on."""
+        ddp = DistributedDataParallel
+        return (
+            Patch(ddp, "__init__", after=self._is_made),
+            Patch(ddp, "register_comm_hook", before=self._gets_hook),
+            Patch(ddp, "_register_builtin_comm_hook", before=self._gets_builtin_hook),
+        )
+
+    def _is_made(self, module: DistributedDataParallel, *_: Any) -> None:
+        disable_on_error(self.watch)(self.listen)(module)
+
+    def _gets_hook(
+        self, module: DistributedDataParallel, state: object, hook: Any
+    ) -> tuple[Any, ...] | None:
+        """Put ours around a communication hook, if DDP would take it."""
+        listener = self.listeners.get(module)
+        if not isinstance(listener, BucketViewListener) or not callable(hook):
+            return None
+        return module, state, listener.around(hook)
+
+    def _gets_builtin_hook(self, module: DistributedDataParallel, *_: Any) -> None:
+        if isinstance(self.listeners.get(module), BucketViewListener):
+            del self.listeners[module]
+            log.warning("scavenger: unmeasured: a built-in hook of DDP over bucket views")
+
+    def listen(self, module: DistributedDataParallel) -> None:
+        """Listen to one module."""
+        group = module.process_group
+        if group.size() != dist.get_world_size():
+            sizes = group.size(), dist.get_world_size()
+            log.warning("scavenger: unmeasured: DDP over %d of %d ranks", *sizes)
+            return
+        self.listeners[module] = (
+            BucketViewListener(self.watch, group, self.register)
+            if module.gradient_as_bucket_view
+            else GradientListener(self.watch, module)
+        )
+        module.register_forward_pre_hook(ModuleHook(self._forward_starts), with_kwargs=True)
+
+    def _forward_starts(self, module: Any, arguments: Any, options: Any) -> None:
+        if module.training and torch.is_grad_enabled():
+            disable_on_error(self.watch)(self._begin)(module, arguments, options)
+
+    def _begin(self, module: Any, arguments: Any, options: Any) -> None:
+        listener = self.listeners.get(module)
+        if listener is None:
+            return
+        listener.forward_starts(module)
+        if self.watch.now.forward_at is None:
+            self.on_forward(module)
+        self.watch.forward_starts(count_samples(arguments, options))
+
+
+def count_samples(arguments: tuple[Any, ...], options: dict[str, Any]) -> int:
+    """Return the length of the first tensor given to a forward pass, 0 if there is none."""
+    for value in (*arguments, *options.values()):
+        if isinstance(value, Tensor) and value.dim():
+            return int(value.shape[0])
+        if isinstance(value, dict | list | tuple):
+            inner = value if isinstance(value, dict) else dict(enumerate(value))
+            if (found := count_samples((), {str(key): each for key, each in inner.items()})) > 0:
+                return found
+    return 0
+
+
+CommunicationHook = Callable[[Any, GradBucket], Future[Tensor]]
+
+
+class BucketViewListener:
+    """Listens to the buckets of one DDP module.
+
+    Args:
+        watch: Told what is seen.
+        group: Ranks that average.
+        register: What registers a communication hook, unpatched.
+    """
+
+    def __init__(self, watch: StepTimer, group: dist.ProcessGroup, register: AnyFunction) -> None:
+        self.watch, self.register = watch, register
+        self.workers, self.rank = group.size(), group.rank()
+        self.futures: list[Future[Tensor]] = []
+        self.see = disable_on_error(watch)(self._see)
+        self.follow = disable_on_error(watch)(self._follow)
+        self.end = disable_on_error(watch)(self._end)
+
+    def forward_starts(self, module: DistributedDataParallel) -> None:
+        """A forward pass of the module begins; a script that has a hook has told DDP of it."""
+        if self.workers > 1 and not module._comm_hooks:
+            self.register(module, None, self.around(plain_all_reduce(module.process_group)))
+
+    def around(self, averaging: CommunicationHook) -> CommunicationHook:
+        """Return a communication hook that does the same and is listened to."""
+
+        @wraps(averaging)
+        def measured(state: Any, bucket: GradBucket) -> Future[Tensor]:
+            self.see(bucket)
+            future = averaging(state, bucket)
+            self.follow(bucket, future)
+            return future
+
+        return measured
+
+    def _see(self, bucket: GradBucket) -> None:
+        if not self.futures:
+            self.watch.backward_starts()
+        self.watch.now.local_norms.append(gradient_norm(bucket.buffer()))
+
+    def _follow(self, bucket: GradBucket, future: Future[Tensor]) -> None:
+        self.futures.append(future)
+        if bucket.is_last():
+            self.watch.gradients_are_ready()
+            # DDP queues the end of its own work right after this; ours comes behind it.
+            engine = Variable._execution_engine
+            engine.queue_callback(lambda: engine.queue_callback(self.end))
+
+    def _end(self) -> None:
+        """All buckets are averaged; backward is about to return."""
+        futures, self.futures = self.futures, []
+        self.watch.gradients_are_averaged()
+        self.watch.now.mean_norms += [
+            gradient_norm(self._own_part(each.value())) for each in futures
+        ]
+
+    def _own_part(self, averaged: Tensor) -> Tensor:
+        flat = averaged.view(-1)
+        low = flat.numel() * self.rank // self.workers
+        return flat[low : flat.numel() * (self.rank + 1) // self.workers]
+
+
+def plain_all_reduce(group: dist.ProcessGroup) -> CommunicationHook:
+    """Return what DDP does without a hook, to the last bit: multiply by 1/K, then add up."""
+    share = 1 / group.size()
+
+    def averaging(state: Any, bucket: GradBucket) -> Future[Tensor]:
+        flat = bucket.buffer().mul_(share)
+        work: Any = dist.all_reduce(flat, group=group, async_op=True)
+        averaged: Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
+        return averaged
+
+    averaging.__annotations__.clear()  # DDP compares them with classes; here they are strings
+    return averaging
+
+
+class GradientListener:
+    """Listens to the gradients of one DDP module.
+
+    Args:
+        watch: Told what is seen.
+    """
+
+    def __init__(self, watch: StepTimer, module: DistributedDataParallel) -> None:
+        self.watch = watch
+        self.parameters = [each for each in module._module_parameters if each.requires_grad]
+        self.own = own_parameters(self.parameters, module.process_group)
+        self.is_averaging = self.is_in_backward = False
+        # In its first backward pass a static graph is averaged before ours is called.
+        self.is_blind = module.static_graph
+        self.begin = disable_on_error(watch)(self._begin)
+        self.ready = disable_on_error(watch)(self._ready)
+        self.end = disable_on_error(watch)(self._end)
+        # Any parameter will do that surely gets a gradient: its hook comes before DDP's.
+        certain = self.parameters if module.find_unused_parameters else self.parameters[:1]
+        for parameter in certain:
+            parameter.register_post_accumulate_grad_hook(self.begin)
+
+    def forward_starts(self, module: DistributedDataParallel) -> None:
+        """A forward pass of the module begins; it settles whether backward averages."""
+        self.is_averaging = module.require_backward_grad_sync
+        self.is_in_backward = False
+
+    def _begin(self, _: Tensor) -> None:
+        if self.is_averaging and not self.is_in_backward:
+            self.is_in_backward = True
+            self.watch.backward_starts()
+            # DDP queues the wait for its buckets after this.
+            Variable._execution_engine.queue_callback(self.ready)
+
+    def _ready(self) -> None:
+        """All local gradients are there, none is averaged."""
+        self.watch.gradients_are_ready()
+        if not self.is_blind:
+            self.watch.now.local_norms += gradient_norms(self.parameters)
+        Variable._execution_engine.queue_callback(self.end)
+
+    def _end(self) -> None:
+        """All gradients are averaged; backward is about to return."""
+        self.is_in_backward = False
+        self.watch.gradients_are_averaged()
+        if not self.is_blind:
+            self.watch.now.mean_norms += gradient_norms(self.own)
+        self.is_blind = False
+
+
+def own_parameters(parameters: list[Tensor], group: dist.ProcessGroup) -> list[Tensor]:
+    """Return the parameters whose middle lies in this rank's part of all elements."""
+    total = sum(each.numel() for each in parameters)
+    own, position = [], 0
+    for each in parameters:
+        middle = position + each.numel() / 2
+        position += each.numel()
+        if int(middle * group.size() / total) == group.rank():
+            own.append(each)
+    return own

@@ -1,0 +1,290 @@
+"""`DownpourStrategy`: Downpour SGD (Dean et al., 2012), every worker at its own pace.
+
+A worker takes samples that no other worker has, computes its gradient at weights that may be
+old, pushes it, and fetches the weights as the other workers have changed them meanwhile. No
+worker waits for another, so a slow worker only contributes less, and a dead one nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adagrad, Optimizer
+
+from scavenger.protocol import Directive
+from worker_agent.errors import GenerationBroken, UnsupportedServerOptimizer
+from worker_agent.parameter_server.client import (
+    ParameterServerClient,
+    SampleAssignment,
+    StreamReply,
+)
+from worker_agent.parameter_server.messages import JoinRequest, shard_ranges
+from worker_agent.pytorch import flat_model
+from worker_agent.pytorch.flat_model import FlatModel
+from worker_agent.pytorch.optimizer_hooks import ModuleHook, StepHook, is_step_skipped, unscale
+from worker_agent.pytorch.reducer import WHOLE_BATCH, Reducer, WorkListener, ignore_work
+from worker_agent.pytorch.state import reseed_worker
+from worker_agent.sampler import SampleIndices, SampleRange
+from worker_agent.state.progress import TrainingProgress
+
+
+@dataclass(frozen=True, slots=True)
+class DownpourUpdate:
+    """What one worker knows after one of its iterations.
+
+    Attributes:
+        version: Updates contained in the weights it goes on with.
+        done: Samples used so far, by all workers; of the last push.
+        staleness: Updates by others that the gradients did not know of; None without a push.
+        compute_time: Seconds from first forward to last gradient.
+        sync_time: Seconds of pushing and fetching.
+    """
+
+    version: int
+    done: int
+    staleness: int | None
+    compute_time: float
+    sync_time: float
+
+
+class DownpourStrategy:
+    """Trains with servers that wait for nobody.
+
+    Args:
+        model: The trained model.
+        optimizer: Its optimizer: Adagrad, or SGD without momentum.
+        worker: This worker's id.
+        secret: What all processes of the job know.
+        micro_batches: Backward passes the script makes per batch.
+        is_abandoned: Asked while waiting for a server; True gives up.
+        on_work: Called when the script begins to work on a batch.
+
+    Raises:
+        UnsupportedServerOptimizer: Its gradients may not come late.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        worker: str,
+        secret: str,
+        micro_batches: int = 1,
+        is_abandoned: Callable[[], bool],
+        on_work: WorkListener = ignore_work,
+    ) -> None:
+        require_no_momentum(optimizer)
+        self.model, self.optimizer = model, optimizer
+        self.worker, self.secret, self.is_abandoned = worker, secret, is_abandoned
+        self.reducer = Reducer(
+            [p for group in optimizer.param_groups for p in group["params"]],
+            micro_batches=micro_batches,
+            is_abandoned=is_abandoned,
+            on_work=on_work,
+            has_servers=True,
+        )
+        self.flat = FlatModel(optimizer, self.reducer.buckets)
+        self.client: ParameterServerClient | None = None
+        self.n_push = self.n_fetch = 1
+        self.accrued: list[Tensor] = []
+        self.used: list[SampleRange] = []
+        self.unpushed = self.unfetched = 0
+        self.weight = 1.0
+        self.version = self.done = self.staleness = 0
+        self.is_stepped = False
+        self.failure: str | None = None
+        self.streamed: StreamReply | None = None
+        self.sync_time = 0.0
+        model.register_forward_pre_hook(ModuleHook(self._forward_starts))
+        StepHook(optimizer, self._step)
+
+    def connect(
+        self, directive: Directive, clock: TrainingProgress, *, is_new: bool
+    ) -> TrainingProgress:
+        """Speak to the servers of a Directive; empty ones are filled by the leader.
+
+        Raises:
+            Broken: One is not there.
+        """
+        self.n_push, self.n_fetch = directive.exchange.n_push, directive.exchange.n_fetch
+        addresses = tuple(server.address for server in directive.servers)
+        if self.client is not None and self.client.addresses == addresses:
+            return clock
+        self.close()
+        if not addresses:
+            raise GenerationBroken(f"generation {directive.generation} names no parameter servers")
+        client = ParameterServerClient(addresses, self.secret, self.is_abandoned)
+        try:
+            text = "" if is_new else flat_model.pack_progress(clock)
+            joining = JoinRequest(self.worker, (directive.members[0].worker,), is_new, text)
+            for server, applied in enumerate(client.join((0, 0), clock.iteration, joining)):
+                if applied < 0:
+                    self._fill(client, server, clock)
+            self._forget()
+            self.streamed = client.stream([], [], [], self.flat.weights, is_fetching=True)
+        except GenerationBroken:
+            client.close()
+            raise
+        self.client, self.version = client, self.streamed.now
+        self.flat.load()
+        if is_new and directive.rank_of(self.worker):
+            reseed_worker(0, directive.rank_of(self.worker) or 0, directive.generation)
+        return TrainingProgress(iteration=self.version)
+
+    def take(self, count: int, limit: int) -> SampleAssignment:
+        """Take samples that no other worker has; raises Broken."""
+        return self._server.take(count, limit)
+
+    def begin(self, share: SampleRange, weight: float) -> None:
+        """Prepare for one forward and backward pass on these samples.
+
+        Args:
+            share: The samples.
+            weight: How much of a whole batch they are; what a dead worker left may be less.
+        """
+        self.failure, self.streamed, self.is_stepped = None, None, False
+        self.weight, self.sync_time = weight, 0.0
+        self.used.append(share)
+        self.reducer.begin(WHOLE_BATCH)
+
+    def end(self) -> DownpourUpdate | None:
+        """Close the iteration; None when the servers were lost and it counts for nothing."""
+        if self.reducer.is_owed:
+            self.reducer.skip()  # its passes belong to no other batch
+        measured = self.reducer.end()
+        if self.failure is not None:
+            self.close()
+            return None
+        streamed = self.streamed
+        has_pushed = streamed is not None and streamed.before >= 0
+        return DownpourUpdate(
+            version=self.version,
+            done=self.done,
+            staleness=self.staleness if has_pushed else None,
+            compute_time=measured.ready_at - (measured.forward_at or measured.ready_at),
+            sync_time=self.sync_time,
+        )
+
+    def flush(self) -> None:
+        """Push what has not been pushed yet: no more iterations follow. Raises Broken."""
+        if self.used:
+            self._exchange(is_pushing=True, is_fetching=True)
+
+    def finish(self) -> None:
+        """Tell everybody that the target is reached; raises Broken."""
+        self._server.finish()
+
+    def to_batch(self, indices: SampleIndices) -> Tensor:
+        """Return indices as an int64 tensor on the host."""
+        return torch.from_numpy(indices)
+
+    def close(self) -> None:
+        """Close the connections; samples that were taken and not pushed go to others."""
+        if self.client is not None:
+            self.client.close()
+        self.client = None
+
+    @property
+    def _server(self) -> ParameterServerClient:
+        if self.client is None:
+            raise GenerationBroken("there is no connection to the parameter servers")
+        return self.client
+
+    def _fill(self, client: ParameterServerClient, server: int, clock: TrainingProgress) -> None:
+        low, high = shard_ranges(self.flat.weights.numel(), len(client.addresses))[server]
+        text = flat_model.pack_progress(clock)
+        holding, tensors = self.flat.holding(low, high, text, max(clock.samples, self.done))
+        client.put(server, clock.iteration, holding, tensors)
+
+    def _forget(self) -> None:
+        """Drop what was not pushed: its samples have been handed to others."""
+        self.accrued, self.used = [], []
+        self.unpushed = self.unfetched = 0
+
+    def _forward_starts(self, *_: Any) -> None:
+        self.reducer.forward_starts(is_training=torch.is_grad_enabled())
+
+    def _step(self, optimizer: Optimizer) -> None:
+        """Push and fetch instead of stepping, or step alone until it is time for that."""
+        if not self.reducer.is_active:
+            return
+        self.reducer.complete()
+        is_skipped = self.reducer.is_skipped() or is_step_skipped(optimizer)
+        if not self.is_stepped and self.failure is None and not is_skipped:
+            self.is_stepped = True
+            self._accrue()
+            self.unpushed, self.unfetched = self.unpushed + 1, self.unfetched + 1
+            is_fetching = self.unfetched >= self.n_fetch
+            if not is_fetching:
+                self._step_alone()
+            try:
+                is_pushing = self.unpushed >= self.n_push
+                if is_pushing or is_fetching:
+                    self._exchange(is_pushing=is_pushing, is_fetching=is_fetching)
+            except GenerationBroken as error:
+                self.failure = str(error)
+        optimizer.zero_grad(set_to_none=True)
+
+    def _accrue(self) -> None:
+        """Add this iteration's gradient to what is pushed next."""
+        fresh = unscale(self.optimizer, self.flat.gradient())
+        if self.weight != 1.0:
+            fresh = [piece * self.weight for piece in fresh]
+        if self.n_push == 1:
+            self.accrued = fresh
+        elif self.accrued:
+            for sum_, piece in zip(self.accrued, fresh, strict=True):
+                sum_.add_(piece)
+        else:
+            self.accrued = [piece.clone() for piece in fresh]
+
+    def _step_alone(self) -> None:
+        """Move this worker's own weights a plain step, until it fetches the servers'."""
+        with torch.no_grad():
+            for group in self.optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        (slope,) = unscale(self.optimizer, [parameter.grad])
+                        parameter.sub_(slope, alpha=float(group["lr"]) * self.weight)
+
+    def _exchange(self, *, is_pushing: bool, is_fetching: bool) -> None:
+        """Push, or fetch, or both in one round trip."""
+        began = time.perf_counter()
+        gradient = self.accrued if is_pushing else []
+        shares = self.used if is_pushing else []
+        self.streamed = self._server.stream(
+            self.flat.rates, shares, gradient, self.flat.weights, is_fetching=is_fetching
+        )
+        if is_pushing:
+            self.done = self.streamed.done
+            if self.streamed.before >= 0:
+                self.staleness = self.streamed.before - self.version
+            self.accrued, self.used, self.unpushed = [], [], 0
+        if is_fetching:
+            self.version, self.unfetched = self.streamed.now, 0
+            self.flat.load()
+        self.sync_time = time.perf_counter() - began
+
+
+def require_no_momentum(optimizer: Optimizer) -> None:
+    """Refuse what diverges when gradients come late.
+
+    Raises:
+        UnsupportedServerOptimizer: It is neither Adagrad nor SGD without momentum.
+    """
+    kind = type(optimizer)
+    if kind is Adagrad:
+        return
+    if kind is SGD and not any(group["momentum"] for group in optimizer.param_groups):
+        return
+    what = "SGD with momentum" if kind is SGD else kind.__name__
+    raise UnsupportedServerOptimizer(
+        f"Downpour SGD does not converge with {what}, because gradients come late: use "
+        "torch.optim.Adagrad, or SGD with momentum=0, or strategy: parameter_server"
+    )

@@ -1,0 +1,269 @@
+"""A worker's side of parameter servers: flat weights, and the state that servers do not hold.
+
+The order of weights is that of the reducer's buckets, so a gradient is sent from where it was
+computed, unless some of it is not contiguous: shards outlive workers, whose memory formats may
+differ.
+
+Weights and optimizer state live on the servers. The rest of what makes a newcomer equal to the
+others is small (buffers, the optimizer's options, schedulers, a loss scaler, the progress), so
+workers leave it as text with the first server.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from pydantic import JsonValue, TypeAdapter
+from pydantic_core import to_json
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from worker_agent.errors import StateRefused
+from worker_agent.parameter_server.messages import (
+    OptimizerSlots,
+    Precision,
+    Segment,
+    ShardManifest,
+    describe_optimizer,
+    is_per_weight,
+    segments_within,
+)
+from worker_agent.pytorch.reducer import GradientBucket
+from worker_agent.pytorch.state import group_options, load_group_options
+from worker_agent.pytorch.tensors import assign_values, dtype_name, flatten_all, match_layout
+from worker_agent.state.codec import decode_state, encode_state
+from worker_agent.state.progress import Stateful, TrainingProgress
+
+
+class FlatModel:
+    """The parameters of the reducer's buckets on their way to and from the servers.
+
+    Args:
+        optimizer: The script's optimizer; its hyperparameters and groups are what servers use.
+        buckets: The reducer's buckets, which hold the gradients.
+
+    Attributes:
+        weights: Room for all weights on the host, shape (size,).
+
+    Raises:
+        NotServable: Servers cannot run this optimizer.
+    """
+
+    def __init__(self, optimizer: Optimizer, buckets: Sequence[GradientBucket]) -> None:
+        self.optimizer, self.buckets = optimizer, buckets
+        self.parameters = [p for bucket in buckets for p in bucket.parameters]
+        groups = {
+            id(parameter): number
+            for number, group in enumerate(optimizer.param_groups)
+            for parameter in group["params"]
+        }
+        self.segments = [Segment(groups[id(p)], p.numel()) for p in self.parameters]
+        describe_optimizer(optimizer)  # raises now what would otherwise end the first iteration
+        is_double = any(p.dtype == torch.float64 for p in self.parameters)
+        self.precision: Precision = "float64" if is_double else "float32"
+        self.weights = torch.empty(
+            sum(p.numel() for p in self.parameters), dtype=getattr(torch, self.precision)
+        )
+
+    @property
+    def rates(self) -> list[float]:
+        """The learning rate of each parameter group at this moment."""
+        return [float(group["lr"]) for group in self.optimizer.param_groups]
+
+    def gradient(self) -> list[Tensor]:
+        """Return the gradients on the host, as pieces that lie end to end."""
+        kind = self.weights.dtype
+        return [bucket.row_by_row().to("cpu", kind) for bucket in self.buckets if bucket.size]
+
+    def load(self) -> None:
+        """Give the model the weights."""
+        with torch.no_grad():
+            torch._foreach_copy_(
+                [parameter.data for parameter in self.parameters],
+                [piece.view_as(p) for p, piece in self._pieces(self.weights)],
+            )
+
+    def holding(self, low: int, high: int, clock: str, samples: int) -> tuple[ShardManifest, Any]:
+        """Return the part between two places: what it holds, and its tensors."""
+        segments = segments_within(self.segments, low, high)
+        slots, vectors = self._slots(low, segments)
+        said = ShardManifest(
+            precision=self.precision,
+            description=describe_optimizer(self.optimizer),
+            segments=segments,
+            slots=slots,
+            clock=clock,
+            samples=samples,
+        )
+        return said, [self._flat(p.data for p in self.parameters)[low:high], *vectors]
+
+    def take_slots(self, parts: Sequence[tuple[ShardManifest, Tensor]]) -> None:
+        """Give the script's optimizer the state that the servers hold, in shard order."""
+        flats: dict[str, list[Tensor]] = {}
+        scalars: dict[int, Mapping[str, float]] = {}
+        for holding, floats in parts:
+            start = holding.size
+            for segment, slots in zip(holding.segments, holding.slots, strict=True):
+                scalars[segment.group] = slots.scalars
+                for name in slots.vectors:
+                    flats.setdefault(name, []).append(floats[start : start + segment.size])
+                    start += segment.size
+        whole = {name: torch.cat(pieces) for name, pieces in flats.items()}
+        for number, (parameter, segment) in enumerate(
+            zip(self.parameters, self.segments, strict=True)
+        ):
+            state: dict[str, Any] = {
+                name: torch.tensor(value) for name, value in scalars[segment.group].items()
+            }
+            for name, flat in whole.items():
+                if flat.numel() == self.weights.numel():
+                    piece = self._pieces(flat)[number][1]
+                    slot = piece.view_as(parameter).to(parameter.device, parameter.dtype)
+                    state[name] = match_layout(parameter, slot)
+            if state:
+                self.optimizer.state[parameter] = state
+
+    def _slots(
+        self, low: int, segments: Sequence[Segment]
+    ) -> tuple[tuple[OptimizerSlots, ...], list[Tensor]]:
+        """Return the optimizer's state of these segments, which begin at a place."""
+        described, vectors = [], []
+        flats: dict[str, Tensor] = {}
+        for segment, state in zip(segments, self._states(low, segments), strict=True):
+            names = tuple(sorted(name for name, value in state.items() if is_per_weight(value)))
+            scalars = {
+                name: float(value)
+                for name, value in state.items()
+                if value is not None and name not in names
+            }
+            described.append(OptimizerSlots(scalars, names))
+            for name in names:
+                if name not in flats:
+                    flats[name] = self._flat(self._slot(p, name) for p in self.parameters)
+                vectors.append(flats[name][low : low + segment.size])
+            low += segment.size
+        return tuple(described), vectors
+
+    def _states(self, low: int, segments: Sequence[Segment]) -> Iterator[Mapping[str, Any]]:
+        """Return the slots of the first parameter of each segment; its others have the same."""
+        ends = torch.tensor([p.numel() for p in self.parameters]).cumsum(0)
+        for segment in segments:
+            first = int(torch.searchsorted(ends, low, right=True))
+            yield self.optimizer.state.get(self.parameters[first], {})
+            low += segment.size
+
+    def _slot(self, parameter: Tensor, name: str) -> Tensor:
+        value = self.optimizer.state.get(parameter, {}).get(name)
+        return value if is_per_weight(value) else torch.zeros_like(parameter)
+
+    def _flat(self, tensors: Iterable[Tensor]) -> Tensor:
+        """Lay tensors, one per parameter, end to end on the host."""
+        return flatten_all(tensor.to("cpu", self.weights.dtype) for tensor in tensors)
+
+    def _pieces(self, flat: Tensor) -> list[tuple[Tensor, Tensor]]:
+        pieces = torch.split(flat, [p.numel() for p in self.parameters])
+        return list(zip(self.parameters, pieces, strict=True))
+
+
+MAX_CLIENT_STATE_BYTES = 1 << 21  # bytes of text
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedTensor:
+    """One tensor as text."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """The clock, and the state that servers do not keep.
+
+    Attributes:
+        clock: Where training stands.
+        tree: Buffers, options and carried objects as ``strategies.tree`` encodes them, or None.
+        tensors: Their tensors by name.
+    """
+
+    clock: TrainingProgress
+    tree: JsonValue = None
+    tensors: Mapping[str, EncodedTensor] = field(default_factory=dict)
+
+
+_CLIENT_STATE: TypeAdapter[ClientState] = TypeAdapter(ClientState)
+
+
+def pack_client_state(
+    clock: TrainingProgress, model: nn.Module, optimizer: Optimizer, carried: Mapping[str, Stateful]
+) -> str:
+    """Write everything down; buffers too large to be left with a server stay behind.
+
+    Raises:
+        StateRefused: A carried object holds what cannot be carried.
+    """
+    states = {name: stateful.state_dict() for name, stateful in carried.items()}
+    # Schedules that multiply what they find go on from the rates that the others have.
+    options = [group_options(group) for group in optimizer.param_groups]
+    small = {"carried": states, "groups": options}
+    tree = encode_state({"buffers": dict(model.named_buffers()), **small})
+    if sum(tensor.nbytes for tensor in tree.tensors.values()) > MAX_CLIENT_STATE_BYTES // 2:
+        tree = encode_state({"buffers": {}, **small})
+    packed = {name: encode_tensor(tensor) for name, tensor in tree.tensors.items()}
+    return to_json(ClientState(clock, tree.json, packed), inf_nan_mode="strings").decode()
+
+
+def pack_progress(clock: TrainingProgress) -> str:
+    """Write only the clock down."""
+    return to_json(ClientState(clock), inf_nan_mode="strings").decode()
+
+
+def unpack_client_state(
+    text: str, model: nn.Module, optimizer: Optimizer, carried: Mapping[str, Stateful]
+) -> TrainingProgress:
+    """Take over what another worker left; returns its clock.
+
+    Raises:
+        StateRefused: It is not of this script.
+    """
+    try:
+        luggage = _CLIENT_STATE.validate_json(text)
+    except ValueError as error:
+        raise StateRefused(f"what the others left makes no sense: {error}") from error
+    if luggage.tree is None:
+        return luggage.clock
+    tensors = {name: decode_tensor(packed) for name, packed in luggage.tensors.items()}
+    state: dict[str, Any] = decode_state(luggage.tree, tensors)
+    mine = dict(model.named_buffers())
+    with torch.no_grad():
+        for name, buffer in state["buffers"].items():
+            if name not in mine or mine[name].shape != buffer.shape:
+                raise StateRefused(f"buffer {name} of the others does not fit this model")
+            assign_values(mine[name], buffer)
+        for group, options in zip(optimizer.param_groups, state["groups"], strict=False):
+            load_group_options(group, options)
+    for name, stateful in carried.items():
+        if name in state["carried"]:
+            stateful.load_state_dict(state["carried"][name])
+    return luggage.clock
+
+
+def encode_tensor(tensor: Tensor) -> EncodedTensor:
+    """Return a tensor as text."""
+    flat = tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
+    content = base64.b64encode(flat.numpy().tobytes()).decode()
+    return EncodedTensor(dtype_name(tensor.dtype), tuple(tensor.shape), content)
+
+
+def decode_tensor(packed: EncodedTensor) -> Tensor:
+    """Return the tensor of a text."""
+    content = bytearray(base64.b64decode(packed.content))
+    dtype: torch.dtype = getattr(torch, packed.dtype)
+    if not content:
+        return torch.empty(packed.shape, dtype=dtype)
+    return torch.frombuffer(content, dtype=torch.uint8).view(dtype).reshape(packed.shape)

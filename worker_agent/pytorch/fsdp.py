@@ -1,0 +1,95 @@
+"""Instruments FSDP2 (``fully_shard``): norms of each module's gradient around its reduce-scatter.
+
+Before it, a rank holds its whole local gradient; after it, its shard of the average; the shards'
+squared norms add up when the rows of all ranks are combined. The all-gathers of weights count as
+compute time, because they overlap with it. Sharding in two dimensions is not measured.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Variable
+
+from worker_agent.launcher.patch import Patch
+from worker_agent.launcher.step_timer import StepTimer, disable_on_error, gradient_norm
+from worker_agent.pytorch.ddp import count_samples
+
+log = logging.getLogger(__name__)
+
+
+class FsdpInstrumentation:
+    """Listens to the reduce-scatters of this process.
+
+    Args:
+        watch: Told what is seen.
+    """
+
+    def __init__(self, watch: StepTimer) -> None:
+        self.watch = watch
+        self.is_in_backward = False
+        self.is_plain = self.has_complained = False
+        self.blocked = self.began_at = 0.0
+        self.see = disable_on_error(watch)(self._see)
+        self.follow = disable_on_error(watch)(self._follow)
+        self.end = disable_on_error(watch)(self._end)
+        self.begin = disable_on_error(watch)(self._begin)
+
+    def patches(self) -> tuple[Patch, ...]:
+        """Return what is to be replaced to listen to everything that is sharded from now on."""
+        from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
+        from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+
+        return (
+            Patch(DefaultReduceScatter, "__call__", before=self.see, after=self.follow),
+            Patch(FSDPState, "_root_pre_forward", before=self.begin),
+        )
+
+    def _begin(self, state: Any, module: Any, arguments: Any, options: Any) -> None:
+        is_outermost = state._state_ctx.iter_forward_root is None
+        if is_outermost and module.training and torch.is_grad_enabled():
+            self.watch.forward_starts(count_samples(arguments, options))
+
+    def _see(
+        self,
+        scatter: Any,
+        shard: Tensor,
+        gradient: Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool,
+    ) -> None:
+        self.is_plain = op == dist.ReduceOp.AVG and group.size() == dist.get_world_size()
+        if not self.is_plain:
+            self._complain()
+            return
+        if not self.is_in_backward:
+            self.is_in_backward = True
+            self.watch.backward_starts()
+            engine = Variable._execution_engine
+            engine.queue_callback(lambda: engine.queue_callback(self.end))
+        self.watch.now.local_norms.append(gradient_norm(gradient))
+        self.watch.now.blocked += self.blocked
+        self.blocked = 0.0
+        self.watch.gradients_are_ready()
+        self.began_at = time.perf_counter()
+
+    def _follow(self, scatter: Any, shard: Tensor, *_: Any) -> None:
+        if self.is_plain:
+            self.blocked = time.perf_counter() - self.began_at
+            self.watch.now.mean_norms.append(gradient_norm(shard))
+
+    def _end(self) -> None:
+        self.is_in_backward = False
+        self.blocked = 0.0  # of the last one: it lies between ready and averaged
+        self.watch.gradients_are_averaged()
+
+    def _complain(self) -> None:
+        if not self.has_complained:
+            self.has_complained = True
+            log.warning("scavenger: unmeasured: FSDP2 in float16 or over several dimensions")

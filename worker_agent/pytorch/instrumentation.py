@@ -1,0 +1,307 @@
+"""`Instrumentation`: measures a PyTorch script that does not import the agent.
+
+``install`` is called when a script of ``agent run`` has imported torch; ``measure_module`` can
+be called directly. Every patch is tried by itself: a function that this version of PyTorch does
+not have goes unmeasured, which is logged once, and the script runs as before.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import logging
+import os
+import sys
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.amp import GradScaler
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from worker_agent.launcher.environment import LOST_PEERS, NOT_DISTRIBUTED, is_peer_loss
+from worker_agent.launcher.patch import Patch
+from worker_agent.launcher.rank_aggregator import RankAggregator
+from worker_agent.launcher.step_records import MeasuredStep, StepFileWriter
+from worker_agent.launcher.step_timer import PendingStep, StepTimer, disable_on_error
+from worker_agent.pytorch.ddp import DdpInstrumentation
+from worker_agent.pytorch.fsdp import FsdpInstrumentation
+from worker_agent.settings import InstrumentationSettings, read_instrumentation_settings
+from worker_agent.state.progress import TrainingProgress
+
+if TYPE_CHECKING:
+    # It needs what reads and writes checkpoints, which most processes never do.
+    from worker_agent.pytorch.warm_restart import WarmRestart
+
+log = logging.getLogger(__name__)
+
+OTHER_COMMUNICATION = {"horovod", "deepspeed", "mpi4py"}
+STEPS_BEFORE_VERDICT = (
+    10  # steps after which a script that has not met the others will not meet them
+)
+
+
+class Instrumentation:
+    """The agent inside one training process.
+
+    Args:
+        rank: Rank of this process by its environment, for scripts that do not average.
+        on_row: Takes every row, on the first rank, in a background thread.
+        wish: File whose existence asks for a stop; None never stops.
+        restart: What saves and gives back; None for a process that is never restarted.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        on_row: Callable[[MeasuredStep], None],
+        wish: Path | None = None,
+        restart: WarmRestart | None = None,
+    ) -> None:
+        self.rank, self.on_row, self.wish, self.restart = rank, on_row, wish, restart
+        self.watch = StepTimer(self._pass_on)
+        self.parallel = DdpInstrumentation(self.watch, self._between_iterations)
+        self.sharded = FsdpInstrumentation(self.watch)
+        self.exchange: RankAggregator | None = None
+        self.samples = self.steps = 0
+        self.steps_of: Optimizer | None = None
+        self.process = os.getpid()
+
+    def patches(self) -> tuple[Patch, ...]:
+        """Return what is to be replaced once torch is there; each may fail by itself."""
+        made = () if self.restart is None else self.restart.inventory.patches()
+        return (
+            *made,
+            *self.parallel.patches(),
+            Patch(GradScaler, "scale", after=self._loss_is_scaled),
+            # The store must not outlive the script's own group, nor end before the last rows.
+            Patch(dist, "destroy_process_group", before=self._others_leave),
+            # Lets the launcher tell a script that failed from one that others left alone.
+            Patch(sys, "excepthook", before=self._script_fails),
+        )
+
+    def listen_to_steps(self) -> None:
+        """Hear of every step of every optimizer."""
+        register_optimizer_step_pre_hook(self._before_step)
+        register_optimizer_step_post_hook(self.after_step)
+
+    def close(self) -> None:
+        """Write down what is still on its way, for a moment at most."""
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None and self.process == os.getpid():
+            exchange.close()
+
+    # What is patched.
+
+    def _loss_is_scaled(self, scaler: Any, _: Any) -> None:
+        self.watch.now.loss_scale = getattr(scaler, "_scale", None)
+
+    def _others_leave(self, group: Any) -> None:
+        if group is None or group is dist.group.WORLD:
+            self.close()
+
+    def _script_fails(self, kind: Any, error: BaseException, trace: Any) -> None:
+        if self.restart is not None and is_peer_loss(error):
+            self.restart.write_outcome(LOST_PEERS)
+
+    # What happens in training.
+
+    def after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        """An optimizer has stepped."""
+        disable_on_error(self.watch)(self._after_step)(optimizer)
+
+    def _after_step(self, optimizer: Optimizer) -> None:
+        if self.steps_of is None:
+            self.steps_of = optimizer
+        self.steps += 1
+        if (
+            self.steps == STEPS_BEFORE_VERDICT
+            and self.restart is not None
+            and self._trains_alone(self.restart)
+        ):
+            self.restart.write_outcome(NOT_DISTRIBUTED)
+        if self.watch.is_averaged or optimizer is self.steps_of:
+            self.watch.step_ends()
+
+    def _trains_alone(self, restart: WarmRestart) -> bool:
+        """Whether this is one of several processes that each train the whole job."""
+        is_met = (
+            self.watch.is_averaged or is_distributed() or OTHER_COMMUNICATION & sys.modules.keys()
+        )
+        return restart.settings.workers > 1 and not is_met
+
+    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        """Without DDP this is the only place where all of the iteration before is done."""
+        if self.restart is None or self.watch.is_averaged or is_distributed():
+            return
+        if self.restart.is_due:
+            disable_on_error(self.watch)(self._take_over_alone)(self.restart, optimizer)
+        if self.exchange is not None and self.exchange.is_time_to_stop(0):
+            self._stop(self.exchange, self.restart, find_model(optimizer))
+
+    def _take_over_alone(self, restart: WarmRestart, optimizer: Optimizer) -> None:
+        clock = restart.take_over(find_model(optimizer))
+        if clock is not None:
+            self._go_on_from(clock)
+            optimizer.zero_grad(set_to_none=True)  # it is of the weights before
+
+    def _between_iterations(self, module: DistributedDataParallel) -> None:
+        """All that belongs to the iteration before is done, on every rank."""
+        if self.restart is None:
+            return
+        if self.restart.is_due:
+            clock = self.restart.restore_on_all_ranks(module.module)
+            if clock is not None:
+                self._go_on_from(clock)
+        if self.exchange is not None and self.exchange.is_time_to_stop(self.watch.reductions):
+            self._stop(self.exchange, self.restart, module.module)
+        if self.exchange is not None and self.exchange.rank == 0:
+            self.restart.save_if_due(module.module, self._clock)
+
+    def _go_on_from(self, clock: TrainingProgress) -> None:
+        self.watch.iteration = clock.iteration
+        self.samples = clock.samples
+
+    def _stop(
+        self, exchange: RankAggregator, restart: WarmRestart, model: nn.Module | None
+    ) -> None:
+        """Save and end this process; all ranks are here."""
+        try:
+            exchange.leave_after(lambda: self._save(restart, model))
+        except Exception:
+            log.exception("scavenger: no checkpoint was written; an older one will have to do")
+        exchange.close()
+        restart.leave()
+
+    def _save(self, restart: WarmRestart, model: nn.Module | None) -> None:
+        restart.save(model, self._clock)
+        restart.finish()
+
+    @property
+    def _clock(self) -> TrainingProgress:
+        return TrainingProgress(self.watch.iteration, self.samples)
+
+    # What was measured.
+
+    def _pass_on(self, unread: PendingStep) -> None:
+        """Queue one part for the exchange, which begins with the first."""
+        if self.process != os.getpid():
+            return
+        if self.exchange is None:
+            self.exchange = self._open_exchange()
+        self.samples += unread.part.samples * self.exchange.workers
+        self.exchange.queue.append(unread)
+
+    def _open_exchange(self) -> RankAggregator:
+        if not self.watch.is_averaged or not is_distributed():
+            on_row = self.on_row if self.rank == 0 else ignore_step
+            return RankAggregator(0, 1, None, on_row, self.wish)
+        store = dist.distributed_c10d._get_default_store()
+        return RankAggregator(dist.get_rank(), dist.get_world_size(), store, self.on_row, self.wish)
+
+
+def is_distributed() -> bool:
+    """Whether this process trains with others."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def ignore_step(_: MeasuredStep) -> None:
+    """Take a row that somebody else reports."""
+
+
+INSTALLED: list[Instrumentation] = []
+MAX_KEPT_STEPS = 100_000
+
+
+def install() -> None:
+    """Patch the torch that was just imported, if the launcher wants to know anything."""
+    settings = read_instrumentation_settings()
+    if settings.rows is None or INSTALLED:
+        return
+    on_row = StepFileWriter(Path(settings.rows)).write
+    attached = create_instrumentation(settings, on_row)
+    INSTALLED.append(attached)
+    for patch in attached.patches():
+        try_patch(patch.apply)
+    try_patch(attached.listen_to_steps)
+    atexit.register(attached.close)
+
+
+def install_sharded() -> None:
+    """Patch FSDP2, which was just imported."""
+    for attached in INSTALLED:
+        for patch in attached.sharded.patches():
+            try_patch(patch.apply)
+
+
+def create_instrumentation(
+    settings: InstrumentationSettings, on_row: Callable[[MeasuredStep], None]
+) -> Instrumentation:
+    """Return the agent of this process, with what a restart needs only if there may be one."""
+    if settings.wish is None:
+        return Instrumentation(settings.rank, on_row)
+    from worker_agent.pytorch.warm_restart import TrackedObjects, WarmRestart
+
+    restart = WarmRestart(settings, TrackedObjects())
+    return Instrumentation(settings.rank, on_row, Path(settings.wish), restart)
+
+
+def try_patch(patch: Callable[[], None]) -> None:
+    """Try one patch; training goes on without it."""
+    try:
+        patch()
+    except Exception:
+        log.exception("scavenger: PyTorch %s is not measured completely", torch.__version__)
+
+
+class MeasuredModule:
+    """What ``measure`` returns.
+
+    Attributes:
+        rows: The newest rows, on the first rank only; each comes a moment after its iteration.
+    """
+
+    def __init__(self, attached: Instrumentation, rows: deque[MeasuredStep]) -> None:
+        self._attached, self.rows = attached, rows
+
+    def close(self) -> None:
+        """Wait a moment for what is on its way; call it before ``destroy_process_group``."""
+        self._attached.close()
+
+
+def measure_module(module: DistributedDataParallel, optimizer: Optimizer) -> MeasuredModule:
+    """Measure a DDP module from now on, without patching anything.
+
+    Args:
+        module: If its gradients are bucket views it must have no communication hook, nor get one.
+        optimizer: Whose steps end the iterations.
+    """
+    rows: deque[MeasuredStep] = deque(maxlen=MAX_KEPT_STEPS)
+    attached = Instrumentation(0, rows.append)
+    attached.parallel.listen(module)
+    optimizer.register_step_post_hook(attached.after_step)
+    return MeasuredModule(attached, rows)
+
+
+def find_model(optimizer: Optimizer) -> nn.Module | None:
+    """Search the memory for the smallest module that holds all an optimizer trains.
+
+    This takes as long as a garbage collection, so it is for restarts only.
+    """
+    trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    candidates = []
+    for found in gc.get_objects():
+        if isinstance(found, nn.Module):
+            held = {id(parameter) for parameter in found.parameters()}
+            if trained <= held:
+                candidates.append((len(held), sum(1 for _ in found.modules()), found))
+    return min(candidates, key=lambda each: each[:2])[2] if candidates else None

@@ -1,0 +1,255 @@
+"""Hooks into the script's optimizer and model: before a step, learning rates, loss scaling.
+
+Most scripts compute their gradients and then call ``step()``. Some pass the step a closure that
+computes them, as Lightning always does; it runs after all pre-hooks. So a closure is wrapped,
+with the action behind it, and the order of everything else is the script's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import LBFGS, SGD, Optimizer
+
+from worker_agent.errors import UnsupportedOptimizer
+
+ClosureFunction = Callable[..., Any]
+
+CLOSURE_REMEDY = (
+    "take an optimizer that calls it once, such as torch.optim.AdamW, or leave the script with DDP "
+    "as it is and start it with: scavenger agent run"
+)
+
+
+class StepHook:
+    """Does something in every step of an optimizer, between its gradients and its first change.
+
+    Several hooks of one optimizer act in the order in which they were made.
+
+    Args:
+        optimizer: Whose steps.
+        act: Called with the optimizer.
+    """
+
+    def __init__(self, optimizer: Optimizer, act: Callable[[Optimizer], None]) -> None:
+        self.act = act
+        self.closure: TrackedClosure | None = None
+        optimizer.register_step_pre_hook(self._begin)
+        optimizer.register_step_post_hook(self._end)
+
+    def _begin(self, optimizer: Optimizer, arguments: Any, options: Any) -> Any:
+        self.closure = None
+        changed = with_closure(arguments, options, lambda given: self._awaited(optimizer, given))
+        if changed is None:
+            self.act(optimizer)
+        return changed
+
+    def _awaited(self, optimizer: Optimizer, given: ClosureFunction) -> ClosureFunction:
+        self.closure = TrackedClosure(given, lambda: self.act(optimizer))
+        return self.closure
+
+    def _end(self, optimizer: Optimizer, *_: Any) -> None:
+        closure, self.closure = self.closure, None
+        if closure is not None and not closure.is_called:
+            raise UnsupportedOptimizer(
+                f"{optimizer_name(optimizer)} was given a closure and has not called it, so its "
+                "gradients were not averaged: make them before, and call step() without a closure"
+            )
+
+
+def with_closure(
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    around: Callable[[ClosureFunction], ClosureFunction],
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Return the arguments of a step with another closure; None if it has none.
+
+    Args:
+        arguments: Those by place, the optimizer first.
+        options: Those by name.
+        around: Returns what the optimizer is to call instead of the script's closure.
+    """
+    if callable(options.get("closure")):
+        return arguments, {**options, "closure": around(options["closure"])}
+    if len(arguments) > 1 and callable(arguments[1]):
+        return (arguments[0], around(arguments[1]), *arguments[2:]), options
+    return None
+
+
+class TrackedClosure:
+    """A closure of the script that is called once, and what follows it."""
+
+    def __init__(self, closure: ClosureFunction, then: Callable[[], None]) -> None:
+        self.closure, self.then = closure, then
+        self.is_called = False
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Make the gradients, and return what the script's closure returns.
+
+        Raises:
+            UnsupportedOptimizer: It was called before in this step.
+        """
+        if self.is_called:
+            raise UnsupportedOptimizer(
+                "the optimizer calls its closure several times in one step, of which the agent can "
+                f"follow only one: {CLOSURE_REMEDY}"
+            )
+        self.is_called = True
+        result = self.closure(*arguments, **options)
+        self.then()
+        return result
+
+
+def refuse_line_search(optimizer: Optimizer) -> None:
+    """Refuse an optimizer that looks at many places before it moves.
+
+    Raises:
+        UnsupportedOptimizer: It calls its closure many times in one step.
+    """
+    if isinstance(optimizer, LBFGS):
+        raise UnsupportedOptimizer(
+            f"{optimizer_name(optimizer)} calls its closure many times in one step, of which the "
+            f"agent can follow only one: {CLOSURE_REMEDY}"
+        )
+
+
+def optimizer_name(optimizer: Optimizer) -> str:
+    """Return what an optimizer is called."""
+    return type(optimizer).__qualname__
+
+
+class ModuleHook:
+    """A hook for ``register_forward_pre_hook`` that changes nothing.
+
+    Args:
+        listener: Called with what the module's hooks are called with.
+    """
+
+    def __init__(self, listener: Callable[..., None]) -> None:
+        self.listener = listener
+
+    def __call__(self, *arguments: Any) -> None:
+        """Tell the listener."""
+        self.listener(*arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let a copy be a function that takes any arguments and returns None."""
+        return getattr, (nullcontext(), "__exit__")
+
+
+class LearningRateScaler:
+    """Multiplies the learning rate of every parameter group for the length of each step.
+
+    Attributes:
+        factor: What the rates are multiplied with from the next step on.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.factor = 1.0
+        self._written: list[tuple[dict[str, Any], Any]] = []
+        optimizer.register_step_pre_hook(self._begin)
+        optimizer.register_step_post_hook(self._restore)
+
+    def _begin(self, optimizer: Optimizer, arguments: Any, options: Any) -> Any:
+        self._scale(optimizer)
+
+        def around(closure: ClosureFunction) -> ClosureFunction:
+            """A closure is a part of the script, which reads and writes its own rates."""
+
+            def unscaled(*given: Any, **named: Any) -> Any:
+                self._restore()
+                result = closure(*given, **named)
+                self._scale(optimizer)
+                return result
+
+            return unscaled
+
+        return with_closure(arguments, options, around)
+
+    def _scale(self, optimizer: Optimizer) -> None:
+        self._restore()  # a step that raised has left its own behind
+        if self.factor == 1.0:
+            return
+        self._written = [(group, group["lr"]) for group in optimizer.param_groups if "lr" in group]
+        for group, written in self._written:
+            group["lr"] = written * self.factor
+
+    def _restore(self, *_: Any) -> None:
+        for group, written in self._written:
+            group["lr"] = written
+        self._written = []
+
+
+class FusedMomentumFix:
+    """Sees to the buffers before the steps that a loss scaler may skip.
+
+    A zero buffer is as good as none where momentum · 0 + gradient is what a first step makes of it.
+    Dampening would shrink that gradient: there whether the step is skipped is read on the host, as
+    the scaler itself does for kernels that are not fused, until a step was not.
+
+    Args:
+        optimizer: Any; nothing is done but for a fused SGD whose step is PyTorch's own.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.put_aside: list[tuple[Tensor, Tensor]] = []
+        if type(optimizer).step is SGD.step:
+            StepHook(optimizer, self._before)
+            optimizer.register_step_post_hook(self._restore)
+
+    def _before(self, optimizer: Optimizer) -> None:
+        self._restore()  # a step that raised has left its own behind
+        found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
+        if found_inf is None:
+            return
+        for group in optimizer.param_groups:
+            fresh = parameters_without_momentum(optimizer, group)
+            if not fresh:
+                continue
+            if not group["dampening"]:
+                for parameter in fresh:
+                    optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+            elif found_inf.item():
+                self._skip(group["params"])
+
+    def _skip(self, parameters: list[Tensor]) -> None:
+        """Let these have no gradient for the length of the step: no gradient, no step."""
+        for parameter in parameters:
+            if parameter.grad is not None:
+                self.put_aside.append((parameter, parameter.grad))
+                parameter.grad = None
+
+    def _restore(self, *_: Any) -> None:
+        for parameter, gradient in self.put_aside:
+            parameter.grad = gradient
+        self.put_aside = []
+
+
+def parameters_without_momentum(optimizer: Optimizer, group: dict[str, Any]) -> list[Tensor]:
+    """Return the parameters of a group that will get their momentum in this step."""
+    if not group["fused"] or not group["momentum"]:
+        return []
+    return [
+        parameter
+        for parameter in group["params"]
+        if parameter.grad is not None
+        and optimizer.state.get(parameter, {}).get("momentum_buffer") is None
+    ]
+
+
+def is_step_skipped(optimizer: Optimizer) -> bool:
+    """Whether the step that has begun must do nothing; reads the answer on the host."""
+    found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
+    return found_inf is not None and bool(found_inf.item())
+
+
+def unscale(optimizer: Optimizer, gradients: list[Tensor]) -> list[Tensor]:
+    """Return the gradients of the step that has begun without their scale."""
+    scale: Tensor | None = getattr(optimizer, "grad_scale", None)
+    if scale is None:
+        return gradients
+    return [gradient / scale.to(gradient.device) for gradient in gradients]

@@ -1,0 +1,369 @@
+"""`ParameterServerStrategy`: synchronous training with parameter servers, the setting of the paper.
+
+Workers push their gradients; the servers wait for all of them, average, step the optimizer and
+send the weights back. The script's own optimizer never steps: its step is the moment of the
+push, so everything the script did to the gradients before, such as unscaling or clipping,
+applies to this worker's part.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from scavenger.protocol import Directive
+from worker_agent.errors import GenerationBroken, StateRefused
+from worker_agent.parameter_server.client import ParameterServerClient
+from worker_agent.parameter_server.messages import JoinRequest, PushRequest, shard_ranges
+from worker_agent.pytorch import flat_model
+from worker_agent.pytorch.flat_model import FlatModel
+from worker_agent.pytorch.optimizer_hooks import (
+    LearningRateScaler,
+    ModuleHook,
+    StepHook,
+    is_step_skipped,
+    unscale,
+)
+from worker_agent.pytorch.reducer import (
+    NO_FLAGS,
+    SUMMARY_COLUMNS,
+    Reducer,
+    WorkListener,
+    ignore_work,
+)
+from worker_agent.pytorch.server_shard import IterationOutcome
+from worker_agent.pytorch.state import TrainingState, reseed_worker, seed_iteration
+from worker_agent.pytorch.suppressed_steps import SuppressedSteps
+from worker_agent.sampler import SampleIndices
+from worker_agent.state.progress import (
+    BatchSlice,
+    ControlFlags,
+    JoinRole,
+    Rendezvous,
+    StepSummary,
+    TrainingProgress,
+    TrainingSnapshot,
+)
+
+
+def keep_script_state(_: TrainingState, clock: TrainingProgress) -> TrainingProgress:
+    """Begin with what the script has made: there is no checkpoint."""
+    return clock
+
+
+class ParameterServerStrategy:
+    """Trains with servers that wait for all workers.
+
+    Args:
+        model: The trained model.
+        optimizer: Its optimizer, one of those that servers can run.
+        meeting: Where the workers find each other.
+        worker: This worker's id.
+        secret: What all processes of the job know.
+        micro_batches: Backward passes the script makes per batch.
+        carried: What travels with the weights besides the optimizer, by name.
+        is_abandoned: Asked while waiting for others; True gives the iteration up.
+        on_work: Called when the script begins to work on a batch.
+        restart: Goes on from a checkpoint when neither a worker nor a server has a state.
+
+    Raises:
+        NotServable: Servers cannot run this optimizer.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        meeting: Rendezvous,
+        *,
+        worker: str,
+        secret: str,
+        micro_batches: int = 1,
+        carried: Mapping[str, Any] | None = None,
+        is_abandoned: Callable[[], bool],
+        on_work: WorkListener = ignore_work,
+        restart: Callable[[TrainingState, TrainingProgress], TrainingProgress] = keep_script_state,
+    ) -> None:
+        self.meeting, self.model, self.optimizer = meeting, model, optimizer
+        self.worker, self.secret = worker, secret
+        self.is_abandoned, self.restart = is_abandoned, restart
+        self.carried = dict(carried or {})
+        self.steps = LearningRateScaler(optimizer)
+        self.state = TrainingState(model, optimizer, self.carried)
+        self.reducer = Reducer(
+            [p for group in optimizer.param_groups for p in group["params"]],
+            micro_batches=micro_batches,
+            is_abandoned=is_abandoned,
+            on_work=on_work,
+            has_servers=True,
+        )
+        self.flat = FlatModel(optimizer, self.reducer.buckets)
+        self.client: ParameterServerClient | None = None
+        self.directive: Directive | None = None
+        self.clock = TrainingProgress()
+        self.words = NO_FLAGS
+        self.part = BatchSlice(1.0, 1.0, is_last=True)
+        self.is_pushed = self.is_given_up = self.is_half_skipped = False
+        self.failure: str | None = None
+        self.sync_time = 0.0
+        self.last: StepSummary | None = None
+        self.agreed: StepSummary | None = None
+        self.calls = SuppressedSteps(self.carried, self._counts_nothing, self._is_open)
+        model.register_forward_pre_hook(ModuleHook(self._forward_starts))
+        StepHook(optimizer, self._step)
+
+    def join(
+        self, directive: Directive, place: JoinRole, clock: TrainingProgress, *, is_new: bool
+    ) -> TrainingProgress:
+        """Enter the generation at all servers, and take their weights where they are ahead.
+
+        Raises:
+            Broken: A server is not there, or knows of a newer generation.
+        """
+        self.failure, self.last, self.agreed, self.sync_time = None, None, None, 0.0
+        try:
+            self.client = client = self._connected(directive)
+            applied = self._enter(client, directive, place, clock, is_new=is_new)
+            iteration = min(applied)
+            if is_new or iteration != clock.iteration:
+                clock = self._adopt(client, iteration, clock)
+        except GenerationBroken:
+            self._leave()
+            raise
+        if is_new and place.rank:
+            reseed_worker(
+                0, place.rank, directive.generation
+            )  # lest all workers drop the same neurons
+        if place.rank is None:
+            self._leave()
+        self.directive, self.clock = directive, clock
+        return clock
+
+    def begin(self, part: BatchSlice, words: ControlFlags) -> None:
+        """Prepare for one forward and backward pass."""
+        self.part, self.words = part, words
+        self.is_pushed = self.is_given_up = False
+        # The servers weigh with this worker's share; here its own slices are compared.
+        self.reducer.begin(replace(part, share_of_batch=1.0))
+        self.is_half_skipped = self.reducer.measured.is_skipped
+
+    def end(self) -> bool:
+        """Close the iteration; one whose script did not step moves nobody's weights."""
+        if not self.is_pushed and self.failure is None:
+            if self.reducer.is_owed:
+                self.reducer.skip()
+            self._push(is_skipped=True)
+        self.calls.settle()
+        self.reducer.end()
+        if self.failure is not None:
+            self._leave()
+            return False
+        assert self.directive is not None
+        self.clock = self.clock.after_iteration(self.directive)
+        return True
+
+    def tally(self) -> StepSummary | None:
+        """Return what was agreed one iteration ago, as all strategies do."""
+        return self.agreed
+
+    def scale_learning_rate(self, factor: float) -> None:
+        """Let the steps from now on use the script's learning rates times this factor."""
+        self.steps.factor = factor
+
+    def seed(self, number: int, position: int) -> None:
+        """Set all random streams as a function of a seed and of the first sample's position."""
+        torch.use_deterministic_algorithms(True)
+        seed_iteration(number, position)
+
+    def to_batch(self, indices: SampleIndices) -> Tensor:
+        """Return indices as an int64 tensor on the host."""
+        return torch.from_numpy(indices)
+
+    def snapshot(self, clock: TrainingProgress) -> TrainingSnapshot:
+        """Fetch the optimizer's state from the servers and copy everything, between iterations.
+
+        Raises:
+            StateRefused: A server is lost, or something cannot be carried.
+        """
+        try:
+            client = self._servers
+            self.flat.take_slots([client.hold(server) for server in range(len(client.addresses))])
+        except GenerationBroken as error:
+            raise StateRefused(f"the servers do not tell their part: {error}") from error
+        return self.state.snapshot(clock)
+
+    def leave(self) -> None:
+        """Leave the generation; another one may follow."""
+        self._leave()
+
+    def close(self) -> None:
+        """Let the servers and the other workers know that this worker is gone."""
+        if self.client is not None:
+            self.client.close()
+        self.meeting.close()
+
+    # Joining.
+
+    @property
+    def _servers(self) -> ParameterServerClient:
+        if self.client is None:
+            raise GenerationBroken("there is no connection to the parameter servers")
+        return self.client
+
+    def _connected(self, directive: Directive) -> ParameterServerClient:
+        """Return connections to the servers of a generation; those that are in use stay."""
+        addresses = tuple(server.address for server in directive.servers)
+        if not addresses:
+            raise GenerationBroken(f"generation {directive.generation} names no parameter servers")
+        if self.client is not None and self.client.addresses == addresses:
+            return self.client
+        self._leave()
+        return ParameterServerClient(addresses, self.secret, self.is_abandoned)
+
+    def _enter(
+        self,
+        client: ParameterServerClient,
+        directive: Directive,
+        place: JoinRole,
+        clock: TrainingProgress,
+        *,
+        is_new: bool,
+    ) -> list[int]:
+        """Say who comes; returns what each server has applied. The leader fills empty ones."""
+        text = (
+            ""
+            if is_new
+            else flat_model.pack_client_state(clock, self.model, self.optimizer, self.carried)
+        )
+        members = tuple(member.worker for member in directive.members)
+        joining = JoinRequest(self.worker, members, is_new, text)
+        turn = directive.generation, directive.revision
+        applied = client.join(turn, clock.iteration, joining)
+        if is_new and max(applied) < 0:
+            clock = self.restart(self.state, clock)
+        return [
+            self._fill(client, server, max(clock.iteration, *applied), clock) if each < 0 else each
+            for server, each in enumerate(applied)
+        ]
+
+    def _fill(
+        self, client: ParameterServerClient, server: int, iteration: int, clock: TrainingProgress
+    ) -> int:
+        """Hand an empty server its shard; returns the iteration it stands at then."""
+        text = flat_model.pack_client_state(clock, self.model, self.optimizer, self.carried)
+        low, high = shard_ranges(self.flat.weights.numel(), len(client.addresses))[server]
+        holding, tensors = self.flat.holding(low, high, text, clock.samples)
+        client.put(server, iteration, holding, tensors)
+        return iteration
+
+    def _adopt(
+        self, client: ParameterServerClient, iteration: int, clock: TrainingProgress
+    ) -> TrainingProgress:
+        """Take weights, and what else others have left for newcomers."""
+        text = client.fetch(iteration, self.flat.weights)
+        self.flat.load()
+        if not text:
+            return clock
+        return flat_model.unpack_client_state(text, self.model, self.optimizer, self.carried)
+
+    def _leave(self) -> None:
+        """Close the connections; this worker may come back by others."""
+        if self.client is not None:
+            self.client.leave()
+        self.client = None
+
+    # Inside an iteration.
+
+    def _forward_starts(self, *_: Any) -> None:
+        self.reducer.forward_starts(is_training=torch.is_grad_enabled())
+
+    def _step(self, optimizer: Optimizer) -> None:
+        """Push instead of stepping: without gradients the script's own step does nothing."""
+        if not self.reducer.is_active:
+            return
+        self.reducer.complete()
+        if self.part.is_last and not self.is_pushed and self.failure is None:
+            self._push(is_skipped=self.reducer.is_skipped() or is_step_skipped(optimizer))
+        optimizer.zero_grad(set_to_none=True)
+
+    def _counts_nothing(self) -> bool:
+        """Whether this pass of the loop body is half an iteration, or one that will be redone.
+
+        Or one whose samples a worker has skipped, as all do then: schedules stay equal.
+        """
+        return not self.part.is_last or self.failure is not None or self.is_given_up
+
+    def _is_open(self) -> bool:
+        """Whether others, or a failure, may yet let this iteration count for nothing."""
+        return self.reducer.is_active and not self.is_pushed
+
+    def _push(self, *, is_skipped: bool) -> None:
+        """Exchange the gradients for new weights; a failure is kept until the iteration ends."""
+        assert self.directive is not None
+        said = PushRequest(
+            share=self.part.share_of_batch,
+            is_skipped=is_skipped,
+            row=np.array(self._row()),
+            rates=np.array(self.flat.rates),
+            clock=flat_model.pack_progress(self.clock.after_iteration(self.directive)),
+        )
+        began = time.perf_counter()
+        try:
+            gradient = unscale(self.optimizer, self.flat.gradient())
+            outcome = self._servers.push(self.clock.iteration, said, gradient, self.flat.weights)
+        except GenerationBroken as error:
+            self.failure = str(error)
+            return
+        self.flat.load()
+        self.sync_time = time.perf_counter() - began
+        self.is_pushed = True
+        self.agreed, self.last = self.last, self._tally(outcome)
+
+    def _row(self) -> list[float]:
+        """Return what this worker tells the others, in the order of SUMMARY_COLUMNS."""
+        measured = self.reducer.measured
+        compute_time = measured.ready_at - (measured.forward_at or measured.ready_at)
+        words = [float(word) for word in astuple(self.words)]
+        is_skipped = float(self.reducer.is_skipped())
+        return [*words, self._own_noise(), compute_time, self.sync_time, is_skipped]
+
+    def _own_noise(self) -> float:
+        """Return mean ||g_j||² / ||mean g_j||² over this worker's own slices; 1 with one.
+
+        A ratio stays right whatever the script did to the gradient since, such as unscaling it.
+        """
+        measured = self.reducer.measured
+        if measured.local_norm_sq is None or measured.mean_norm_sq is None:
+            return 1.0
+        return float(measured.local_norm_sq / measured.mean_norm_sq)
+
+    def _tally(self, outcome: IterationOutcome) -> StepSummary:
+        """Join what the workers told with what the servers measured."""
+        rows = [dict(zip(SUMMARY_COLUMNS, row, strict=True)) for row in outcome.rows.tolist()]
+        # Of a whole batch that a worker alone skips, its schedule is the script's own affair.
+        is_ours = len(rows) > 1 or self.is_half_skipped
+        self.is_given_up = is_ours and any(row["is_skipped"] for row in rows)
+        leader = rows[0]
+        compute_times = [row["compute_time"] for row in rows]
+        own = np.array([row["local_norm_sq"] for row in rows])
+        shards = self.reducer.measured.shards * len(rows)
+        return StepSummary(
+            announced=int(leader["announced"]),
+            is_over=bool(leader["is_over"]),
+            leaving=tuple(rank for rank, row in enumerate(rows) if row["is_leaving"]),
+            learning_rate_factor=leader["learning_rate_factor"],
+            shards=shards,
+            local_norm_sq=float(outcome.norms_sq @ own) if shards > 1 else None,
+            mean_norm_sq=outcome.mean_norm_sq if shards > 1 else None,
+            compute_time=max(compute_times),
+            previous_sync_time=min(row["previous_sync_time"] for row in rows),
+            mean_compute_time=sum(compute_times) / len(rows),
+            fastest_compute_time=min(compute_times),
+        )

@@ -1,0 +1,481 @@
+"""`Reducer`: averages gradients in static buckets while backward runs, and measures them.
+
+Buckets never change their order or content, so a newcomer always agrees with the others (DDP
+reorders its buckets after the first iteration). The last bucket has a tail with one row per
+worker: what the workers want to tell each other travels in the gradients' own all-reduce,
+aligned with the step and without another collective. Nothing here reads a device value on the
+host.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd import Variable
+from torch.distributed import ProcessGroup
+
+from worker_agent.pytorch.process_group import await_work
+from worker_agent.pytorch.tensors import flatten_all, gradient_strides, view_strided
+from worker_agent.state.progress import BatchSlice, ControlFlags
+
+FLAG_COLUMNS = ("announced", "is_over", "is_leaving", "learning_rate_factor")
+SUMMARY_COLUMNS = (
+    *FLAG_COLUMNS,
+    "local_norm_sq",
+    "compute_time",
+    "previous_sync_time",
+    "is_skipped",
+)
+NO_FLAGS = ControlFlags(0, is_over=False, is_leaving=False, learning_rate_factor=1.0)
+
+
+class WorkListener(Protocol):
+    """Hears when the script begins to work on its samples."""
+
+    def __call__(self, *, is_called_by_script: bool) -> None:
+        """Hear it; told whether a function of the script's has called, and not the device."""
+
+
+def ignore_work(*, is_called_by_script: bool) -> None:
+    """Take no notice."""
+
+
+WHOLE_BATCH = BatchSlice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
+
+
+class GradientBucket:
+    """Parameters whose gradients travel together, as views of one flat tensor.
+
+    Each view lies as its parameter does, also after a script has turned its model to another memory
+    format. So all workers of a group must have the same formats (``AllReduce.join`` looks).
+    """
+
+    def __init__(self, parameters: list[Tensor], dtype: torch.dtype, device: torch.device) -> None:
+        self.parameters, self.dtype, self.device = parameters, dtype, device
+        self.sizes = [parameter.numel() for parameter in parameters]
+        self.size = sum(self.sizes)
+        self.missing = len(parameters)
+        self.used = [False] * len(parameters)
+        self.allocate(tail=0)
+
+    def allocate(self, tail: int) -> None:
+        """Make the flat tensor anew, with this many values after the gradients."""
+        self.flat = torch.zeros(self.size + tail, dtype=self.dtype, device=self.device)
+        self.gradient, self.tail = self.flat[: self.size], self.flat[self.size :]
+        self.pieces = torch.split(self.gradient, self.sizes)
+        self.strides = [parameter.stride() for parameter in self.parameters]
+        self.views = [self._view(place) for place in range(len(self.parameters))]
+        self.addresses = [view.data_ptr() for view in self.views]
+        self.carried: Tensor | None = None
+
+    def take(self, place: int) -> None:
+        """Move a parameter's fresh gradient into the flat tensor and let it be a view of it."""
+        parameter = self.parameters[place]
+        if parameter.stride() != self.strides[place]:
+            self._turn(place)
+        view, gradient = self.views[place], parameter.grad
+        if view.data_ptr() != self.addresses[place]:  # the script has given it other data
+            self.views[place] = view = self._view(place)
+        self.used[place] = self.used[place] or gradient is not None
+        if gradient is None:
+            view.zero_()
+        elif gradient.data_ptr() != self.addresses[place]:
+            view.copy_(gradient)
+        parameter.grad = view
+        self.missing -= 1
+
+    def row_by_row(self) -> Tensor:
+        """Return the gradients end to end, row by row; perhaps not copied."""
+        if all(view.is_contiguous() for view in self.views):
+            return self.gradient
+        return flatten_all(self.views)
+
+    def _view(self, place: int) -> Tensor:
+        parameter = self.parameters[place]
+        return view_strided(self.pieces[place], parameter.shape, gradient_strides(parameter))
+
+    def _turn(self, place: int) -> None:
+        """Let a parameter's part lie as the parameter does now."""
+        before = self.views[place].stride()
+        self.strides[place] = self.parameters[place].stride()
+        self.views[place] = view = self._view(place)
+        rows = [self.pieces[place]]
+        if self.carried is not None:
+            rows.append(torch.split(self.carried, self.sizes)[place])
+        for row in rows:
+            values = view_strided(row, view.shape, before).clone()
+            view_strided(row, view.shape, view.stride()).copy_(values)
+
+    def norm_sq(self) -> Tensor:
+        """Return ||gradient||² as a tensor on the device, in at least float32."""
+        wide = torch.float64 if self.dtype == torch.float64 else torch.float32
+        norm: Tensor = torch.linalg.vector_norm(self.gradient, dtype=wide)
+        return norm.square()
+
+
+@dataclass(slots=True)
+class IterationMeasurement:
+    """What one iteration has measured so far."""
+
+    forward_at: float | None = None
+    ready_at: float = 0.0
+    done_at: float = 0.0
+    local_norm_sq: Tensor | None = None
+    mean_norm_sq: Tensor | None = None
+    shards: int = 0
+    is_short: bool = False  # fewer backward passes than said: its shards are not equal parts
+    is_skipped: bool = False  # the script has neither stepped nor made all of its passes
+    is_skipped_by_one: bool | None = None  # of all workers; None before a step has asked
+    failure: str | None = None
+    works: list[Any] = field(default_factory=list)
+
+
+class Reducer:
+    """Averages gradients over the workers of a generation.
+
+    Args:
+        parameters: The trained parameters, in the same order on every worker.
+        micro_batches: Backward passes the script makes per iteration, each on 1 / micro_batches
+            of the samples and with its loss divided by ``micro_batches``.
+        bucket_bytes: Buckets are closed at this size.
+        is_abandoned: Asked while waiting for others; True gives the iteration up.
+        on_work: Called when the script begins to work on a slice: at its first forward or backward
+            pass, or step; told whether the script itself has called.
+        has_servers: Whether servers step for the script.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        *,
+        micro_batches: int,
+        is_abandoned: Callable[[], bool],
+        bucket_bytes: int = 25 << 20,
+        on_work: WorkListener = ignore_work,
+        has_servers: bool = False,
+    ) -> None:
+        if micro_batches < 1:
+            raise ValueError(f"micro_batches must be at least 1, got {micro_batches}")
+        self.buckets = fill_buckets(parameters, bucket_bytes)
+        self.micro_batches = micro_batches
+        self.is_abandoned, self.on_work = is_abandoned, on_work
+        self.has_servers = has_servers
+        self.measured = IterationMeasurement()
+        self.is_stepped = self.is_at_work = False
+        self.backward: int | None = None  # PyTorch's number of the backward pass that runs
+        self.passes_left = 1
+        self.next_bucket = 0
+        self.regroup(None, 0, 1)
+        for bucket in self.buckets:
+            for place, parameter in enumerate(bucket.parameters):
+                hook: Any = parameter.register_post_accumulate_grad_hook
+                hook(self._hook(bucket, place))
+
+    def regroup(self, group: ProcessGroup | None, rank: int, workers: int) -> None:
+        """Average over another group from the next iteration on; None for one worker alone."""
+        self.group, self.rank, self.workers = group, rank, workers
+        self.is_active = False
+        last = self.buckets[-1]
+        last.allocate(tail=workers * len(SUMMARY_COLUMNS))
+        self.previous_sync_time = 0.0
+        self.part = WHOLE_BATCH
+
+    def begin(self, part: BatchSlice, words: ControlFlags = NO_FLAGS) -> None:
+        """Start a slice of an iteration; the first one starts the iteration."""
+        if self.part.is_last:
+            self.measured = IterationMeasurement()
+            for bucket in self.buckets:
+                bucket.used = [False] * len(bucket.parameters)
+        elif self.is_owed:
+            self.measured.is_skipped = True
+        self.part, self.words = part, words
+        self.passes_left = self.micro_batches
+        self.is_active = True
+        self.is_stepped = self.is_at_work = False
+        self._rewind()
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether the script has neither stepped in this slice nor made all of its passes."""
+        is_over = self.is_stepped or self.passes_left <= 0 or self.measured.done_at > 0
+        return self.is_active and not is_over
+
+    @property
+    def is_averaged(self) -> bool:
+        """Whether the iteration has gone through its last backward pass, or none runs."""
+        return not self.is_active or self.measured.done_at > 0
+
+    def is_skipped(self) -> bool:
+        """Whether a worker has skipped its samples, so that none may step; ask after backward."""
+        measured, last = self.measured, self.buckets[-1]
+        if measured.is_skipped or self.group is None or not measured.done_at:
+            return measured.is_skipped
+        if measured.is_skipped_by_one is None:
+            skipped = last.tail.view(self.workers, len(SUMMARY_COLUMNS))[
+                :, SUMMARY_COLUMNS.index("is_skipped")
+            ]
+            measured.is_skipped_by_one = bool(skipped.any())
+        return measured.is_skipped_by_one
+
+    def skip(self) -> None:
+        """Close an iteration whose samples the script has skipped: all workers skip theirs.
+
+        The others have sent their gradients, or will, and wait for this worker's.
+        """
+        self.measured.is_skipped = self.measured.is_short = True
+        if self.group is None:
+            self.measured.ready_at = self.measured.done_at = time.perf_counter()
+            self._write_tail(self.buckets[-1])
+            self._give_back()
+            return
+        self._clear_gradients()
+        for bucket in self.buckets[self.next_bucket :]:
+            bucket.carried = None
+        self.passes_left = 1
+        self._rewind(sent=self.next_bucket)  # by a backward pass that failed
+        self._backward_ends()
+        self._clear_gradients()
+
+    def complete(self) -> None:
+        """Send what there is when the script steps after fewer backward passes than it said.
+
+        After none it skips its samples. Alone its step does nothing then; elsewhere it would be one
+        with the gradients of others, or with a gradient of zero.
+        """
+        self._works(is_called_by_script=True)
+        self.is_stepped = True
+        if not self.is_active or self.measured.done_at:
+            return
+        is_part = self.part.share_of_worker != 1
+        if self._is_empty and (self.group is not None or self.has_servers or is_part):
+            self.measured.is_skipped = self.measured.is_short = True
+        if self.part.is_last:
+            self.measured.is_short |= self.passes_left > 1
+            self.passes_left = 1
+            self._backward_ends()
+
+    def forward_starts(self, *, is_training: bool) -> None:
+        """Note the moment of the iteration's first forward pass."""
+        self._works(is_called_by_script=True)
+        if is_training and self.is_active and self.measured.forward_at is None:
+            self.measured.forward_at = time.perf_counter()
+
+    def end(self) -> IterationMeasurement:
+        """Close the iteration and return what it measured."""
+        self.is_active = False
+        measured = self.measured
+        self.previous_sync_time = measured.done_at - measured.ready_at
+        return measured
+
+    def message(self) -> Tensor:
+        """Return every worker's row of SUMMARY_COLUMNS on the host, shape (workers, columns)."""
+        tail = self.buckets[-1].tail.view(self.workers, len(SUMMARY_COLUMNS))
+        return tail.to("cpu", torch.float64, non_blocking=True, copy=True)
+
+    def _hook(self, bucket: GradientBucket, place: int) -> Callable[[Tensor], None]:
+        def gradient_is_ready(_: Tensor) -> None:
+            if not self.is_active:
+                return
+            running: int = torch._C._current_graph_task_id()
+            if self.backward != running:
+                self._backward_starts(running)
+            bucket.take(place)
+            if self.group is not None and self._is_last_pass:
+                self._advance(self.buckets[:-1])
+
+        return gradient_is_ready
+
+    def _backward_starts(self, running: int) -> None:
+        """Expect the gradients of a pass, perhaps of one that is made again because it failed.
+
+        What a failed pass has sent cannot be taken back, and nothing else can be sent for it.
+        """
+        self._works(is_called_by_script=False)
+        if self.next_bucket > 0:
+            self.measured.is_skipped = self.measured.is_short = True
+        self._rewind(sent=self.next_bucket)
+        self.backward = running
+        Variable._execution_engine.queue_callback(self._backward_ends)
+
+    def _works(self, *, is_called_by_script: bool) -> None:
+        if self.is_active and not self.is_at_work:
+            self.is_at_work = True
+            self.on_work(is_called_by_script=is_called_by_script)
+
+    @property
+    def _is_empty(self) -> bool:
+        """Whether the script has made no gradient in this slice, by a backward pass or by hand."""
+        if self.backward is not None or self.passes_left < self.micro_batches:
+            return False
+        return all(p.grad is None for bucket in self.buckets for p in bucket.parameters)
+
+    def _rewind(self, sent: int = 0) -> None:
+        """Expect the gradients of all buckets but the first, which this pass has sent already."""
+        self.backward = None
+        self.next_bucket = sent
+        for bucket in self.buckets:
+            bucket.missing = len(bucket.parameters)
+
+    def _advance(self, buckets: Sequence[GradientBucket]) -> None:
+        """Go on with those of the first buckets that are complete.
+
+        While a pass runs it may yet fail, so only what can be sent meanwhile goes on. The last one
+        tells whether this worker skips its samples, so it waits for the end.
+        """
+        for bucket in buckets[self.next_bucket :]:
+            if bucket.missing > 0:
+                return
+            self.next_bucket += 1
+            self._is_complete(bucket)
+
+    @property
+    def _is_last_pass(self) -> bool:
+        return self.passes_left == 1 and self.part.is_last
+
+    def _is_complete(self, bucket: GradientBucket) -> None:
+        """All gradients of a bucket are there: measure it, add it up or send it."""
+        self._measure(bucket)
+        if self.part.share_of_worker != 1:
+            bucket.gradient.mul_(self.part.share_of_worker)
+        if bucket.carried is not None:
+            bucket.gradient.add_(bucket.carried)
+            bucket.carried = None
+        if not self._is_last_pass:
+            bucket.carried = bucket.gradient.clone()
+            return
+        if bucket is self.buckets[-1]:
+            self.measured.ready_at = time.perf_counter()
+            self._write_tail(bucket)
+        self._send(bucket)
+
+    def _measure(self, bucket: GradientBucket) -> None:
+        """Add this bucket's share of mean_k ||g_k||²; the script divided its loss already."""
+        if self._shards == 1:
+            return
+        factor = self.part.share_of_worker * self.part.share_of_batch * self.micro_batches
+        norm_sq = bucket.norm_sq() * factor
+        before = self.measured.local_norm_sq
+        self.measured.local_norm_sq = norm_sq if before is None else before + norm_sq
+
+    @property
+    def _shards(self) -> int:
+        is_split = self.part.share_of_worker != 1
+        return self.workers * self.micro_batches * (2 if is_split else 1)
+
+    def _write_tail(self, bucket: GradientBucket) -> None:
+        measured = self.measured
+        compute_time = measured.ready_at - (measured.forward_at or measured.ready_at)
+        bucket.tail.zero_()
+        row = bucket.tail.view(self.workers, len(SUMMARY_COLUMNS))[self.rank]
+        words = [float(word) for word in astuple(self.words)]
+        host = [*words, 0.0, compute_time, self.previous_sync_time, float(measured.is_skipped)]
+        row.copy_(torch.tensor(host, dtype=row.dtype))
+        if measured.local_norm_sq is not None:
+            row[len(words)] = measured.local_norm_sq
+
+    def _send(self, bucket: GradientBucket) -> None:
+        if self.group is None or self.measured.failure:
+            return
+        bucket.gradient.mul_(self.part.share_of_batch)
+        try:
+            self.measured.works.append(self.group.allreduce([bucket.flat]))
+        except RuntimeError as error:
+            self.measured.failure = str(error)
+
+    def _backward_ends(self) -> None:
+        """Runs once at the end of every backward pass."""
+        for bucket in self.buckets[self.next_bucket :]:
+            for place, parameter in enumerate(bucket.parameters):
+                if parameter.grad is None or parameter.grad is not bucket.views[place]:
+                    bucket.take(place)
+        for bucket in self.buckets:
+            bucket.missing = 0
+        self._advance(self.buckets)
+        if not self._is_last_pass:
+            self._end_pass()
+            return
+        self._wait()
+        measured = self.measured
+        measured.done_at = time.perf_counter()
+        measured.shards = 1 if measured.is_short else self._shards
+        self._leave_unused_alone()
+        if self.rank == 0 and measured.shards > 1:
+            measured.mean_norm_sq = torch.stack([b.norm_sq() for b in self.buckets]).sum()
+        self._rewind()
+
+    def _end_pass(self) -> None:
+        """More passes follow; after the last of a slice the script goes on to clip and step."""
+        if self.passes_left > 1:
+            self._clear_gradients()
+        else:
+            for bucket in self.buckets:
+                bucket.gradient.zero_()  # a loss scaler wants gradients to look at
+        self.passes_left -= 1
+        self._rewind()
+
+    def _leave_unused_alone(self) -> None:
+        """Give no gradient to what the script froze, nor alone to what it did not use.
+
+        With several workers an unused parameter has the gradient zero: another may have used it.
+        """
+        for bucket in self.buckets:
+            for parameter, is_used in zip(bucket.parameters, bucket.used, strict=True):
+                if not parameter.requires_grad or (self.workers == 1 and not is_used):
+                    parameter.grad = None
+
+    def _give_back(self) -> None:
+        """Let gradients be what they are without the agent: the sum of the passes that were made.
+
+        Of a slice nothing stays: the script has cleared its first part, or does not know of it.
+        """
+        for bucket in self.buckets:
+            carried, bucket.carried = bucket.carried, None
+            if carried is None or self.part.share_of_worker != 1:
+                continue
+            bucket.gradient.copy_(carried)
+            for place, is_used in enumerate(bucket.used):
+                if is_used:
+                    bucket.parameters[place].grad = bucket.views[place]
+
+    def _clear_gradients(self) -> None:
+        for bucket in self.buckets:
+            for parameter in bucket.parameters:
+                parameter.grad = None
+
+    def _wait(self) -> None:
+        """Wait for all buckets in slices, so that a dead generation can be given up."""
+        for work in self.measured.works:
+            if self.measured.failure is not None:
+                return
+            try:
+                await_work(work, self.is_abandoned)
+            except RuntimeError as error:
+                self.measured.failure = str(error)
+        if self.measured.failure is None:
+            self.measured.works.clear()
+
+
+def fill_buckets(parameters: Iterable[Tensor], bucket_bytes: int) -> list[GradientBucket]:
+    """Group parameters from last to first, the order in which backward finishes them.
+
+    The last bucket is at least float32, because its tail carries numbers that must be exact.
+    """
+    trained = [parameter for parameter in parameters if parameter.requires_grad][::-1]
+    if not trained:
+        raise ValueError("the model has no parameter that requires a gradient")
+    groups: list[list[Tensor]] = [[]]
+    for parameter in trained:
+        group = groups[-1]
+        is_full = sum(p.numel() * p.element_size() for p in group) >= bucket_bytes
+        if group and (is_full or group[0].dtype != parameter.dtype):
+            groups.append(group := [])
+        group.append(parameter)
+    buckets = [GradientBucket(group, group[0].dtype, group[0].device) for group in groups]
+    if buckets[-1].dtype not in (torch.float32, torch.float64):
+        buckets.append(GradientBucket([], torch.float32, trained[0].device))
+    return buckets

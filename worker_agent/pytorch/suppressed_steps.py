@@ -1,0 +1,129 @@
+"""`SuppressedSteps`: undoes the script's calls in iterations that do not count.
+
+The loop body also runs to its end in half an iteration, and in one that is redone. Its
+optimizer's step does nothing, so the schedule must not advance, and the loss scaler must neither
+grow nor shrink.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
+from typing import Any
+
+from torch import Tensor
+from torch.amp import GradScaler
+from torch.optim.lr_scheduler import LRScheduler
+
+from worker_agent.state.codec import decode_state, encode_state
+from worker_agent.state.progress import collect_states
+
+Method = Callable[..., Any]
+
+
+class SuppressedSteps:
+    """Lets schedulers and loss scalers take no notice of iterations that do not count.
+
+    An object's class is replaced, not its attribute: a state of PyTorch's schedulers is all of
+    their attributes. What is pickled or copied is of the class it was.
+
+    Args:
+        carried: The objects, by name; others have no such calls.
+        is_void: Whether this pass of the loop body is known not to count.
+        is_open: Whether it may yet turn out so. A schedule that is stepped meanwhile advances,
+            since the script may look at its rates, and is put back if need be.
+    """
+
+    def __init__(
+        self,
+        carried: Mapping[str, Any],
+        is_void: Callable[[], bool],
+        is_open: Callable[[], bool],
+    ) -> None:
+        self.is_void, self.is_open = is_void, is_open
+        self.before: dict[int, Callable[[], None]] = {}
+        for each in carried.values():
+            if isinstance(each, LRScheduler):
+                may_step = partial(self._may_step, each)
+                override_method(each, "step", partial(_step, may_step=may_step))
+            elif isinstance(each, GradScaler):
+                override_method(each, "update", partial(_update, is_void=is_void))
+
+    def settle(self) -> None:
+        """Put back what advanced in an iteration that has ended, if it does not count."""
+        before, self.before = self.before, {}
+        if before and self.is_void():
+            for put_back in before.values():
+                put_back()
+
+    def _may_step(self, scheduler: LRScheduler) -> bool:
+        if self.is_void():
+            return False
+        if self.is_open():
+            self.before.setdefault(id(scheduler), remember_scheduler(scheduler))
+        return True
+
+
+def remember_scheduler(scheduler: LRScheduler) -> Callable[[], None]:
+    """Return what puts a scheduler and its parameter groups back to this moment."""
+    tree = encode_state(collect_states({"scheduler": scheduler}))
+    tensors = {name: tensor.clone() for name, tensor in tree.tensors.items()}
+    written = [
+        (group, key, value, value.clone() if isinstance(value, Tensor) else value)
+        for group in scheduler.optimizer.param_groups
+        for key, value in group.items()
+        if key != "params"
+    ]
+
+    def put_back() -> None:
+        scheduler.load_state_dict(decode_state(tree.json, tensors)["scheduler"])
+        for group, key, value, copy in written:
+            if isinstance(value, Tensor):
+                value.copy_(copy)
+            group[key] = value
+
+    return put_back
+
+
+def override_method(owner: Any, name: str, around: Callable[[Method], Method]) -> None:
+    """Give one object another method."""
+    kind: Any = type(owner)
+    method = getattr(kind, name)
+
+    def reduce(self: Any, protocol: Any) -> Any:
+        reduced = kind.__reduce_ex__(self, protocol)
+        if isinstance(reduced, str):
+            return reduced
+        make, given, *rest = reduced
+        if make is copyreg.__newobj__:  # type: ignore[attr-defined]  # pickle allows only type(self)
+            make = kind.__new__
+        return make, tuple(kind if each is type(self) else each for each in given), *rest
+
+    owner.__class__ = type(
+        kind.__name__,
+        (kind,),
+        {
+            name: wraps(method)(around(method)),
+            "__module__": kind.__module__,
+            "__qualname__": kind.__qualname__,
+            "__reduce_ex__": reduce,
+        },
+    )
+
+
+def _step(step: Method, may_step: Callable[[], bool]) -> Method:
+    def step_if_it_counts(*arguments: Any, **named: Any) -> Any:
+        return step(*arguments, **named) if may_step() else None
+
+    return step_if_it_counts
+
+
+def _update(update: Method, is_void: Callable[[], bool]) -> Method:
+    def update_if_it_counts(scaler: GradScaler, /, *arguments: Any, **named: Any) -> Any:
+        if is_void() and scaler.is_enabled():
+            # Closes the scaler's own bookkeeping of this step, and changes neither scale nor count.
+            return update(scaler, scaler._scale)
+        return update(scaler, *arguments, **named)
+
+    return update_if_it_counts

@@ -1,0 +1,186 @@
+"""`WarmRestart`: a script that cannot be resized live stops at a boundary and is started again.
+
+All ranks stop after the same iteration and the first one writes a checkpoint. The next start
+restores it before its first iteration, unless the script has loaded an optimizer's state by
+itself. Weights, buffers, optimizer, schedulers, loss scalers and the first rank's random states
+come back. Plain variables of the script do not: its epoch and its place in the data.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+from weakref import ref
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.amp import GradScaler
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from worker_agent.errors import StateRefused
+from worker_agent.launcher.environment import STOPPED_AT_BOUNDARY
+from worker_agent.launcher.patch import AnyFunction, Patch
+from worker_agent.pytorch.state import TrainingState
+from worker_agent.pytorch.tensors import broadcast_tensor
+from worker_agent.settings import InstrumentationSettings
+from worker_agent.state.checkpoints import Checkpointer
+from worker_agent.state.progress import Stateful, TrainingProgress
+
+log = logging.getLogger(__name__)
+
+EXIT_STOPPED = 75  # a shell's "try again": training stopped in order, to go on in a new process
+RESTART_TIMEOUT = timedelta(minutes=5)
+
+
+class WarmRestart:
+    """Saves what a process knows, now and then and when it stops, and gives it to the next one.
+
+    Attributes:
+        is_due: Whether this process was started again and has not taken anything over yet.
+    """
+
+    def __init__(self, settings: InstrumentationSettings, inventory: TrackedObjects) -> None:
+        self.settings, self.inventory = settings, inventory
+        self.checkpoints = None
+        if settings.checkpoints is not None:
+            every, keep = settings.checkpoint_every, settings.checkpoint_keep
+            place = Path(settings.checkpoints)
+            self.checkpoints = Checkpointer(place, settings.job, every=every, keep=keep)
+        self.is_due = settings.restarts > 0 and self.checkpoints is not None
+        self.is_possible = True
+
+    def restore_on_all_ranks(self, model: nn.Module) -> TrainingProgress | None:
+        """On all ranks alike, take over what the first rank finds; None if there is nothing."""
+        self.is_due = False
+        group = dist.new_group(backend="gloo", timeout=RESTART_TIMEOUT)
+        rank = dist.get_rank()
+        clock = self.take_over(model) if rank == 0 else None
+        there = torch.tensor([-1 if clock is None else clock.iteration])
+        broadcast_tensor(group, there, 0)
+        state = self._state(model)
+        if int(there) >= 0 and state is not None:
+            clock = state.broadcast(group, rank, 0, clock or TrainingProgress())
+        dist.destroy_process_group(group)
+        return clock
+
+    def take_over(self, model: nn.Module | None) -> TrainingProgress | None:
+        """Take over the newest checkpoint of the job; None if there is none that fits."""
+        self.is_due = False
+        if self.inventory.has_resumed:
+            log.warning("scavenger: the script goes on from its own checkpoint")
+            return None
+        state = self._state(model)
+        found = None if self.checkpoints is None else self.checkpoints.newest()
+        if state is None or found is None:
+            return None
+        try:
+            clock = state.restore(found)
+        except StateRefused as error:
+            log.warning("scavenger: training starts anew, the checkpoint does not fit: %s", error)
+            return None
+        log.warning("scavenger: training goes on from iteration %d", clock.iteration)
+        return clock
+
+    def save_if_due(self, model: nn.Module | None, clock: TrainingProgress) -> None:
+        """Copy the state for a checkpoint if the last one is old; a thread writes it."""
+        if self.is_possible and self.checkpoints is not None and self.checkpoints.is_due():
+            self.save(model, clock)
+
+    def save(self, model: nn.Module | None, clock: TrainingProgress) -> None:
+        """Copy the state for a checkpoint; a thread writes it."""
+        state = self._state(model)
+        if state is None or self.checkpoints is None:
+            return
+        try:
+            self.checkpoints.write(state.snapshot(clock), self.settings.generation)
+        except StateRefused as error:
+            self.is_possible = False
+            log.warning("scavenger: this script is not saved: %s", error)
+
+    def finish(self) -> None:
+        """Wait for the checkpoint that is being written."""
+        if self.checkpoints is not None:
+            self.checkpoints.close(RESTART_TIMEOUT.total_seconds())
+
+    def write_outcome(self, word: str) -> None:
+        """Tell the launcher what an exit code cannot."""
+        if self.settings.ended is not None:
+            Path(self.settings.ended).write_text(word)
+
+    def leave(self) -> NoReturn:
+        """End this process at once: the script would take an exception for a failure."""
+        self.write_outcome(STOPPED_AT_BOUNDARY)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0 if self.settings.is_under_torchrun else EXIT_STOPPED)
+
+    def _state(self, model: nn.Module | None) -> TrainingState | None:
+        """Return what training depends on; None if that is more than a checkpoint holds."""
+        optimizers = self.inventory.optimizers
+        if model is None or len(optimizers) != 1:
+            self.is_possible = False
+            log.warning(
+                "scavenger: %d optimizers without one model are not saved: let the script save "
+                "and load its state by itself, as it would for torchrun",
+                len(optimizers),
+            )
+            return None
+        return TrainingState(model, optimizers[0], self.inventory.carried)
+
+
+class TrackedObjects:
+    """Knows optimizers, schedulers and loss scalers in the order in which they were made.
+
+    Attributes:
+        has_resumed: Whether the script has loaded an optimizer's state by itself.
+    """
+
+    def __init__(self) -> None:
+        self.has_resumed = False
+        self._optimizers: list[ref[Any]] = []
+        self._carried: list[ref[Any]] = []
+
+    def patches(self) -> tuple[Patch, ...]:
+        """Return what is to be replaced to note every such object that is made from now on."""
+        carried = (LRScheduler, ReduceLROnPlateau, GradScaler)
+        return (
+            Patch(Optimizer, "__init__", after=record_into(self._optimizers)),
+            *(Patch(kind, "__init__", after=record_into(self._carried)) for kind in carried),
+            Patch(Optimizer, "load_state_dict", before=self._resumes),
+        )
+
+    def _resumes(self, *_: Any) -> None:
+        self.has_resumed = True
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """Those that still live."""
+        return alive(self._optimizers)
+
+    @property
+    def carried(self) -> Mapping[str, Stateful]:
+        """Schedulers and enabled loss scalers that still live, by place and kind."""
+        objects = [each for each in alive(self._carried) if getattr(each, "_enabled", True)]
+        return {f"{place} {type(each).__name__}": each for place, each in enumerate(objects)}
+
+
+def record_into(seen: list[ref[Any]]) -> AnyFunction:
+    """Return what notes an object that was just made, once."""
+
+    def note(made: Any, *_: Any) -> None:
+        if all(each() is not made for each in seen):
+            seen.append(ref(made))
+
+    return note
+
+
+def alive(seen: list[ref[Any]]) -> list[Any]:
+    """Return the objects that still exist."""
+    return [made for each in seen if (made := each()) is not None]

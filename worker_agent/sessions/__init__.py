@@ -1,1 +1,0 @@
-"""Sessions of a job's workers: what happens between two iterations."""

@@ -1,0 +1,223 @@
+"""Format of a checkpoint: two files with hashes, which are never executed when read.
+
+::
+
+    <directory>/000000001200/state.safetensors    the tensors, by name
+    <directory>/000000001200/state.json           the rest, with the hashes of both
+
+Files are read as untrusted input: a file whose hash does not match is not used.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import safetensors
+from pydantic import JsonValue, TypeAdapter
+from pydantic_core import to_json
+
+from worker_agent.state.progress import HostArray, TrainingProgress, TrainingSnapshot
+
+TENSORS_FILE, MANIFEST_FILE = "state.safetensors", "state.json"
+OS_ERROR_NUMBER = re.compile(r"os error (\d+)")
+MAX_MANIFEST_BYTES = 1 << 28
+_DESERIALIZE: Any = safetensors.deserialize  # not annotated
+OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+CHECKPOINT_DTYPES = (
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "float8_e4m3fn", "float8_e5m2"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOrigin:
+    """Who wrote a checkpoint, and when.
+
+    Attributes:
+        job: Id of the job.
+        generation: Generation of the leader; of two checkpoints the later generation's is newer.
+        written_at: Seconds since 1970.
+    """
+
+    job: str
+    generation: int
+    written_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointManifest:
+    """What ``state.json`` holds.
+
+    Attributes:
+        format: Version of this layout.
+        origin: Who wrote it.
+        clock: Where training stood.
+        tree: The plain part of the state.
+        size: Bytes of the tensor file.
+        sha256: Hash of the tensor file.
+    """
+
+    format: Literal[1]
+    origin: CheckpointOrigin
+    clock: TrainingProgress
+    tree: JsonValue
+    size: int
+    sha256: str
+
+
+class CheckpointUnreadable(Exception):
+    """A checkpoint is torn, truncated, altered, or another job's; use the one before."""
+
+
+_MANIFEST: TypeAdapter[CheckpointManifest] = TypeAdapter(CheckpointManifest)
+
+
+def read_checkpoint(place: Path, job: str) -> tuple[TrainingSnapshot, CheckpointOrigin]:
+    """Read one checkpoint.
+
+    Raises:
+        Unreadable: It is not what its writer wrote, or of another job.
+        OSError: It cannot be opened.
+    """
+    manifest = read_manifest(place)
+    if manifest.origin.job != job:
+        raise CheckpointUnreadable(f"it is of job {manifest.origin.job}, not of {job}")
+    content = read_plain_file(place / TENSORS_FILE, manifest.size)
+    if sha256(content).hexdigest() != manifest.sha256:
+        raise CheckpointUnreadable(
+            f"{TENSORS_FILE} does not have the hash that {MANIFEST_FILE} says"
+        )
+    return TrainingSnapshot(manifest.clock, manifest.tree, parse_arrays(content)), manifest.origin
+
+
+# Writing.
+
+
+def write_files(place: Path, snapshot: TrainingSnapshot, origin: CheckpointOrigin) -> None:
+    """Write both files of a checkpoint and force them onto the disk."""
+    tensors = place / TENSORS_FILE
+    specs = {name: tensor_spec(array) for name, array in snapshot.arrays.items()}
+    try:
+        safetensors.serialize_file(specs, tensors)
+    except safetensors.SafetensorError as error:
+        raise to_os_error(error) from error
+    with tensors.open("rb") as file:
+        digest = file_digest(file, "sha256").hexdigest()
+        os.fsync(file.fileno())
+        size = os.fstat(file.fileno()).st_size
+    manifest = CheckpointManifest(1, origin, snapshot.clock, snapshot.tree, size, digest)
+    with (place / MANIFEST_FILE).open("wb") as file:
+        file.write(add_own_hash(to_json(manifest, inf_nan_mode="strings")))
+        file.flush()
+        os.fsync(file.fileno())
+    flush_directory(place)
+
+
+def to_os_error(error: Exception) -> OSError:
+    """Return what the library could not do as the error of the system that it has in its text."""
+    number = OS_ERROR_NUMBER.search(str(error))
+    return OSError(int(number[1]) if number else errno.EIO, str(error))
+
+
+def tensor_spec(array: HostArray) -> safetensors.TensorSpec:
+    """Return where an array lies, so that it is written without being copied.
+
+    Raises:
+        ValueError: The format has no such type.
+    """
+    if array.dtype not in CHECKPOINT_DTYPES:
+        raise ValueError(f"a checkpoint cannot hold tensors of type {array.dtype}")
+    address = np.frombuffer(array.content, np.uint8).ctypes.data if array.content else 0
+    return safetensors.TensorSpec(
+        dtype=array.dtype, shape=array.shape, data_ptr=address, data_len=len(array.content)
+    )
+
+
+def add_own_hash(body: bytes) -> bytes:
+    """Wrap a JSON document with its own hash, so that no byte of the file can change unnoticed."""
+    return b'{"sha256": "%s", "body": %s}\n' % (sha256(body).hexdigest().encode(), body)
+
+
+def flush_directory(directory: Path) -> None:
+    """Force a directory's entries onto the disk."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# Reading.
+
+
+def read_manifest(place: Path) -> CheckpointManifest:
+    """Read what a checkpoint says of itself; raises Unreadable or OSError."""
+    content = read_plain_file(place / MANIFEST_FILE, size=None)
+    body = content[len(add_own_hash(b"")) - len(b"}\n") : -len(b"}\n")]
+    if content != add_own_hash(body):
+        raise CheckpointUnreadable(f"{MANIFEST_FILE} does not have the hash that it says")
+    try:
+        return _MANIFEST.validate_json(body)
+    except ValueError as error:
+        raise CheckpointUnreadable(
+            f"{MANIFEST_FILE} is of a form this version does not know: {error}"
+        ) from error
+
+
+def read_plain_file(path: Path, size: int | None) -> bytes:
+    """Read a plain file that is as large as it should be; nothing is allocated for another.
+
+    Raises:
+        Unreadable: It is a link, a device, of another size, or larger than this machine's memory.
+        OSError: It cannot be opened.
+    """
+    handle = os.open(path, OPEN_FLAGS)
+    with os.fdopen(handle, "rb") as file:
+        facts = os.fstat(handle)
+        largest = MAX_MANIFEST_BYTES if size is None else physical_memory()
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > largest:
+            raise CheckpointUnreadable(
+                f"{path.name} is not a plain file of at most {largest} bytes"
+            )
+        if size is not None and facts.st_size != size:
+            raise CheckpointUnreadable(f"{path.name} has {facts.st_size} bytes instead of {size}")
+        return file.read(facts.st_size)
+
+
+def physical_memory() -> int:
+    """Return the bytes of memory of this machine: no state was ever larger."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def parse_arrays(content: bytes) -> Mapping[str, HostArray]:
+    """Return the arrays of a tensor file; the library checks all sizes against the content."""
+    try:
+        found = _DESERIALIZE(content)
+    except safetensors.SafetensorError as error:
+        raise CheckpointUnreadable(f"{TENSORS_FILE} is not in its format: {error}") from error
+    return {
+        name: HostArray(dtype_of_code(facts["dtype"]), tuple(facts["shape"]), facts["data"])
+        for name, facts in found
+    }
+
+
+def dtype_of_code(short: str) -> str:
+    """Return PyTorch's name of a type from the format's; raises Unreadable.
+
+    >>> spoken_dtype("BF16")
+    'bfloat16'
+    """
+    for dtype in CHECKPOINT_DTYPES:
+        spec = safetensors.TensorSpec(dtype=dtype, shape=(0,), data_ptr=0, data_len=0)
+        if spec.dtype == short:
+            return dtype
+    raise CheckpointUnreadable(f"{TENSORS_FILE} holds tensors of type {short}")

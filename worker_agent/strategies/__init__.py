@@ -1,1 +1,0 @@
-"""Ways of training together; each module imports its framework, the session imports it lazily."""

@@ -1,1 +1,0 @@
-"""The process of the user, started and watched."""

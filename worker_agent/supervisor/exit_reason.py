@@ -1,0 +1,143 @@
+"""`RunResult`: how one run of the training command ended, and the observed reason."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import assert_never
+
+from scavenger.protocol import CommandExit
+
+EXIT_NOT_STARTED = 127  # what a shell answers for a command it cannot run
+MAX_QUOTE = 200
+STACK_DUMP_SIGN = "(most recent call first)"
+OUT_OF_MEMORY_SIGNS = (
+    "memoryerror",
+    "out of memory",
+    "outofmemory",
+    "bad_alloc",
+    "t allocate memory",  # "can't" by PyTorch, "cannot" by the C library
+    "cannot allocate memory",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExitedByItself:
+    """The command ended and nobody else had a hand in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarted:
+    """The command could not be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExitedAfterTraining:
+    """The command ended after its session had closed: training itself was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class KilledForMemory:
+    """The kernel killed a process of this machine because memory ran out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """Training had stopped advancing, and the supervisor killed it.
+
+    Attributes:
+        seconds: For how long.
+        iteration: After which iteration.
+    """
+
+    seconds: float
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """The machine was told to end.
+
+    Attributes:
+        seconds: What the command took to end, or was given.
+        was_killed: Whether it did not end by itself in that time.
+    """
+
+    seconds: float
+    was_killed: bool
+
+
+ExitReason = ExitedByItself | NotStarted | ExitedAfterTraining | KilledForMemory | Stalled | Drained
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How one run of the training command ended.
+
+    Attributes:
+        code: Exit code; negative for a signal, as in ``subprocess``.
+        tail: The last lines it printed.
+        cause: Why it ended.
+    """
+
+    code: int
+    tail: str
+    cause: ExitReason
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the same command may fare better: not after an error of its own."""
+        match self.cause:
+            case ExitedByItself():
+                return self.code < 0
+            case KilledForMemory() | Stalled():
+                return True
+            case NotStarted() | ExitedAfterTraining() | Drained():
+                return False
+            case _:
+                assert_never(self.cause)
+
+    @property
+    def remark(self) -> str:
+        """What is known beyond the exit code, in one sentence; empty when the code says all."""
+        match self.cause:
+            case ExitedByItself():
+                return quote_out_of_memory(self.tail) if self.code else ""
+            case NotStarted():
+                return ""
+            case ExitedAfterTraining():
+                return "" if self.code == 0 else "training was done by then"
+            case KilledForMemory():
+                return "out of memory: the kernel ended a process of this machine"
+            case Stalled(seconds, iteration):
+                has_dump = STACK_DUMP_SIGN in self.tail
+                stacks = "its stacks are in the last lines" if has_dump else "it showed no stacks"
+                why = f"no progress for {seconds:.0f} s after iteration {iteration}"
+                return f"{why}; killed by the supervisor, {stacks}"
+            case Drained(seconds, was_killed):
+                took = f"the command ended {seconds:.1f} s later"
+                still = f"the command still ran {seconds:.0f} s later and was killed"
+                return f"the machine was told to end; {still if was_killed else took}"
+            case _:
+                assert_never(self.cause)
+
+    def to_message(self, worker: str, *, restarts: bool = False) -> CommandExit:
+        """Return the message for the controller.
+
+        What a drained command makes of the request is no failure of the script's: it counts as
+        ended by the signal, whatever its code.
+        """
+        code = -signal.SIGTERM if isinstance(self.cause, Drained) else self.code
+        return CommandExit(worker, code, self.tail, self.remark, restarts)
+
+
+def quote_out_of_memory(tail: str) -> str:
+    r"""Return what the last lines say of missing memory, or nothing.
+
+    >>> no_memory("step 3\nRuntimeError: CUDA out of memory.\n")
+    'probably out of memory: RuntimeError: CUDA out of memory.'
+    """
+    for line in reversed(tail.splitlines()):
+        if any(sign in line.lower() for sign in OUT_OF_MEMORY_SIGNS):
+            return f"probably out of memory: {line.strip()[:MAX_QUOTE]}"
+    return ""

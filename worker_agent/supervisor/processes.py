@@ -1,0 +1,124 @@
+"""The processes of this machine, which are those of the supervisor's process group.
+
+Ends them, reads their CPU time, makes them dump their stacks, and counts the kernel's OOM kills.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from worker_agent.heartbeat import DUMP_SIGNAL, HeartbeatReading
+
+
+def terminate_training(pulse: HeartbeatReading) -> None:
+    """Send SIGTERM to the session if there is one, which leaves in order, else to everyone.
+
+    Processes that a session works with, such as those that load its data, must live until it has
+    left: it would fail in the middle of its last iteration.
+    """
+    if pulse.is_session and _is_ours(pulse.process):
+        with suppress(OSError):
+            os.kill(pulse.process, signal.SIGTERM)
+        return
+    for process in _others():
+        with suppress(psutil.Error):
+            process.terminate()
+
+
+def kill_others(patience: float = 0.0) -> None:
+    """Kill every process but this one.
+
+    Args:
+        patience: Seconds to wait until they are gone; only without children of this process,
+            whose exit codes would be lost.
+    """
+    others = list(_others())
+    for process in others:
+        with suppress(psutil.Error):
+            process.kill()
+    if patience:
+        psutil.wait_procs(others, timeout=patience)
+
+
+def training_cpu_time(pulse: HeartbeatReading) -> float:
+    """Return the seconds the training process has computed so far; 0 where nobody knows."""
+    with suppress(psutil.Error):
+        if _is_ours(pulse.process):
+            times = psutil.Process(pulse.process).cpu_times()
+            return times.user + times.system
+    return 0.0
+
+
+def dump_stacks(pulse: HeartbeatReading) -> bool:
+    """Let the training process write its stacks to stderr; False when it is not prepared to."""
+    if not (_is_ours(pulse.process) and _catches(pulse.process, DUMP_SIGNAL)):
+        return False
+    with suppress(OSError):
+        os.kill(pulse.process, DUMP_SIGNAL)
+    return True
+
+
+def _others() -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        if process.pid != os.getpid() and _is_ours(process.pid):
+            yield process
+
+
+def _is_ours(process: int) -> bool:
+    with suppress(OSError):
+        return process > 0 and os.getpgid(process) == os.getpgrp()
+    return False
+
+
+def _catches(process: int, number: int) -> bool:
+    """Whether a process has a handler for a signal that would kill it otherwise."""
+    with suppress(OSError, ValueError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def count_oom_kills(root: Path = Path("/")) -> int | None:
+    """Return the kernel's count for this machine's control group; None where it does not say.
+
+    Both versions of control groups are understood; a machine without any has the count of the
+    whole computer.
+
+    Args:
+        root: Where the kernel's files are; tests have their own.
+    """
+    for file in _counters(root):
+        with suppress(OSError, ValueError, StopIteration):
+            lines = (line.split() for line in file.read_text().splitlines())
+            return next(int(value) for name, value in lines if name == "oom_kill")
+    return None
+
+
+def _counters(root: Path) -> Iterator[Path]:
+    """Yield the files that may hold the count, the nearest to this process first."""
+    mounted = root / "sys/fs/cgroup"
+    for controllers, group in _control_groups(root):
+        if "memory" in controllers.split(","):
+            yield mounted / "memory" / group / "memory.oom_control"
+            yield mounted / "memory/memory.oom_control"
+        if not controllers:
+            yield mounted / group / "memory.events"
+            yield mounted / "memory.events"
+    yield root / "proc/vmstat"
+
+
+def _control_groups(root: Path) -> list[tuple[str, str]]:
+    """Return each hierarchy's controllers and this process's place in it."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    fields = [line.split(":", 2) for line in lines if line.count(":") >= 2]
+    return [(controllers, group.lstrip("/")) for _, controllers, group in fields]

@@ -1,0 +1,301 @@
+"""`Membership`: which generation a worker is in, and how it moves to the next one.
+
+There are three ways. The leader announces a planned *change* and all members agree on it at one
+iteration boundary. Workers that want to leave tell the others, which go on without them from a
+boundary on (*part*). When a collective fails, the survivors *recover*: by themselves if every
+missing member is proven dead, otherwise as the controller says.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from scavenger.protocol import Directive, Hello, Member, Progress
+from worker_agent.errors import ChangeAborted, GenerationBroken
+from worker_agent.state.progress import JoinRole, TrainingProgress, TrainingStrategy
+from worker_agent.telemetry.reporter import AWAITING_INTERVAL, Reporter
+
+log = logging.getLogger(__name__)
+
+MEMBERSHIP_POLL = 0.01
+CONTROLLER_GRACE = (
+    0.2  # seconds the controller has to say something newer before the survivors help themselves
+)
+
+
+class Membership:
+    """The generations of one worker.
+
+    Attributes:
+        directive: The generation it is in; None before the first.
+        rank: Its rank there.
+        announced: Newest generation it has announced, as leader.
+        is_released: Whether it is no member any more.
+
+    Args:
+        worker: This worker's id.
+        strategy: How the workers train together.
+        reporter: Who speaks to the controller.
+        is_leaving: Asked while waiting: whether this worker is to end.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        strategy: TrainingStrategy,
+        reporter: Reporter,
+        is_leaving: Callable[[], bool],
+    ) -> None:
+        self.worker, self.strategy, self.reporter = worker, strategy, reporter
+        self.meeting = strategy.meeting
+        self.is_leaving = is_leaving
+        self.directive: Directive | None = None
+        self.rank = 0
+        self.previous_directive: Directive | None = None
+        self.announced = self.inviting = 0
+        self.cancelled_generation = 0
+        self.has_state = False
+        self.is_broken = False
+        self.is_released = False
+
+    @property
+    def now(self) -> Directive:
+        """The generation this worker is in; call it after the first was entered."""
+        if self.directive is None:
+            raise RuntimeError("no generation was entered yet")
+        return self.directive
+
+    def begin(self, clock: TrainingProgress, progress: Progress) -> TrainingProgress:
+        """Wait for the first generation that names this worker, and enter it."""
+        self.reporter.pace(AWAITING_INTERVAL)
+        tried: set[tuple[int, str]] = set()
+        while not self.is_leaving():
+            directive, host = self._find_invitation()
+            if directive is None or (directive.generation, host.worker) in tried:
+                time.sleep(MEMBERSHIP_POLL)
+                continue
+            tried.add((directive.generation, host.worker))
+            try:
+                return self._join(directive, clock, directive.members, host, may_abort=False)
+            except (ChangeAborted, GenerationBroken) as error:
+                log.warning("%s", error)
+                self.reporter.tell(progress, broken=directive.generation)
+        self.is_released = True
+        return clock
+
+    def is_announced(self, generation: int) -> bool:
+        """Whether the leader's words announce a generation to change to."""
+        return generation > max(self.now.generation, self.cancelled_generation)
+
+    def change(
+        self, generation: int, clock: TrainingProgress, progress: Progress
+    ) -> TrainingProgress:
+        """Leave this generation for the announced one, or stay if the change is called off."""
+        leader = self.now.members[0]
+        try:
+            directive = self.meeting.told(generation, leader)
+            expected = dict.fromkeys((*self.now.members, *directive.members))
+            clock = self._join(directive, clock, tuple(expected), leader, may_abort=True)
+        except ChangeAborted as error:
+            self._stay(generation, error)
+            return clock
+        except GenerationBroken as error:
+            log.warning("%s", error)
+            return self.recover(clock, progress)
+        if self.is_released and self.worker in directive.standby:
+            return self._stand_by(clock, progress)
+        return clock
+
+    def _stand_by(self, clock: TrainingProgress, progress: Progress) -> TrainingProgress:
+        """Wait to be named again, as a newcomer does: what this worker trained is outdated then."""
+        log.info("%s stands by", self.worker)
+        self.strategy.leave()
+        self.meeting.renew()
+        self.directive, self.previous_directive, self.rank = None, None, 0
+        self.announced = self.inviting = self.cancelled_generation = 0
+        self.has_state = self.is_released = False
+        hello = Hello(self.worker, self.meeting.address)
+        self.reporter.greet(hello, replace(progress, generation=0))
+        return self.begin(clock, progress)
+
+    def part(
+        self, leaving: Collection[int], clock: TrainingProgress, progress: Progress
+    ) -> TrainingProgress:
+        """Go on without the members of these ranks, or be left out."""
+        if self.rank in leaving:
+            self.is_released = True
+            return clock
+        revised = self.now.without({self.now.members[rank].worker for rank in leaving})
+        try:
+            return self._join(revised, clock, revised.members, revised.members[0], may_abort=False)
+        except GenerationBroken as error:
+            log.warning("%s", error)
+            return self.recover(clock, progress)
+
+    def recover(self, clock: TrainingProgress, progress: Progress) -> TrainingProgress:
+        """The collective failed: go on with those who are left, as soon as it is sure who is."""
+        self.is_broken = True
+        self.reporter.tell(progress, broken=self.now.generation)
+        self.reporter.pace(AWAITING_INTERVAL)
+        self.reporter.hear(CONTROLLER_GRACE)
+        while not self.is_leaving():
+            directive = self._repair()
+            if directive is None:
+                time.sleep(MEMBERSHIP_POLL)
+                continue
+            try:
+                members = directive.members
+                host = directive.handover or members[0]
+                return self._join(directive, clock, members, host, may_abort=False)
+            except GenerationBroken as error:
+                log.warning("%s", error)
+                self.reporter.tell(progress, broken=directive.generation)
+        self.is_released = True
+        return clock
+
+    def announce(self, directive: Directive) -> None:
+        """As leader, bring the newcomers to the meeting, then announce the change.
+
+        Returns at once.
+        """
+        current = self.directive
+        is_leader = current is not None and self.rank == 0 and not self.is_broken
+        if current is None or not is_leader or directive.generation <= current.generation:
+            return
+        if directive.generation <= self.inviting:
+            return
+        self.inviting = directive.generation
+        # Who is called may not answer: neither training nor the reporter waits for that.
+        threading.Thread(
+            target=self._invite_newcomers, args=(current, directive), daemon=True
+        ).start()
+
+    def _invite_newcomers(self, current: Directive, directive: Directive) -> None:
+        known = {member.worker for member in current.members}
+        newcomers = [member for member in directive.members if member.worker not in known]
+        try:
+            self.meeting.call(directive, newcomers)
+        except GenerationBroken as error:
+            log.warning("generation %d is refused: %s", directive.generation, error)
+            self.reporter.refuse(directive.generation)
+            return
+        if self.inviting == directive.generation:
+            self.announced = directive.generation
+
+    def is_fenced_out(self) -> bool:
+        """Whether the controller has the job repaired without this worker, which it holds lost.
+
+        No collective tells a worker that is alone; it would train on beside the others.
+        """
+        newest = self.reporter.newest
+        if newest is None or self.directive is None:
+            return False
+        named = (*newest.members, *(() if newest.handover is None else (newest.handover,)))
+        is_named = any(member.worker == self.worker for member in named)
+        return newest.fence > self.directive.generation and not is_named
+
+    def is_abandoned(self) -> bool:
+        """Whether the collective that is waited for will never end."""
+        return self.directive is not None and self.is_superseded(self.directive)
+
+    def is_superseded(self, directive: Directive) -> bool:
+        """Whether a generation that is waited for will not come."""
+        newest = self._newest()
+        if newest is None or newest.generation <= directive.generation:
+            return False
+        return newest.fence > directive.generation or not self.has_state
+
+    def _find_invitation(self) -> tuple[Directive | None, Member]:
+        """Return the newest generation that names this newcomer, and where to meet."""
+        call, told = self.meeting.called(), self.reporter.newest
+        nobody = Member("", "")
+        if call is not None and (told is None or call.directive.generation >= told.generation):
+            return call.directive, call.caller
+        # Named at another address was the process before this one, which died: that is over.
+        if told is None or Member(self.worker, self.meeting.address) not in told.members:
+            return None, nobody
+        return told, told.handover or told.members[0]
+
+    def _newest(self) -> Directive | None:
+        """Return the newest Directive the controller sent or a leader called with."""
+        call = self.meeting.called()
+        told = [self.reporter.newest, None if call is None else call.directive]
+        known = [directive for directive in told if directive is not None]
+        return max(known, key=lambda directive: directive.generation, default=None)
+
+    def _repair(self) -> Directive | None:
+        """Return the generation that repairs this one; None while there is none."""
+        newest = self._newest()
+        given_up = max(self.now.generation, self.cancelled_generation)
+        is_newer = newest is not None and newest.generation > given_up
+        if (
+            newest is not None
+            and is_newer
+            and (newest.fence > self.now.generation or self._is_donor_of(newest))
+        ):
+            return newest
+        if self.now.rank_of(self.worker) is None:
+            self._take_back()
+            return None
+        return self.meeting.repair(self.now)
+
+    def _is_donor_of(self, directive: Directive) -> bool:
+        """Whether this worker is no member of a generation, but the one whose state it takes."""
+        handover = directive.handover
+        is_named = handover is not None and handover.worker == self.worker
+        return is_named and directive.rank_of(self.worker) is None
+
+    def _take_back(self) -> None:
+        """Handing over failed: go back to the generation before once nobody of the new one lives.
+
+        As long as one lives, it may have the state and train on.
+        """
+        members = [member.worker for member in self.now.members]
+        if self.previous_directive is not None and self.meeting.dead(self.now.members) >= set(
+            members
+        ):
+            self.cancelled_generation = self.now.generation
+            self.reporter.refuse(self.cancelled_generation)
+            self.directive, self.previous_directive = self.previous_directive, None
+            self.rank = self.now.rank_of(self.worker) or 0
+
+    def _join(
+        self,
+        directive: Directive,
+        clock: TrainingProgress,
+        expected: Sequence[Member],
+        host: Member,
+        *,
+        may_abort: bool,
+    ) -> TrainingProgress:
+        """Agree with the others, then form the generation with them."""
+        rank = directive.rank_of(self.worker)
+        is_donor = host.worker == self.worker and rank is None
+        if rank is None and not may_abort and not is_donor:
+            self.is_released = True
+            return clock
+        self.meeting.agree(directive, expected, host, may_abort=may_abort)
+        if rank is None and not is_donor:
+            self.is_released = True
+            return clock
+        self.previous_directive = self.directive if rank is None else None
+        self.directive, self.rank = directive, rank or 0
+        self.is_broken = True  # until it is formed
+        donor = None if directive.rank_of(host.worker) is not None else host
+        place, known = JoinRole(rank, donor), clock.entering(directive)
+        clock = self.strategy.join(directive, place, known, is_new=not self.has_state)
+        self.is_released = rank is None
+        self.is_broken, self.has_state = False, True
+        self.announced = directive.generation
+        return clock.entering(directive)
+
+    def _stay(self, generation: int, error: ChangeAborted) -> None:
+        log.warning("%s", error)
+        self.cancelled_generation = generation
+        self.announced = self.now.generation
+        if self.rank == 0:
+            self.reporter.refuse(generation)

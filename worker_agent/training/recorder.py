@@ -1,0 +1,169 @@
+"""`StepRecorder`: collects metrics and completes rows of telemetry; never waits for the device.
+
+A logged tensor is read one iteration later. What the workers agreed on an iteration is read one
+iteration later too, and its synchronisation time travels with the next iteration's gradients; so
+a row is complete two iterations after its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from scavenger.protocol import NotFinite
+from worker_agent.state.progress import StepSummary
+from worker_agent.telemetry.steps import StepRow
+
+MAX_METRIC_NAME = 256
+# What float() of a script's own object may raise.
+CONVERSION_ERRORS = (
+    TypeError,
+    ValueError,
+    RuntimeError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+)
+
+log = logging.getLogger(__name__)
+
+LoggedTensor = tuple[Any, int]  # a tensor, and the iteration it was logged in
+
+
+class StepRecorder:
+    """Collects metrics and completes rows.
+
+    Attributes:
+        metrics: Last value of everything logged; tensors appear one iteration late.
+        not_finite: What of it was NaN or infinite.
+        has_changed: Whether a value became NaN or infinite, or finite again, since this was unset.
+        rows: Rows completed in this generation.
+    """
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, float] = {}
+        self.not_finite: dict[str, NotFinite] = {}
+        self.has_changed = False
+        self.last_finite: dict[str, float] = {}  # of what is not finite now
+        self.tensors: dict[str, LoggedTensor] = {}
+        self.old_tensors: dict[str, LoggedTensor] = {}
+        self.left_out: set[str] = set()
+        self.turn()
+
+    def turn(self) -> None:
+        """Start a generation; rows that are not complete yet are dropped."""
+        self.unagreed: StepRow | None = None
+        self.unsynced: StepRow | None = None
+        self.rows = 0
+
+    def log(self, metrics: Mapping[str, Any], iteration: int) -> None:
+        """Note named values; what is no number is left out, which is said once per name.
+
+        Args:
+            metrics: The values.
+            iteration: Number of the iteration they are logged in.
+        """
+        for name, value in metrics.items():
+            if isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "detach"):
+                self.tensors[name] = value.detach(), iteration
+            else:
+                self._note(name, value, iteration)
+
+    def read_tensors(self) -> None:
+        """Read the tensors logged one iteration ago; this iteration's are kept for the next."""
+        for name, (value, iteration) in self.old_tensors.items():
+            self._note(name, value, iteration)
+        self.old_tensors, self.tensors = self.tensors, {}
+
+    def _note(self, name: str, value: Any, iteration: int) -> None:
+        try:
+            if not (len(name) <= MAX_METRIC_NAME and name.isprintable()):
+                raise ValueError(f"a name is at most {MAX_METRIC_NAME} printable characters")
+            number = float(value)
+        except CONVERSION_ERRORS as error:
+            if name not in self.left_out:
+                self.left_out.add(name)
+                log.warning("job.log: %.80r is left out: %s", name, error)
+            return
+        self._watch(name, number, iteration)
+        self.metrics[name] = number
+
+    def _watch(self, name: str, number: float, iteration: int) -> None:
+        """Note when a value becomes NaN or infinite, and when it is finite again."""
+        before, known = self.metrics.get(name), self.not_finite.get(name)
+        if math.isfinite(number):
+            if known is not None and known.since is not None:
+                self._turn_to(name, replace(known, since=None))
+            return
+        if before is not None and math.isfinite(before):
+            self.last_finite[name] = before
+        if known is None:
+            self._turn_to(name, NotFinite(spell_non_finite(number), iteration, iteration))
+        elif known.since is None:
+            self._turn_to(name, replace(known, since=iteration))
+
+    def _turn_to(self, name: str, now: NotFinite) -> None:
+        self.not_finite[name] = now
+        self.has_changed = True
+
+    def finite_metrics(self) -> dict[str, float]:
+        """Return the last finite value of each metric that ever had one."""
+        known = {
+            name: value if math.isfinite(value) else self.last_finite.get(name)
+            for name, value in self.metrics.items()
+        }
+        return {name: value for name, value in known.items() if value is not None}
+
+    def record(
+        self, generation: int, iteration: int, step_time: float, tally: StepSummary | None
+    ) -> StepRow | None:
+        """Open an iteration's row; returns the row that became complete, if one did."""
+        complete = None
+        if tally is not None and self.unagreed is not None:
+            complete = self._tell(self.unagreed, tally)
+        self.unagreed = StepRow(
+            generation=generation,
+            iteration=iteration,
+            shards=1,
+            local_norm_sq=None,
+            mean_norm_sq=None,
+            compute_time=0.0,
+            sync_time=0.0,
+            step_time=step_time,
+            loss=None,
+            mean_compute_time=0.0,
+            fastest_compute_time=0.0,
+        )
+        return complete
+
+    def _tell(self, row: StepRow, tally: StepSummary) -> StepRow | None:
+        """Join a row with what was agreed on it, and the one before with its synchronisation."""
+        complete = None
+        if self.unsynced is not None:
+            complete = replace(self.unsynced, sync_time=tally.previous_sync_time)
+            self.rows += 1
+        self.unsynced = replace(
+            row,
+            shards=tally.shards,
+            local_norm_sq=tally.local_norm_sq,
+            mean_norm_sq=tally.mean_norm_sq,
+            compute_time=tally.compute_time,
+            loss=self.metrics.get("loss"),
+            mean_compute_time=tally.mean_compute_time,
+            fastest_compute_time=tally.fastest_compute_time,
+        )
+        return complete
+
+
+def spell_non_finite(value: float) -> Literal["NaN", "Infinity", "-Infinity"]:
+    """Write a value that is not finite.
+
+    >>> [in_words(float(each)) for each in ("nan", "inf", "-inf")]
+    ['NaN', 'Infinity', '-Infinity']
+    """
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
