@@ -24,7 +24,7 @@ from service.clouds.storage import CheckpointStorage
 from service.db.monitoring import InstallationTotals
 from service.db.sweeps import Sweep
 from service.reconciler.diff import ALARM_ORDERS
-from service.reconciler.target import advice_key
+from service.state.curves import curve_key
 from service.state.job_state import JobState
 from service.state.presenters import curve_point, job_view
 
@@ -194,7 +194,7 @@ class JobMetrics:
         known, config = self.view.indicators, self.config
         if known is None or config is None:
             return None
-        _, point = curve_point(advice_key(self.state.knowledge), config)
+        _, point = curve_point(curve_key(self.state.knowledge), config)
         return None if point is None else known.step_time / point.step_time - 1
 
     def left(self) -> float | None:

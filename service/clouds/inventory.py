@@ -21,13 +21,12 @@ from service.db import vms
 from service.db.database import DATABASE_AWAY
 from service.db.vms import LaunchStatus, Vm
 from service.errors import CloudError, ProviderUnavailable
-from service.reconciler.timeouts import CLOUD_HIDDEN
 
 log = logging.getLogger(__name__)
 
 LIST_BATCH = "look"
 LIST_WAIT = 0.2
-LIST_TIMEOUT = CLOUD_HIDDEN.after
+LIST_TIMEOUT = timedelta(minutes=1)  # the longest that a call to a provider may take
 RETRY_PAUSE = timedelta(seconds=5)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
@@ -19,12 +18,10 @@ from scavenger.planning.decision import time_weight_of
 from scavenger.planning.objectives import Within
 from scavenger.planning.search.value_of_information import log_loss
 from scavenger.planning.state import CurvePreview, PlanningState, base_objective
-from service.db.measurements import RecordedDrift
 from service.reconciler.actions import Replan
 from service.state.curves import CurveDrawing
 from service.state.job_state import JobState
 
-PATIENCE = timedelta(minutes=5)
 LEAST_SAVING = 0.03
 
 
@@ -63,18 +60,12 @@ class Better:
     drawing: CurveDrawing
 
 
-def is_due(now: datetime, published_at: datetime | None, drifted: RecordedDrift | None) -> bool:
-    """Tell whether a plan has stood for long enough to be looked at again."""
-    since = published_at if drifted is None else max(published_at or drifted.at, drifted.at)
-    return since is not None and now - since >= PATIENCE
-
-
 def replan(state: JobState) -> Replan | None:
     """The noise scale has left the one the configuration was chosen with: choose again."""
     directive, chosen, level = state.directive, state.job.chosen, state.job.spec.level
     if chosen is None or directive is None or directive.config != chosen or level == "observe":
         return None
-    if not is_due(state.now, state.published_at, state.drifted):
+    if not state.is_review_due:
         return None
     fitted_model = state.knowledge.fitted_model()
     planned = None if fitted_model is None else fitted_model.model.statistical.noise_scale

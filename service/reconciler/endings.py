@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 from scavenger.protocol import StopAtMetric, StopRule
@@ -11,9 +12,10 @@ from service.db.vms import Vm
 from service.db.workers import WorkerRow
 from service.reconciler.actions import Action, Finish, Idle, Terminate
 from service.reconciler.timeouts import COMMAND_TIMEOUT
-from service.state.job_state import JobState, diverged_since
+from service.state.job_state import JobState, current_divergence, diverged_since
 
 TAIL_LINES_SHOWN = 5
+DIVERGENCE_REMEDY = "look at the data of that iteration, lower the learning rate, or clip gradients"
 
 
 def clean_up(state: JobState) -> Action:
@@ -169,3 +171,15 @@ def is_ending(state: JobState) -> bool:
     """Whether a member has reached the end of training, as the leader is about to say too."""
     members = [state.worker(member) for member in state.members]
     return any(w is not None and w.finished in ("target", "exhausted") for w in members)
+
+
+def complete_reason(state: JobState, end: Finish) -> Finish:
+    """Complete the reason a job ends with: what to do, unless it has diverged, which says more."""
+    found = current_divergence(state)
+    if found is None:
+        return replace(end, why=f"{end.why}; {end.remedy}" if end.remedy else end.why, remedy="")
+    has_diverged = end.phase in (JobPhase.FAILED, JobPhase.CAPPED)
+    advice = f"; {DIVERGENCE_REMEDY}" if has_diverged else ""
+    under = "\n" if "\n" in end.why else "; "  # the last lines of a script are no sentence
+    why = f"{end.why}{under}{found}{advice}"
+    return replace(end, why=why, remedy="", has_diverged=has_diverged)

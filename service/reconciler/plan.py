@@ -43,6 +43,7 @@ from service.reconciler.directives import choose_members, next_directive, shrink
 from service.reconciler.drift import replan
 from service.reconciler.endings import (
     clean_up,
+    complete_reason,
     counted,
     end_at_limit,
     end_by_itself,
@@ -73,7 +74,7 @@ from service.reconciler.timeouts import (
     ignores_standby,
     is_boot_late,
 )
-from service.state.job_state import JobState, complete_reason
+from service.state.job_state import JobState
 
 PROBE_REPORT_ROWS = (PROBE_ITERATIONS + WARM_UP_ITERATIONS) * (
     PROBE_SPLIT_EVERY + 1

@@ -6,21 +6,20 @@ would choose, and ``control`` searches and resizes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
 from scavenger.job.spec import JobSpec
 from scavenger.job.training import DownpourSpec
-from scavenger.measurement.profiling import Observation
 from scavenger.planning.decision import Probe, Run
 from scavenger.planning.state import PlanningState, objective_within_limits
 from service.reconciler.actions import Advise, ChooseConfig, KeepConfig
 from service.reconciler.directives import shrink_config
 from service.reconciler.endings import counted, is_ending
 from service.reconciler.servers import missing_servers
-from service.state.curves import CurveDrawing
+from service.state.curves import CurveDrawing, CurveKey, curve_key
 from service.state.job_state import JobState
 
 
@@ -50,42 +49,11 @@ def advise(state: JobState) -> Advise | None:
     job = state.job
     if job.spec.level != "advise" or job.chosen is None:
         return None
-    advice = choose_advice(advice_key(state.knowledge))
+    advice = choose_advice(curve_key(state.knowledge))
     if advice is None or (job.advice is not None and job.advised == advice.config):
         return None
     drawing = CurveDrawing.of(job.spec, advice.knowledge.preview())
     return Advise(advice.config, advice.why, drawing)
-
-
-@dataclass(frozen=True, slots=True)
-class AdviceKey:
-    """All that advice depends on.
-
-    Attributes:
-        document: The job, as JSON.
-        jobs: How many earlier jobs are known.
-    """
-
-    document: str
-    observations: tuple[Observation, ...]
-    noise_scale: float | None
-    history: tuple[tuple[float, float], ...]
-    jobs: int
-    knowledge: PlanningState = field(compare=False, repr=False)
-
-
-def advice_key(knowledge: PlanningState) -> AdviceKey:
-    """Ask what a job would choose by what is known of it."""
-    stored = knowledge.stored
-    earlier = (*knowledge.models, *(() if stored is None else (stored,)))
-    return AdviceKey(
-        knowledge.spec.model_dump_json(),
-        knowledge.observations,
-        knowledge.noise_scale,
-        knowledge.history,
-        sum(model.jobs for model in earlier),
-        knowledge,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +70,9 @@ class ConfigAdvice:
 
 
 @lru_cache(maxsize=1024)  # all jobs ask at every tick, and drawing a curve takes a while
-def choose_advice(question: AdviceKey) -> ConfigAdvice | None:
+def choose_advice(key: CurveKey) -> ConfigAdvice | None:
     """Choose from the curve as it can be drawn now; None while nothing tells."""
-    knowledge = question.knowledge
+    knowledge = key.knowledge
     preview = knowledge.preview()
     if preview is None:
         return None

@@ -19,6 +19,7 @@ from service.reconciler.actions import Action, Idle, Launch, Terminate
 from service.reconciler.apply import record_action
 from service.reconciler.fleet import Fleet, PendingChange
 from service.reconciler.plan import plan
+from service.reconciler.timeouts import may_be_fruitless
 from service.state.job_state import JobState
 from service.state.loader import load_job_state
 
@@ -92,7 +93,13 @@ class Reconciler:
         provider = self.fleet.provider
         with self.engine.connect() as connection:
             state = load_job_state(
-                connection, provider.name, lease.job, now, provider.pause, reviews=reviews
+                connection,
+                provider.name,
+                lease.job,
+                now,
+                provider.pause,
+                reviews=reviews,
+                needs_fruitless=may_be_fruitless,
             )
         return replace(
             state,

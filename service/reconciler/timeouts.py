@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from service.clouds.inventory import LIST_TIMEOUT
 from service.db.controllers import LEASE_TERM
 from service.db.vms import Vm
 from service.reconciler.diff import ALARM_ORDERS, MAX_RETRY
@@ -162,7 +163,7 @@ MACHINE_UNLISTED = Timeout(
 )
 CLOUD_HIDDEN = Timeout(
     "the cloud shows no machines",
-    timedelta(minutes=1),
+    LIST_TIMEOUT,
     "for as long as that lasts; it counts from the first refusal, or after 1 min without an answer",
     "inventory",
     "no machine is made, and none ended but of jobs that have ended; said once, all else goes on",

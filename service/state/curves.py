@@ -6,7 +6,7 @@ that has not chosen yet, the API draws a curve from what is known so far.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from scavenger.cluster import ClusterConfig
@@ -17,7 +17,7 @@ from scavenger.models.iteration_time import ParallelModel
 from scavenger.models.performance import PerformanceModel, mean_relative_error
 from scavenger.planning.curve import TradeoffCurve, TradeoffPoint
 from scavenger.planning.objectives import Cheapest, Choice, Fastest, Knee, Objective, Within
-from scavenger.planning.state import CurvePreview, objective_within_limits
+from scavenger.planning.state import CurvePreview, PlanningState, objective_within_limits
 from scavenger.schemas import (
     ConfigView,
     CurveView,
@@ -61,6 +61,37 @@ class CurveDrawing:
             return "relative"
         basis = self.preview.curve.basis
         return "remaining" if (self.part, basis) == ("rest", "total") else basis
+
+
+@dataclass(frozen=True, slots=True)
+class CurveKey:
+    """All that the curve of a job depends on, as a key of caches.
+
+    Attributes:
+        document: The job, as JSON.
+        jobs: How many earlier jobs are known.
+    """
+
+    document: str
+    observations: tuple[Observation, ...]
+    noise_scale: float | None
+    history: tuple[tuple[float, float], ...]
+    jobs: int
+    knowledge: PlanningState = field(compare=False, repr=False)
+
+
+def curve_key(knowledge: PlanningState) -> CurveKey:
+    """Return the key of the curve that is drawn from what is known of a job now."""
+    stored = knowledge.stored
+    earlier = (*knowledge.models, *(() if stored is None else (stored,)))
+    return CurveKey(
+        knowledge.spec.model_dump_json(),
+        knowledge.observations,
+        knowledge.noise_scale,
+        knowledge.history,
+        sum(model.jobs for model in earlier),
+        knowledge,
+    )
 
 
 def curve_view(

@@ -8,21 +8,20 @@ and names it first in the reason it ends with.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from scavenger.planning.state import PlanningState
 from scavenger.protocol import Directive, Member, NotFinite, StepColumns, StopAtMetric, StopRule
-from scavenger.schemas import JobPhase
 from service import ledger
 from service.db.jobs import StoredJob
 from service.db.measurements import RecordedDrift, SettledProbe
 from service.db.vms import Vm
 from service.db.workers import WorkerRow
-from service.reconciler.actions import Finish
 
 SILENCE_LIMIT = timedelta(seconds=60)
+REVIEW_AGE = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +202,13 @@ class JobState:
         took = [worker.hello_at - vm.paid_from for vm, worker in greeted if worker is not None]
         return max(min(took), timedelta(0)) if took else None
 
+    @property
+    def is_review_due(self) -> bool:
+        """Whether the plan has stood for long enough to be compared with the noise of now."""
+        begun = [self.published_at, None if self.drifted is None else self.drifted.at]
+        since = max((moment for moment in begun if moment is not None), default=None)
+        return since is not None and self.now - since >= REVIEW_AGE
+
     def can_afford(self, workers: int, servers: int) -> bool:
         """Whether the cap pays for so many more machines until they are of use."""
         spec = self.job.spec
@@ -234,7 +240,6 @@ def running_machines(machines: Sequence[Vm]) -> tuple[Vm, ...]:
 
 
 LOSS_SERIES = "loss"
-DIVERGENCE_REMEDY = "look at the data of that iteration, lower the learning rate, or clip gradients"
 
 
 def watched_series(stop: StopRule) -> tuple[str, ...]:
@@ -283,15 +288,3 @@ def divergence_sentence(state: JobState, series: str) -> str:
     if at == found.first:
         return f"{became} and has not been finite since"
     return f"{became}, recovered, and has not been finite since iteration {at}"
-
-
-def complete_reason(state: JobState, end: Finish) -> Finish:
-    """Complete the reason a job ends with: what to do, unless it has diverged, which says more."""
-    found = current_divergence(state)
-    if found is None:
-        return replace(end, why=f"{end.why}; {end.remedy}" if end.remedy else end.why, remedy="")
-    has_diverged = end.phase in (JobPhase.FAILED, JobPhase.CAPPED)
-    advice = f"; {DIVERGENCE_REMEDY}" if has_diverged else ""
-    under = "\n" if "\n" in end.why else "; "  # the last lines of a script are no sentence
-    why = f"{end.why}{under}{found}{advice}"
-    return replace(end, why=why, remedy="", has_diverged=has_diverged)

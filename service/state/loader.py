@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from statistics import median
@@ -18,8 +18,6 @@ from scavenger.protocol import StepColumns
 from service.db import directives, jobs, measurements, models, telemetry, vms, workers
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
-from service.reconciler.drift import is_due
-from service.reconciler.timeouts import may_be_fruitless
 from service.state.job_state import JobState, running_machines
 
 MAX_NOISE_REPORTS = 300
@@ -34,6 +32,7 @@ def load_job_state(
     pause: float = 0.0,
     *,
     reviews: bool = True,
+    needs_fruitless: Callable[[JobState], bool] = lambda _: True,
 ) -> JobState:
     """Read everything a tick needs, once.
 
@@ -44,6 +43,8 @@ def load_job_state(
         now: The moment.
         pause: Seconds a change of machines usually takes with the provider.
         reviews: Whether the plan of a job that trains is held against its newest iterations.
+        needs_fruitless: Whether it matters how many directives bore no iteration; reading that
+            where it does not costs a query and changes nothing.
     """
     job = jobs.find(connection, job_id)
     assert job is not None
@@ -56,7 +57,7 @@ def load_job_state(
     if job.chosen is None or len(state.steps):  # the job is searched, or may be planned anew
         effort = probe_effort(connection, state, pause)
         state = replace(state, knowledge=replace(state.knowledge, effort=effort))
-    if job.phase.is_final or not may_be_fruitless(state):
+    if job.phase.is_final or not needs_fruitless(state):
         return state
     return replace(state, fruitless=directives.published_without_iterations(connection, job_id))
 
@@ -111,8 +112,7 @@ def steps_to_decide_by(connection: Connection, state: JobState, *, reviews: bool
         return StepColumns()
     if directive.purpose == "probe" and job.chosen is None:
         return telemetry.steps_of(connection, job.id, directive.generation)
-    is_old = is_due(state.now, state.published_at, state.drifted)
-    if not reviews or not is_old or job.phase.is_final:
+    if not reviews or not state.is_review_due or job.phase.is_final:
         return StepColumns()
     return telemetry.noise_steps_of(
         connection, job.id, directive.generation, MAX_NOISE_REPORTS, DRIFT_ROWS

@@ -28,14 +28,12 @@ from scavenger.schemas import (
     ResizeView,
     StoredModelView,
 )
-from service.api.dependencies import AppState
 from service.clouds.storage import CheckpointStorage
 from service.db import telemetry
 from service.db.directives import PublishedDirective
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
-from service.reconciler.target import AdviceKey, advice_key
-from service.state.curves import config_view, laws_view, optional_config_view
+from service.state.curves import CurveKey, config_view, curve_key, laws_view, optional_config_view
 from service.state.job_state import JobState, current_divergence
 from service.state.loader import load_job_states
 
@@ -129,21 +127,21 @@ def forecast_cost(
         return None
     if isinstance(state.job.spec.strategy, DownpourSpec):
         return extrapolate_cost(state, expected)
-    cost = None if target is None else whole_job_cost(advice_key(state.knowledge), target)
+    cost = None if target is None else whole_job_cost(curve_key(state.knowledge), target)
     left = max(1 - state.epochs / expected, 0.0)
     return None if cost is None else state.accrued + Decimal(cost * left)
 
 
-def whole_job_cost(question: AdviceKey, config: ClusterConfig) -> float | None:
+def whole_job_cost(key: CurveKey, config: ClusterConfig) -> float | None:
     """Return what the whole job would cost on a configuration; None if nothing tells."""
-    basis, point = curve_point(question, config)
+    basis, point = curve_point(key, config)
     return None if point is None or basis != "total" else point.cost
 
 
 @lru_cache(maxsize=1024)  # every page of jobs asks, and drawing a curve takes a while
-def curve_point(question: AdviceKey, config: ClusterConfig) -> tuple[str, TradeoffPoint | None]:
+def curve_point(key: CurveKey, config: ClusterConfig) -> tuple[str, TradeoffPoint | None]:
     """Return the point of a configuration, None if there is none, and the basis of its curve."""
-    preview = question.knowledge.preview()
+    preview = key.knowledge.preview()
     if preview is None:
         return "", None
     points = preview.curve.points
@@ -232,10 +230,10 @@ MAX_RECENT_REPORTS, MAX_RECENT_ROWS = 10, 100
 
 
 def load_with_recent_steps(
-    app_state: AppState, connection: Connection, wanted: Sequence[StoredJob]
+    connection: Connection, machine: str, wanted: Sequence[StoredJob], now: datetime
 ) -> list[tuple[JobState, StepColumns]]:
     """Return how jobs stand, and their newest iterations, with as many queries as for one."""
-    states = load_job_states(connection, app_state.machine, wanted, app_state.now())
+    states = load_job_states(connection, machine, wanted, now)
     told = {s.job.id: s.directive.generation for s in states if s.directive is not None}
     recent = telemetry.newest_steps_of(connection, told, MAX_RECENT_REPORTS, MAX_RECENT_ROWS)
     return [(state, recent.get(state.job.id, StepColumns())) for state in states]

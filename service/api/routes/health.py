@@ -58,7 +58,10 @@ def metrics_of_jobs(app_state: State) -> Response:
     """Show how each job that goes on stands, for Prometheus; the newest thousand."""
     with app_state.engine.connect() as connection:
         found = load_with_recent_steps(
-            app_state, connection, jobs.unfinished(connection, MAX_JOBS_SCRAPED)
+            connection,
+            app_state.machine,
+            jobs.unfinished(connection, MAX_JOBS_SCRAPED),
+            app_state.now(),
         )
     stands = [JobMetrics.of(state, recent, app_state.storage) for state, recent in found]
     return Response(render_job_metrics(stands), media_type=CONTENT_TYPE_LATEST)

@@ -266,5 +266,5 @@ def show_stored_jobs(
     app_state: AppState, connection: Connection, wanted: Sequence[jobs.StoredJob]
 ) -> list[JobView]:
     """Show jobs, with as many queries as for one."""
-    found = load_with_recent_steps(app_state, connection, wanted)
+    found = load_with_recent_steps(connection, app_state.machine, wanted, app_state.now())
     return [job_view(state, recent, app_state.storage) for state, recent in found]
