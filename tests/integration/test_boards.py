@@ -23,14 +23,13 @@ from worker_agent.errors import ChangeAborted, GenerationBroken
 from worker_agent.pytorch.process_group import TorchStore
 from worker_agent.rendezvous import rendezvous as meetings
 from worker_agent.rendezvous import store as boards
-from worker_agent.rendezvous.rendezvous import StoreRendezvous, is_proven_dead
+from worker_agent.rendezvous.rendezvous import Invitation, StoreRendezvous, is_proven_dead
 from worker_agent.rendezvous.store import (
     LENGTH_PREFIX,
     MAX_MESSAGE_BYTES,
     KeyValueClient,
     KeyValueServer,
 )
-from worker_agent.state.progress import Invitation
 
 HOST = "127.0.0.1"
 IN_TIME = 10.0  # what must come of itself comes long before

@@ -18,7 +18,7 @@ from worker_agent.pytorch.all_reduce import AllReduceStrategy
 from worker_agent.pytorch.reducer import GradientBucket, Reducer
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.session import Session
-from worker_agent.state.progress import BatchSlice, ControlFlags
+from worker_agent.training.strategy import BatchSlice, ControlFlags
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

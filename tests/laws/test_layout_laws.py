@@ -28,7 +28,8 @@ from worker_agent.pytorch.tensors import (
 )
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.session import Session
-from worker_agent.state.progress import BatchSlice, ControlFlags, TrainingProgress
+from worker_agent.state.progress import TrainingProgress
+from worker_agent.training.strategy import BatchSlice, ControlFlags
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -45,14 +45,8 @@ from worker_agent.pytorch.suppressed_steps import SuppressedSteps
 from worker_agent.pytorch.tensors import Strides, broadcast_bytes, memory_order
 from worker_agent.rendezvous.rendezvous import StoreRendezvous, any_proven_dead, generation_label
 from worker_agent.sampler import SampleIndices
-from worker_agent.state.progress import (
-    BatchSlice,
-    ControlFlags,
-    JoinRole,
-    StepSummary,
-    TrainingProgress,
-    TrainingSnapshot,
-)
+from worker_agent.state.progress import TrainingProgress, TrainingSnapshot
+from worker_agent.training.strategy import BatchSlice, ControlFlags, JoinRole, StepSummary
 from worker_agent.transport.fork_safety import (
     Ports,
     SocketDescriptor,

@@ -41,16 +41,10 @@ from worker_agent.pytorch.reducer import (
 from worker_agent.pytorch.server_shard import IterationOutcome
 from worker_agent.pytorch.state import TrainingState, reseed_worker, seed_iteration
 from worker_agent.pytorch.suppressed_steps import SuppressedSteps
+from worker_agent.rendezvous.rendezvous import Rendezvous
 from worker_agent.sampler import SampleIndices
-from worker_agent.state.progress import (
-    BatchSlice,
-    ControlFlags,
-    JoinRole,
-    Rendezvous,
-    StepSummary,
-    TrainingProgress,
-    TrainingSnapshot,
-)
+from worker_agent.state.progress import TrainingProgress, TrainingSnapshot
+from worker_agent.training.strategy import BatchSlice, ControlFlags, JoinRole, StepSummary
 
 
 def keep_script_state(_: TrainingState, clock: TrainingProgress) -> TrainingProgress:

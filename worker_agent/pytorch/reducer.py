@@ -21,7 +21,7 @@ from torch.distributed import ProcessGroup
 
 from worker_agent.pytorch.process_group import await_work
 from worker_agent.pytorch.tensors import flatten_all, gradient_strides, view_strided
-from worker_agent.state.progress import BatchSlice, ControlFlags
+from worker_agent.training.strategy import BatchSlice, ControlFlags
 
 FLAG_COLUMNS = ("announced", "is_over", "is_leaving", "learning_rate_factor")
 SUMMARY_COLUMNS = (

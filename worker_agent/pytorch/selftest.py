@@ -30,7 +30,7 @@ from worker_agent.pytorch.all_reduce import AllReduceStrategy
 from worker_agent.pytorch.reducer import Reducer
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.sampler import SampleOrder, SampleRange
-from worker_agent.state.progress import BatchSlice, ControlFlags
+from worker_agent.training.strategy import BatchSlice, ControlFlags
 
 SELFTEST_SAMPLES, SELFTEST_FEATURES, SELFTEST_CLASSES = 960, 16, 4
 SELFTEST_BATCH = 48

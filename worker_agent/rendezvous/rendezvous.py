@@ -16,6 +16,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Protocol
 
 from pydantic import TypeAdapter
@@ -23,7 +24,6 @@ from pydantic import TypeAdapter
 from scavenger.protocol import Directive, Member
 from worker_agent.errors import ChangeAborted, GenerationBroken
 from worker_agent.rendezvous.store import KeyValueClient, KeyValueServer
-from worker_agent.state.progress import Invitation
 
 LIVENESS_TIMEOUT = 0.5  # seconds a computer has to answer or to refuse
 RENDEZVOUS_POLL = 0.05
@@ -32,6 +32,55 @@ MAX_LEADER_PAUSE = 60.0  # seconds a leader may sleep between announcing a chang
 BARRIER_TIMEOUT = 20.0  # seconds the host waits for those it expects
 
 COMMIT, ABORT, VOID = "commit", "abort", "void"
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A leader summons a newcomer.
+
+    Attributes:
+        directive: The generation it is to be in.
+        caller: The leader, where all meet.
+    """
+
+    directive: Directive
+    caller: Member
+
+
+class Rendezvous(Protocol):
+    """How workers agree who forms the next generation; `StoreRendezvous` implements it."""
+
+    @property
+    def address(self) -> str:
+        """``host:port`` where others find this worker."""
+
+    def called(self) -> Invitation | None:
+        """Return the newest call a leader made to this worker."""
+
+    def call(self, directive: Directive, newcomers: Sequence[Member]) -> None:
+        """As leader, summon newcomers and wait until all have come; raises Broken."""
+
+    def told(self, generation: int, leader: Member) -> Directive:
+        """Return the Directive this leader announced for a generation; raises Broken."""
+
+    def agree(
+        self, directive: Directive, expected: Sequence[Member], host: Member, *, may_abort: bool
+    ) -> None:
+        """Wait until all that are expected have come to the host; raises Broken or Aborted."""
+
+    def repair(self, directive: Directive) -> Directive | None:
+        """Agree with the other survivors of a broken generation; None when not yet."""
+
+    def dead(self, members: Iterable[Member]) -> set[str]:
+        """Return those of the others that are proven dead."""
+
+    def renew(self) -> None:
+        """Go on at another address, where nothing of the meetings so far is known."""
+
+    def close(self) -> None:
+        """Stop serving others."""
+
+
 _DIRECTIVE: TypeAdapter[Directive] = TypeAdapter(Directive)
 _INVITATION: TypeAdapter[Invitation] = TypeAdapter(Invitation)
 

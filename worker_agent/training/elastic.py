@@ -21,17 +21,12 @@ from worker_agent.heartbeat import TrainingPhase
 from worker_agent.sampler import SampleOrder, SampleRange
 from worker_agent.session import never_stop
 from worker_agent.settings import AgentSettings
-from worker_agent.state.progress import (
-    BatchSlice,
-    ControlFlags,
-    StepSummary,
-    TrainingProgress,
-    TrainingStrategy,
-)
+from worker_agent.state.progress import TrainingProgress
 from worker_agent.telemetry.reporter import CALM_INTERVAL, PROBING_INTERVAL
 from worker_agent.training.base import BaseSession
 from worker_agent.training.learning_rate import LearningRateFactor, update_noise
 from worker_agent.training.membership import Membership
+from worker_agent.training.strategy import BatchSlice, ControlFlags, StepSummary, TrainingStrategy
 
 if TYPE_CHECKING:
     from worker_agent.state.checkpoints import Checkpointer

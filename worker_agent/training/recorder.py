@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from scavenger.protocol import NotFinite
-from worker_agent.state.progress import StepSummary
 from worker_agent.telemetry.steps import StepRow
+from worker_agent.training.strategy import StepSummary
 
 MAX_METRIC_NAME = 256
 # What float() of a script's own object may raise.
