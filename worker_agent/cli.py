@@ -17,10 +17,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from scavenger.cli.errors import ErrorReport, ExitCode, render_report
+from scavenger.cli.errors import ErrorReport, render_report
 from scavenger.cli.output import open_console, plain_text, pluralize
 from scavenger.client.errors import NoToken, Unreachable
 from scavenger.client.profile import ConnectionProfile, find_profile
+from scavenger.errors import ExitCode
 from scavenger.schemas import ProblemView
 from worker_agent.errors import ControllerRefused, ControllerUnreachable, SpoolUnusable
 from worker_agent.launcher.launcher import Launcher, RunLevel, exec_command

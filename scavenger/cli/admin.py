@@ -61,10 +61,10 @@ def sweep(
         terminal.print_result(newest, output, render_newest_sweep(newest))
     if not newest.sweeps:
         terminal.print_message(
-            plain_text("No sweep yet: the first comes seconds after the controller's start.")
+            "No sweep yet: the first comes seconds after the controller's start."
         )
     elif is_held(newest.sweeps[0]):
-        terminal.print_message(plain_text("If they may be ended: scavenger admin sweep --confirm"))
+        terminal.print_message("If they may be ended: scavenger admin sweep --confirm")
 
 
 def confirm_newest_sweep(
@@ -77,9 +77,7 @@ def confirm_newest_sweep(
     confirmed = client.confirm_sweep(held.number)
     terminal.print_result(confirmed, output_format, render_sweep(confirmed))
     number = sum(suspect.fate == "hold" for suspect in confirmed.suspects)
-    terminal.print_message(
-        plain_text(f"{pluralize(number, 'machine')} may be ended by the next sweeps now.")
-    )
+    terminal.print_message(f"{pluralize(number, 'machine')} may be ended by the next sweeps now.")
 
 
 def is_held(sweep: SweepView) -> bool:

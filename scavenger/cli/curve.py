@@ -13,7 +13,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scavenger.cli.errors import CurveUnavailable
-from scavenger.cli.jobs import render_facts
 from scavenger.cli.options import JobArgument, OutputOption, find_job
 from scavenger.cli.output import (
     Cell,
@@ -31,6 +30,7 @@ from scavenger.cli.output import (
     number_column,
     plain_text,
     pluralize,
+    render_facts,
     text_column,
     word_column,
 )

@@ -17,21 +17,17 @@ import typer
 from rich.text import Text
 
 from scavenger.cli.demo_report import render_first_job, render_second_job
-from scavenger.cli.errors import (
-    ControllerStartFailed,
-    ExitCode,
-    exit_code_of_job,
-    render_report,
-    report_job_outcome,
-)
+from scavenger.cli.errors import ControllerStartFailed, render_report
+from scavenger.cli.jobs import exit_code_of_job, report_outcome
 from scavenger.cli.options import HomeOption
-from scavenger.cli.output import OutputFormat, Terminal, get_terminal, plain_text
+from scavenger.cli.output import OutputFormat, Terminal, get_terminal
 from scavenger.cli.programs import controller_command
 from scavenger.cli.submit import read_job_file
 from scavenger.cli.watch import poll_job, show_updates
 from scavenger.client.client import Client
 from scavenger.client.errors import ClientError
 from scavenger.client.profile import CONNECTION_FILE, ConnectionProfile, read_connection
+from scavenger.errors import ExitCode
 from scavenger.job.spec import JobSpec
 from scavenger.resources import resource_path
 from scavenger.schemas import CurveView, JobView
@@ -61,8 +57,8 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
         if warning := load_warning(
             measure_busy_cores(), os.cpu_count() or 1, spec.space.workers[-1]
         ):
-            terminal.print_message(plain_text(warning, "yellow"))
-        terminal.print_message(plain_text(f"Starting a private controller in {place}"))
+            terminal.print_message(warning, "yellow")
+        terminal.print_message(f"Starting a private controller in {place}")
         with (
             run_controller(place, terminal.pause) as profile,
             Client(profile.url, profile.token) as client,
@@ -127,22 +123,20 @@ def run_job(
 
 def report_failure(terminal: Terminal, job: JobView) -> ExitCode:
     """Say which job did not succeed."""
-    terminal.print_message(render_report(report_job_outcome(job)))
+    terminal.print_message(render_report(report_outcome(job)))
     return exit_code_of_job(job)
 
 
 def report_result(terminal: Terminal, second: CurveView) -> ExitCode:
     """Say whether the second job needed no search."""
     if second.probes:
-        terminal.print_message(
-            plain_text(f"✗ The second job made {len(second.probes)} probes", "bold red")
-        )
+        terminal.print_message(f"✗ The second job made {len(second.probes)} probes", "bold red")
         return ExitCode.OTHER
     terminal.print_message(
-        plain_text("\n✔ Both jobs reached their target, the second without a search", "green")
+        "\n✔ Both jobs reached their target, the second without a search", "green"
     )
     terminal.print_message(
-        plain_text("Next: scavenger serve, and in your repository: scavenger submit job.yaml")
+        "Next: scavenger serve, and in your repository: scavenger submit job.yaml"
     )
     return ExitCode.SUCCESS
 
@@ -152,7 +146,7 @@ def cancel_running_jobs(terminal: Terminal, client: Client, jobs: Sequence[str])
     with suppress(ClientError):
         for job in jobs:
             if not client.get_job(job).phase.is_final:
-                terminal.print_message(plain_text(f"Ending {job}, which still runs"))
+                terminal.print_message(f"Ending {job}, which still runs")
                 client.cancel(job)
         for _ in range(round(DEMO_STOP_TIMEOUT / DEMO_POLL_INTERVAL)):
             if not any(client.get_job(job).workers_alive for job in jobs):

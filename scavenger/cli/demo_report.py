@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from scavenger.cli.curve import find_point, law_facts, render_plot, render_points
-from scavenger.cli.jobs import render_facts, render_phase
+from scavenger.cli.jobs import render_phase
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
     Cell,
@@ -28,6 +28,7 @@ from scavenger.cli.output import (
     number_column,
     plain_text,
     pluralize,
+    render_facts,
     text_column,
     word_column,
 )

@@ -14,7 +14,6 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from scavenger.cli.errors import ExitCode
 from scavenger.cli.options import HomeOption, OutputOption
 from scavenger.cli.output import OutputFormat, Terminal, get_terminal, plain_text, pluralize
 from scavenger.client.client import Client, is_loopback
@@ -28,8 +27,16 @@ from scavenger.client.diagnostics import (
     passed_check,
     warning_check,
 )
-from scavenger.client.errors import AccessDenied, ClientError, ErrorResponse, NoToken, Unreachable
+from scavenger.client.errors import (
+    ClientError,
+    ErrorResponse,
+    Forbidden,
+    NoToken,
+    Unauthenticated,
+    Unreachable,
+)
 from scavenger.client.profile import CONNECTION_FILE, data_directory
+from scavenger.errors import ExitCode
 from scavenger.schemas import CheckView, DiagnosticsView
 
 SECRET_FILES = ("token", "secret", CONNECTION_FILE, "postgres/password")
@@ -47,7 +54,7 @@ def doctor(
     terminal.print_result(found, output, render_checks(found))
     failed = sum(check.state == "failed" for check in checks)
     if failed:
-        terminal.print_message(plain_text(f"{pluralize(failed, 'check')} failed."))
+        terminal.print_message(f"{pluralize(failed, 'check')} failed.")
         raise typer.Exit(ExitCode.OTHER)
 
 
@@ -79,7 +86,7 @@ def check_connection(client: Client) -> CheckView:
 def check_of_error(error: ClientError) -> CheckView:
     """Say what a controller that gave no answer of use lacks."""
     match error:
-        case NoToken() | AccessDenied():
+        case NoToken() | Unauthenticated() | Forbidden():
             remedy = "name a token that the controller knows in SCAVENGER_TOKEN"
             return failed_check("token", str(error), remedy)
         case Unreachable(url=url):

@@ -144,9 +144,7 @@ def evaluate(
     checks = list_checks(tables, scope)
     findings = tuple(run_checks(checks, terminal.stderr))
     if not findings:
-        terminal.print_message(
-            plain_text("Nothing to check: no table has more rows than points to fit to")
-        )
+        terminal.print_message("Nothing to check: no table has more rows than points to fit to")
     evaluation = summarise_findings(findings)
     if json or output is OutputFormat.JSON:
         terminal.write_line(evaluation_to_json(evaluation))

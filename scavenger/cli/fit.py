@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scavenger.cli.errors import NoFeasibleConfig, TableNotFound
+from scavenger.cli.errors import TableNotFound
 from scavenger.cli.options import (
     JsonOption,
     OutputOption,
@@ -19,8 +19,8 @@ from scavenger.cli.options import (
     match_table_names,
     parse_counts,
 )
-from scavenger.cli.output import OutputFormat, get_terminal, plain_text
-from scavenger.errors import DocumentProblem, NotEnoughData, NothingFeasible
+from scavenger.cli.output import OutputFormat, get_terminal
+from scavenger.errors import DocumentProblem, NotEnoughData
 from scavenger.job.fields import Bounds, closest_name, read_duration, read_money, read_price
 from scavenger.models.epochs import FinishedRun, LawFamily
 from scavenger.models.forms import Topology
@@ -166,23 +166,19 @@ def fit(
     tables = read_table_files(files)
     steps = pick_table(tables, table)
     if tables.ignored:
-        terminal.print_message(
-            plain_text(f"Columns without meaning here: {', '.join(tables.ignored)}")
-        )
+        terminal.print_message(f"Columns without meaning here: {', '.join(tables.ignored)}")
     request = build_request(asked, tables, steps)
     try:
         report = report_fit(steps, request)
     except NotEnoughData as error:
         raise invalid_table(files[0], [DocumentProblem("", str(error))]) from None
-    except NothingFeasible as error:
-        raise NoFeasibleConfig(str(error)) from None
     if json or output is OutputFormat.JSON:
         terminal.write_line(fit_to_json(report))
     else:
         terminal.stdout.print(render_fit(report))
     if plot is not None:
         save_picture(report, plot)
-        terminal.print_message(plain_text(f"Drawn: {plot}"))
+        terminal.print_message(f"Drawn: {plot}")
 
 
 def validate_plot_file(file: Path) -> None:

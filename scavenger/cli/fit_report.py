@@ -10,7 +10,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scavenger.cli.curve import describe_average
-from scavenger.cli.jobs import render_facts
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
     Cell,
@@ -24,6 +23,7 @@ from scavenger.cli.output import (
     number_column,
     plain_text,
     pluralize,
+    render_facts,
     text_column,
     word_column,
 )

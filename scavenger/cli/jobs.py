@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from scavenger.cli.errors import ConfirmationRequired
+from scavenger.cli.errors import ConfirmationRequired, ErrorReport
 from scavenger.cli.options import JobArgument, OutputOption, find_job
 from scavenger.cli.output import (
     Cell,
@@ -28,8 +28,10 @@ from scavenger.cli.output import (
     name_column,
     number_column,
     plain_text,
+    render_facts,
     word_column,
 )
+from scavenger.errors import ExitCode
 from scavenger.schemas import IndicatorsView, JobPhase, JobView, ProgressView
 
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Show at most so many.")]
@@ -46,9 +48,9 @@ def list_jobs(
     if found.jobs or output is OutputFormat.JSON:
         terminal.print_result(found, output, render_jobs(found.jobs))
     if not found.jobs:
-        terminal.print_message(plain_text("No jobs yet. Next: scavenger submit job.yaml"))
+        terminal.print_message("No jobs yet. Next: scavenger submit job.yaml")
     if found.next_cursor is not None:
-        terminal.print_message(plain_text(f"There are more: scavenger list --limit {10 * limit}"))
+        terminal.print_message(f"There are more: scavenger list --limit {10 * limit}")
 
 
 def show(
@@ -72,9 +74,7 @@ def cancel(context: typer.Context, job: JobArgument, yes: YesOption = False) -> 
             typer.confirm(confirmation_question(found), abort=True, err=True)
         cancelled = client.cancel(found.id)
     terminal.write_line(cancelled.id)
-    terminal.print_message(
-        plain_text(f"Ending {cancelled.id}. Next: scavenger watch {cancelled.id}")
-    )
+    terminal.print_message(f"Ending {cancelled.id}. Next: scavenger watch {cancelled.id}")
 
 
 def confirmation_question(job: JobView) -> str:
@@ -142,16 +142,6 @@ def render_job(job: JobView) -> RenderableType:
     """Show one job in detail."""
     title = Text.assemble((job.id, "bold"), "  ", plain_text(job.name), "  ", render_phase(job))
     return Group(title, render_facts(job_facts(job)))
-
-
-def render_facts(facts: Iterable[tuple[str, str]]) -> RenderableType:
-    """Show labelled facts, one under the other."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for label, fact in facts:
-        grid.add_row(f"  {label}", plain_text(fact))
-    return grid
 
 
 def job_facts(job: JobView) -> list[tuple[str, str]]:
@@ -226,3 +216,56 @@ def cost_line(job: JobView) -> str:
     forecast = "" if cost.forecast is None else f" · ≈{format_amount(cost.forecast)} in the end"
     spent, search = format_amount(cost.accrued), format_amount(cost.search)
     return f"{spent} spent, {search} of it searching · {cap}{forecast}"
+
+
+def exit_code_of_job(job: JobView) -> ExitCode:
+    """Return the exit code of a command that watched a job to its end.
+
+    Raises:
+        ValueError: The job has not ended.
+    """
+    match job.phase:
+        case JobPhase.SUCCEEDED:
+            return ExitCode.SUCCESS
+        case JobPhase.FAILED | JobPhase.CAPPED if job.diverged:
+            return ExitCode.DIVERGED
+        case JobPhase.FAILED:
+            return ExitCode.INFEASIBLE if is_infeasible(job) else ExitCode.FAILED
+        case JobPhase.CANCELLED:
+            return ExitCode.CANCELLED
+        case JobPhase.CAPPED:
+            return ExitCode.CAPPED
+        case JobPhase.PENDING | JobPhase.STARTING | JobPhase.PROBING | JobPhase.TRAINING:
+            raise ValueError(f"job {job.id} has not ended, it is {job.phase}")
+
+
+def is_infeasible(job: JobView) -> bool:
+    """Tell whether a job failed because its limits leave no configuration, not by its command."""
+    # The API has no field for this: only the reason tells, and it names the limit.
+    return (
+        job.phase is JobPhase.FAILED
+        and job.worker_exit_code is None
+        and re.search(r"\blimits?\b", job.reason) is not None
+    )
+
+
+def report_outcome(job: JobView) -> ErrorReport:
+    """Return what to tell about a job that ended without success."""
+    where = [format_config(job.applied), f"iteration {job.progress.iteration}"]
+    if job.worker_exit_code:
+        where.append(f"worker's exit code {job.worker_exit_code}")
+    where.append(f"{format_amount(job.cost.accrued)} spent")
+    if job.diverged:
+        outcome = "diverged"
+    elif is_infeasible(job):
+        outcome = "cannot meet its limits"
+    else:
+        outcome = "reached a limit" if job.phase is JobPhase.CAPPED else job.phase.value
+    return ErrorReport(
+        f"Job {job.name} ({job.id}) {outcome}",
+        (
+            ("What happened", job.reason or "the controller gives no reason"),
+            ("Where", " · ".join(where)),
+            ("You can", f"read how it came to this: scavenger events {job.id}"),
+        ),
+    )

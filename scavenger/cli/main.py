@@ -13,13 +13,7 @@ from scavenger.cli.admin import admin_commands
 from scavenger.cli.curve import curve
 from scavenger.cli.demo import demo
 from scavenger.cli.doctor import doctor
-from scavenger.cli.errors import (
-    CommandError,
-    ExitCode,
-    exit_code_of_error,
-    render_report,
-    report_error,
-)
+from scavenger.cli.errors import render_report, report_error
 from scavenger.cli.evaluate import evaluate
 from scavenger.cli.fit import fit
 from scavenger.cli.jobs import cancel, list_jobs, show
@@ -30,7 +24,7 @@ from scavenger.cli.simulate import simulate
 from scavenger.cli.submit import submit
 from scavenger.cli.tokens import token_commands
 from scavenger.cli.watch import events, watch
-from scavenger.client.errors import ClientError
+from scavenger.errors import ExitCode, ScavengerError
 
 UrlOption = Annotated[
     str | None, typer.Option("--url", help="Address of the controller; else SCAVENGER_URL.")
@@ -48,9 +42,9 @@ class ErrorReportingGroup(TyperGroup):
         """Run a command."""
         try:
             return super().invoke(ctx)
-        except (ClientError, CommandError) as error:
+        except ScavengerError as error:
             open_console(is_stderr=True).print(render_report(report_error(error)))
-            raise typer.Exit(exit_code_of_error(error)) from None
+            raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 

@@ -29,7 +29,7 @@ def models(context: typer.Context, output: OutputOption = OutputFormat.TABLE) ->
     if stored.models or output is OutputFormat.JSON:
         terminal.print_result(stored, output, render_models(stored))
     if not stored.models:
-        terminal.print_message(plain_text("No models yet: the first job of a model stores one."))
+        terminal.print_message("No models yet: the first job of a model stores one.")
 
 
 MODEL_COLUMNS = (

@@ -9,7 +9,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -72,9 +72,10 @@ class Terminal:
         self.stdout.file.write(f"{text}\n")
         self.stdout.file.flush()
 
-    def print_message(self, text: RenderableType) -> None:
-        """Print a message to standard error."""
-        self.stderr.print(text)
+    def print_message(self, message: RenderableType, style: str = "") -> None:
+        """Print a message to standard error; words of others in a string cannot style it."""
+        shown = plain_text(message, style) if isinstance(message, str) else message
+        self.stderr.print(shown)
 
 
 def open_terminal(url: str | None, token: str | None) -> Terminal:
@@ -222,6 +223,16 @@ def distribute_width(
             given[place] += more
             spare -= more
     return given
+
+
+def render_facts(facts: Iterable[tuple[str, str]]) -> RenderableType:
+    """Show labelled facts, one under the other."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, fact in facts:
+        grid.add_row(f"  {label}", plain_text(fact))
+    return grid
 
 
 UNKNOWN_VALUE = "–"

@@ -14,7 +14,6 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import Progress
 from rich.text import Text
 
-from scavenger.cli.jobs import render_facts
 from scavenger.cli.options import OutputOption
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
@@ -28,6 +27,7 @@ from scavenger.cli.output import (
     name_column,
     number_column,
     pluralize,
+    render_facts,
 )
 from scavenger.offline.simulator.paper import PaperJob, Perturbations, run_policy
 from scavenger.offline.simulator.simulation import SimulationOutcome

@@ -12,9 +12,15 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from scavenger.cli.errors import InvalidInput
-from scavenger.cli.jobs import render_facts
 from scavenger.cli.options import OutputOption
-from scavenger.cli.output import OutputFormat, format_seconds, get_terminal, plain_text, pluralize
+from scavenger.cli.output import (
+    OutputFormat,
+    format_seconds,
+    get_terminal,
+    plain_text,
+    pluralize,
+    render_facts,
+)
 from scavenger.cli.watch import follow_job, wait_for_job
 from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.fields import format_money, format_price
@@ -69,7 +75,7 @@ def submit(
             raise typer.Exit(follow_job(terminal, client, job.id, output))
         if wait_for_end:
             raise typer.Exit(wait_for_job(terminal, client, job.id))
-    terminal.print_message(plain_text(f"Next: scavenger watch {job.id}"))
+    terminal.print_message(f"Next: scavenger watch {job.id}")
 
 
 def read_job_file(file: Path, name: str | None = None) -> JobSpec:

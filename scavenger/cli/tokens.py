@@ -67,11 +67,9 @@ def create(
     terminal.write_line(made.token)
     until = "for ever" if made.expires_at is None else f"until {made.expires_at:%Y-%m-%d %H:%M} UTC"
     terminal.print_message(
-        plain_text(f"{made.name}, {made.role} of {made.project}, {until}. Keep it: nobody can")
+        f"{made.name}, {made.role} of {made.project}, {until}. Keep it: nobody can"
     )
-    terminal.print_message(
-        plain_text(f"show it again. To take it back: scavenger token revoke {made.id}")
-    )
+    terminal.print_message(f"show it again. To take it back: scavenger token revoke {made.id}")
 
 
 @token_commands.command("list", epilog="Example: scavenger token list -o json")

@@ -18,16 +18,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from scavenger.cli.errors import ExitCode, exit_code_of_job, render_report, report_job_outcome
+from scavenger.cli.errors import render_report
 from scavenger.cli.jobs import (
     cost_line,
     describe_config_change,
+    exit_code_of_job,
     indicator_facts,
     metrics_line,
     progress_fraction,
     progress_line,
-    render_facts,
     render_phase,
+    report_outcome,
 )
 from scavenger.cli.options import JobArgument, OutputOption, find_job
 from scavenger.cli.output import (
@@ -39,9 +40,11 @@ from scavenger.cli.output import (
     format_seconds,
     get_terminal,
     plain_text,
+    render_facts,
 )
 from scavenger.client.client import Client
 from scavenger.client.errors import Unreachable
+from scavenger.errors import ExitCode
 from scavenger.schemas import EventList, EventView, JobView
 
 RECENT_EVENTS = 5
@@ -79,10 +82,8 @@ def wait_for_job(terminal: Terminal, client: Client, job: str) -> ExitCode:
 
 def report_detached(terminal: Terminal, job: str) -> ExitCode:
     """Say that the job goes on."""
-    terminal.print_message(plain_text(f"Detached: {job} goes on."))
-    terminal.print_message(
-        plain_text(f"Next: scavenger watch {job}    or end it: scavenger cancel {job}")
-    )
+    terminal.print_message(f"Detached: {job} goes on.")
+    terminal.print_message(f"Next: scavenger watch {job}    or end it: scavenger cancel {job}")
     return ExitCode.INTERRUPTED
 
 
@@ -90,11 +91,11 @@ def report_end(terminal: Terminal, job: JobView, output_format: OutputFormat) ->
     """Say how a job ended."""
     code = exit_code_of_job(job)
     if code is not ExitCode.SUCCESS:
-        terminal.print_message(render_report(report_job_outcome(job)))
+        terminal.print_message(render_report(report_outcome(job)))
     elif output_format is OutputFormat.TABLE:
         spent = f"{format_seconds(job.elapsed)}, {format_amount(job.cost.accrued)}"
-        terminal.print_message(plain_text(f"✔ {job.reason} ({spent})", "green"))
-        terminal.print_message(plain_text(f"Next: scavenger curve {job.id}"))
+        terminal.print_message(f"✔ {job.reason} ({spent})", "green")
+        terminal.print_message(f"Next: scavenger curve {job.id}")
     return code
 
 
@@ -131,7 +132,7 @@ def print_lines(terminal: Terminal, updates: Iterator[JobUpdate]) -> JobView:
         for event in update.new_events:
             terminal.stdout.print(render_event(event, since=update.job.created_at))
         if update.is_stale and not was_stale:
-            terminal.print_message(plain_text(f"! {UNREACHABLE_MESSAGE}"))
+            terminal.print_message(f"! {UNREACHABLE_MESSAGE}")
         if job is None or change_key(job) != change_key(update.job):
             terminal.stdout.print(render_change(update.job))
         job, was_stale = update.job, update.is_stale

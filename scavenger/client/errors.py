@@ -2,49 +2,78 @@
 
 ::
 
-    ClientError
-    ├── NoToken              no token is known for this controller: name one
-    ├── Unreachable          no answer: start the controller, or try again later
-    └── ErrorResponse        the controller answered with a problem, ``problem`` holds it
-        ├── AccessDenied     the token is missing, wrong or lacks the permission: use another one
-        ├── NotFound         there is nothing by that id: list what there is
-        ├── Conflict         not possible in this state: look at the job first
-        ├── RateLimited      too many requests: wait a moment, then send the same request again
-        ├── InvalidRequest   the request cannot be used: correct what ``problem.errors`` name
-        └── ServerFault      the controller failed, or its answer cannot be read: read its log
+    ScavengerError
+    └── ClientError
+        ├── NoToken              no token is known for this controller: name one
+        ├── Unreachable          no answer: start the controller, or try again later
+        └── ErrorResponse        the controller answered with a problem, ``problem`` holds it
+            ├── Unauthenticated  the token is missing or unknown: use another one
+            ├── Forbidden        the token lacks the permission: use another one
+            ├── NotFound         there is nothing by that id: list what there is
+            ├── Conflict         not possible in this state: look at the job first
+            ├── RateLimited      too many requests: wait a moment, then send the same request again
+            ├── InvalidRequest   the request cannot be used: correct what ``problem.errors`` name
+            └── ServerFault      the controller failed, or its answer cannot be read: read its log
 """
 
 from __future__ import annotations
 
-from scavenger.schemas import ProblemView
+from urllib.parse import unquote
+
+from scavenger.errors import ExitCode, ScavengerError
+from scavenger.schemas import ErrorDetail, ProblemView
 
 
-class ClientError(Exception):
-    """Root of everything the client raises on purpose."""
+class ClientError(ScavengerError):
+    """Root of the errors that the client raises on purpose."""
+
+    exit_code = ExitCode.SERVER
 
 
 class NoToken(ClientError):
     """No token is known for this controller; name one in SCAVENGER_TOKEN."""
 
+    exit_code = ExitCode.AUTHENTICATION
+    headline = "No token for the controller"
+    remedy = "set SCAVENGER_TOKEN, or pass --token"
+
+    @property
+    def details(self) -> list[tuple[str, str]]:
+        """Where a token was looked for."""
+        return [("What happened", str(self))]
+
 
 class Unreachable(ClientError):
-    """Nothing answers; start the controller with ``scavenger serve`` or try again later.
+    """No answer; start the controller with ``scavenger serve`` or try again later.
 
     Attributes:
         url: Where it was expected; empty when that is not known either.
     """
 
+    exit_code = ExitCode.UNREACHABLE
+    remedy = "start it with: scavenger serve"
+
     def __init__(self, url: str, reason: str) -> None:
         self.url = url
         super().__init__(reason)
 
+    @property
+    def headline(self) -> str:
+        """The address that does not answer."""
+        return f"No controller answers at {self.url}" if self.url else "No controller answers"
+
+    @property
+    def details(self) -> list[tuple[str, str]]:
+        """How the connection failed."""
+        return [("What happened", str(self))]
+
 
 class ErrorResponse(ClientError):
-    """The controller answered with a problem.
+    """The controller answered with a problem (RFC 9457).
 
     Attributes:
-        problem: What it said.
-        path: What was asked for, such as ``/v1/jobs``.
+        problem: The answer.
+        path: Path of the request, such as ``/v1/jobs``.
     """
 
     def __init__(self, problem: ProblemView, path: str = "") -> None:
@@ -52,43 +81,124 @@ class ErrorResponse(ClientError):
         self.path = path
         super().__init__(f"{problem.title}: {problem.detail}" if problem.detail else problem.title)
 
+    @property
+    def headline(self) -> str:
+        """The title of the problem."""
+        return self.problem.title
 
-class AccessDenied(ErrorResponse):
-    """The token is missing, wrong, or not allowed to do this; use another one."""
+    @property
+    def details(self) -> list[tuple[str, str]]:
+        """What is wrong with which field, and the id that the controller's log has too."""
+        # The detail of a problem that lists its errors repeats them in one line.
+        facts = [("Where", _describe(error)) for error in self.problem.errors]
+        if self.problem.detail and not facts:
+            facts = [("What happened", self.problem.detail)]
+        if self.problem.request_id:
+            facts.append(("Request", self.problem.request_id))
+        return facts
+
+
+class Unauthenticated(ErrorResponse):
+    """The token is missing or unknown (401); use another one."""
+
+    exit_code = ExitCode.AUTHENTICATION
+    remedy = (
+        "set SCAVENGER_TOKEN or pass --token; connection.json in the data directory of a "
+        "controller holds its own"
+    )
+
+
+class Forbidden(ErrorResponse):
+    """The token lacks the permission (403); use another one."""
+
+    exit_code = ExitCode.AUTHENTICATION
+    remedy = "use a token that may do this: scavenger token create makes them"
 
 
 class NotFound(ErrorResponse):
     """There is nothing by that id; list what there is."""
 
+    exit_code = ExitCode.NOT_FOUND
+
+    @property
+    def remedy(self) -> str:
+        """The command that lists what there is."""
+        return f"look at what there is: {list_command_for(self.path)}"
+
 
 class Conflict(ErrorResponse):
     """Not possible in the state the job is in; look at it first."""
 
+    exit_code = ExitCode.CONFLICT
+
+    @property
+    def remedy(self) -> str:
+        """The command that shows the state."""
+        return f"look at it first: {show_command_for(self.path)}"
+
 
 class RateLimited(ErrorResponse):
-    """The controller is asked too often; wait a moment, then ask the same again."""
+    """Too many requests; wait a moment, then send the same request again."""
+
+    exit_code = ExitCode.UNREACHABLE
+    remedy = "wait a moment and try again"
 
 
 class InvalidRequest(ErrorResponse):
     """The request cannot be used; correct what ``problem.errors`` name and send it again."""
 
+    exit_code = ExitCode.USAGE
+    remedy = "correct it and try again"
+
 
 class ServerFault(ErrorResponse):
-    """The controller failed or answered something unreadable; read its log, then try again."""
+    """The controller failed, or its answer cannot be read; read its log, then try again."""
+
+    remedy = "read what the controller logged, then try again"
+
+
+_BY_STATUS = {
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    412: Conflict,
+    429: RateLimited,
+}
 
 
 def error_for_problem(problem: ProblemView, path: str = "") -> ErrorResponse:
-    """Return the error that fits the status of a problem, for what was asked for."""
-    match problem.status:
-        case 401 | 403:
-            return AccessDenied(problem, path)
-        case 404:
-            return NotFound(problem, path)
-        case 409 | 412:
-            return Conflict(problem, path)
-        case 429:
-            return RateLimited(problem, path)
-        case status if 400 <= status < 500:
-            return InvalidRequest(problem, path)
+    """Return the error that fits the status of a problem, for the path of a request."""
+    is_request_at_fault = 400 <= problem.status < 500
+    other = InvalidRequest if is_request_at_fault else ServerFault
+    return _BY_STATUS.get(problem.status, other)(problem, path)
+
+
+def list_command_for(path: str) -> str:
+    """Return the command that lists resources of the kind that a path names.
+
+    >>> list_command_for("/v1/tokens/0/actions/revoke"), list_command_for("/v1/jobs/job_0/curve")
+    ('scavenger token list', 'scavenger list')
+    """
+    commands = {"tokens": "token list", "sweeps": "admin sweep", "models": "models"}
+    kind = path.removeprefix("/v1/").partition("/")[0]
+    return f"scavenger {commands.get(kind, 'list')}"
+
+
+def show_command_for(path: str) -> str:
+    """Return the command that shows the resource of a path, or lists all of its kind.
+
+    >>> show_command_for("/v1/jobs/job_0/actions/cancel"), show_command_for("/v1/sweeps")
+    ('scavenger show job_0', 'scavenger admin sweep')
+    """
+    match path.split("/"):
+        case ["", "v1", "jobs", job, *_]:
+            return f"scavenger show {unquote(job)}"
         case _:
-            return ServerFault(problem, path)
+            return list_command_for(path)
+
+
+def _describe(error: ErrorDetail) -> str:
+    position = f"line {error.line}, column {error.column or 1}: " if error.line else ""
+    pointer = f"{error.pointer}: " if error.pointer else ""
+    return f"{position}{pointer}{error.message}"

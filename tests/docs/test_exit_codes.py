@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from scavenger.cli.errors import ExitCode
+from scavenger.errors import ExitCode
 from tests.docs.test_docs import DOCS
 
 ROW = re.compile(r"^\| (\d+) \| (\w+) \| \S", re.MULTILINE)

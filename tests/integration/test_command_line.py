@@ -17,11 +17,11 @@ from rich.console import Console
 from sqlalchemy import Engine
 from typer.testing import CliRunner
 
-from scavenger.cli.errors import ExitCode, remedy_of
 from scavenger.cli.main import app
 from scavenger.cli.output import Terminal
 from scavenger.client.client import Client
 from scavenger.client.errors import error_for_problem
+from scavenger.errors import ExitCode
 from scavenger.schemas import JobList, JobPhase, ProblemView
 from service.api.problems import PROBLEM_TYPES
 from service.auth.permissions import ROUTE_PERMISSIONS
@@ -182,7 +182,7 @@ def test_a_job_is_found_among_many_with_one_request(engine: Engine, desk: Desk) 
         assert len(said.asked) == 1, (reference, said.asked)
         assert said.code == (ExitCode.SUCCESS if found else ExitCode.NOT_FOUND), reference
         assert not found or json.loads(said.data)["id"] == found
-    assert "250 jobs go by crowd" in desk.run("show", "crowd").stderr
+    assert "250 jobs match crowd" in desk.run("show", "crowd").stderr
     assert len(desk.run("show", "crowd-1").asked) == 1
 
 
@@ -200,7 +200,7 @@ def test_every_remedy_names_commands_that_exist_and_no_placeholder() -> None:
     for code, (status, title) in PROBLEM_TYPES.items():
         for _, path in ROUTE_PERMISSIONS:
             shown = ProblemView(type="", title=title, status=status, detail="", code=code)
-            remedy = remedy_of(error_for_problem(shown, filled(path)))
+            remedy = error_for_problem(shown, filled(path)).remedy
             for words in re.findall(r"scavenger ((?:[a-z]+ ?)+)", remedy):
                 parts = words.split()
                 assert known & {" ".join(parts[:1]), " ".join(parts[:2])}, remedy

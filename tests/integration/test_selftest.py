@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scavenger.cli.errors import ExitCode
+from scavenger.errors import ExitCode
 from scavenger.protocol import Hello, Reply
 from worker_agent import fake_controller
 from worker_agent.cli import MAX_RESIZE_PAUSE, SelftestCheck, run_checks

@@ -21,12 +21,10 @@ from scavenger.cli.errors import (
     ConfirmationRequired,
     ControllerStartFailed,
     CurveUnavailable,
-    ExitCode,
     InvalidInput,
     JobNotFound,
-    exit_code_of_error,
-    exit_code_of_job,
 )
+from scavenger.cli.jobs import exit_code_of_job
 from scavenger.cli.main import app
 from scavenger.cli.options import pick_job
 from scavenger.cli.output import Terminal
@@ -35,6 +33,7 @@ from scavenger.cli.submit import document_format, read_job_file
 from scavenger.cli.watch import poll_job
 from scavenger.client.client import Client
 from scavenger.client.errors import ClientError, NoToken, Unreachable, error_for_problem
+from scavenger.errors import ExitCode
 from scavenger.job.validation import parse_job
 from scavenger.schemas import JobPhase
 from tests.unit.test_cli_rendering import DOCUMENT, ID, curve_view, event, job_view, problem
@@ -179,7 +178,7 @@ def test_a_job_that_goes_on_has_no_exit_code(phase):
     ],
 )
 def test_an_error_ends_with_its_exit_code(error, code):
-    assert exit_code_of_error(error) == code
+    assert error.exit_code == code
 
 
 def test_usage_errors_end_with_2():
@@ -518,7 +517,7 @@ def test_a_controller_that_does_not_come_up_is_reported_with_its_last_lines(tmp_
     with pytest.raises(ControllerStartFailed, match="exit code 1") as caught:
         wait_until_ready(Ended(), tmp_path, None, lambda _: None)
     assert "the database cannot run" in caught.value.tail
-    assert exit_code_of_error(caught.value) == ExitCode.SERVER
+    assert caught.value.exit_code == ExitCode.SERVER
 
 
 class Stubborn:

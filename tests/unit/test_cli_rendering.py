@@ -21,9 +21,8 @@ from scavenger.cli.errors import (
     JobNotFound,
     render_report,
     report_error,
-    report_job_outcome,
 )
-from scavenger.cli.jobs import PHASE_ICONS, render_job, render_jobs
+from scavenger.cli.jobs import PHASE_ICONS, render_job, render_jobs, report_outcome
 from scavenger.cli.models import render_models
 from scavenger.cli.output import FittedTable
 from scavenger.cli.submit import render_plan
@@ -634,8 +633,8 @@ REPORTS = [
         ["it failed", f"scavenger events {ID}"],
     ),
     (error_for_problem(problem(500)), ["read what the controller logged"]),
-    (JobNotFound("x"), ["✗ No job goes by x", "scavenger list"]),
-    (AmbiguousJob("01", ["job_01A", "job_01B"]), ["2 jobs go by 01", "job_01A", "write more"]),
+    (JobNotFound("x"), ["✗ No job matches x", "scavenger list"]),
+    (AmbiguousJob("01", ["job_01A", "job_01B"]), ["2 jobs match 01", "job_01A", "write more"]),
     (ConfirmationRequired("End it?", "--yes"), ["End it?", "pass --yes"]),
     (ControllerStartFailed("it ended", "cannot listen"), ["✗ it ended", "cannot listen"]),
 ]
@@ -651,7 +650,7 @@ def test_a_report_says_what_happened_and_what_to_do(error, expected):
 def test_a_failed_job_is_reported_with_its_place_and_its_last_lines():
     why = "worker-2 exited with code 1; its last lines:\nTraceback\nValueError: [x]"
     job = job_view(JobPhase.FAILED, reason=why, worker_exit_code=1)
-    shown = text(render_report(report_job_outcome(job)))
+    shown = text(render_report(report_outcome(job)))
     assert shown.splitlines()[0] == f"✗ Job digits ({ID}) failed"
     assert "ValueError: [x]" in shown
     assert "K=2 B=256 · iteration 812 · worker's exit code 1 · $0.00123 spent" in shown

@@ -7,13 +7,14 @@ import pytest
 
 from scavenger.client.client import Client
 from scavenger.client.errors import (
-    AccessDenied,
     Conflict,
     ErrorResponse,
+    Forbidden,
     InvalidRequest,
     NotFound,
     RateLimited,
     ServerFault,
+    Unauthenticated,
     Unreachable,
 )
 from tests.unit.test_cli_rendering import ID, curve_view, event, job_view, problem
@@ -117,8 +118,8 @@ def test_fields_of_a_newer_controller_are_tolerated():
     ("status", "error"),
     [
         (400, InvalidRequest),
-        (401, AccessDenied),
-        (403, AccessDenied),
+        (401, Unauthenticated),
+        (403, Forbidden),
         (404, NotFound),
         (405, InvalidRequest),
         (409, Conflict),

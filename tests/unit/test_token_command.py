@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from scavenger.cli.errors import ExitCode
+from scavenger.errors import ExitCode
 from scavenger.schemas import NewTokenView, TokenList, TokenView
 from tests.builders import NOW
 from tests.unit.test_cli_commands import run
