@@ -66,7 +66,7 @@ class ControllerDouble:
             return TypeAdapter(VmLease).dump_json(VmLease(self.lease))
         if path == "/v1/agent/hello":
             return TypeAdapter(Reply).dump_json(Reply(None, 0))
-        if path in ("/v1/agent/report", "/v1/deliveries"):
+        if path in ("/v1/agent/report", "/v1/telemetry/backfill", "/v1/deliveries"):
             assert not self.exits, "the report comes before the end"
             self.reports.append(TypeAdapter(StepReport).validate_json(content))
             return TypeAdapter(Reply).dump_json(Reply(None, 0))

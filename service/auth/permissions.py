@@ -73,6 +73,7 @@ ROUTE_PERMISSIONS: Mapping[tuple[str, str], Permission] = {
     ("GET", "/v1/jobs/{job}/curve"): VIEWER_ACCESS,
     ("GET", "/v1/jobs/{job}/events"): VIEWER_ACCESS,
     ("GET", "/v1/models"): VIEWER_ACCESS,
+    ("POST", "/v1/telemetry/backfill"): OPERATOR_ACCESS,
     ("POST", "/v1/deliveries"): OPERATOR_ACCESS,
     ("GET", "/v1/sweeps"): PeopleFromRole(UserRole.OPERATOR, is_of_all=True),
     ("POST", "/v1/sweeps"): PeopleFromRole(UserRole.OPERATOR, is_of_all=True),

@@ -85,7 +85,7 @@ class House:
         world = Ahead(
             self.engine, "local", CheckpointStorage(Path("/srv")), lambda: None, ahead=ahead
         )
-        app = build_app(world, KEYS, **({"rates": unhurried()} | options))
+        app = build_app(world, KEYS, **({"limiter": unhurried()} | options))
         return self.stack.enter_context(TestClient(app, raise_server_exceptions=False))
 
     def token(self, role: str = "admin", project: str = "alpha", **changes: Any) -> str:
@@ -496,7 +496,7 @@ def test_admins_read_what_the_tokens_of_their_project_asked_page_by_page(house: 
 
 def test_who_asks_too_often_is_told_when_to_come_back(house: House) -> None:
     now = [0.0]
-    client = house.open(rates=RateLimiter(lambda: now[0]))
+    client = house.open(limiter=RateLimiter(lambda: now[0]))
     mine = {"Authorization": f"Bearer {house.token('viewer')}"}
     other = {"Authorization": f"Bearer {house.token('viewer', 'beta')}"}
 
@@ -515,7 +515,7 @@ def test_who_asks_too_often_is_told_when_to_come_back(house: House) -> None:
 
 def test_strangers_are_counted_together_and_lock_nobody_else_out(house: House) -> None:
     now = [0.0]
-    client = house.open(rates=RateLimiter(lambda: now[0]))
+    client = house.open(limiter=RateLimiter(lambda: now[0]))
     statuses = [
         client.get("/v1/jobs", headers={"Authorization": f"Bearer {make_token()}"}).status_code
         for _ in range(110)
@@ -554,7 +554,7 @@ def test_a_request_keeps_the_id_its_sender_gave_it(house: House, name: str, is_k
 
 def test_a_mistake_of_the_controller_leaves_in_the_same_envelope(house: House) -> None:
     with house.engine.begin() as connection:
-        connection.execute(text("ALTER ROUTE_PERMISSIONS sweeps RENAME TO brooms"))
+        connection.execute(text("ALTER TABLE sweeps RENAME TO brooms"))
     answer = house.ask("GET", "/v1/sweeps", house.token("admin", "*"))
     assert (answer.status_code, code_of(answer)) == (500, "internal")
     assert {name: answer.headers[name] for name in SECURITY_HEADERS} == SECURITY_HEADERS
@@ -582,7 +582,7 @@ def test_only_known_names_are_answered(house: House, host: str, status: int) -> 
     assert answer.status_code == status
 
 
-@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/sweeps", "/v1/tokens", "/v1/deliveries"])
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/sweeps", "/v1/tokens", "/v1/telemetry/backfill"])
 @pytest.mark.parametrize("piece", ["[", '{"a":', '[{"\\"]":'])
 def test_what_is_nested_very_deep_is_refused_before_anybody_reads_it(
     house: House, path: str, piece: str

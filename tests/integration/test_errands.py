@@ -197,11 +197,11 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from sqlalchemy import create_engine
-from service.api.idempotency import Errand
-from service.api.dependencies import World
-from service.db import jobs, requests
-from service.db.access import Answer, Key
-from service.clouds.storage import Storage
+from service.api.idempotency import IdempotentRequest
+from service.api.dependencies import AppState
+from service.db import access, jobs
+from service.db.access import IdempotencyKey, StoredAnswer
+from service.clouds.storage import CheckpointStorage
 from tests.builders import NOW, spec
 
 def die(*_):
@@ -211,12 +211,13 @@ def effect(connection):
     jobs.create(connection, "job_1", spec(), NOW)
     if sys.argv[2] == "after the effect":
         die()
-    return Answer(201, "{}", {})
+    return StoredAnswer(201, "{}", {})
 
 if sys.argv[2] == "after both":
-    requests._forget = die
-world = World(create_engine(sys.argv[1]), "local", Storage(Path("/srv")), lambda: None)
-Errand(Key("person", "k"), "print").run(world, effect)
+    access._delete_old_answers = die
+storage = CheckpointStorage(Path("/srv"))
+app_state = AppState(create_engine(sys.argv[1]), "local", storage, lambda: None)
+IdempotentRequest(IdempotencyKey("person", "k"), "print").run(app_state, effect)
 """
 
 

@@ -57,7 +57,7 @@ GOOD: Mapping[str, Any] = {
     "confirm": {"confirm": True, "sweep": 1},
     "hello": {"worker": WORKER, "address": "127.0.0.1:1", "role": "worker"},
     "report": REPORT,
-    "deliver": REPORT,
+    "backfill": REPORT,
     "exit_": {"worker": WORKER, "code": 1, "tail": "", "cause": "", "restarts": True},
 }
 

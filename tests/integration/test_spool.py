@@ -89,14 +89,16 @@ class Service:
         page = EventList.model_validate_json(self.client.get(f"/v1/jobs/{self.job}/events").text)
         return [event.message for event in page.events if event.kind == kind]
 
-    def deliver(self, sequence: int, rows: int, **facts: int) -> int:
+    def deliver(
+        self, sequence: int, rows: int, path: str = "/v1/telemetry/backfill", **facts: int
+    ) -> int:
         """Bring rows by hand; returns the status of the answer."""
         numbers = tuple(range(sequence, sequence + rows))
         steps = StepColumns(numbers, (2,) * rows, *(((1.0,) * rows,) * 6))
         report = StepReport(self.worker, Progress(1, 0, 0, 0.0, {}), sequence, steps, **facts)
         content = TypeAdapter(StepReport).dump_json(report)
         headers = {"Content-Type": "application/json"}
-        return self.client.post("/v1/deliveries", content=content, headers=headers).status_code
+        return self.client.post(path, content=content, headers=headers).status_code
 
 
 @pytest.fixture
@@ -261,6 +263,13 @@ def test_gaps_are_told_apart_by_what_the_worker_says_of_them(service: Service) -
     why = f"measured iterations of {service.worker} were dropped: its spool was full"
     assert service.told("rows_dropped") == [f"3 {why}", f"2 {why}"]
     assert service.told("rows_lost") == [f"1 measured iterations of {service.worker} never arrived"]
+
+
+def test_an_agent_of_an_older_version_uploads_to_the_old_path(service: Service) -> None:
+    service.end_machine()
+    assert service.deliver(0, 5, path="/v1/deliveries") == 200
+    assert service.deliver(0, 7) == 200
+    assert service.iterations() == list(range(7))
 
 
 def test_a_machine_that_may_still_say_hello_is_waited_for(service: Service) -> None:

@@ -18,18 +18,20 @@ from service.api.routes.agent import reply_response, store_report_and_news
 from service.api.telemetry import ValidatedReport, parse_report, store_report
 from service.db import jobs, vms, workers
 
-router = APIRouter(prefix="/v1/deliveries", tags=["agent"])
+router = APIRouter(prefix="/v1", tags=["agent"])
 
 
 @router.post(
-    "",
+    "/telemetry/backfill",
     response_model=Reply,
     openapi_extra={
         **request_body(StepReport),
         **answers_problems("not_found", "sequence_gap", "conflict_state"),
     },
 )
-def deliver(app_state: State, user: CurrentUser, body: RequestBody) -> Response:
+# Agents of version 1 upload to the old path; they run for as long as their job does.
+@router.post("/deliveries", include_in_schema=False, response_model=Reply)
+def backfill(app_state: State, user: CurrentUser, body: RequestBody) -> Response:
     """Store a report of a spool, each row once."""
     report = parse_report(body)
     worker = report.message.worker
