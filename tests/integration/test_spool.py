@@ -34,8 +34,9 @@ from service.clouds.storage import CheckpointStorage
 from service.db import telemetry, vms, workers
 from tests.builders import document
 from tests.controller_double import until
+from tests.spool import rows_on_disk
 from worker_agent.__main__ import app
-from worker_agent.telemetry.spool import Spool, SpoolHeader, read_records
+from worker_agent.telemetry.spool import Spool, SpoolHeader
 from worker_agent.telemetry.steps import StepRow, to_columns
 
 KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
@@ -150,17 +151,12 @@ def sync(spool: Path, *options: str, token: str = KEYS.token) -> Result:
     return CliRunner().invoke(app, words, env={"SCAVENGER_TOKEN": token, "COLUMNS": "200"})
 
 
-def written(spool: Path) -> int:
-    """How many rows are on disk."""
-    return sum(record.rows for path in spool.glob("*.rows") for record in read_records(path))
-
-
 def test_rows_arrive_once_when_a_controller_that_was_away_is_back(
     service: Service, tmp_path: Path
 ) -> None:
     with Measurer(service, tmp_path, 2000) as measurer:
         assert measurer.says() == "measured"
-        until(lambda: written(tmp_path) == 2000)
+        until(lambda: rows_on_disk(tmp_path) == 2000)
         with service.listening():
             measurer.end()
             assert measurer.says() == "told"
@@ -173,7 +169,7 @@ def test_what_a_killed_process_left_is_synced_later_each_row_once(
 ) -> None:
     with Measurer(service, tmp_path / "w1", 2000) as measurer:
         assert measurer.says() == "measured"
-        until(lambda: written(tmp_path / "w1") == 2000)
+        until(lambda: rows_on_disk(tmp_path / "w1") == 2000)
     nobody = sync(tmp_path)
     assert nobody.exit_code == 20
     assert "no controller answers" in nobody.stderr
@@ -196,14 +192,14 @@ def test_a_spool_of_another_controller_is_refused_and_kept(
 ) -> None:
     with Measurer(service, tmp_path, 10) as measurer:
         assert measurer.says() == "measured"
-        until(lambda: written(tmp_path) > 0)
+        until(lambda: rows_on_disk(tmp_path) > 0)
     with engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM vms")
     with service.listening():
         refused = sync(tmp_path)
     assert refused.exit_code == 5
     assert f"never had a machine {service.worker}" in refused.stderr
-    assert written(tmp_path) > 0
+    assert rows_on_disk(tmp_path) > 0
 
 
 def test_a_spool_that_is_in_use_or_ruined_or_none_is_said_so(
@@ -212,7 +208,7 @@ def test_a_spool_that_is_in_use_or_ruined_or_none_is_said_so(
     spool = tmp_path / "spool"
     with Measurer(service, spool, 10) as measurer:
         assert measurer.says() == "measured"
-        until(lambda: written(spool) > 0)
+        until(lambda: rows_on_disk(spool) > 0)
         assert "another process uses" in sync(tmp_path).stderr
     (spool / "header.json").write_text("{")
     ruined = sync(tmp_path)

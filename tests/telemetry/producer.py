@@ -13,12 +13,13 @@ import time
 from pathlib import Path
 
 from scavenger.protocol import Hello, Progress, StepColumns
+from tests.spool import next_sequence_on_disk
 from tests.telemetry.source import measured
 from worker_agent.controller import ControllerClient
 from worker_agent.errors import ControllerUnreachable
 from worker_agent.settings import read_settings
 from worker_agent.telemetry.reporter import PROBING_INTERVAL, Reporter
-from worker_agent.telemetry.spool import Spool, SpoolHeader, read_records
+from worker_agent.telemetry.spool import Spool, SpoolHeader
 from worker_agent.telemetry.steps import STEP_COLUMNS, StepRow
 
 BLOCK = 100
@@ -32,7 +33,7 @@ def main(total: int, pace: float, limit: int) -> int:
     assert settings.spool is not None
     client, directory = ControllerClient(settings), Path(settings.spool)
     hello = Hello(settings.worker, "127.0.0.1:1")
-    start = max(expected(client, hello), written(directory))
+    start = max(expected(client, hello), next_sequence_on_disk(directory))
 
     def open_spool(hello: Hello) -> Spool:
         header = SpoolHeader(settings.job, settings.worker, settings.controller, hello.address)
@@ -58,12 +59,6 @@ def expected(client: ControllerClient, hello: Hello) -> int:
             return client.hello(hello).next_sequence
         except ControllerUnreachable:
             time.sleep(0.1)
-
-
-def written(directory: Path) -> int:
-    """Return the number of the row after the last one on disk: earlier ones outlived the kill."""
-    ends = [r.following for path in directory.glob("*.rows") for r in read_records(path)]
-    return max(ends, default=0)
 
 
 def generation(number: int, total: int) -> int:

@@ -13,6 +13,7 @@ import pytest
 
 from scavenger.protocol import Hello, Progress, Regrouped, Reply, StepReport
 from tests.builders import directive
+from tests.spool import rows_on_disk
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
 from worker_agent.telemetry import outbox
 from worker_agent.telemetry import reporter as telemetry
@@ -287,7 +288,7 @@ def test_rows_are_numbered_from_what_the_controller_expects(
     for iteration in range(1200):
         reporter.record(row(iteration))
     if has_spool:
-        wait_until(lambda: any(file.stat().st_size for file in tmp_path.glob("*.rows")))
+        wait_until(lambda: rows_on_disk(tmp_path) > 0)
     controller.loss = 0.0
     assert reporter.close(PROGRESS, "target", timeout=20)
     assert controller.stored == list(range(1200))

@@ -88,7 +88,7 @@ def _replay(
         skipped += refused
         sent += len(report.steps) - refused
         on_rows(sent + skipped, waiting)
-    words = spool.last_words()
+    words = spool.final_report()
     if words is not None:
         _send(spool, controller, words)
     spool.clear()
