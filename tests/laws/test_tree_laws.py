@@ -17,7 +17,8 @@ from pydantic import JsonValue, TypeAdapter
 from pydantic_core import to_json
 
 from worker_agent.errors import StateRefused
-from worker_agent.state.codec import decode_state, encode_state
+from worker_agent.pytorch.tensors import encode_torch_state as encode_state
+from worker_agent.state.codec import decode_state
 
 JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
 
@@ -84,7 +85,7 @@ def is_same(one: Any, other: Any) -> bool:
 def test_a_state_comes_back_exactly(state: Any) -> None:
     tree = encode_state(state)
     travelled = JSON.validate_json(to_json(tree.json))
-    assert is_same(decode_state(travelled, tree.tensors), state)
+    assert is_same(decode_state(travelled, tree.arrays), state)
 
 
 @given(trees, st.data())
@@ -138,5 +139,5 @@ def test_a_state_that_contains_itself_is_refused() -> None:
 def test_equal_paths_get_names_of_their_own() -> None:
     state = {"a/b": torch.zeros(1), "a": {"b": torch.ones(1), 1: torch.ones(2), "1": torch.ones(3)}}
     tree = encode_state(state)
-    assert list(tree.tensors) == ["a/b", "a/b#2", "a/1", "a/1#2"]
-    assert is_same(decode_state(tree.json, tree.tensors), state)
+    assert list(tree.arrays) == ["a/b", "a/b#2", "a/1", "a/1#2"]
+    assert is_same(decode_state(tree.json, tree.arrays), state)

@@ -42,7 +42,8 @@ from worker_agent.pytorch.reducer import (
 )
 from worker_agent.pytorch.state import TrainingState, reseed_worker, seed_iteration
 from worker_agent.pytorch.suppressed_steps import SuppressedSteps
-from worker_agent.pytorch.tensors import Strides, broadcast_bytes, memory_order
+from worker_agent.pytorch.tensors import Strides, memory_order
+from worker_agent.pytorch.transfer import broadcast_bytes
 from worker_agent.rendezvous.rendezvous import StoreRendezvous, any_proven_dead, generation_label
 from worker_agent.sampler import SampleIndices
 from worker_agent.state.progress import TrainingProgress, TrainingSnapshot

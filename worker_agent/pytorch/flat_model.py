@@ -34,8 +34,14 @@ from worker_agent.parameter_server.messages import (
 )
 from worker_agent.pytorch.reducer import GradientBucket
 from worker_agent.pytorch.state import group_options, load_group_options
-from worker_agent.pytorch.tensors import assign_values, dtype_name, flatten_all, match_layout
-from worker_agent.state.codec import decode_state, encode_state
+from worker_agent.pytorch.tensors import (
+    assign_values,
+    dtype_name,
+    encode_torch_state,
+    flatten_all,
+    match_layout,
+)
+from worker_agent.state.codec import decode_state
 from worker_agent.state.progress import Stateful, TrainingProgress
 
 
@@ -211,10 +217,10 @@ def pack_client_state(
     # Schedules that multiply what they find go on from the rates that the others have.
     options = [group_options(group) for group in optimizer.param_groups]
     small = {"carried": states, "groups": options}
-    tree = encode_state({"buffers": dict(model.named_buffers()), **small})
-    if sum(tensor.nbytes for tensor in tree.tensors.values()) > MAX_CLIENT_STATE_BYTES // 2:
-        tree = encode_state({"buffers": {}, **small})
-    packed = {name: encode_tensor(tensor) for name, tensor in tree.tensors.items()}
+    tree = encode_torch_state({"buffers": dict(model.named_buffers()), **small})
+    if sum(tensor.nbytes for tensor in tree.arrays.values()) > MAX_CLIENT_STATE_BYTES // 2:
+        tree = encode_torch_state({"buffers": {}, **small})
+    packed = {name: encode_tensor(tensor) for name, tensor in tree.arrays.items()}
     return to_json(ClientState(clock, tree.json, packed), inf_nan_mode="strings").decode()
 
 

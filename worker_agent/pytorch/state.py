@@ -31,13 +31,18 @@ from worker_agent.pytorch.tensors import (
     HostCopyPool,
     array_to_tensor,
     assign_values,
-    broadcast_bytes,
-    broadcast_tensors,
+    encode_torch_state,
     match_layout,
 )
-from worker_agent.state.codec import decode_state, encode_state
+from worker_agent.pytorch.transfer import (
+    StateManifest,
+    TensorInfo,
+    broadcast_bytes,
+    broadcast_tensors,
+    first_mismatch,
+)
+from worker_agent.state.codec import decode_state
 from worker_agent.state.progress import Stateful, TrainingProgress, TrainingSnapshot, collect_states
-from worker_agent.state.transfer import StateManifest, TensorInfo, first_mismatch
 
 WEIGHT_PREFIXES = ("parameters/", "buffers/", "others/")
 STATE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RuntimeError)
@@ -61,7 +66,7 @@ class TrainingState:
         self.model, self.optimizer = model, optimizer
         self.carried = dict(carried or {})
         self.copies = HostCopyPool()
-        encode_state(collect_states(self.carried))
+        encode_torch_state(collect_states(self.carried))
 
     def broadcast(
         self, group: ProcessGroup, rank: int, source: int, clock: TrainingProgress
@@ -83,8 +88,8 @@ class TrainingState:
         Raises:
             StateRefused: Something in it cannot be carried; training itself is unharmed.
         """
-        tree = encode_state({**self._states(), "random": random_states()})
-        copy = self.copies.copy(tree.tensors)
+        tree = encode_torch_state({**self._states(), "random": random_states()})
+        copy = self.copies.copy(tree.arrays)
         return TrainingSnapshot(
             clock, tree.json, copy.arrays, copy.wait, lambda: self.copies.give_back(copy)
         )
@@ -111,15 +116,15 @@ class TrainingState:
 
     def _send(self, group: ProcessGroup, source: int, clock: TrainingProgress) -> None:
         try:
-            tree = encode_state(self._states())
+            tree = encode_torch_state(self._states())
         except StateRefused as refused:
             said = StateManifest(clock, None, {}, refusal=str(refused))
             broadcast_bytes(group, said.to_json(), source)
             raise
-        facts = {name: TensorInfo.of(tensor) for name, tensor in tree.tensors.items()}
+        facts = {name: TensorInfo.of(tensor) for name, tensor in tree.arrays.items()}
         said = StateManifest(clock, tree.json, facts)
         broadcast_bytes(group, said.to_json(), source)
-        broadcast_tensors(group, tree.tensors.values(), source)
+        broadcast_tensors(group, tree.arrays.values(), source)
 
     def _receive(self, group: ProcessGroup, source: int) -> TrainingProgress:
         said = StateManifest.from_json(broadcast_bytes(group, b"", source))

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim.lr_scheduler import LRScheduler
 
-from worker_agent.state.codec import decode_state, encode_state
+from worker_agent.pytorch.tensors import encode_torch_state
+from worker_agent.state.codec import decode_state
 from worker_agent.state.progress import collect_states
 
 Method = Callable[..., Any]
@@ -67,8 +68,8 @@ class SuppressedSteps:
 
 def remember_scheduler(scheduler: LRScheduler) -> Callable[[], None]:
     """Return what puts a scheduler and its parameter groups back to this moment."""
-    tree = encode_state(collect_states({"scheduler": scheduler}))
-    tensors = {name: tensor.clone() for name, tensor in tree.tensors.items()}
+    tree = encode_torch_state(collect_states({"scheduler": scheduler}))
+    tensors = {name: tensor.clone() for name, tensor in tree.arrays.items()}
     written = [
         (group, key, value, value.clone() if isinstance(value, Tensor) else value)
         for group in scheduler.optimizer.param_groups

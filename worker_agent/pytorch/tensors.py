@@ -1,4 +1,4 @@
-"""Tensors in memory and on the wire: their layout, reusable host copies, and broadcasts.
+"""Tensors in memory: their layout, copies on the host, and their place in an encoded state.
 
 A fused optimizer walks the memory of parameter, gradient and state side by side and never looks
 at strides. So every tensor beside a parameter gets PyTorch's own layout: a gradient that of
@@ -7,13 +7,15 @@ at strides. So every tensor beside a parameter gets PyTorch's own layout: a grad
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
-from torch.distributed import BroadcastOptions, ProcessGroup, Work
+from torch import Tensor, nn
 
+from worker_agent.errors import StateRefused
+from worker_agent.state.codec import EncodedState, encode_state
 from worker_agent.state.progress import HostArray
 
 Strides = tuple[int, ...]
@@ -182,91 +184,32 @@ def array_to_tensor(array: HostArray) -> Tensor:
     return torch.frombuffer(array.content, dtype=dtype).view(array.shape)
 
 
-SEND_ALONE_BYTES = 1 << 18  # bytes from which on a tensor travels faster alone than copied
+def encode_torch_state(state: object) -> EncodedState:
+    """Take a state apart as ``encode_state`` does; all of its arrays are tensors.
 
-
-def broadcast_bytes(group: ProcessGroup, content: bytes, source: int) -> bytes:
-    """Send bytes from the source to every member; what the others pass is ignored."""
-    length = torch.tensor([len(content)])
-    broadcast_tensor(group, length, source)
-    buffer = torch.zeros(int(length), dtype=torch.uint8)
-    if content:
-        buffer.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-    broadcast_tensor(group, buffer, source)
-    return bytes(buffer.numpy())
-
-
-def broadcast_tensors(
-    group: ProcessGroup, tensors: Iterable[Tensor], source: int, *, fresh: Collection[int] = ()
-) -> None:
-    """Copy the source's tensors into everybody's: large ones each, small ones together.
-
-    Nothing that was in use is overwritten before all has arrived: a source that dies leaves no half
-    of a state.
-
-    Args:
-        group: The members, all of which call this with tensors of the same shapes, types and
-            ``strides_of``: values travel in the order they lie in.
-        tensors: What to send, or where to put it.
-        source: Rank of the sender.
-        fresh: Ids of tensors that hold nothing yet, so that they are received in place.
+    Raises:
+        StateRefused: The state holds an object that cannot be carried; the message says where.
     """
-    parcels = group_parcels(tensors)
-    is_source = group.rank() == source
-    flats = [
-        pack_parcel(parcel) if is_source else allocate_parcel(parcel, fresh) for parcel in parcels
-    ]
-    # As bytes, because gloo knows few data types.
-    for work in [start_broadcast(group, flat.view(torch.uint8), source) for flat in flats]:
-        work.wait()
-    if not is_source:
-        for flat, parcel in zip(flats, parcels, strict=True):
-            unpack_parcel(flat, parcel)
+    encoded = encode_state(state, dense_tensor)
+    tensors = {
+        name: torch.from_numpy(array) if isinstance(array, np.ndarray) else array
+        for name, array in encoded.arrays.items()
+    }
+    return EncodedState(encoded.json, tensors)
 
 
-def group_parcels(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    """Return what travels together, the same on every member: only sizes and types count."""
-    alone: list[list[Tensor]] = []
-    together: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-    for tensor in tensors:
-        if tensor.nbytes >= SEND_ALONE_BYTES:
-            alone.append([tensor])
-        elif tensor.nbytes > 0:
-            together.setdefault((tensor.dtype, tensor.device), []).append(tensor)
-    return [*alone, *together.values()]
+def dense_tensor(value: object, path: str) -> Tensor | None:
+    """Return a tensor without its gradient; None for other values.
 
-
-def pack_parcel(parcel: Sequence[Tensor]) -> Tensor:
-    """Return the values of a parcel in one row; those of a single tensor are not copied."""
-    rows = [flatten_in_memory_order(tensor.detach()) for tensor in parcel]
-    return rows[0] if len(rows) == 1 else torch.cat(rows)
-
-
-def allocate_parcel(parcel: Sequence[Tensor], fresh: Collection[int]) -> Tensor:
-    """Return a row to receive a parcel in: the tensor itself when it holds nothing yet."""
-    first = parcel[0]
-    if len(parcel) == 1 and id(first) in fresh:
-        return flatten_in_memory_order(first)
-    size = sum(tensor.numel() for tensor in parcel)
-    return torch.empty(size, dtype=first.dtype, device=first.device)
-
-
-def unpack_parcel(flat: Tensor, parcel: Sequence[Tensor]) -> None:
-    """Copy a row into the tensors of a parcel, unless it is them."""
-    if flat.data_ptr() == parcel[0].data_ptr():
-        return
-    pieces = torch.split(flat, [tensor.numel() for tensor in parcel])
-    for tensor, piece in zip(parcel, pieces, strict=True):
-        assign_values(tensor, view_strided(piece, tensor.shape, gradient_strides(tensor)))
-
-
-def broadcast_tensor(group: ProcessGroup, tensor: Tensor, source: int) -> None:
-    """Overwrite the tensor with the source's."""
-    start_broadcast(group, tensor, source).wait()
-
-
-def start_broadcast(group: ProcessGroup, tensor: Tensor, source: int) -> Work:
-    """Begin to overwrite the tensor with the source's; the work's ``wait`` ends it."""
-    options = BroadcastOptions()
-    options.rootRank = source
-    return group.broadcast([tensor], options)
+    Raises:
+        StateRefused: The tensor is sparse, without values, quantised, or of another class.
+    """
+    if not isinstance(value, Tensor):
+        return None
+    is_ordinary = type(value) in (Tensor, nn.Parameter) and value.layout == torch.strided
+    if not is_ordinary or value.is_meta or value.is_quantized:
+        raise StateRefused(
+            f"{path} is a {type(value).__qualname__} of layout {value.layout} on"
+            f" {value.device}, which cannot be carried: only ordinary dense tensors can"
+        )
+    return value.detach()

@@ -28,7 +28,7 @@ from worker_agent.errors import StateRefused
 from worker_agent.launcher.environment import STOPPED_AT_BOUNDARY
 from worker_agent.launcher.patch import AnyFunction, Patch
 from worker_agent.pytorch.state import TrainingState
-from worker_agent.pytorch.tensors import broadcast_tensor
+from worker_agent.pytorch.transfer import broadcast_tensor
 from worker_agent.settings import InstrumentationSettings
 from worker_agent.state.checkpoints import Checkpointer
 from worker_agent.state.progress import Stateful, TrainingProgress

@@ -1,0 +1,207 @@
+"""Sends a state to newcomers: first a description, so that they make room, then the tensors.
+
+`StateManifest` is a state without the values of its tensors. Whether the state fits is known
+before a value travels, so a mismatch changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from pydantic import JsonValue, TypeAdapter
+from pydantic_core import to_json
+from torch import Tensor
+from torch.distributed import BroadcastOptions, ProcessGroup, Work
+
+from worker_agent.pytorch.tensors import (
+    assign_values,
+    dtype_name,
+    flatten_in_memory_order,
+    gradient_strides,
+    view_strided,
+)
+from worker_agent.state.progress import TrainingProgress
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """What must be known of a tensor to make room for it.
+
+    Attributes:
+        dtype: Name of its type, such as ``float32``.
+        shape: Its sizes.
+        strides: In what order its values travel, that of their memory where it has no gaps.
+        is_on_device: Whether it lives where the weights do, rather than on the host.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    is_on_device: bool
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> TensorInfo:
+        """Return the facts of a tensor."""
+        is_on_device = tensor.device.type != "cpu"
+        return cls(
+            dtype_name(tensor.dtype), tuple(tensor.shape), gradient_strides(tensor), is_on_device
+        )
+
+    def room(self, device: torch.device) -> Tensor:
+        """Return an uninitialised tensor like it."""
+        place = device if self.is_on_device else "cpu"
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return torch.empty_strided(self.shape, self.strides, dtype=dtype, device=place)
+
+
+@dataclass(frozen=True, slots=True)
+class StateManifest:
+    """A state without the values of its tensors.
+
+    Attributes:
+        clock: Where training stands.
+        tree: The plain part of the state.
+        tensors: The tensors' facts by name, in the order in which they travel.
+        refusal: Why the state cannot be carried; empty when it can.
+    """
+
+    clock: TrainingProgress
+    tree: JsonValue
+    tensors: dict[str, TensorInfo]
+    refusal: str = ""
+
+    def to_json(self) -> bytes:
+        """Return the description as it travels."""
+        return to_json(self, inf_nan_mode="strings")
+
+    def room(self, mine: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+        """Return where to put the tensors: in a worker's own where they fit, else in new ones."""
+        return {
+            name: mine[name]
+            if name in mine and TensorInfo.of(mine[name]) == facts
+            else facts.room(device)
+            for name, facts in self.tensors.items()
+        }
+
+    @staticmethod
+    def from_json(content: bytes) -> StateManifest:
+        """Return what a source said."""
+        return _MANIFEST.validate_json(content)
+
+
+_MANIFEST: TypeAdapter[StateManifest] = TypeAdapter(StateManifest)
+
+
+def first_mismatch(theirs: Mapping[str, Tensor], mine: Mapping[str, Tensor]) -> str | None:
+    """Say which tensor of a state is the first that does not fit; None when all do."""
+    return next(find_mismatches(theirs, mine), None)
+
+
+def find_mismatches(theirs: Mapping[str, Tensor], mine: Mapping[str, Tensor]) -> Iterator[str]:
+    """Say of each tensor that does not fit what it is in the state, and what it is here."""
+    for name, tensor in mine.items():
+        if name not in theirs:
+            yield f"{name} is missing in the state; here it is {describe_tensor(tensor)}"
+        elif describe_tensor(theirs[name]) != describe_tensor(tensor):
+            there, here = describe_tensor(theirs[name]), describe_tensor(tensor)
+            yield f"{name} is {there} in the state and {here} here"
+    for name in theirs:
+        if name not in mine:
+            yield f"{name} is in the state and not in this model"
+
+
+def describe_tensor(tensor: Tensor) -> str:
+    """Return type and shape in words."""
+    return f"{dtype_name(tensor.dtype)} {tuple(tensor.shape)}"
+
+
+SEND_ALONE_BYTES = 1 << 18  # bytes from which on a tensor travels faster alone than copied
+
+
+def broadcast_bytes(group: ProcessGroup, content: bytes, source: int) -> bytes:
+    """Send bytes from the source to every member; what the others pass is ignored."""
+    length = torch.tensor([len(content)])
+    broadcast_tensor(group, length, source)
+    buffer = torch.zeros(int(length), dtype=torch.uint8)
+    if content:
+        buffer.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+    broadcast_tensor(group, buffer, source)
+    return bytes(buffer.numpy())
+
+
+def broadcast_tensors(
+    group: ProcessGroup, tensors: Iterable[Tensor], source: int, *, fresh: Collection[int] = ()
+) -> None:
+    """Copy the source's tensors into everybody's: large ones each, small ones together.
+
+    Nothing that was in use is overwritten before all has arrived: a source that dies leaves no half
+    of a state.
+
+    Args:
+        group: The members, all of which call this with tensors of the same shapes, types and
+            ``strides_of``: values travel in the order they lie in.
+        tensors: What to send, or where to put it.
+        source: Rank of the sender.
+        fresh: Ids of tensors that hold nothing yet, so that they are received in place.
+    """
+    parcels = group_parcels(tensors)
+    is_source = group.rank() == source
+    flats = [
+        pack_parcel(parcel) if is_source else allocate_parcel(parcel, fresh) for parcel in parcels
+    ]
+    # As bytes, because gloo knows few data types.
+    for work in [start_broadcast(group, flat.view(torch.uint8), source) for flat in flats]:
+        work.wait()
+    if not is_source:
+        for flat, parcel in zip(flats, parcels, strict=True):
+            unpack_parcel(flat, parcel)
+
+
+def group_parcels(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    """Return what travels together, the same on every member: only sizes and types count."""
+    alone: list[list[Tensor]] = []
+    together: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for tensor in tensors:
+        if tensor.nbytes >= SEND_ALONE_BYTES:
+            alone.append([tensor])
+        elif tensor.nbytes > 0:
+            together.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+    return [*alone, *together.values()]
+
+
+def pack_parcel(parcel: Sequence[Tensor]) -> Tensor:
+    """Return the values of a parcel in one row; those of a single tensor are not copied."""
+    rows = [flatten_in_memory_order(tensor.detach()) for tensor in parcel]
+    return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+
+def allocate_parcel(parcel: Sequence[Tensor], fresh: Collection[int]) -> Tensor:
+    """Return a row to receive a parcel in: the tensor itself when it holds nothing yet."""
+    first = parcel[0]
+    if len(parcel) == 1 and id(first) in fresh:
+        return flatten_in_memory_order(first)
+    size = sum(tensor.numel() for tensor in parcel)
+    return torch.empty(size, dtype=first.dtype, device=first.device)
+
+
+def unpack_parcel(flat: Tensor, parcel: Sequence[Tensor]) -> None:
+    """Copy a row into the tensors of a parcel, unless it is them."""
+    if flat.data_ptr() == parcel[0].data_ptr():
+        return
+    pieces = torch.split(flat, [tensor.numel() for tensor in parcel])
+    for tensor, piece in zip(parcel, pieces, strict=True):
+        assign_values(tensor, view_strided(piece, tensor.shape, gradient_strides(tensor)))
+
+
+def broadcast_tensor(group: ProcessGroup, tensor: Tensor, source: int) -> None:
+    """Overwrite the tensor with the source's."""
+    start_broadcast(group, tensor, source).wait()
+
+
+def start_broadcast(group: ProcessGroup, tensor: Tensor, source: int) -> Work:
+    """Begin to overwrite the tensor with the source's; the work's ``wait`` ends it."""
+    options = BroadcastOptions()
+    options.rootRank = source
+    return group.broadcast([tensor], options)
