@@ -674,10 +674,9 @@ LEAVE = """
 import os
 from pathlib import Path
 from scavenger.protocol import Progress, StepReport
-from worker_agent.telemetry.spool import Spool
-from worker_agent.telemetry.spool import Header
+from worker_agent.telemetry.spool import Spool, SpoolHeader
 
-spool = Spool(Path(os.environ["SCAVENGER_SPOOL"]), Header("job", "w1", "", ""))
+spool = Spool(Path(os.environ["SCAVENGER_SPOOL"]), SpoolHeader("job", "w1", "", ""))
 spool.append(StepReport("w1", Progress(1, 9, 9, 0.9, {"accuracy": 0.98}), finished="target"))
 print("left", flush=True)
 """

@@ -20,7 +20,7 @@ SCRIPTS = ROOT / "tests/scripts"
 PYTHON = sys.executable
 RUN = [PYTHON, "-m", "worker_agent", "run"]
 TORCHRUN = [PYTHON, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-BOOT = str(ROOT / "worker_agent/boot")
+BOOT = str(ROOT / "worker_agent/launcher/boot")
 
 
 def start(command: Sequence[str], directory: Path, **variables: str) -> subprocess.Popen[str]:

@@ -22,9 +22,9 @@ PROJECT = Path(__file__).parents[2]
 IN_TIME = 5.0  # what the agent may add to the end of a command
 STARTS = """
 import sys
-from worker_agent.supervisor.lifetime import Restarts
+from worker_agent.supervisor.lifetime import RestartBudget
 from worker_agent.supervisor.supervisor import main
-main(sys.argv[1:], Restarts((0.05, 0.1, 0.2)))
+main(sys.argv[1:], RestartBudget((0.05, 0.1, 0.2)))
 """
 PREAMBLE = """
 import os, resource, signal, socket, subprocess, sys, threading, time
@@ -33,10 +33,10 @@ def last_moment():
     print(f"at {time.monotonic()}", flush=True)
 
 def opened():
-    from worker_agent.heartbeat import Heartbeat, Phase
+    from worker_agent.heartbeat import Heartbeat, TrainingPhase
     heartbeat = Heartbeat(os.environ["SCAVENGER_HEARTBEAT"])
-    heartbeat.enter(Phase.TRAINING)
-    return heartbeat, Phase
+    heartbeat.enter(TrainingPhase.TRAINING)
+    return heartbeat, TrainingPhase
 """
 
 

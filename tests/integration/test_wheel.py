@@ -54,10 +54,10 @@ def test_the_wheel_holds_every_file_of_the_packages(site: Path) -> None:
 
 DEMO = """
 import json
-from scavenger.cli.demo import find_example
-from scavenger.cli.submit import read_spec
-example = find_example()
-print(json.dumps({"at": str(example), "spec": read_spec(example).document()}))
+from scavenger.cli.demo import example_job_file
+from scavenger.cli.submit import read_job_file
+example = example_job_file()
+print(json.dumps({"at": str(example), "spec": read_job_file(example).document()}))
 """
 
 
@@ -73,8 +73,8 @@ def test_the_job_of_the_demo_is_in_the_wheel(site: Path) -> None:
 
 PROBLEMS = """
 import json
-from service.api import problems
-print(json.dumps({"at": problems.__file__, "pages": len(problems.pages())}))
+from service.api.routes import problem_pages
+print(json.dumps({"at": problem_pages.__file__, "pages": len(problem_pages.pages())}))
 """
 
 

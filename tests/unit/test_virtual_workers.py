@@ -309,8 +309,8 @@ def test_layers_follow_from_the_widths():
 
 def test_without_pytorch_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    for name in ("task", "trainee", "network"):
-        monkeypatch.delitem(sys.modules, f"scavenger.simulator.{name}")
+    for name in ("tasks", "virtual", "networks"):
+        monkeypatch.delitem(sys.modules, f"tests.paper.{name}")
     with pytest.raises(ImportError, match=r"scavenger\[torch\]"):
         importlib.import_module("tests.paper.tasks")
 
