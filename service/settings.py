@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import AliasChoices, Field, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, AliasChoices, Field, model_validator
+from pydantic_settings import BaseSettings, CliSuppress, SettingsConfigDict
 
 from scavenger.client.client import is_loopback
 from scavenger.client.profile import data_directory
 from service.observability.logs import LogStyle
 
 
-class Settings(BaseSettings):
-    """Options of the controller, from its command line or ``SCAVENGER_*`` variables.
+def _resolve(path: Path) -> Path:
+    return path.expanduser().absolute()
 
-    Attributes:
-        home: Directory of the embedded database, local machines, token and secret.
-        machines: Directory of the local machines, one for all controllers of a database; in the
-            home when it is not given.
-        secret_file: The secret that all controllers of one database share; without it the one of
-            the home, which the first controller makes.
-        host: Address to listen on.
-        port: Port to listen on; 0 takes a free one.
-        address: URL at which machines reach it, or whichever controller of the database runs; its
-            own when it is not given.
-        database_url: An existing Postgres; the embedded one is started when it is not given.
-        pg_bin: Directory of Postgres programs to use for the embedded database.
-        boot_delay: Seconds a local machine pretends to boot.
-        log_format: How log lines are written; text where somebody watches, JSON else.
-        names: More host names it may be asked under, with commas between them.
-        tls_cert: File with its certificate chain; it speaks HTTPS itself then.
-        tls_key: File with the key to it.
-        behind_proxy: Whether something in front of it speaks HTTPS, on whatever address.
-        keep_telemetry: Days for which measured iterations are kept, and what ended machines leave
-            on this computer; statistics stay for ever.
-        otlp_endpoint: Where traces are sent, by the variable all programs know; nowhere if None.
+
+LocalPath = Annotated[Path, AfterValidator(_resolve)]
+
+
+class Settings(BaseSettings):
+    """Run the controller until Ctrl-C. Every option can also be set as a SCAVENGER_* variable.
+
+    Example: scavenger serve --port 8321 --home ~/.scavenger
     """
 
     model_config = SettingsConfigDict(
@@ -43,27 +31,66 @@ class Settings(BaseSettings):
         cli_prog_name="scavenger serve",
         cli_kebab_case=True,
         cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        # The text below a field is its help, so that options are declared and described once.
+        use_attribute_docstrings=True,
         extra="ignore",
     )
 
-    home: Path = Field(default_factory=data_directory)
-    machines: Path | None = None
-    secret_file: Path | None = None
+    home: LocalPath = Field(default_factory=data_directory)
+    """Data directory: embedded database, local machines, token and secret."""
+
     host: str = "127.0.0.1"
+    """Address to listen on."""
+
     port: int = Field(default=8321, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one."""
+
     address: str | None = None
-    database_url: str | None = None
-    pg_bin: Path | None = None
-    boot_delay: float = Field(default=0.0, ge=0, le=3600)
-    log_format: LogStyle | None = None
+    """Public URL of the controller (or of its load balancer), as workers see it. Default: the
+    address it listens on."""
+
     names: str = ""
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
+    """Further host names that clients may use, separated by commas."""
+
     behind_proxy: bool = False
+    """A proxy in front of the controller terminates TLS."""
+
+    tls_cert: LocalPath | None = None
+    """File with the certificate chain; the controller then serves HTTPS itself."""
+
+    tls_key: LocalPath | None = None
+    """File with the private key of --tls-cert."""
+
+    secret_file: LocalPath | None = None
+    """File with the secret that all controllers of one database share. Default: a secret in
+    --home, which the first start creates."""
+
+    machines: LocalPath | None = None
+    """Directory of the local machines, the same for all controllers of a database. Default: in
+    --home."""
+
     keep_telemetry: int = Field(default=30, ge=1, le=36500)
-    otlp_endpoint: str | None = Field(
+    """Days to keep measured iterations, and files of ended machines on this computer."""
+
+    log_format: LogStyle | None = None
+    """Format of log lines. Default: text on a terminal, json otherwise."""
+
+    # Only developers need the next two options; every user of the computer could read the password
+    # that a database URL on the command line holds. All of them have their environment variables.
+    pg_bin: CliSuppress[Path | None] = None
+    """Directory of the Postgres programs of the embedded database."""
+
+    boot_delay: CliSuppress[float] = Field(default=0.0, ge=0, le=3600)
+    """Seconds that a local machine pretends to boot."""
+
+    database_url: CliSuppress[str | None] = None
+    """An existing Postgres, instead of the embedded one."""
+
+    otlp_endpoint: CliSuppress[str | None] = Field(
         default=None, validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_ENDPOINT")
     )
+    """Where traces are sent, in the variable that OpenTelemetry defines; None sends none."""
 
     @model_validator(mode="after")
     def _keeps_tokens_secret(self) -> Settings:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -26,6 +24,7 @@ from scavenger.cli.output import (
     text_column,
     word_column,
 )
+from scavenger.cli.programs import become, require_controller
 from scavenger.client.client import Client
 from scavenger.schemas import OrphanView, SweepList, SweepView
 
@@ -104,16 +103,9 @@ def restore(file: BackupFileArgument, home: HomeOption = None) -> None:
 
 def run_backup_program(action: str, file: Path, home: Path | None) -> NoReturn:
     """Become the program that knows the database."""
-    command = [
-        sys.executable,
-        "-m",
-        "service.postgres.backup",
-        action,
-        str(file.expanduser().absolute()),
-    ]
-    if home is not None:
-        command += ["--home", str(home.expanduser().absolute())]
-    os.execv(command[0], command)  # noqa: S606
+    require_controller()
+    where = [] if home is None else ["--home", str(home.expanduser().absolute())]
+    become("service.postgres.backup", action, str(file.expanduser().absolute()), *where)
 
 
 FATE_LABELS = {

@@ -21,7 +21,7 @@ from scavenger.cli.errors import ControllerStartFailed, render_report
 from scavenger.cli.jobs import exit_code_of_job, report_outcome
 from scavenger.cli.options import HomeOption
 from scavenger.cli.output import OutputFormat, Terminal, get_terminal
-from scavenger.cli.programs import controller_command
+from scavenger.cli.programs import program, require_controller
 from scavenger.cli.submit import read_job_file
 from scavenger.cli.watch import poll_job, show_updates
 from scavenger.client.client import Client
@@ -52,6 +52,7 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
     unless --home names a directory to keep.
     """
     terminal = get_terminal(context)
+    require_controller()
     spec = read_job_file(example_job_file())
     with demo_directory(home) as place, sigterm_as_exit():
         if warning := load_warning(
@@ -204,7 +205,7 @@ def run_controller(home: Path, pause: Callable[[float], None]) -> Iterator[Conne
     before = file_version(home / CONNECTION_FILE)
     with (home / CONTROLLER_LOG_FILE).open("wb") as log:
         process = subprocess.Popen(
-            controller_command(port=0, home=home),
+            program("service", "--port", "0", "--home", str(home)),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -6,7 +6,7 @@
     └── CommandError
         ├── InvalidInput             a document or a table is invalid: correct its problems
         ├── TableNotFound            no table, or several, by this name: name one of those there are
-        ├── PlottingNotInstalled     matplotlib is missing: install it
+        ├── ExtraNotInstalled        an optional part is missing: install its extra
         ├── JobNotFound              no job matches the reference: list the jobs
         ├── AmbiguousJob             several jobs match the reference: write more of the id
         ├── CurveUnavailable         too few measurements for a curve: wait for the first probe
@@ -99,10 +99,17 @@ class TableNotFound(CommandError):
         return f"name one: --table '{self.names[0]}'"
 
 
-class PlottingNotInstalled(CommandError):
-    """Matplotlib, which draws pictures, is not installed; install it, or leave the picture out."""
+class ExtraNotInstalled(CommandError):
+    """An optional part of this package is not installed; install its extra."""
 
-    remedy = "pip install 'scavenger[plots]', or leave --plot out"
+    def __init__(self, what: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(what)
+
+    @property
+    def remedy(self) -> str:
+        """How to install the extra."""
+        return f"install it: pip install 'scavenger[{self.extra}]'"
 
 
 class JobNotFound(CommandError):

@@ -186,7 +186,7 @@ def validate_plot_file(file: Path) -> None:
 
     Raises:
         typer.BadParameter: The name tells no kind of picture there is.
-        NoPlots: What draws pictures is not installed.
+        ExtraNotInstalled: Matplotlib is not installed.
     """
     if file.suffix.lower() not in (".svg", ".png"):
         message = f"{file} ends in neither .svg nor .png: write e.g. curve.svg"

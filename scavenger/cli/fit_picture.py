@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scavenger.cli.errors import PlottingNotInstalled
+from scavenger.cli.errors import ExtraNotInstalled
 from scavenger.offline.fit import FitReport
 from scavenger.report import OutcomeInterval, PredictedPoint, ReportedConfig
 
@@ -74,11 +74,13 @@ class PointLabel:
 
 
 def require_matplotlib() -> None:
-    """Raise PlottingNotInstalled where the package that draws is not installed."""
+    """Raise ExtraNotInstalled where the package that draws is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise PlottingNotInstalled("Pictures need matplotlib, which is not installed") from None
+        raise ExtraNotInstalled(
+            "Pictures need matplotlib, which is not installed", "plots"
+        ) from None
 
 
 def draw_fit(report: FitReport, file: Path) -> None:

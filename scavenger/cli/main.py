@@ -19,7 +19,7 @@ from scavenger.cli.fit import fit
 from scavenger.cli.jobs import cancel, list_jobs, show
 from scavenger.cli.models import models
 from scavenger.cli.output import open_console, open_terminal
-from scavenger.cli.programs import AGENT_CONTEXT, agent, serve
+from scavenger.cli.programs import SERVE_CONTEXT, agent, serve
 from scavenger.cli.simulate import simulate
 from scavenger.cli.submit import submit
 from scavenger.cli.tokens import token_commands
@@ -69,7 +69,7 @@ def root(
 
 
 app.command(epilog="Example: scavenger demo")(demo)
-app.command(epilog="Example: scavenger serve --port 8321 --home ~/.scavenger")(serve)
+app.command(context_settings=SERVE_CONTEXT)(serve)
 app.command(epilog="Example: scavenger submit job.yaml --watch")(submit)
 app.command("list", epilog="Example: scavenger list -o json")(list_jobs)
 app.command(epilog="Example: scavenger show latest")(show)
@@ -83,7 +83,8 @@ app.command(epilog="Example: scavenger simulate --strategy partial --seeds 5")(s
 app.command(epilog="Example: scavenger fit steps.csv epochs.csv --dataset-size 50000")(fit)
 app.command(epilog="Example: scavenger evaluate steps.csv --points 4,6")(evaluate)
 app.command(
-    context_settings=AGENT_CONTEXT, epilog="Example: scavenger agent run -- python train.py"
+    context_settings={"allow_interspersed_args": False},
+    epilog="Example: scavenger agent run -- python train.py",
 )(agent)
 
 app.add_typer(admin_commands, name="admin")

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from scavenger.cli import programs
 from scavenger.cli.demo import cancel_running_jobs, run_demo, stop_process, wait_until_ready
 from scavenger.cli.errors import (
     AmbiguousJob,
@@ -28,7 +29,6 @@ from scavenger.cli.jobs import exit_code_of_job
 from scavenger.cli.main import app
 from scavenger.cli.options import pick_job
 from scavenger.cli.output import Terminal
-from scavenger.cli.programs import controller_command
 from scavenger.cli.submit import document_format, read_job_file
 from scavenger.cli.watch import poll_job
 from scavenger.client.client import Client
@@ -198,11 +198,17 @@ def test_the_tree_is_complete():
     assert expected.split() == COMMANDS
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"serve"}))
 def test_every_help_has_an_example(command):
     code, data, _ = run(one(), command, "--help")
     assert code == 0
     assert f"Example: scavenger {command}" in data
+
+
+def test_the_help_of_serve_is_that_of_its_program():
+    program = [sys.executable, "-m", "service", "--help"]
+    shown = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    assert "Example: scavenger serve" in shown
 
 
 @pytest.mark.parametrize(
@@ -464,11 +470,27 @@ def test_a_terminal_gets_a_picture():
     assert "8.2 of ≈12.5 epochs" in screen.file.getvalue()
 
 
-def test_serving_passes_its_options_on():
-    python = [sys.executable, "-m", "service"]
-    assert controller_command(port=None, home=None) == python
-    options = controller_command(port=0, home=Path("/srv/data"))
-    assert options == [*python, "--port", "0", "--home", "/srv/data"]
+@pytest.mark.parametrize(
+    ("command", "module", "words"),
+    [
+        ("serve", "service", []),
+        ("serve", "service", ["--port", "0", "--home", "/srv/data"]),
+        ("serve", "service", ["--help"]),
+        ("agent", "worker_agent", ["run", "--out", "rows", "--", "python", "train.py", "--help"]),
+    ],
+)
+def test_a_program_gets_every_argument_after_its_name(monkeypatch, command, module, words):
+    ran = []
+    monkeypatch.setattr(programs, "become", lambda *words: ran.append(words))
+    assert CliRunner().invoke(app, [command, *words]).exit_code == 0
+    assert ran == [(module, *words)]
+
+
+def test_the_controller_says_which_extra_it_needs(monkeypatch):
+    monkeypatch.setattr(programs.importlib.util, "find_spec", lambda _: None)
+    code, _, stderr = run(one(), "serve")
+    assert code == 1
+    assert "pip install 'scavenger[controller]'" in stderr
 
 
 @pytest.mark.parametrize(
