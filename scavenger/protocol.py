@@ -17,9 +17,8 @@ from annotated_types import Ge, Le, MaxLen, Predicate
 
 from scavenger.cluster import ClusterConfig
 from scavenger.learning_rate import LearningRateScaling
+from scavenger.measurement.steps import FINITE_FLOATS, Count, StepColumns
 
-FINITE_FLOATS = {"allow_inf_nan": False}
-Count = Annotated[int, Ge(0), Le(2**53)]
 ProcessExitCode = Annotated[int, Ge(-255), Le(255)]
 ShortText = Annotated[str, MaxLen(256), Predicate(str.isprintable)]
 
@@ -202,59 +201,6 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class StepColumns:
-    """Measured iterations of one generation, as columns of equal length.
-
-    Attributes:
-        iteration: Number of each iteration, counted over the whole job.
-        shards: Independent gradient shards the norms were taken over (K, or micro-batches).
-        local_norm_sq: Mean over shards of ||g_k||², weighted by shard size; None if not finite.
-        mean_norm_sq: ||ḡ||² of the aggregated gradient; None if not finite.
-        compute_time: Seconds from first forward to last local gradient, slowest worker.
-        sync_time: Exposed seconds of synchronisation, worker that waited least.
-        step_time: Wall seconds of the whole iteration on the leader.
-        loss: Loss the script logged, leader's; None where none was logged or it is not finite.
-        mean_compute_time: The same from first forward to last local gradient, mean over workers;
-            left out by old agents, and then the slowest worker's.
-        fastest_compute_time: The same, fastest worker.
-    """
-
-    __pydantic_config__ = FINITE_FLOATS
-
-    iteration: tuple[Count, ...] = ()
-    shards: tuple[Count, ...] = ()
-    local_norm_sq: tuple[float | None, ...] = ()
-    mean_norm_sq: tuple[float | None, ...] = ()
-    compute_time: tuple[float, ...] = ()
-    sync_time: tuple[float, ...] = ()
-    step_time: tuple[float, ...] = ()
-    loss: tuple[float | None, ...] = ()
-    mean_compute_time: tuple[float, ...] = ()
-    fastest_compute_time: tuple[float, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.iteration)
-
-    def __post_init__(self) -> None:
-        for name in ("mean_compute_time", "fastest_compute_time"):
-            if not getattr(self, name):
-                object.__setattr__(self, name, self.compute_time)
-        columns = (
-            self.shards,
-            self.local_norm_sq,
-            self.mean_norm_sq,
-            self.compute_time,
-            self.sync_time,
-            self.step_time,
-            self.loss,
-            self.mean_compute_time,
-            self.fastest_compute_time,
-        )
-        if any(len(column) != len(self.iteration) for column in columns):
-            raise ValueError("columns differ in length")
-
-
-@dataclass(frozen=True, slots=True)
 class Regrouped:
     """The leader entered a generation: what the change took.
 
@@ -329,7 +275,7 @@ class StepReport:
     worker: ShortText
     progress: Progress
     sequence: Count = 0
-    steps: StepColumns = StepColumns()
+    steps: StepColumns = StepColumns()  # noqa: RUF009
     regrouped: Regrouped | None = None
     broken: Count | None = None
     refused: Count | None = None

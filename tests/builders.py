@@ -12,8 +12,9 @@ from scavenger.job.spec import JobSpec
 from scavenger.job.validation import validate_job
 from scavenger.learning_rate import LearningRateScaling
 from scavenger.measurement.profiling import Observation, ScalingIndicators
+from scavenger.measurement.steps import StepColumns
 from scavenger.planning.state import PlanningState
-from scavenger.protocol import Directive, Member, StepColumns, StopAtMetric
+from scavenger.protocol import Directive, Member, StopAtMetric
 from scavenger.schemas import JobPhase
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe

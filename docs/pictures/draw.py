@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from scavenger.measurement.stability import (
     detect_drift,
     first_row_after_drop,
 )
+from scavenger.measurement.steps import StepColumns
 from scavenger.models.epochs import (
     KAPPA_DEVIATION,
     FinishedRun,
@@ -55,7 +56,6 @@ from scavenger.planning.decision import (
 from scavenger.planning.objectives import Knee, fastest_and_cheapest
 from scavenger.planning.search.value_of_information import ProbeValue
 from scavenger.pricing import on_demand_price
-from scavenger.protocol import StepColumns
 
 HERE = Path(__file__).parent
 INK, FAINT, GRID = "#24292f", "#57606a", "#e6e8eb"
@@ -444,17 +444,15 @@ def judge(rows: StepColumns) -> Story:
     began = first_row_after_drop(rows.loss) or 0
     batch = YOUNG.global_batch
     settled = next(
-        end
-        for end in range(began, LENGTH, EVERY)
-        if assess_stability(between(rows, 0, end), batch).is_stable
+        end for end in range(began, LENGTH, EVERY) if assess_stability(rows[0:end], batch).is_stable
     )
-    noise = assess_stability(between(rows, 0, settled), batch).noise
+    noise = assess_stability(rows[0:settled], batch).noise
     assert noise is not None
     assert noise.noise_scale is not None
     drifted = next(
         end
         for end in range(settled + EVERY, LENGTH, EVERY)
-        if detect_drift(between(rows, settled, end), batch, noise.noise_scale).has_drifted
+        if detect_drift(rows[settled:end], batch, noise.noise_scale).has_drifted
     )
     return Story(began, settled, noise.rows, noise.noise_scale, drifted)
 
@@ -481,11 +479,6 @@ def train_job(rng: np.random.Generator) -> StepColumns:
         step_time=seconds,
         loss=tuple(loss.tolist()),
     )
-
-
-def between(rows: StepColumns, begin: int, end: int) -> StepColumns:
-    """Return the rows from one iteration to before another."""
-    return StepColumns(*(getattr(rows, column.name)[begin:end] for column in fields(rows)))
 
 
 def follow(rows: StepColumns) -> list[float]:

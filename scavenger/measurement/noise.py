@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from scavenger.cluster import ClusterConfig
-from scavenger.protocol import StepColumns
+from scavenger.measurement.steps import StepColumns
 
 
 def noise(local_norm_sq: float, mean_norm_sq: float) -> float:

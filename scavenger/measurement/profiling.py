@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from itertools import chain
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.noise import NoiseEstimate, estimate_noise, shard_norms
 from scavenger.measurement.stability import assess_stability
-from scavenger.protocol import StepColumns
+from scavenger.measurement.steps import StepColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +154,7 @@ def settle(
         most_noise_rows: Noise rows, or rows if none carries noise, after which a probe of noise
             settles on the noise it has.
     """
-    warm = slice_steps(columns, warm_up)
+    warm = columns[warm_up:]
     timing = measure_time(warm)
     if timing.rows < probe_iterations:
         return NotSettled(f"{timing.rows} of {probe_iterations} iterations timed")
@@ -169,24 +168,9 @@ def settle(
         return make_settled(config, timing, stability.noise, stability.why)
     if (len(shard_norms(columns)) or len(columns)) < most_noise_rows:
         return NotSettled(stability.why)
-    noise = estimate_noise(slice_steps(columns, len(columns) // 2), config.global_batch)
+    noise = estimate_noise(columns[len(columns) // 2 :], config.global_batch)
     why = f"noise did not settle in {len(columns)} iterations and is used as it is"
     return make_settled(config, timing, noise, f"{why}: {stability.why}")
-
-
-def slice_steps(columns: StepColumns, start: int) -> StepColumns:
-    """Return the rows from ``start`` on."""
-    return StepColumns(*(getattr(columns, field.name)[start:] for field in fields(columns)))
-
-
-def concat_steps(parts: Sequence[StepColumns]) -> StepColumns:
-    """Put the rows of all parts into one."""
-    if len(parts) == 1:
-        return parts[0]
-    names = [field.name for field in fields(StepColumns)]
-    return StepColumns(
-        *(tuple(chain.from_iterable(getattr(part, name) for part in parts)) for name in names)
-    )
 
 
 def measure_time(columns: StepColumns) -> StepTiming:

@@ -18,7 +18,7 @@ from scavenger.measurement.noise import (
     safe_mean,
     shard_norms,
 )
-from scavenger.protocol import StepColumns
+from scavenger.measurement.steps import StepColumns
 
 NEEDED_LOSS_DROP = 0.2
 INITIAL_LOSSES = 5

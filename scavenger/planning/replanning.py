@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 
 from scavenger.measurement.stability import detect_drift
+from scavenger.measurement.steps import StepColumns
 from scavenger.planning.decision import PlanningInput, Run, choose_config, time_weight_of
 from scavenger.planning.search.value_of_information import log_loss
-from scavenger.protocol import StepColumns
 
 # What saves less of the rest is not worth a resize.
 LEAST_SAVED_SHARE = 0.03

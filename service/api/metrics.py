@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from scavenger.cluster import ClusterConfig
 from scavenger.job.training import DownpourSpec
-from scavenger.protocol import StepColumns
+from scavenger.measurement.steps import StepColumns
 from scavenger.schemas import JobPhase, JobView
 from service import ledger
 from service.clouds.storage import CheckpointStorage

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scavenger.protocol import StepColumns
+from scavenger.measurement.steps import COLUMN_KINDS, StepColumns
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -38,19 +38,12 @@ MAX_VALUE = (
 )
 MAX_SHARDS = 1 << 20
 
-SERIES_NAMES = (
-    "local_norm_sq",
-    "mean_norm_sq",
-    "compute_time",
-    "sync_time",
-    "step_time",
-    "loss",
-    "mean_compute_time",
-    "fastest_compute_time",
-)
-TIME_SERIES = frozenset(name for name in SERIES_NAMES if name.endswith("_time"))
+SERIES_NAMES = tuple(name for name, kind in COLUMN_KINDS.items() if kind != "count")
+TIME_SERIES = frozenset(name for name, kind in COLUMN_KINDS.items() if kind == "seconds")
 MAY_BE_MISSING = np.array([name not in TIME_SERIES for name in SERIES_NAMES])
-MIN_VALUES = np.array([-MAX_VALUE if name == "loss" else 0.0 for name in SERIES_NAMES])
+MIN_VALUES = np.array(
+    [-MAX_VALUE if COLUMN_KINDS[name] == "loss" else 0.0 for name in SERIES_NAMES]
+)
 MAX_VALUES = np.array([MAX_SECONDS if name in TIME_SERIES else MAX_VALUE for name in SERIES_NAMES])
 
 

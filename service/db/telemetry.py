@@ -15,8 +15,8 @@ import numpy as np
 from sqlalchemy import Connection, bindparam, select, text, tuple_
 from sqlalchemy.dialects.postgresql import JSONB
 
-from scavenger.measurement.profiling import concat_steps
-from scavenger.protocol import Directive, FinishReason, Progress, StepColumns, StepReport
+from scavenger.measurement.steps import StepColumns
+from scavenger.protocol import Directive, FinishReason, Progress, StepReport
 from service.db.directives import DIRECTIVE_ADAPTER
 from service.db.schema import chunks, statistics, workers
 from service.db.step_arrays import (
@@ -331,7 +331,7 @@ def steps_of(connection: Connection, job: str, generation: int) -> StepColumns:
         .order_by(chunks.c.received_at, chunks.c.sequence)
     )
     found = connection.execute(query).scalars()
-    return concat_steps([to_step_columns(unpack(content)) for content in found])
+    return StepColumns.concat([to_step_columns(unpack(content)) for content in found])
 
 
 def losses_before_generation(
@@ -344,7 +344,7 @@ def losses_before_generation(
         .order_by(chunks.c.generation, chunks.c.received_at, chunks.c.sequence)
     )
     found = connection.execute(query).scalars()
-    return concat_steps([to_step_columns(unpack(content)) for content in found]).loss
+    return StepColumns.concat([to_step_columns(unpack(content)) for content in found]).loss
 
 
 def newest_steps_of(
@@ -362,7 +362,7 @@ def newest_steps_of(
     found: dict[str, list[StepColumns]] = {job: [] for job in generations}
     for row in connection.execute(NEWEST_CHUNKS, {**asked, "most": most, "enough": enough}):
         found[row.job].append(to_step_columns(unpack(row.columns)))
-    return {job: concat_steps(reports) for job, reports in found.items()}
+    return {job: StepColumns.concat(reports) for job, reports in found.items()}
 
 
 def noise_steps_of(
@@ -382,7 +382,7 @@ def noise_steps_of(
         found.append(batch.where(has_noise(batch)))
         if sum(map(len, found)) >= enough:
             break
-    return concat_steps([to_step_columns(batch) for batch in reversed(found)])
+    return StepColumns.concat([to_step_columns(batch) for batch in reversed(found)])
 
 
 def newest_reports(

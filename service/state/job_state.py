@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from scavenger.measurement.steps import StepColumns
 from scavenger.planning.state import PlanningState
-from scavenger.protocol import Directive, Member, NotFinite, StepColumns, StopAtMetric, StopRule
+from scavenger.protocol import Directive, Member, NotFinite, StopAtMetric, StopRule
 from service import ledger
 from service.db.jobs import StoredJob
 from service.db.measurements import RecordedDrift, SettledProbe

@@ -11,10 +11,10 @@ from sqlalchemy import Connection
 
 from scavenger.measurement.profiling import PROBE_ITERATIONS, WARM_UP_ITERATIONS
 from scavenger.measurement.stability import DRIFT_ROWS
+from scavenger.measurement.steps import StepColumns
 from scavenger.planning.decision import ProbeOverhead
 from scavenger.planning.state import PlanningState, signature_of
 from scavenger.planning.transfer import StoredModel
-from scavenger.protocol import StepColumns
 from service.db import directives, jobs, measurements, models, telemetry, vms, workers
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe

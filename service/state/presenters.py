@@ -13,9 +13,9 @@ from scavenger.cluster import ClusterConfig
 from scavenger.job.training import DownpourSpec
 from scavenger.measurement.noise import estimate_noise
 from scavenger.measurement.profiling import measure_time
+from scavenger.measurement.steps import StepColumns
 from scavenger.planning.curve import TradeoffPoint
 from scavenger.planning.transfer import StoredModel
-from scavenger.protocol import StepColumns
 from scavenger.schemas import (
     AdviceView,
     CostView,

@@ -15,9 +15,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine, insert, text
 
 from scavenger.cluster import ClusterConfig
+from scavenger.measurement.steps import StepColumns
 from scavenger.planning.state import PlanningState, signature_of
 from scavenger.planning.transfer import StoredModel
-from scavenger.protocol import Hello, Member, Progress, StepColumns, StepReport
+from scavenger.protocol import Hello, Member, Progress, StepReport
 from scavenger.schemas import JobPhase, UserRole
 from service.api.telemetry import store_report, validate_rows
 from service.auth.principals import FIRST_PROJECT

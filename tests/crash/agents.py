@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from scavenger.cluster import ClusterConfig
-from scavenger.protocol import Directive, Hello, Progress, StepColumns, StepReport
+from scavenger.measurement.steps import StepColumns
+from scavenger.protocol import Directive, Hello, Progress, StepReport
 from service import ledger
 from service.api.telemetry import store_report, validate_rows
 from service.db import directives, vms, workers

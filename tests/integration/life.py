@@ -10,8 +10,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from scavenger.cluster import ClusterConfig
+from scavenger.measurement.steps import StepColumns
 from scavenger.planning.transfer import StoredModel
-from scavenger.protocol import Hello, Progress, StepColumns, StepReport
+from scavenger.protocol import Hello, Progress, StepReport
 from scavenger.schemas import JobPhase
 from service.api.telemetry import store_report, validate_rows
 from service.db import directives, jobs, measurements, models, vms, workers

@@ -8,11 +8,11 @@ import logging
 import sys
 import time
 
+from scavenger.measurement.steps import StepRow
 from scavenger.protocol import Hello, Progress
 from worker_agent.controller import ControllerClient
 from worker_agent.settings import read_settings
 from worker_agent.telemetry.reporter import CALM_INTERVAL, Reporter, spool_opener
-from worker_agent.telemetry.steps import StepRow
 
 
 def main(iterations: int, seconds: float) -> None:

@@ -16,7 +16,8 @@ from pydantic import TypeAdapter
 from sqlalchemy import Engine, func, select
 
 from scavenger.cluster import ClusterConfig
-from scavenger.protocol import Member, NotFinite, Progress, Regrouped, StepColumns, StepReport
+from scavenger.measurement.steps import StepColumns
+from scavenger.protocol import Member, NotFinite, Progress, Regrouped, StepReport
 from scavenger.schemas import (
     AdviceView,
     CurveView,

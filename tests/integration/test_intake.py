@@ -17,7 +17,8 @@ from sqlalchemy import Engine, select, text, update
 
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.profiling import Settled, settle
-from scavenger.protocol import Progress, Reply, StepColumns, StepReport
+from scavenger.measurement.steps import StepColumns
+from scavenger.protocol import Progress, Reply, StepReport
 from scavenger.schemas import EventList
 from service.api.dependencies import AppState
 from service.api.telemetry import REPORT_BODY
@@ -121,7 +122,7 @@ def test_rows_nobody_can_have_measured_move_no_cursor(machine: Machine) -> None:
 def test_a_batch_and_its_statistics_are_stored_together(machine: Machine) -> None:
     columns = measured(0, 700)
     machine.report(0, columns)
-    machine.report(300, StepColumns(*(getattr(columns, n)[300:] for n in asdict(columns))))
+    machine.report(300, columns[300:])
     with machine.engine.connect() as connection:
         known = telemetry.statistics_of_job(connection, machine.job)
         assert telemetry.first_iterations(connection, machine.job) == {1: 0}

@@ -25,7 +25,8 @@ from pydantic import TypeAdapter
 from sqlalchemy import Engine
 from typer.testing import CliRunner
 
-from scavenger.protocol import Progress, StepColumns, StepReport
+from scavenger.measurement.steps import StepColumns, StepRow
+from scavenger.protocol import Progress, StepReport
 from scavenger.schemas import EventList, JobView
 from service.api.dependencies import AppState
 from service.app import build_app, store_home_token
@@ -37,7 +38,6 @@ from tests.controller_double import until
 from tests.spool import rows_on_disk
 from worker_agent.__main__ import app
 from worker_agent.telemetry.spool import Spool, SpoolHeader
-from worker_agent.telemetry.steps import StepRow, to_columns
 
 KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 PERSON = {"Authorization": f"Bearer {KEYS.token}"}
@@ -288,7 +288,7 @@ def test_a_row_without_a_time_is_left_out_and_the_others_arrive(
     row = StepRow(1, 0, 2, 1.0, math.nan, 0.1, 0.1, 0.2, math.inf, 0.1, 0.1)
     header = SpoolHeader(service.job, service.worker, service.url, "127.0.0.1:1")
     rows = [replace(row, iteration=0), replace(row, iteration=1, step_time=math.nan)]
-    report = StepReport(service.worker, Progress(1, 2, 2, 0.1, {}), 0, to_columns(rows))
+    report = StepReport(service.worker, Progress(1, 2, 2, 0.1, {}), 0, StepColumns.from_rows(rows))
     spool = Spool(tmp_path, header)
     spool.append(report)
     spool.close()

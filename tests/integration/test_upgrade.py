@@ -12,7 +12,7 @@ from alembic.config import Config
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, Engine, create_engine, text
 
-from scavenger.protocol import StepColumns
+from scavenger.measurement.steps import StepColumns
 from service.db import jobs, telemetry
 from service.db.database import MIGRATION_SCRIPTS, migrate
 from service.postgres.server import EmbeddedPostgres

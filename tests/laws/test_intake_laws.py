@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from scavenger.protocol import Progress, StepColumns, StepReport
+from scavenger.measurement.steps import StepColumns
+from scavenger.protocol import Progress, StepReport
 from service.api.problems import ApiProblem
 from service.api.telemetry import REPORT_BODY, parse_report, store_report, validate_rows
 from service.db import telemetry, workers

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
+from scavenger.measurement.steps import StepColumns
 from scavenger.planning.state import PlanningState
-from scavenger.protocol import Directive, StepColumns
+from scavenger.protocol import Directive
 from scavenger.schemas import JobPhase
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe

@@ -19,7 +19,7 @@ from scavenger.measurement.noise import (
     noise_scale,
     normalized_noise,
 )
-from scavenger.protocol import StepColumns
+from scavenger.measurement.steps import StepColumns
 from worker_agent.sampler import SampleRange
 
 unhurried = settings(max_examples=50)

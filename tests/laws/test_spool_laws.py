@@ -10,10 +10,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scavenger.measurement.steps import StepColumns, StepRow
 from scavenger.protocol import Progress, StepReport
 from worker_agent.errors import SpoolUnusable
 from worker_agent.telemetry.spool import ROWS_FILE, Spool, SpoolHeader
-from worker_agent.telemetry.steps import StepRow, to_columns
 
 HEADER = SpoolHeader("job", "w1", "http://127.0.0.1:9", "127.0.0.1:1")
 NOTHING = 1_000_000
@@ -42,7 +42,7 @@ def rows(first: int, count: int, generation: int = 1) -> StepReport:
     numbers = range(first, first + count)
     steps = [StepRow(generation, n, 2, 1.0, None, 0.1, 0.1, 0.2, 0.5, 0.1, 0.1) for n in numbers]
     progress = Progress(generation, first + count, 0, 0.0, {})
-    return StepReport("w1", progress, sequence=first, steps=to_columns(steps))
+    return StepReport("w1", progress, sequence=first, steps=StepColumns.from_rows(steps))
 
 
 class Stream:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.profiling import NotSettled, Settled, settle
 from scavenger.measurement.stability import assess_stability
-from scavenger.protocol import StepColumns
+from scavenger.measurement.steps import StepColumns
 
 norms = st.floats(0, allow_nan=False, allow_infinity=False) | st.floats(0, 10)
 losses = st.floats(allow_nan=False, allow_infinity=False) | st.floats(0, 3)

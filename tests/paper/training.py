@@ -22,12 +22,11 @@ from scavenger.measurement.profiling import (
     Observation,
     ScalingIndicators,
     Settled,
-    concat_steps,
     settle,
 )
+from scavenger.measurement.steps import StepColumns
 from scavenger.planning.decision import PlanningInput, Probe, decide
 from scavenger.planning.objectives import Knee
-from scavenger.protocol import StepColumns
 from tests.paper.runs import ACTUAL, EARLIER, SEARCHED, Level, Runs, Search, Training, Trajectory
 from tests.paper.tasks import Task
 from tests.paper.virtual import VirtualJob, measure_noise
@@ -135,7 +134,7 @@ def follow_noise(workload: Workload, recipe: Recipe, config: ClusterConfig) -> T
 def settled_after(rows: StepColumns, config: ClusterConfig) -> int | None:
     """Return the iteration at which a job's first probe would have settled; None if never."""
     for count in range(PROBE_ITERATIONS + WARM_UP_ITERATIONS, len(rows), LOOK):
-        first = StepColumns(*(getattr(rows, name)[:count] for name in StepColumns.__slots__))
+        first = rows[:count]
         if isinstance(settle(first, config, measures="noise"), Settled):
             return count
     return None
@@ -188,5 +187,5 @@ def probe(job: VirtualJob, config: ClusterConfig, measures: MeasuredQuantity) ->
     """Train one configuration until its figures settle."""
     rows = job.advance(config, PROBE_ITERATIONS + WARM_UP_ITERATIONS)
     while not isinstance(settled := settle(rows, config, measures=measures), Settled):
-        rows = concat_steps((rows, job.advance(config, max(LOOK, len(rows) // LOOKS))))
+        rows = StepColumns.concat((rows, job.advance(config, max(LOOK, len(rows) // LOOKS))))
     return settled.observation

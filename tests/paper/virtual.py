@@ -16,8 +16,7 @@ import numpy as np
 from scavenger.cluster import ClusterConfig
 from scavenger.learning_rate import LearningRateRule, learning_rate_factor
 from scavenger.measurement.noise import ShardNorms, SmoothedNoise
-from scavenger.measurement.profiling import concat_steps
-from scavenger.protocol import StepColumns
+from scavenger.measurement.steps import StepColumns
 from tests.paper.networks import Gradients, Indices
 from tests.paper.tasks import Task
 
@@ -187,7 +186,7 @@ def run_to_target(
         rows.append(job.advance(config, min(CHUNK, left)))
         if rows[-1].loss[-1] is None:
             break
-    return FinishedVirtualRun(job.iterations, job.epochs, job.is_finished, concat_steps(rows))
+    return FinishedVirtualRun(job.iterations, job.epochs, job.is_finished, StepColumns.concat(rows))
 
 
 def measure_noise(

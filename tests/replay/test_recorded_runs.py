@@ -9,9 +9,9 @@ import pytest
 
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.noise import estimate_noise, shard_norms
-from scavenger.measurement.profiling import NotSettled, Settled, settle, slice_steps
+from scavenger.measurement.profiling import NotSettled, Settled, settle
 from scavenger.measurement.stability import assess_stability
-from scavenger.protocol import StepColumns
+from scavenger.measurement.steps import StepColumns
 
 RUNS = sorted(path.stem for path in (Path(__file__).parent / "data").glob("*.json"))
 REPORT_EVERY = 10
@@ -26,10 +26,6 @@ def recorded(name: str) -> tuple[ClusterConfig, StepColumns]:
         **{field.name: tuple(run.get(field.name, ())) for field in fields(StepColumns)}
     )
     return ClusterConfig(run["recipe"]["workers"], run["recipe"]["global_batch"]), columns
-
-
-def first_rows(columns: StepColumns, count: int) -> StepColumns:
-    return StepColumns(*(getattr(columns, field.name)[:count] for field in fields(columns)))
 
 
 def leaves_plateau(columns: StepColumns) -> int:
@@ -48,7 +44,7 @@ def settled(name: str) -> tuple[int, Settled]:
     """Replay a run as a first probe and return at which row it settled, and on what."""
     config, columns = recorded(name)
     for count in range(REPORT_EVERY, len(columns) + 1, REPORT_EVERY):
-        answer = settle(first_rows(columns, count), config, measures="noise")
+        answer = settle(columns[:count], config, measures="noise")
         if isinstance(answer, Settled):
             return count, answer
     raise AssertionError(f"{name} never settled")
@@ -59,7 +55,7 @@ def test_noise_never_settles_on_the_plateau(name):
     config, columns = recorded(name)
     began = leaves_plateau(columns)
     for count in range(1, began + 1, REPORT_EVERY):
-        assert isinstance(settle(first_rows(columns, count), config, measures="noise"), NotSettled)
+        assert isinstance(settle(columns[:count], config, measures="noise"), NotSettled)
 
 
 @every_run
@@ -68,7 +64,7 @@ def test_noise_settles_within_150_noise_rows_of_takeoff(name):
     _, columns = recorded(name)
     began = leaves_plateau(columns)
     assert count > began
-    assert len(shard_norms(first_rows(columns, count), start=began)) <= 150
+    assert len(shard_norms(columns[:count], start=began)) <= 150
 
 
 @every_run
@@ -76,7 +72,7 @@ def test_the_settled_noise_scale_is_near_that_of_the_iterations_around_it(name):
     count, answer = settled(name)
     config, columns = recorded(name)
     began = max(leaves_plateau(columns), count - 100)
-    around = slice_steps(first_rows(columns, count + 200), began)
+    around = columns[: count + 200][began:]
     long_window = estimate_noise(around, config.global_batch).noise_scale
     # φ rises for the rest of the training, so no early window can do better than about this.
     assert 0.5 < answer.observation.indicators.noise_scale / long_window < 2
@@ -86,8 +82,8 @@ def test_the_settled_noise_scale_is_near_that_of_the_iterations_around_it(name):
 def test_the_noise_scale_of_the_plateau_would_mislead(name):
     config, columns = recorded(name)
     began = leaves_plateau(columns)
-    plateau = estimate_noise(first_rows(columns, began - 20), config.global_batch)
-    after = estimate_noise(slice_steps(columns, began), config.global_batch)
+    plateau = estimate_noise(columns[: began - 20], config.global_batch)
+    after = estimate_noise(columns[began:], config.global_batch)
     if plateau.noise_scale is not None:
         assert not 0.8 < plateau.noise_scale / after.noise_scale < 1.25
 
@@ -95,13 +91,13 @@ def test_the_noise_scale_of_the_plateau_would_mislead(name):
 def test_without_losses_more_rows_are_asked_for_and_the_sentence_says_why():
     config, columns = recorded("k4-b64-momentum-lr0.01")
     blind = without_losses(columns)
-    few = assess_stability(first_rows(blind, 159), config.global_batch)
+    few = assess_stability(blind[:159], config.global_batch)
     assert few.why.startswith(
         "no loss is logged, so a plateau cannot be told from training; 1 more"
     )
     assert few.loss_drop is None
     enough = [
-        assess_stability(first_rows(blind, count), config.global_batch)
+        assess_stability(blind[:count], config.global_batch)
         for count in range(160, len(blind), REPORT_EVERY)
     ]
     assert any(stability.is_stable for stability in enough)
@@ -113,7 +109,7 @@ def test_later_probes_need_only_twenty_warm_timed_iterations(name):
     counts = [
         count
         for count in range(200)
-        if isinstance(settle(first_rows(columns, count), config, measures="time"), NotSettled)
+        if isinstance(settle(columns[:count], config, measures="time"), NotSettled)
     ]
     timed = [row for row, shards in enumerate(columns.shards) if shards == config.workers]
     warm = [row for row in timed if row >= 3]

@@ -15,6 +15,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from scavenger.cluster import ClusterConfig
+from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import (
     CommandExit,
     Directive,
@@ -23,7 +24,6 @@ from scavenger.protocol import (
     Hello,
     Progress,
     Regrouped,
-    StepColumns,
     StepReport,
 )
 from tests.builders import steps

@@ -12,7 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from scavenger.protocol import Hello, Progress, StepColumns
+from scavenger.measurement.steps import StepColumns, StepRow
+from scavenger.protocol import Hello, Progress
 from tests.spool import next_sequence_on_disk
 from tests.telemetry.source import measured
 from worker_agent.controller import ControllerClient
@@ -20,7 +21,7 @@ from worker_agent.errors import ControllerUnreachable
 from worker_agent.settings import read_settings
 from worker_agent.telemetry.reporter import PROBING_INTERVAL, Reporter
 from worker_agent.telemetry.spool import Spool, SpoolHeader
-from worker_agent.telemetry.steps import STEP_COLUMNS, StepRow
+from worker_agent.telemetry.steps import STEP_COLUMNS
 
 BLOCK = 100
 GENERATIONS = 4

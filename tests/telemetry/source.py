@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scavenger.protocol import StepColumns
+from scavenger.measurement.steps import StepColumns
 
 
 def measured(first: int, rows: int, seed: int = 0) -> StepColumns:

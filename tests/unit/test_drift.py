@@ -8,7 +8,7 @@ from scavenger.measurement.stability import (
     assess_stability,
     detect_drift,
 )
-from scavenger.protocol import StepColumns
+from scavenger.measurement.steps import StepColumns
 
 BATCH, SHARDS, SIZE = 64, 4, 100
 
@@ -67,8 +67,8 @@ def test_too_few_rows_wait_and_say_so():
 
 def test_only_the_newest_rows_count():
     old, new = training(1, 5.0), training(2, 300.0)
-    columns = (getattr(old, name) + getattr(new, name) for name in StepColumns.__slots__)
-    assert detect_drift(StepColumns(*columns), BATCH, 5.0) == detect_drift(new, BATCH, 5.0)
+    both = StepColumns.concat((old, new))
+    assert detect_drift(both, BATCH, 5.0) == detect_drift(new, BATCH, 5.0)
 
 
 def test_noise_that_hides_the_gradient_is_no_drift():

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
-from scavenger.measurement.profiling import NotSettled, Settled, concat_steps, settle, slice_steps
-from scavenger.protocol import StepColumns
+from scavenger.measurement.profiling import NotSettled, Settled, settle
+from scavenger.measurement.steps import StepColumns
 
 CONFIG = ClusterConfig(4, 64)
 
@@ -31,10 +31,10 @@ def falling(rows: int) -> tuple[float, ...]:
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=4))
 def test_rows_put_together_follow_one_another(lengths):
     parts = [steady(length, falling(length)) for length in lengths]
-    whole = concat_steps(parts)
-    assert slice_steps(whole, len(whole) - lengths[-1]) == parts[-1]
+    whole = StepColumns.concat(parts)
+    assert whole[len(whole) - lengths[-1] :] == parts[-1]
     assert whole.loss == tuple(loss for part in parts for loss in part.loss)
-    assert concat_steps((concat_steps(parts[:-1]), parts[-1])) == whole
+    assert StepColumns.concat((StepColumns.concat(parts[:-1]), parts[-1])) == whole
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from scavenger.measurement.steps import StepRow
 from scavenger.protocol import Hello, Progress, Regrouped, Reply, StepReport
 from tests.builders import directive
 from tests.spool import rows_on_disk
@@ -20,7 +21,6 @@ from worker_agent.telemetry import reporter as telemetry
 from worker_agent.telemetry.outbox import Outbox
 from worker_agent.telemetry.reporter import Reporter
 from worker_agent.telemetry.spool import Spool, SpoolHeader
-from worker_agent.telemetry.steps import StepRow
 from worker_agent.telemetry.upload import UploadResult, replay_spool
 
 PROGRESS = Progress(1, 0, 0, 0.0, {})

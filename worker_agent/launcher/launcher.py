@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NoReturn
 
+from scavenger.measurement.steps import StepRow
 from scavenger.protocol import Directive, FinishReason, Hello, Regrouped, StopAtProgress
 from worker_agent.controller import ControllerClient
 from worker_agent.launcher.environment import (
@@ -41,7 +42,6 @@ from worker_agent.launcher.step_records import (
 )
 from worker_agent.settings import AgentSettings
 from worker_agent.telemetry.reporter import CALM_INTERVAL, PROBING_INTERVAL, Reporter, spool_opener
-from worker_agent.telemetry.steps import StepRow
 
 log = logging.getLogger(__name__)
 

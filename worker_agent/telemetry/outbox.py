@@ -17,10 +17,11 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, takewhile
 
+from scavenger.measurement.steps import StepColumns, StepRow
 from scavenger.protocol import Progress, StepReport
 from worker_agent.errors import SpoolUnusable
 from worker_agent.telemetry.spool import BATCH_ROWS, Spool
-from worker_agent.telemetry.steps import StepRow, drop_before, sequence_after, to_columns
+from worker_agent.telemetry.steps import drop_before, sequence_after
 
 log = logging.getLogger(__name__)
 
@@ -215,7 +216,10 @@ class Outbox:
                     self._fresh.popleft()
                 progress = replace(self.progress, generation=generation)
                 self._held = StepReport(
-                    self.worker, progress, sequence=self._sequence, steps=to_columns(rows)
+                    self.worker,
+                    progress,
+                    sequence=self._sequence,
+                    steps=StepColumns.from_rows(rows),
                 )
                 self._sequence += len(rows)
             return self._held

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from scavenger.measurement.steps import StepRow
 from scavenger.protocol import (
     Directive,
     FinishReason,
@@ -28,7 +29,7 @@ from worker_agent.errors import ControllerRefused, ControllerUnreachable
 from worker_agent.settings import AgentSettings
 from worker_agent.telemetry.outbox import Outbox
 from worker_agent.telemetry.spool import BATCH_ROWS, Spool, SpoolHeader
-from worker_agent.telemetry.steps import StepRow, sequence_after
+from worker_agent.telemetry.steps import sequence_after
 
 log = logging.getLogger(__name__)
 

@@ -1,69 +1,12 @@
-"""`StepRow`: one measured iteration, and the columns that rows become."""
+"""Reports of measured steps: their sequence numbers, and how reports are cut and merged."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 
-from scavenger.protocol import StepColumns, StepReport
-
-STEP_COLUMNS = tuple(field.name for field in fields(StepColumns))
-
-
-@dataclass(frozen=True, slots=True)
-class StepRow:
-    """One measured iteration and the generation it belongs to."""
-
-    generation: int
-    iteration: int
-    shards: int
-    local_norm_sq: float | None
-    mean_norm_sq: float | None
-    compute_time: float
-    sync_time: float
-    step_time: float
-    loss: float | None
-    mean_compute_time: float
-    fastest_compute_time: float
-
-
-def to_columns(rows: Sequence[StepRow]) -> StepColumns:
-    """Turn rows into columns, with None where a norm or loss is not finite."""
-    return StepColumns(
-        iteration=tuple(row.iteration for row in rows),
-        shards=tuple(row.shards for row in rows),
-        local_norm_sq=tuple(finite_or_none(row.local_norm_sq) for row in rows),
-        mean_norm_sq=tuple(finite_or_none(row.mean_norm_sq) for row in rows),
-        compute_time=tuple(seconds_or_invalid(row.compute_time) for row in rows),
-        sync_time=tuple(seconds_or_invalid(row.sync_time) for row in rows),
-        step_time=tuple(seconds_or_invalid(row.step_time) for row in rows),
-        loss=tuple(finite_or_none(row.loss) for row in rows),
-        mean_compute_time=tuple(seconds_or_invalid(row.mean_compute_time) for row in rows),
-        fastest_compute_time=tuple(seconds_or_invalid(row.fastest_compute_time) for row in rows),
-    )
-
-
-def seconds_or_invalid(value: float) -> float:
-    """Return the seconds, or -1 where a clock told none: the controller leaves that row out alone.
-
-    As JSON it would be a null, for which a whole report is refused.
-    """
-    return value if math.isfinite(value) else -1.0
-
-
-def finite_or_none(value: float | None) -> float | None:
-    """Return the value, or None when it is NaN or infinite."""
-    return None if value is None or not math.isfinite(value) else value
-
-
-def concat_columns(parts: Sequence[StepColumns]) -> StepColumns:
-    """Put the rows of all parts into one."""
-    if len(parts) == 1:
-        return parts[0]
-    return StepColumns(
-        *(tuple(v for part in parts for v in getattr(part, name)) for name in STEP_COLUMNS)
-    )
+from scavenger.measurement.steps import StepColumns
+from scavenger.protocol import StepReport
 
 
 def sequence_after(report: StepReport) -> int:
@@ -76,7 +19,7 @@ def drop_before(report: StepReport, sequence: int) -> StepReport:
     known = sequence - report.sequence
     if known <= 0:
         return report
-    steps = StepColumns(*(getattr(report.steps, name)[known:] for name in STEP_COLUMNS))
+    steps = report.steps[known:]
     return replace(report, sequence=sequence, steps=steps)
 
 
@@ -99,5 +42,5 @@ def _fits(parts: Sequence[StepReport], report: StepReport, most: int) -> bool:
 
 
 def _merged(parts: Sequence[StepReport]) -> StepReport:
-    steps = concat_columns([part.steps for part in parts])
+    steps = StepColumns.concat([part.steps for part in parts])
     return replace(parts[-1], sequence=parts[0].sequence, steps=steps)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from scavenger.measurement.steps import StepRow
 from scavenger.protocol import Directive, FinishReason, Hello, Regrouped, StopAtMetric
 from worker_agent.errors import GenerationBroken
 from worker_agent.heartbeat import TrainingPhase
@@ -21,7 +22,6 @@ from worker_agent.session import never_stop
 from worker_agent.settings import AgentSettings
 from worker_agent.state.progress import TrainingProgress
 from worker_agent.telemetry.reporter import AWAITING_INTERVAL, CALM_INTERVAL
-from worker_agent.telemetry.steps import StepRow
 from worker_agent.training.base import BaseSession
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from scavenger.measurement.steps import StepRow
 from scavenger.protocol import NotFinite
-from worker_agent.telemetry.steps import StepRow
 from worker_agent.training.strategy import StepSummary
 
 MAX_METRIC_NAME = 256

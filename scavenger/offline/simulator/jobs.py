@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 
 from scavenger.cluster import ClusterConfig, Floats, RowIndices
+from scavenger.measurement.steps import StepColumns
 from scavenger.models.performance import PerformanceModel
-from scavenger.protocol import StepColumns
 
 
 class JobTruth(Protocol):

@@ -21,16 +21,15 @@ from scavenger.measurement.profiling import (
     NotSettled,
     Observation,
     Settled,
-    concat_steps,
     settle,
 )
+from scavenger.measurement.steps import StepColumns
 from scavenger.models.epochs import StatisticalModel, fit_statistical
 from scavenger.offline.simulator.jobs import KnownJob
 from scavenger.planning.curve import TradeoffCurve, TradeoffPoint
 from scavenger.planning.decision import PlanningInput, Probe, Run, decide, time_weight_of
 from scavenger.planning.objectives import Objective, Within
 from scavenger.pricing import PriceModel
-from scavenger.protocol import StepColumns
 
 
 def true_curve(job: KnownJob, space: ConfigSpace, price: PriceModel) -> TradeoffCurve:
@@ -337,7 +336,7 @@ class SimulationRun:
             more = self.train_iterations(
                 "probe", max(SHORTEST_CHECK, len(rows) // CHECKS_PER_PROBE)
             )
-            rows = concat_steps((rows, more))
+            rows = StepColumns.concat((rows, more))
         self.losses += rows.loss
         return settled.observation
 
@@ -359,7 +358,7 @@ class SimulationRun:
         alone = max(iterations - math.ceil(self.overheads.boot / self.seconds), 0)
         early = self.train_iterations("probe", alone) if alone else StepColumns()
         self.machines = HeldMachines(then, self.overheads.boot)
-        return concat_steps((early, self.train_iterations("probe", iterations - alone)))
+        return StepColumns.concat((early, self.train_iterations("probe", iterations - alone)))
 
     def train(self, run: Run, watch: DriftCheck | None) -> None:
         """Train to the target, looking back every now and then."""
@@ -420,7 +419,7 @@ class SimulationRun:
         self.machines = self.machines.after(seconds, self.config)
         if most < iterations and not self.job.is_finished:
             self.machines = HeldMachines(self.config)
-            return concat_steps((rows, self.train_iterations(purpose, iterations - most)))
+            return StepColumns.concat((rows, self.train_iterations(purpose, iterations - most)))
         return rows
 
     def book(self, interval: SimulatedInterval) -> None:
