@@ -5,60 +5,36 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import Any
 
 from anyio.to_thread import run_sync
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from scavenger.schemas import UserRole
 from service.api.dependencies import AppState
 from service.api.health import HealthChecks
-from service.api.middleware import AccessLogMiddleware, AuthMiddleware
+from service.api.middleware import AccessLogMiddleware, AuditMiddleware, RequestIdMiddleware
 from service.api.openapi import install_openapi
 from service.api.pagination import CursorCodec
 from service.api.problems import install_problem_handlers
-from service.api.request_id import RequestIdMiddleware
-from service.api.routes import (
-    agent,
-    audit,
-    backfill,
-    diagnostics,
-    enrolment,
-    health,
-    jobs,
-    models,
-    problem_pages,
-    sweeps,
-    tokens,
-)
-from service.api.validation import check_parameters
-from service.auth.permissions import RouteTable
-from service.auth.principals import EVERY_PROJECT
+from service.api.routes import access, agent, health, jobs, models, reference, sweeps
+from service.api.security import Guard, permissions_of
+from service.auth.permissions import EVERY_PROJECT
 from service.auth.rate_limit import RateLimiter
 from service.auth.tokens import ApiToken, ControllerKeys
-from service.db import access as stored
+from service.db.access import StoredToken, store_token
 
-ROUTE_MODULES = (
-    jobs,
-    models,
-    sweeps,
-    agent,
-    enrolment,
-    backfill,
-    tokens,
-    audit,
-    diagnostics,
-    health,
-    problem_pages,
-)
+ROUTE_MODULES = (jobs, models, sweeps, agent, access, health, reference)
 
 
 class Application(FastAPI):
-    """FastAPI whose every answer leaves in an envelope, those to its own mistakes too."""
+    """FastAPI whose every answer has a request id and security headers.
+
+    Starlette answers internal errors outside of all middleware that is added to it.
+    """
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Put the envelope around everything."""
+        """Put the middleware for these headers around Starlette's own."""
         return RequestIdMiddleware(super().build_middleware_stack())
 
 
@@ -71,13 +47,13 @@ def build_app(
     """Put the application together.
 
     Args:
-        app_state: What endpoints need.
-        keys: The first token, which is let in when the application starts, and the machines' key.
+        app_state: What routes need of the controller.
+        keys: The first token, which is stored when the application starts, and the signing secret.
         limiter: Counts requests.
-        names: Host names it may be asked under; none means any.
+        names: Host names of the controller; empty means any.
 
     Raises:
-        ValueError: Nobody said who may use one of its routes.
+        ValueError: A route does not state who may use it.
     """
 
     @asynccontextmanager
@@ -89,40 +65,32 @@ def build_app(
         title="Scavenger",
         version="1",
         lifespan=lifespan,
-        openapi_url=None,
+        openapi_url=None,  # FastAPI's own route would answer without a token
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
-        dependencies=[Depends(check_parameters)],
     )
-    app.state.app_state, app.state.keys = app_state, keys
+    guard = Guard(app_state, keys, limiter or RateLimiter(time.monotonic))
+    app.state.app_state, app.state.keys, app.state.guard = app_state, keys, guard
     app.state.cursors = CursorCodec(keys.cursor_secret())
-    app.state.vitals = HealthChecks(app_state.engine, app_state.heartbeats)
-    for part in ROUTE_MODULES:
-        app.include_router(part.router)
+    app.state.health = HealthChecks(app_state.engine, app_state.heartbeats)
+    for module in ROUTE_MODULES:
+        app.include_router(module.router)
+    permissions_of(app)
     install_problem_handlers(app)
+    for status in (404, 405):
+        app.add_exception_handler(status, guard.answer_unrouted)
     install_openapi(app)
-
-    @app.get("/openapi.json", include_in_schema=False)
-    def description() -> dict[str, Any]:
-        return app.openapi()
-
-    app.add_middleware(
-        AuthMiddleware,
-        app_state=app_state,
-        keys=keys,
-        routes=RouteTable(app),
-        limiter=limiter or RateLimiter(time.monotonic),
-        names=frozenset(name.lower() for name in names),
-    )
+    lowered = frozenset(name.lower() for name in names)
+    app.add_middleware(AuditMiddleware, app_state=app_state, keys=keys, names=lowered)
     app.add_middleware(AccessLogMiddleware)
     return app
 
 
 def store_home_token(app_state: AppState, keys: ControllerKeys) -> None:
-    """Let the token of the home directory in, unless it was revoked."""
+    """Store the token of the home directory, unless it is there: it may be revoked."""
     credential, now = ApiToken.of(keys.token), app_state.now()
-    token = stored.StoredToken(
+    token = StoredToken(
         credential.id, "home", EVERY_PROJECT, UserRole.ADMIN, created_at=now, created_by="serve"
     )
     with app_state.engine.begin() as connection:
-        stored.store_token(connection, credential, token)
+        store_token(connection, credential, token)

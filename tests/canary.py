@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 from sqlalchemy import Engine, text
 
-from service.auth.permissions import ROUTE_PERMISSIONS
 from service.db.schema import metadata
+from tests.contract.host import ROUTES
 from tests.controller import Controller
 
 Place = tuple[str, str]  # its name, and what stands there
@@ -36,7 +36,7 @@ def search(places: Iterable[Place], secrets: Mapping[str, str]) -> dict[str, str
 
 def everything_shown(controller: Controller, job: str | None = None) -> Iterator[Place]:
     """What every route that only shows something says to the admin of everything."""
-    shown = [path for method, path in ROUTE_PERMISSIONS if method == "GET"]
+    shown = [path for method, path in ROUTES if method == "GET"]
     token = controller.ask("GET", "/v1/tokens").json()["tokens"][0]["id"]
     for template in [*shown, "/nowhere", "/docs"]:
         if job is not None or "{job}" not in template:

@@ -55,34 +55,29 @@ class JobETag:
     decided: str
     shown: str
 
+    @classmethod
+    def of(cls, job: JobView) -> JobETag:
+        """Return the version of a job."""
+        return cls(
+            short_digest(job.model_dump_json(exclude=MEASURED_FIELDS)),
+            short_digest(job.model_dump_json(exclude={**CLOCK_FIELDS})),
+        )
+
     def __str__(self) -> str:
         return f'"{self.decided}-{self.shown}"'
 
     def is_among(self, condition: str) -> bool:
-        """Tell whether this very version is in the list of If-None-Match."""
-        return condition.strip() == "*" or str(self) in {
-            f'"{tag}"' for _, tag in parse_etags(condition)
-        }
+        """Tell whether the list of If-None-Match names exactly this version."""
+        tags = {f'"{tag}"' for _, tag in ENTITY_TAG.findall(condition)}
+        return condition.strip() == "*" or str(self) in tags
 
     def agrees_with(self, condition: str) -> bool:
         """Tell whether nothing was decided since one of the versions in the list of If-Match."""
-        strong = {tag.partition("-")[0] for weak, tag in parse_etags(condition) if not weak}
+        # A weak tag never agrees: RFC 9110 asks for the strong comparison here.
+        strong = {tag.partition("-")[0] for weak, tag in ENTITY_TAG.findall(condition) if not weak}
         return condition.strip() == "*" or self.decided in strong
 
 
-def etag_of(job: JobView) -> JobETag:
-    """Return the version of a job."""
-    return JobETag(
-        short_digest(job.model_dump_json(exclude=MEASURED_FIELDS)),
-        short_digest(job.model_dump_json(exclude={**CLOCK_FIELDS})),
-    )
-
-
 def short_digest(text: str) -> str:
-    """Shorten text to what still tells two versions apart."""
+    """Return a hash that is long enough to tell two versions apart."""
     return sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
-
-
-def parse_etags(condition: str) -> list[tuple[str, str]]:
-    """Read a list of tags: whether each is weak, and its text; what is no tag is left out."""
-    return ENTITY_TAG.findall(condition)

@@ -28,43 +28,45 @@ ResultT = TypeVar("ResultT")
 
 
 class SingleFlight(Generic[ResultT]):
-    """Asks on a thread of its own, one at a time, and keeps the answer for a while.
+    """Runs a query on a thread of its own, one at a time, and keeps the answer for a while.
 
     Args:
-        ask: Finds the answer.
-        kept: Seconds for which an answer is good.
-        clock: Tells seconds.
+        ask: The query.
+        kept: Seconds for which an answer is valid.
+        clock: Returns seconds.
     """
 
     def __init__(
         self, ask: Callable[[], ResultT], kept: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._ask, self._kept, self._clock = ask, kept, clock
-        self._turn = threading.Lock()
-        self._asked: Future[ResultT] | None = None
-        self._asked_at = 0.0
+        self._lock = threading.Lock()
+        self._future: Future[ResultT] | None = None
+        self._started_at = 0.0
 
-    def answer(self, patience: float) -> ResultT:
-        """Return what was found, or raise what went wrong.
+    def answer(self, timeout: float) -> ResultT:
+        """Return the answer, or raise what the query raised.
 
         Raises:
-            TimeoutError: There is no answer yet; the question stays asked.
+            TimeoutError: There is no answer yet; the query goes on.
         """
-        with self._turn:
-            if self._asked is None or self._is_old(self._asked):
-                self._asked, self._asked_at = Future(), self._clock()
-                threading.Thread(target=self._find, args=(self._asked,), daemon=True).start()
-            asked = self._asked
-        return asked.result(patience)
+        with self._lock:
+            if self._future is None or self._is_old(self._future):
+                self._future, self._started_at = Future(), self._clock()
+                # A daemon: a database that hangs must not keep the controller from ending, as the
+                # threads of an executor would.
+                threading.Thread(target=self._run, args=(self._future,), daemon=True).start()
+            future = self._future
+        return future.result(timeout)
 
-    def _is_old(self, asked: Future[ResultT]) -> bool:
-        return asked.done() and self._clock() - self._asked_at >= self._kept
+    def _is_old(self, future: Future[ResultT]) -> bool:
+        return future.done() and self._clock() - self._started_at >= self._kept
 
-    def _find(self, asked: Future[ResultT]) -> None:
+    def _run(self, future: Future[ResultT]) -> None:
         try:
-            asked.set_result(self._ask())
-        except Exception as error:  # noqa: BLE001, handed on to whoever asked
-            asked.set_exception(error)
+            future.set_result(self._ask())
+        except Exception as error:  # noqa: BLE001, raised again in each thread that waits
+            future.set_exception(error)
 
 
 DATABASE_TIMEOUT = 1.0
@@ -72,11 +74,11 @@ RECONCILER_TASK, SWEEPER_TASK = BACKGROUND_TASKS = ("reconciler", "sweeper")
 
 
 class HealthChecks:
-    """What can be said about a controller without acting for any job.
+    """Readiness and metrics of a controller.
 
     Args:
         engine: The database; it may be away.
-        heartbeats: Of the parts of this controller that go round, by name.
+        heartbeats: Of the background tasks of this controller, by name.
         patience: Seconds to wait for the database before it counts as away.
     """
 
@@ -88,22 +90,22 @@ class HealthChecks:
     ) -> None:
         self.engine, self.heartbeats, self.patience = engine, heartbeats, patience
         self._revision = SingleFlight(self._read_revision, kept=1.0)
-        self._enquiry = SingleFlight(self._survey, kept=5.0)
+        self._survey = SingleFlight(self._read_survey, kept=5.0)
 
     def failures(self) -> tuple[str, ...]:
-        """Name what keeps this controller from working; nothing when it is ready."""
-        return (*self._failures_of_database(), *self._failures_of_parts())
+        """Name what keeps this controller from working; empty when it is ready."""
+        return (*self._failures_of_database(), *self._failures_of_tasks())
 
     def scrape(self) -> bytes:
-        """Return what this controller did, and how things stand, in Prometheus' text format."""
-        now = CollectorRegistry()
-        now.register(ScrapeCollector(self))
-        return generate_latest(metrics.REGISTRY) + generate_latest(now)
+        """Return the metrics of process and installation in Prometheus' text format."""
+        registry = CollectorRegistry()
+        registry.register(ScrapeCollector(self))
+        return generate_latest(metrics.REGISTRY) + generate_latest(registry)
 
     def survey(self) -> InstallationSurvey | None:
-        """Return how things stand, as of a few seconds ago; None without a database."""
+        """Return what the database said, at most seconds ago; None while it does not answer."""
         try:
-            return self._enquiry.answer(self.patience)
+            return self._survey.answer(self.patience)
         except (TimeoutError, SQLAlchemyError):
             return None
 
@@ -116,7 +118,7 @@ class HealthChecks:
         if revision != database.newest_revision():
             yield "migrations"
 
-    def _failures_of_parts(self) -> Iterator[str]:
+    def _failures_of_tasks(self) -> Iterator[str]:
         for name in BACKGROUND_TASKS:
             heartbeat = self.heartbeats.get(name)
             if heartbeat is None or not heartbeat.is_alive:
@@ -126,7 +128,7 @@ class HealthChecks:
         with self.engine.connect() as connection:
             return database.applied_revision(connection)
 
-    def _survey(self) -> InstallationSurvey:
+    def _read_survey(self) -> InstallationSurvey:
         with self.engine.connect() as connection:
             newest = next(iter(sweeps.newest(connection, 1)), None)
             return InstallationSurvey(
@@ -136,29 +138,29 @@ class HealthChecks:
 
 @dataclass(frozen=True, slots=True)
 class ScrapeCollector(Collector):
-    """What is asked anew at each scrape."""
+    """The gauges that are read anew at each scrape."""
 
-    vitals: HealthChecks
+    checks: HealthChecks
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Yield the gauges; without a database only those of this controller itself."""
-        survey = self.vitals.survey()
+        """Yield the gauges; without a database only those of this controller."""
+        survey = self.checks.survey()
         yield GaugeMetricFamily(
             "scavenger_database_up",
             "1 if the database answers this controller, else 0.",
             int(survey is not None),
         )
-        if (reconciler := self.vitals.heartbeats.get(RECONCILER_TASK)) is not None:
+        if (reconciler := self.checks.heartbeats.get(RECONCILER_TASK)) is not None:
             yield GaugeMetricFamily(
                 "scavenger_loop_lag_seconds",
                 "Seconds since this controller finished its last pass over all jobs.",
                 reconciler.lag,
             )
-        if isinstance(self.vitals.engine.pool, QueuePool):
+        if isinstance(self.checks.engine.pool, QueuePool):
             yield GaugeMetricFamily(
                 "scavenger_db_pool_in_use",
                 "Connections to the database that are in use in this controller.",
-                self.vitals.engine.pool.checkedout(),
+                self.checks.engine.pool.checkedout(),
             )
         if survey is not None:
             yield from installation_gauges(survey)

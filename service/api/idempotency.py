@@ -1,6 +1,6 @@
-"""Idempotency keys: a request that changes something is done once, however often it is sent.
+"""Idempotency keys: a request that changes something takes effect once, however often it is sent.
 
-The sender names the request by the header Idempotency-Key. The effect and the answer are stored in
+The client names the request by the header Idempotency-Key. The effect and the answer are stored in
 one transaction, so that neither exists without the other.
 """
 
@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from service.api.dependencies import AppState, RequestBody
 from service.api.problems import ApiProblem
 from service.api.validation import TextRule
-from service.auth.principals import Principal, UserPrincipal
+from service.auth.permissions import UserPrincipal
 from service.db import access
 from service.db.access import IdempotencyKey, StoredAnswer
 
@@ -26,8 +26,8 @@ IdempotencyHeader = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        description="A word for this request, such as a UUID: sent again within a day, it gets "
-        "the same answer and nothing is done twice",
+        description="Name of this request, such as a UUID: sent again within a day, it gets the "
+        "same answer and takes no effect again",
         min_length=1,
         max_length=255,
     ),
@@ -37,10 +37,10 @@ IdempotencyHeader = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class IdempotentRequest:
-    """What is asked for, and by whom.
+    """A request that may be sent again.
 
     Attributes:
-        key: What the sender will repeat it by; None when it does not say.
+        key: Its name; None when the client gave none.
         fingerprint: Differs between requests that differ.
     """
 
@@ -48,12 +48,16 @@ class IdempotentRequest:
     fingerprint: str
 
     def run(self, app_state: AppState, effect: Callable[[Connection], StoredAnswer]) -> Response:
-        """Do it, or answer as before where it has been done."""
+        """Apply the effect and store the answer, or repeat the answer that is stored.
+
+        Raises:
+            ApiProblem: The same request is in progress, or the key belongs to another request.
+        """
         with app_state.engine.begin() as connection:
             if self.key is None:
                 return to_response(effect(connection))
             if not access.lock_key(connection, self.key):
-                raise ApiProblem("idempotency_in_progress", "send it again in a second")
+                raise ApiProblem("idempotency_in_progress", "try again in 1 s")
             known = access.find_answer(connection, self.key, app_state.now())
             if known is None:
                 answer = effect(connection)
@@ -61,31 +65,28 @@ class IdempotentRequest:
                 return to_response(answer)
         fingerprint, answer = known
         if fingerprint != self.fingerprint:
-            why = "this Idempotency-Key was used for another request; take a new one"
-            raise ApiProblem("idempotency_mismatch", why)
+            detail = "this Idempotency-Key was used for another request; take a new one"
+            raise ApiProblem("idempotency_mismatch", detail)
         return to_response(answer, {"Idempotent-Replayed": "true"})
 
 
-def read_idempotent_request(
-    request: Request, body: RequestBody, word: IdempotencyHeader = None
+async def idempotent_request(
+    request: Request, body: RequestBody, name: IdempotencyHeader = None
 ) -> IdempotentRequest:
-    """Read who asks for what."""
-    caller = principal_id(request.scope["caller"])
+    """Return what identifies a request."""
+    principal = request.scope["principal"]
+    # Part of the key, so that the keys of two principals never collide.
+    sender = principal.token if isinstance(principal, UserPrincipal) else principal.worker
     media = request.headers.get("content-type", "")
-    asked = [request.method, request.url.path, request.url.query, media, sha256(body).hexdigest()]
-    fingerprint = sha256(json.dumps(asked).encode()).hexdigest()
-    return IdempotentRequest(None if word is None else IdempotencyKey(caller, word), fingerprint)
-
-
-def principal_id(caller: Principal) -> str:
-    """Name who asks; keys of different callers never meet."""
-    return caller.token if isinstance(caller, UserPrincipal) else caller.worker
+    parts = [request.method, request.url.path, request.url.query, media, sha256(body).hexdigest()]
+    fingerprint = sha256(json.dumps(parts).encode()).hexdigest()
+    return IdempotentRequest(None if name is None else IdempotencyKey(sender, name), fingerprint)
 
 
 def to_response(answer: StoredAnswer, more: dict[str, str] | None = None) -> Response:
-    """Send an answer."""
+    """Return a stored answer as a response, with more headers."""
     headers = {**answer.headers, **(more or {})}
     return Response(answer.content, answer.status, headers, media_type="application/json")
 
 
-OncePerKey = Annotated[IdempotentRequest, Depends(read_idempotent_request)]
+OncePerKey = Annotated[IdempotentRequest, Depends(idempotent_request)]

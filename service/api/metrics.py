@@ -1,7 +1,7 @@
 """Prometheus gauges from the database: totals of the installation, and series per running job.
 
-They are the same from every controller. The series per job have a path of their own, so that an
-installation with very many jobs need not scrape them.
+Every controller of a database returns the same. The series per job have a path of their own, so
+that an installation with very many jobs need not scrape them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ CANDIDATE_DISPOSITIONS = ("end", "wait", "hold")
 
 @dataclass(frozen=True, slots=True)
 class InstallationSurvey:
-    """What the database says about everything at one moment of its own clock.
+    """Totals of the installation at one moment of the database's clock.
 
     Attributes:
-        sweep: The newest finished one.
+        sweep: The newest finished sweep of the garbage collector.
     """
 
     now: datetime
@@ -46,7 +46,7 @@ class InstallationSurvey:
 
 
 def installation_gauges(survey: InstallationSurvey) -> Iterator[GaugeMetricFamily]:
-    """Yield how jobs, their machines and their money stand, and what the sweeper waits for."""
+    """Yield the totals of jobs, machines, money, sweeps and forecasts."""
     figures = survey.figures
     yield labelled_gauge(
         "scavenger_jobs",
@@ -72,7 +72,7 @@ def installation_gauges(survey: InstallationSurvey) -> Iterator[GaugeMetricFamil
 
 
 def money_by_kind(survey: InstallationSurvey) -> Mapping[str, float]:
-    """Return dollars by what is known about them."""
+    """Return dollars: spent, reserved besides, and the sum of the caps."""
     machines = survey.figures.machines
     accrued = ledger.accrued(machines, survey.now)
     return {
@@ -83,7 +83,7 @@ def money_by_kind(survey: InstallationSurvey) -> Mapping[str, float]:
 
 
 def machine_gauges(survey: InstallationSurvey) -> Iterator[GaugeMetricFamily]:
-    """Yield how many machines there are, and which of them worry."""
+    """Yield the number of machines by state, and those that need attention."""
     alive = [vm for vm in survey.figures.machines if vm.is_alive]
     states = Counter(str(vm.state) for vm in alive)
     yield labelled_gauge(
@@ -94,45 +94,45 @@ def machine_gauges(survey: InstallationSurvey) -> Iterator[GaugeMetricFamily]:
     )
     yield GaugeMetricFamily(
         "scavenger_vm_undeletable",
-        "Machines that were told to end again and again and still run.",
+        "Machines that still run after many orders to end.",
         sum(vm.orders > ALARM_ORDERS for vm in alive),
     )
     if alive:
         left = min(vm.prepaid_until for vm in alive) - survey.now
         yield GaugeMetricFamily(
             "scavenger_vm_prepaid_remaining_seconds",
-            "Seconds until the first machine's reserved time is over; below 0 it is overdue.",
+            "Seconds until the reserved time of the first machine ends; below 0 it is overdue.",
             left.total_seconds(),
         )
 
 
 def forecast_gauges(figures: InstallationTotals) -> Iterator[GaugeMetricFamily]:
-    """Yield how often targets were reached when it was foreseen."""
+    """Yield how often jobs ended within the interval that was forecast."""
     yield GaugeMetricFamily(
         "scavenger_prediction_coverage80_jobs",
-        "Newest jobs that succeeded and for which it was foreseen when, at most 100.",
+        "Newest jobs that succeeded and had a forecast of their end, at most 100.",
         figures.forecasts,
     )
     if figures.forecasts:
         yield GaugeMetricFamily(
             "scavenger_prediction_coverage80_ratio",
-            "Share of them that ended within the interval foreseen; 0.8 if intervals are right.",
+            "Share of them that ended within the forecast interval; 0.8 if intervals are right.",
             figures.kept / figures.forecasts,
         )
 
 
 def sweep_gauges(sweep: Sweep | None) -> Iterator[GaugeMetricFamily]:
-    """Yield what the newest sweep found."""
+    """Yield what the newest sweep of the garbage collector found."""
     suspects = () if sweep is None else sweep.suspects
     is_held = sweep is not None and sweep.tripped is not None and sweep.confirmed_at is None
     yield GaugeMetricFamily(
         "scavenger_orphan_candidates",
-        "Machines that nobody wants, in the newest sweep.",
+        "Machines without a job in the newest sweep.",
         sum(suspect.fate in CANDIDATE_DISPOSITIONS for suspect in suspects),
     )
     yield GaugeMetricFamily(
         "scavenger_sweep_blocked",
-        "1 while the sweeper holds machines back until somebody confirms, else 0.",
+        "1 while the sweeper holds machines back until an operator confirms, else 0.",
         int(is_held),
     )
 
@@ -147,15 +147,15 @@ def labelled_gauge(
     return family
 
 
-LabelledValue = tuple[str, float | None]  # a label, and what is known under it
+LabelledValue = tuple[str, float | None]  # a label, and its value if that is known
 
 
 @dataclass(frozen=True, slots=True)
 class JobMetrics:
-    """How one job stands.
+    """The metrics of one job.
 
     Attributes:
-        view: What a page shows of it.
+        view: The job as the API shows it.
     """
 
     state: JobState
@@ -163,24 +163,24 @@ class JobMetrics:
 
     @classmethod
     def of(cls, state: JobState, recent: StepColumns, storage: CheckpointStorage) -> JobMetrics:
-        """Return how a job stands, its newest iterations included."""
+        """Return the metrics of a job, its newest iterations included."""
         return cls(state, job_view(state, recent, storage))
 
     def money(self) -> Iterator[LabelledValue]:
-        """Yield dollars: spent, reserved besides, what it will have cost, and the most it may."""
+        """Yield dollars: spent, forecast, cap, and reserved."""
         cost = self.view.cost
-        told = {"accrued": cost.accrued, "forecast": cost.forecast, "cap": cost.cap}
-        for kind, money in told.items():
+        amounts = {"accrued": cost.accrued, "forecast": cost.forecast, "cap": cost.cap}
+        for kind, money in amounts.items():
             yield kind, None if money is None else float(money.amount)
         yield "reserved", float(ledger.committed(self.state.vms) - self.state.accrued)
 
     def epochs(self) -> Iterator[LabelledValue]:
-        """Yield reference epochs: done, and what the target will take."""
+        """Yield reference epochs: done, and expected until the target."""
         yield "done", self.view.progress.epochs
         yield "expected", self.view.progress.expected_epochs
 
     def seconds(self) -> Iterator[LabelledValue]:
-        """Yield the parts of an iteration."""
+        """Yield the seconds of an iteration, by part."""
         known = self.view.indicators
         yield "compute", None if known is None else known.compute_time
         yield "sync", None if known is None else known.sync_time
@@ -190,7 +190,7 @@ class JobMetrics:
         return None if self.view.indicators is None else self.view.indicators.noise
 
     def error(self) -> float | None:
-        """Return by which share an iteration takes longer than was foreseen."""
+        """Return by which share an iteration takes longer than the fitted laws say."""
         known, config = self.view.indicators, self.config
         if known is None or config is None:
             return None
@@ -198,7 +198,7 @@ class JobMetrics:
         return None if point is None else known.step_time / point.step_time - 1
 
     def left(self) -> float | None:
-        """Return the seconds that the rest of the epochs takes as it goes now."""
+        """Return the seconds until the target at the present pace."""
         known, config, progress = self.view.indicators, self.config, self.view.progress
         if known is None or config is None or progress.expected_epochs is None:
             return None
@@ -208,20 +208,20 @@ class JobMetrics:
         return rest / self.state.knowledge.progress_per_iteration(config) * known.step_time
 
     def batch(self) -> float | None:
-        """Its global batch."""
+        """Return the global batch, in samples."""
         return None if self.config is None else self.config.global_batch
 
     @property
     def config(self) -> ClusterConfig | None:
-        """The configuration it runs on."""
+        """The configuration that the job runs on."""
         applied = self.view.applied
         return None if applied is None else ClusterConfig(applied.workers, applied.global_batch)
 
 
 SINGLE_GAUGES: Mapping[str, tuple[str, Callable[[JobMetrics], float | None]]] = {
-    "workers": ("Workers that run.", lambda stand: stand.view.workers_alive),
+    "workers": ("Workers that run.", lambda job: job.view.workers_alive),
     "batch_size": ("Global batch, in samples.", JobMetrics.batch),
-    "eta_seconds": ("Seconds to the target as it goes now.", JobMetrics.left),
+    "eta_seconds": ("Seconds to the target at the present pace.", JobMetrics.left),
     "gradient_noise_ratio": ("Measured noise among the shards of a gradient.", JobMetrics.noise),
     "prediction_error_ratio": (
         "Share by which an iteration takes longer than the fitted laws say.",
@@ -229,42 +229,42 @@ SINGLE_GAUGES: Mapping[str, tuple[str, Callable[[JobMetrics], float | None]]] = 
     ),
 }
 LABELLED_GAUGES: Mapping[str, tuple[str, str, Callable[[JobMetrics], Iterable[LabelledValue]]]] = {
-    "dollars": ("Money, by what is known about it.", "kind", JobMetrics.money),
+    "dollars": ("Money: spent, reserved besides, forecast and cap.", "kind", JobMetrics.money),
     "epochs": ("Progress in reference epochs.", "kind", JobMetrics.epochs),
     "iteration_seconds": ("Seconds of an iteration.", "part", JobMetrics.seconds),
 }
 
 
-def gauge_families(stands: Sequence[JobMetrics]) -> Iterator[GaugeMetricFamily]:
-    """Yield what is known of each job, one family after the other."""
+def gauge_families(jobs: Sequence[JobMetrics]) -> Iterator[GaugeMetricFamily]:
+    """Yield one family after the other, each with a series per job."""
     for name, (text, read) in SINGLE_GAUGES.items():
         family = GaugeMetricFamily(f"scavenger_job_{name}", text, labels=["job"])
-        for stand in stands:
-            if (reading := read(stand)) is not None:
-                family.add_metric([stand.view.id], reading)
+        for job in jobs:
+            if (reading := read(job)) is not None:
+                family.add_metric([job.view.id], reading)
         yield family
     for name, (text, label, read_all) in LABELLED_GAUGES.items():
         family = GaugeMetricFamily(f"scavenger_job_{name}", text, labels=["job", label])
-        for stand in stands:
-            for word, reading in read_all(stand):
+        for job in jobs:
+            for value, reading in read_all(job):
                 if reading is not None:
-                    family.add_metric([stand.view.id, word], reading)
+                    family.add_metric([job.view.id, value], reading)
         yield family
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobMetricsCollector(Collector):
-    """What is asked for at one scrape."""
+    """The gauges of one scrape."""
 
-    stands: Sequence[JobMetrics]
+    jobs: Sequence[JobMetrics]
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Yield all families."""
-        return gauge_families(self.stands)
+        return gauge_families(self.jobs)
 
 
-def render_job_metrics(stands: Sequence[JobMetrics]) -> bytes:
-    """Return how jobs stand in Prometheus' text format."""
+def render_job_metrics(jobs: Sequence[JobMetrics]) -> bytes:
+    """Return the metrics of jobs in Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(JobMetricsCollector(stands))
+    registry.register(JobMetricsCollector(jobs))
     return generate_latest(registry)

@@ -1,7 +1,7 @@
-"""The OpenAPI document, completed: problems, bodies, headers, tokens and links.
+"""The OpenAPI document, completed: problems, job documents, headers and links.
 
-Routes declare the body they read themselves and the problems they answer with; what the middleware
-may answer to any request is added to all of them.
+FastAPI describes parameters, bodies, answers and tokens from the signatures. Routes add problems of
+their own; those that any request may meet are added to all routes here.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from pydantic import TypeAdapter
 from scavenger.job.spec import JobSpec
 from scavenger.protocol import StepReport
 from scavenger.schemas import ProblemView
-from service.api.problems import PROBLEM_MEDIA_TYPE, PROBLEM_TYPES, problem_headers
+from service.api.problems import PROBLEM_MEDIA_TYPE, PROBLEM_TYPES
 
 JsonObject = dict[str, Any]
 ResponseDocs = dict[int | str, JsonObject]
 
-PUBLIC_PATHS = ("/healthz", "/readyz")
-AGENT_PATHS = "/v1/agent/"
 PROBLEMS_KEY = "x-problems"
 COMMON_PROBLEMS = (
     "unauthenticated",
@@ -40,33 +38,31 @@ IDEMPOTENCY_PROBLEMS = ("idempotency_in_progress", "idempotency_mismatch")
 SCHEMA_REFERENCE = "#/components/schemas/{model}"
 STRING_SCHEMA: JsonObject = {"type": "string"}
 NULL_SCHEMA: JsonObject = {"type": "null"}
-ETAG_HEADER: JsonObject = {
-    "ETag": {"description": "The version of the job that is shown", "schema": STRING_SCHEMA}
-}
+ETAG_HEADER: JsonObject = {"ETag": {"description": "Version of the job", "schema": STRING_SCHEMA}}
 LOCATION_HEADER: JsonObject = {
-    "Location": {"description": "Where what was made is shown", "schema": STRING_SCHEMA}
+    "Location": {"description": "Path of the new resource", "schema": STRING_SCHEMA}
 }
 REPLAYED_HEADER: JsonObject = {
     "Idempotent-Replayed": {
-        "description": "Says that this was answered to the same Idempotency-Key before",
+        "description": "This is the answer to an earlier request with the same Idempotency-Key",
         "schema": {"type": "string", "enum": ["true"]},
     }
 }
 PROBLEM_HEADERS: JsonObject = {
-    "Allow": {"description": "What can be done here", "schema": STRING_SCHEMA},
+    "Allow": {"description": "Methods of this path", "schema": STRING_SCHEMA},
     "Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}},
-    "WWW-Authenticate": {"description": "How to prove who asks", "schema": STRING_SCHEMA},
+    "WWW-Authenticate": {"description": "How to authenticate", "schema": STRING_SCHEMA},
 }
-NOT_MODIFIED: ResponseDocs = {304: {"description": "Nothing has changed", "headers": ETAG_HEADER}}
+NOT_MODIFIED: ResponseDocs = {304: {"description": "Not modified", "headers": ETAG_HEADER}}
 
 
 def answers_problems(*codes: str) -> JsonObject:
-    """Say which words of the catalog a route answers, besides those that every route may."""
+    """State the problems of a route, besides those that every request may meet."""
     return {PROBLEMS_KEY: list(codes)}
 
 
 def request_body(body: type, *media: str, example: JsonObject | None = None) -> JsonObject:
-    """Describe a body that the route itself reads."""
+    """Describe a body that the route parses itself, for speed or because it may be YAML."""
     schema = TypeAdapter(body).json_schema(ref_template=SCHEMA_REFERENCE)
     if "$defs" in schema:
         schema = {"$ref": SCHEMA_REFERENCE.format(model=body.__name__)}
@@ -78,7 +74,7 @@ def request_body(body: type, *media: str, example: JsonObject | None = None) -> 
 
 
 def job_responses(status: int, headers: JsonObject | None = None) -> ResponseDocs:
-    """Describe an answer that shows a job and its version, and what can be asked next."""
+    """Describe an answer that shows a job and its version, with links to its other routes."""
     of_it = {"job": "$response.body#/id"}
     names = ("get_job", "get_curve", "get_events", "cancel")
     links = {name: {"operationId": name, "parameters": of_it} for name in names}
@@ -86,13 +82,13 @@ def job_responses(status: int, headers: JsonObject | None = None) -> ResponseDoc
 
 
 def page_responses(operation: str, **parameters: str) -> ResponseDocs:
-    """Describe a page of a list, and how to ask for the next."""
+    """Describe a page of a list, with a link to the next."""
     following = {"cursor": "$response.body#/next_cursor", **parameters}
     return {200: {"links": {"next": {"operationId": operation, "parameters": following}}}}
 
 
 def install_openapi(app: FastAPI) -> None:
-    """Let an application tell everything about itself in /openapi.json."""
+    """Let ``app.openapi`` return the completed document."""
 
     def openapi() -> JsonObject:
         if app.openapi_schema is None:
@@ -104,24 +100,19 @@ def install_openapi(app: FastAPI) -> None:
 
 
 def complete_document(document: JsonObject) -> JsonObject:
-    """Add what is true of every route, and the shapes of bodies."""
+    """Add what is true of every route, and the schemas that no signature mentions."""
     components = document["components"]
     for ours_instead in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(ours_instead, None)
     for body in (StepReport, ProblemView):
         components["schemas"].update(schemas_of(body))
     components["schemas"].update(parse_examples(without_null(schemas_of(JobSpec))))
-    components["securitySchemes"] = {
-        "person": {"type": "http", "scheme": "bearer"},
-        "machine": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
-    }
-    for path, operation in operations_of(document):
+    for operation in operations_of(document):
         operation["responses"].pop("422", None)
         operation["parameters"] = without_null(operation.get("parameters", []))
-        if path in PUBLIC_PATHS:
+        if "security" not in operation:
             operation["responses"].update(problem_docs(["validation"]))
         else:
-            operation["security"] = [{"machine" if path.startswith(AGENT_PATHS) else "person": []}]
             operation[PROBLEMS_KEY] = problem_codes_of(operation)
             operation["responses"].update(problem_docs(operation[PROBLEMS_KEY]))
     return document
@@ -134,7 +125,7 @@ def schemas_of(kind: type) -> JsonObject:
 
 
 def without_null(schema: Any) -> Any:
-    """Leave out null where it only means that something is missing: nobody may send it."""
+    """Leave out null where it only stands for a missing value: a request with it is refused."""
     if isinstance(schema, list):
         return [without_null(each) for each in schema]
     if not isinstance(schema, dict):
@@ -148,7 +139,7 @@ def without_null(schema: Any) -> Any:
 
 
 def parse_examples(schema: Any) -> Any:
-    """Turn examples into values; those of a job document are words, as people write them."""
+    """Turn examples into values; those of a job document are written as YAML."""
     match schema:
         case {"examples": [str(words)], **rest}:
             return {**parse_examples(rest), "examples": [yaml.safe_load(words)]}
@@ -160,37 +151,38 @@ def parse_examples(schema: Any) -> Any:
             return schema
 
 
-def operations_of(document: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    """Yield every operation with its path."""
-    for path, methods in document["paths"].items():
-        for operation in methods.values():
-            yield path, operation
+def operations_of(document: JsonObject) -> Iterator[JsonObject]:
+    """Yield every operation."""
+    for methods in document["paths"].values():
+        yield from methods.values()
 
 
 def problem_codes_of(operation: JsonObject) -> list[str]:
-    """Return every word of the catalog that an operation may answer."""
+    """Return every problem that an operation may answer with."""
     names = {parameter["name"] for parameter in operation.get("parameters", ())}
     keyed = IDEMPOTENCY_PROBLEMS if "Idempotency-Key" in names else ()
     return list(dict.fromkeys((*operation.get(PROBLEMS_KEY, ()), *keyed, *COMMON_PROBLEMS)))
 
 
 def problem_docs(codes: list[str]) -> dict[str, JsonObject]:
-    """Describe answers that say no, by status."""
+    """Describe problems, by status."""
     by_status: dict[str, list[str]] = {}
     for code in codes:
-        by_status.setdefault(str(PROBLEM_TYPES[code][0]), []).append(code)
-    return {status: problem_doc(words) for status, words in sorted(by_status.items())}
+        by_status.setdefault(str(PROBLEM_TYPES[code].status), []).append(code)
+    return {status: problem_doc(alike) for status, alike in sorted(by_status.items())}
 
 
 def problem_doc(codes: list[str]) -> JsonObject:
-    """Describe an answer that is one of several problems of the same status."""
+    """Describe an answer that is one of several problems of one status."""
     answer: JsonObject = {
-        "description": "; ".join(f"`{code}`: {PROBLEM_TYPES[code][1]}" for code in codes),
+        "description": "; ".join(f"`{code}`: {PROBLEM_TYPES[code].title}" for code in codes),
         "content": {
             PROBLEM_MEDIA_TYPE: {
                 "schema": {"$ref": SCHEMA_REFERENCE.format(model=ProblemView.__name__)}
             }
         },
     }
-    said = sorted({name for code in codes for name in problem_headers(code)})
-    return {**answer, "headers": {name: PROBLEM_HEADERS[name] for name in said}} if said else answer
+    names = sorted({name for code in codes for name in PROBLEM_TYPES[code].headers})
+    if names:
+        answer["headers"] = {name: PROBLEM_HEADERS[name] for name in names}
+    return answer

@@ -1,38 +1,163 @@
-"""Validation of text fields and of query parameters.
+"""Validation before a route runs: the body's size, speed and nesting, query parameters, text rules.
 
 A query parameter that the route does not have is refused: a list that is asked for
-``?phase=failed`` would otherwise show every job, and its reader would not know. The check reads the
-OpenAPI document, so that what a route takes and what it documents are the same.
+``?phase=failed`` would otherwise show every job, and its reader would not know.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from json import JSONDecodeError
 from typing import Any
 
+from anyio import fail_after
 from fastapi import Request
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema, from_json
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive
 
 from scavenger.errors import DocumentProblem
 from scavenger.job.fields import closest_name
-from service.api.openapi import JsonObject
 from service.api.problems import MAX_NAME_LENGTH, MAX_PROBLEMS_LISTED, ApiProblem
+
+JOB_ID_PATTERN = re.compile(r"job_[0-9a-z]{1,40}")
+MAX_BODY_BYTES = 1 << 20
+MAX_BODY_NESTING = 32
+BODY_TIMEOUT = 30.0
+JSON_STRING = re.compile(rb'"[^"]*"')
+ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
+NESTING_STEPS = {byte: 1 if byte in b"[{" else -1 for byte in b"[]{}"}
+
+
+async def read_body(request: Request, timeout: float = BODY_TIMEOUT) -> bytes:
+    """Return the whole body of a request.
+
+    Raises:
+        ApiProblem: It is too large, arrives too slowly, or is JSON nested too deep to be parsed.
+        ClientDisconnect: The sender is gone.
+    """
+    length = request.headers.get("content-length", "0")
+    if length.isdigit() and int(length) > MAX_BODY_BYTES:
+        raise too_large(int(length))  # before a byte of it is read
+    try:
+        with fail_after(timeout):
+            body = b"".join([part async for part in body_parts(request.receive)])
+    except TimeoutError:
+        raise ApiProblem("too_slow", f"the body must arrive within {timeout:g} s") from None
+    if is_nested_too_deep(body) and "yaml" not in request.headers.get("content-type", ""):
+        limit = f"write at most {MAX_BODY_NESTING} lists and mappings inside each other"
+        raise ApiProblem("validation", f"nested too deep: {limit}")
+    return body
+
+
+async def body_parts(receive: Receive) -> AsyncIterator[bytes]:
+    """Yield a body as it arrives, as long as it is not too large: its header may be a lie."""
+    size, is_more = 0, True
+    while is_more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part = message.get("body", b"")
+        size += len(part)
+        if size > MAX_BODY_BYTES:
+            raise too_large(size)
+        yield part
+        is_more = message.get("more_body", False)
+
+
+def too_large(size: int) -> ApiProblem:
+    """Return the problem of a body with too many bytes."""
+    detail = f"the body has {size} bytes; at most {MAX_BODY_BYTES} are accepted"
+    return ApiProblem("payload_too_large", detail)
+
+
+class CheckedRequest(Request):
+    """A request whose body was read within its limits; FastAPI reads it again from here."""
+
+    def __init__(self, request: Request, body: bytes) -> None:
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Message:
+            return messages.pop() if messages else await request.receive()
+
+        super().__init__(request.scope, receive)
+
+    async def json(self) -> Any:
+        """Parse the body as pydantic does.
+
+        The standard library accepts half a surrogate pair, which no database can store.
+        """
+        try:
+            return from_json(await self.body())
+        except ValueError as error:
+            raise JSONDecodeError(str(error), "", 0) from None
+
+
+def is_nested_too_deep(body: bytes) -> bool:
+    r"""Tell whether a JSON text is nested deeper than allowed, without parsing it.
+
+    >>> [is_nested_too_deep(text * 33) for text in (b"[", b"[1],", b'"[\\"",', b'{"a":')]
+    [True, False, False, True]
+    """
+    # A parser that recurses would exhaust the stack on 100 000 brackets: they are counted first.
+    if body.count(b"[") + body.count(b"{") <= MAX_BODY_NESTING:
+        return False
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    brackets = JSON_STRING.sub(b"", plain.translate(None, ALL_BUT_BRACKETS)).replace(b'"', b"")
+    return any(
+        level > MAX_BODY_NESTING for level in accumulate(NESTING_STEPS[byte] for byte in brackets)
+    )
+
+
+def check_parameters(request: Request, known: Sequence[str]) -> None:
+    """Refuse a request whose query has parameters that its route does not have.
+
+    Raises:
+        ApiProblem: Lists each such parameter, with those that exist.
+    """
+    given = dict.fromkeys(request.query_params)
+    strange = [name[:MAX_NAME_LENGTH] for name in given if name not in known][:MAX_PROBLEMS_LISTED]
+    if strange:
+        errors = [DocumentProblem(name, unknown_parameter(name, known)) for name in strange]
+        raise ApiProblem("validation", "; ".join(each.message for each in errors), errors)
+
+
+def unknown_parameter(name: str, known: Sequence[str]) -> str:
+    """Say that a parameter does not exist, and which do.
+
+    >>> unknown_parameter("limt", ["limit", "cursor"])
+    'there is no parameter "limt" here; did you mean "limit"? this route takes limit, cursor'
+    >>> unknown_parameter("x", [])
+    'there is no parameter "x" here; this route takes none'
+    """
+    start = f'there is no parameter "{name}" here; '
+    if not known:
+        return f"{start}this route takes none"
+    near = closest_name(name, known)
+    hint = "" if near is None else f'did you mean "{near}"? '
+    return f"{start}{hint}this route takes {', '.join(known)}"
+
+
+def storable(text: str) -> str:
+    """Return part of a path as Postgres can store and compare it: no NUL, no surrogates."""
+    return text.replace("\x00", "").encode(errors="replace").decode()[:200]
 
 
 @dataclass(frozen=True, slots=True)
 class TextRule:
-    """Refuses a text in words; the description of the API shows the pattern.
+    """Refuses a text in words; OpenAPI shows the pattern.
 
-    Stands in an ``Annotated[str, ...]`` where pydantic's own ``pattern`` would repeat the
-    expression to people who did not write it.
+    Stands in an ``Annotated[str, ...]`` where pydantic's own ``pattern`` would answer with the
+    regular expression.
 
     Attributes:
         pattern: Regular expression of the whole text.
-        rule: What is said of a text that does not match.
+        rule: The message for a text that does not match.
     """
 
     pattern: str
@@ -41,7 +166,7 @@ class TextRule:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Check the text after all else that is asked of it."""
+        """Check the text after the other constraints of its type."""
         expression = re.compile(self.pattern)
 
         def check(text: str | None) -> str | None:
@@ -54,43 +179,5 @@ class TextRule:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Show the pattern."""
+        """Show the pattern in OpenAPI."""
         return handler(schema) | {"pattern": self.pattern}
-
-
-async def check_parameters(request: Request) -> None:
-    """Refuse a request whose query names what its route does not have.
-
-    Raises:
-        Refusal: Each such name, with the names there are.
-    """
-    given = dict.fromkeys(request.query_params)
-    if not given:
-        return
-    known = known_parameters(request.app.openapi(), request.method, request.scope["route"].path)
-    strange = [name[:MAX_NAME_LENGTH] for name in given if name not in known][:MAX_PROBLEMS_LISTED]
-    if strange:
-        problems = [DocumentProblem(name, unknown_parameter(name, known)) for name in strange]
-        raise ApiProblem("validation", "; ".join(each.message for each in problems), problems)
-
-
-def known_parameters(document: JsonObject, method: str, path: str) -> list[str]:
-    """Return the query parameters that the description of the API names for a route."""
-    operation = document["paths"].get(path, {}).get(method.lower(), {})
-    return [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
-
-
-def unknown_parameter(name: str, known: Sequence[str]) -> str:
-    """Say that there is no such parameter, and which there are.
-
-    >>> unknown("limt", ["limit", "cursor"])
-    'there is no parameter "limt" here; did you mean "limit"? this route takes limit, cursor'
-    >>> unknown("x", [])
-    'there is no parameter "x" here; this route takes none'
-    """
-    said = f'there is no parameter "{name}" here; '
-    if not known:
-        return f"{said}this route takes none"
-    near = closest_name(name, known)
-    hint = "" if near is None else f'did you mean "{near}"? '
-    return f"{said}{hint}this route takes {', '.join(known)}"

@@ -1,4 +1,5 @@
-"""Who may do what: principals, permissions, tokens, secrets of jobs, and rate limits.
+"""Who may do what: principals and permissions, tokens, the secrets of jobs, and rate limits.
 
-Nothing here reads the database; ``service.db.access`` stores the tokens.
+The API and ``service.db`` call it. It never reads the database: ``service.db.access`` stores the
+tokens.
 """

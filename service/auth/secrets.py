@@ -16,23 +16,23 @@ class SecretStore:
     """A directory of secrets.
 
     Attributes:
-        root: Where it is; None holds none.
+        root: The directory; None stands for an empty store.
     """
 
     root: Path | None
 
     def missing(self, project: str, names: Sequence[str]) -> Sequence[str]:
-        """Return the names no file stands for."""
+        """Return the names that the project has no file for."""
         files = self._files(project)
         return [name for name in names if name not in files]
 
     def open(self, project: str, names: Sequence[str]) -> Mapping[str, str]:
-        """Return those secrets there are, by name; a newline at the end is not part of them."""
+        """Return the secrets that exist, by name; a newline at the end is not part of them."""
         files = self._files(project)
         return {name: files[name].read_text().rstrip("\n") for name in names if name in files}
 
     def _files(self, project: str) -> Mapping[str, Path]:
-        """Find files by what is there: nothing a person wrote becomes part of a path."""
+        # A name from a job document never becomes part of a path: `../` would read other files.
         if self.root is None or not self.root.is_dir():
             return {}
         rooms = {room.name: room for room in self.root.iterdir() if room.is_dir()}

@@ -1,6 +1,6 @@
-"""Tokens of people and of machines, and the two secret files in the home directory.
+"""Tokens of users and of machines, and the two secret files in the home directory.
 
-A person's token is ``scv_``, an id, and 32 random bytes; the database stores its SHA-256 hash. The
+A user's token is ``scv_``, an id, and 32 random bytes; the database stores its SHA-256 hash. The
 home directory holds the first token and the signing secret, both readable by their owner only.
 Controllers that share a database share the secret; the database stores its fingerprint.
 
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import jwt
 
-from service.auth.principals import BootstrapPrincipal, WorkerPrincipal
+from service.auth.permissions import BootstrapPrincipal, WorkerPrincipal
 from service.errors import SecretRefused
 
 TOKEN_PATTERN = re.compile(r"scv_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
@@ -30,11 +30,11 @@ TOKEN_PATTERN = re.compile(r"scv_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """What a token is known by.
+    """The id and the hash of a user's token; the token itself is never kept.
 
     Attributes:
-        id: What it is called; no secret.
-        digest: SHA-256 of all of it, in hexadecimal.
+        id: Names the token in lists and in the audit trail; no secret.
+        digest: SHA-256 of the whole token, in hexadecimal.
     """
 
     id: str
@@ -42,11 +42,11 @@ class ApiToken:
 
     @classmethod
     def of(cls, token: str) -> ApiToken:
-        """Take a token apart; one of another form, as made before, is named by its hash.
+        """Return id and hash of a token; the id of one in an older format is part of its hash.
 
-        >>> Credential.of("scv_0123456789ab_" + "x" * 43).id
+        >>> ApiToken.of("scv_0123456789ab_" + "x" * 43).id
         '0123456789ab'
-        >>> Credential.of("a word from before").id
+        >>> ApiToken.of("a word from before").id
         '9c7334c343a8'
         """
         digest = sha256(token.encode()).hexdigest()
@@ -54,35 +54,39 @@ class ApiToken:
         return cls(digest[:12] if found is None else found[1], digest)
 
     def is_of(self, digest: str) -> bool:
-        """Tell whether this is the token of a stored hash, in the same time whatever it is."""
+        """Compare with a stored hash, in constant time."""
         return hmac.compare_digest(self.digest, digest)
 
 
 def make_token() -> str:
-    """Make the token of a person."""
+    """Make the token of a user."""
     return f"scv_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}"
 
 
 WORKER_AUDIENCE, BOOTSTRAP_PREFIX = "scavenger-agent", "scb_"
 WORKER_TOKEN_LIFETIME = 3600
-MIN_SECRET_BYTES = 32  # bytes, as the signatures made with it have
+MIN_SECRET_BYTES = 32  # as long as the signatures that are made with it
 REQUIRED_CLAIMS = ["sub", "job", "generation", "iat", "exp"]
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerKeys:
-    """The two secrets of a controller."""
+    """The first token and the signing secret of a controller.
+
+    Every other secret is derived from the signing secret with a purpose of its own, so that a
+    signature made for one purpose is worthless for another.
+    """
 
     token: str = field(repr=False)
     secret: str = field(repr=False)
 
     @classmethod
     def at(cls, home: Path, shared: Path | None = None) -> ControllerKeys:
-        """Read the keys of a home directory; they are made the first time.
+        """Read the keys of a home directory; the first start creates them.
 
         Args:
             home: The directory.
-            shared: File with the secret that other controllers of the database have too.
+            shared: File with the secret that all controllers of the database share.
 
         Raises:
             SecretRefused: That file cannot be used.
@@ -94,15 +98,15 @@ class ControllerKeys:
 
     @property
     def fingerprint(self) -> str:
-        """What tells the secret from others, and from which nobody can make it."""
-        return hmac.digest(self.secret.encode(), b"fingerprint", "sha256").hex()
+        """Tells the secret from others without revealing it."""
+        return self._derive("fingerprint").hex()
 
     def issue_worker_token(self, worker: str, generation: int = 0, now: float | None = None) -> str:
-        """Make the token of a machine, good for an hour.
+        """Issue the token of a machine, valid for an hour.
 
         Args:
-            worker: Its id, which begins with that of its job.
-            generation: Generation its job is in.
+            worker: Its id, which begins with the id of its job.
+            generation: Generation of the job.
             now: Seconds since 1970; the present moment if None.
         """
         moment = int(time.time() if now is None else now)
@@ -117,27 +121,34 @@ class ControllerKeys:
         return jwt.encode(claims, self.secret, algorithm="HS256")
 
     def bootstrap_token(self, worker: str) -> str:
-        """Make what a machine is launched with, the same at every attempt to launch it."""
-        proof = hmac.digest(self.secret.encode(), f"bootstrap {worker}".encode(), "sha256").hex()
-        return f"{BOOTSTRAP_PREFIX}{worker}_{proof}"
+        """Make what a machine is launched with.
+
+        It is the same at every attempt: clouds refuse a repeated launch request that differs.
+        """
+        return f"{BOOTSTRAP_PREFIX}{worker}_{self._derive(f'bootstrap {worker}').hex()}"
 
     def job_secret(self, job: str) -> str:
-        """Make the secret that workers and parameter servers of one job know each other by."""
-        return hmac.digest(self.secret.encode(), f"job {job}".encode(), "sha256").hex()
+        """Make the secret by which workers and parameter servers of one job know each other."""
+        return self._derive(f"job {job}").hex()
 
     def label_secret(self) -> bytes:
-        """Make the secret that machines of this installation are proven with."""
-        return hmac.digest(self.secret.encode(), b"label_secret", "sha256")
+        """Make the secret that signs the labels of this installation's machines."""
+        # Machines carry the signature: another word here, and running machines of an older version
+        # would count as foreign, so that neither the reconciler nor the collector ended them.
+        return self._derive("ownership")
 
     def cursor_secret(self) -> bytes:
-        """Make the secret that positions in lists are signed with."""
-        return hmac.digest(self.secret.encode(), b"cursors", "sha256")
+        """Make the secret that signs the cursors of lists."""
+        return self._derive("cursors")
+
+    def _derive(self, purpose: str) -> bytes:
+        return hmac.digest(self.secret.encode(), purpose.encode(), "sha256")
 
     def read_worker_token(self, token: str, now: float | None = None) -> WorkerPrincipal | None:
-        """Return the machine whose token this is; None if it is no machine's, or too old.
+        """Return the machine a token belongs to; None if it is no worker token, or has expired.
 
         Args:
-            token: What was shown.
+            token: The text after ``Bearer``.
             now: Seconds since 1970; the present moment if None.
         """
         try:
@@ -156,7 +167,7 @@ class ControllerKeys:
         return WorkerPrincipal(claims["sub"], claims["job"], claims["generation"], claims["iat"])
 
     def read_bootstrap_token(self, token: str) -> BootstrapPrincipal | None:
-        """Return the machine that was launched with this; None if none was."""
+        """Return the machine that was launched with a token; None if there is none."""
         worker = token.removeprefix(BOOTSTRAP_PREFIX).rpartition("_")[0]
         is_ours = hmac.compare_digest(token.encode(), self.bootstrap_token(worker).encode())
         return BootstrapPrincipal(worker) if is_ours else None
@@ -166,35 +177,28 @@ def read_shared_secret(path: Path) -> str:
     """Return the secret that several controllers share.
 
     Raises:
-        SecretRefused: There is none in the file, or one that can be guessed.
+        SecretRefused: The file is missing, or its content is short enough to be guessed.
     """
+    remedy = "copy the file `secret` there from the home of the first controller of this database"
     try:
         secret = path.read_text().strip()
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
-        raise SecretRefused(
-            f"cannot read --secret-file {path}: {why}; copy the file `secret` there from the home "
-            "of the first controller of this database"
-        ) from error
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise SecretRefused(f"cannot read --secret-file {path}: {reason}; {remedy}") from error
     if len(secret.encode()) < MIN_SECRET_BYTES:
         raise SecretRefused(
             f"--secret-file {path} holds {len(secret.encode())} bytes, and at least "
-            f"{MIN_SECRET_BYTES} are needed: "
-            "copy the file `secret` there from the home of the first controller of this "
-            "database"
+            f"{MIN_SECRET_BYTES} are needed: {remedy}"
         )
     return secret
 
 
 def read_or_create(path: Path, fresh: str) -> str:
-    """Return a file's content; write it first, for its owner only, when there is none.
-
-    The file appears whole or not at all: an empty key would let everybody in.
-    """
+    """Return a file's content; write it first, for its owner only, if it is missing or empty."""
     with suppress(FileNotFoundError):
-        kept = path.read_text().strip()
-        if kept:
+        if kept := path.read_text().strip():
             return kept
+    # The file appears whole or not at all: with an empty key, any request could sign a token.
     unfinished = path.with_suffix(".new")
     handle = os.open(unfinished, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
     with os.fdopen(handle, "w") as file:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row, delete, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.schemas import AuditEntryView, UserRole
-from service.auth.principals import EVERY_PROJECT, UserPrincipal
+from service.auth.permissions import EVERY_PROJECT, UserPrincipal
 from service.auth.tokens import ApiToken
 from service.db.schema import audit, requests, tokens
 

@@ -33,7 +33,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import validate_job
 from scavenger.schemas import CurveView, EventView, JobPhase, PointView
-from service.auth.principals import EVERY_PROJECT, FIRST_PROJECT
+from service.auth.permissions import EVERY_PROJECT, FIRST_PROJECT
 from service.db.schema import curves, events, jobs, leases, outcomes, vms
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import insert
 from scavenger.models.epochs import FinishedRun, Kappa
 from scavenger.models.performance import fit_parallel
 from scavenger.planning.transfer import StoredModel
-from service.auth.principals import EVERY_PROJECT
+from service.auth.permissions import EVERY_PROJECT
 from service.db.schema import models
 
 STORED_MODEL = TypeAdapter(StoredModel)

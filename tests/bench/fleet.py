@@ -21,7 +21,7 @@ from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import Hello, Member, Progress, StepReport
 from scavenger.schemas import JobPhase, UserRole
 from service.api.telemetry import store_report, validate_rows
-from service.auth.principals import FIRST_PROJECT
+from service.auth.permissions import FIRST_PROJECT
 from service.auth.tokens import ApiToken, make_token
 from service.clouds.labels import ResourceLabels
 from service.clouds.provider import LaunchRequest

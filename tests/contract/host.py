@@ -15,7 +15,7 @@ from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
-from sqlalchemy import Engine
+from sqlalchemy import Engine, create_engine
 
 from scavenger.models.performance import fit_performance
 from scavenger.planning.transfer import StoredModel
@@ -23,6 +23,7 @@ from scavenger.protocol import Hello
 from scavenger.schemas import UserRole
 from service.api.dependencies import AppState
 from service.api.health import BACKGROUND_TASKS
+from service.api.security import permissions_of
 from service.app import build_app
 from service.auth.rate_limit import RateLimiter
 from service.auth.tokens import ApiToken, ControllerKeys
@@ -54,6 +55,16 @@ class Host:
 
     url: str
     app: FastAPI
+
+
+def unconnected() -> FastAPI:
+    """Return an application whose database is never asked, for what it says of itself."""
+    engine = create_engine("postgresql+psycopg://none@localhost/none")
+    return build_app(AppState(engine, "local", CheckpointStorage(Path("/srv")), lambda: None), KEYS)
+
+
+# Who may use each route, by method and path.
+ROUTES = permissions_of(unconnected())
 
 
 @contextmanager

@@ -5,21 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from sqlalchemy import create_engine
-
-from service.api.dependencies import AppState
-from service.app import build_app
-from service.clouds.storage import CheckpointStorage
-from tests.contract.host import KEYS
+from tests.contract.host import unconnected
 
 SNAPSHOT = Path(__file__).parents[2] / "docs" / "openapi.json"
 
 
 def described() -> str:
     """Return the description of the API; no database is asked."""
-    engine = create_engine("postgresql+psycopg://nobody@localhost/none")
-    app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv")), lambda: None), KEYS)
-    return json.dumps(app.openapi(), indent=1, sort_keys=True) + "\n"
+    return json.dumps(unconnected().openapi(), indent=1, sort_keys=True) + "\n"
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def test_a_guarded_operation_says_which_token_it_needs_and_every_word(
     assert operation["security"]
     assert operation["description"]
     stated = {status for status in operation["responses"] if status >= "400"}
-    assert {str(PROBLEM_TYPES[word][0]) for word in operation["x-problems"]} == stated
+    assert {str(PROBLEM_TYPES[word].status) for word in operation["x-problems"]} == stated
     assert {"401", "403", "413", "500", "503"} <= stated
     for parameter in operation.get("parameters", ()):
         assert parameter["in"] == "path" or parameter["description"]

@@ -12,19 +12,13 @@ import pytest
 from sqlalchemy import Engine
 
 from scavenger.schemas import ProblemView
-from service.api.problems import (
-    PROBLEM_BY_STATUS,
-    PROBLEM_TYPES,
-    RETRY_AFTER,
-    problem_response,
-    problem_type,
-)
+from service.api.problems import PROBLEM_TYPES, ApiProblem, problem_uri
 from tests.contract.host import KEYS, host
 from tests.docs.test_docs import DOCS, ROOT
 
 PAGE = DOCS / "problems.md"
 SECTION = re.compile(r"^## (\w+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-SAYING = ("ApiProblem", "problem_response", "answers_problems")
+SAYING = ("ApiProblem", "answers_problems")
 OWN = ("problems.py", "openapi.py")
 
 
@@ -40,7 +34,7 @@ def test_the_page_tells_about_each_word_and_no_other() -> None:
 
 @pytest.mark.parametrize("code", PROBLEM_TYPES)
 def test_a_section_says_what_it_means_what_to_do_and_shows_one(code: str) -> None:
-    status, title = PROBLEM_TYPES[code]
+    status, title = PROBLEM_TYPES[code].status, PROBLEM_TYPES[code].title
     text = sections()[code]
     assert text.startswith(f"\n{status}: {title}.\n\n")
     meaning, _, remedy = text.partition("**What to do.** ")
@@ -50,17 +44,17 @@ def test_a_section_says_what_it_means_what_to_do_and_shows_one(code: str) -> Non
     shown = ProblemView.model_validate_json(example)
     assert set(json.loads(example)) <= set(ProblemView.model_fields)
     assert (shown.code, shown.status, shown.title) == (code, status, title)
-    assert shown.type == problem_type(code)
-    assert json.loads(bytes(problem_response(code, shown.detail).body))["type"] == shown.type
+    assert shown.type == problem_uri(code)
+    assert json.loads(bytes(ApiProblem(code, shown.detail).response().body))["type"] == shown.type
 
 
 def test_the_type_of_a_problem_is_the_address_of_its_page(engine: Engine) -> None:
     with host(engine) as controller, httpx.Client(base_url=controller.url) as client:
         mine = {"Authorization": f"Bearer {KEYS.token}"}
-        for code, (status, title) in PROBLEM_TYPES.items():
-            page = client.get(problem_type(code), headers=mine)
+        for code, kind in PROBLEM_TYPES.items():
+            page = client.get(problem_uri(code), headers=mine)
             assert page.headers["content-type"] == "text/markdown; charset=utf-8"
-            assert page.text.startswith(f"# {code}\n\n{status}: {title}.\n\n")
+            assert page.text.startswith(f"# {code}\n\n{kind.status}: {kind.title}.\n\n")
             assert page.text.count("**What to do.** ") == 1
         refused = client.get("/v1/nowhere", headers=mine)
         there = client.get(refused.json()["type"], headers=mine)
@@ -133,10 +127,5 @@ def test_whoever_says_no_uses_a_word_of_the_catalog() -> None:
 
 
 def test_every_word_is_said() -> None:
-    own = set(
-        re.findall(r'problem_response\(\s*"(\w+)"', (ROOT / "service/api/problems.py").read_text())
-    )
-    assert {word for _, word in words()} | set(PROBLEM_BY_STATUS.values()) | own == set(
-        PROBLEM_TYPES
-    )
-    assert set(RETRY_AFTER) <= set(PROBLEM_TYPES)
+    own = re.findall(r'ApiProblem\(\s*"(\w+)"', (ROOT / "service/api/problems.py").read_text())
+    assert {word for _, word in words()} | set(own) == set(PROBLEM_TYPES)

@@ -24,10 +24,9 @@ from scavenger.client.errors import error_for_problem
 from scavenger.errors import ExitCode
 from scavenger.schemas import JobList, JobPhase, ProblemView
 from service.api.problems import PROBLEM_TYPES
-from service.auth.permissions import ROUTE_PERMISSIONS
 from service.db import jobs
 from tests.builders import NOW, spec
-from tests.contract.host import ENTRIES, JOB, KEYS, Host, filled, host
+from tests.contract.host import ENTRIES, JOB, KEYS, ROUTES, Host, filled, host
 
 ENDED = "job_3"
 
@@ -197,9 +196,9 @@ def commands(group: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
 
 def test_every_remedy_names_commands_that_exist_and_no_placeholder() -> None:
     known = {" ".join(words) for words in commands(typer.main.get_command(app))}
-    for code, (status, title) in PROBLEM_TYPES.items():
-        for _, path in ROUTE_PERMISSIONS:
-            shown = ProblemView(type="", title=title, status=status, detail="", code=code)
+    for code, kind in PROBLEM_TYPES.items():
+        for _, path in ROUTES:
+            shown = ProblemView(type="", title=kind.title, status=kind.status, detail="", code=code)
             remedy = error_for_problem(shown, filled(path)).remedy
             for words in re.findall(r"scavenger ((?:[a-z]+ ?)+)", remedy):
                 parts = words.split()

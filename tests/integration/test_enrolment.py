@@ -18,12 +18,13 @@ from sqlalchemy import Engine
 from scavenger.protocol import RENEWAL_HEADER, Progress, StepReport
 from service.api.dependencies import AppState
 from service.app import build_app
-from service.auth.permissions import ROUTE_PERMISSIONS, BootstrapOnly, PublicAccess, WorkersOnly
+from service.auth.permissions import BootstrapOnly, PublicAccess, WorkersOnly
 from service.auth.secrets import SecretStore
 from service.auth.tokens import WORKER_AUDIENCE, WORKER_TOKEN_LIFETIME, ControllerKeys
 from service.clouds.storage import CheckpointStorage
 from service.db import jobs, vms
 from tests.builders import document
+from tests.contract.host import ROUTES
 from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
 from tests.integration.test_supervisor import Machine
 from worker_agent.controller import ControllerClient
@@ -113,7 +114,7 @@ def test_whoever_asks_again_with_the_same_word_gets_it_again_and_nobody_else(fle
     assert stolen.status_code == 403
     assert "token" not in stolen.json()
     assert fleet.told("enrolment_refused") == [
-        f"somebody else asked for the token of {fleet.worker}, which has it already: refused"
+        f"a second machine asked for the token of {fleet.worker}: refused"
     ]
     assert fleet.enrol("mine").status_code == 200
 
@@ -144,7 +145,7 @@ def test_a_bootstrap_token_speaks_for_one_machine_and_opens_one_route(fleet: Fle
     wrong = NOBODY.bootstrap_token(fleet.worker), KEYS.bootstrap_token(fleet.worker)[:-1], "scb_"
     assert [fleet.enrol(token=token).status_code for token in wrong] == [401, 401, 401]
     headers = {"Authorization": f"Bearer {KEYS.bootstrap_token(fleet.worker)}"}
-    for (method, path), access in ROUTE_PERMISSIONS.items():
+    for (method, path), access in ROUTES.items():
         status = fleet.client.request(method, path, headers=headers).status_code
         assert (status != 403) == (access in (BootstrapOnly(), PublicAccess())), path
 
@@ -159,9 +160,7 @@ SAID: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "path", [path for (_, path), a in ROUTE_PERMISSIONS.items() if a == WorkersOnly()]
-)
+@pytest.mark.parametrize("path", [path for (_, path), a in ROUTES.items() if a == WorkersOnly()])
 def test_a_machine_that_is_gone_opens_nothing_any_more(fleet: Fleet, path: str) -> None:
     token, what = KEYS.issue_worker_token(fleet.worker), path.rpartition("/")[2]
     fleet.say("hello", token, address="127.0.0.1:1")
@@ -238,7 +237,7 @@ def test_a_secret_that_is_gone_is_told(fleet: Fleet) -> None:
     (fleet.home / "default" / "HF_TOKEN").unlink()
     assert fleet.enrol().json()["secrets"] == {}
     assert fleet.told("secret_missing") == [
-        "there is no secret HF_TOKEN of the project default any more"
+        "the secret HF_TOKEN of the project default no longer exists"
     ]
 
 

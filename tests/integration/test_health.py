@@ -51,7 +51,7 @@ def ask(
     )
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     app = build_app(world, KEYS)
-    app.state.vitals.patience = patience  # a busy computer is no database that is away
+    app.state.health.patience = patience  # a busy computer is no database that is away
     return TestClient(app, headers=headers, raise_server_exceptions=False)
 
 
@@ -107,7 +107,7 @@ def test_without_a_database_a_controller_is_alive_but_not_ready(
         client = ask(engine, patience=DATABASE_TIMEOUT)
         assert client.get("/healthz").status_code == 200
         assert refused(client) == "these do not work now: database"
-        families = families_in(client.app.state.vitals.scrape().decode())
+        families = families_in(client.app.state.health.scrape().decode())
     assert families["scavenger_database_up"] == {(): 0.0}
     assert "scavenger_jobs" not in families
     assert "scavenger_build_info" in families

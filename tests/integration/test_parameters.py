@@ -21,14 +21,14 @@ from scavenger.schemas import ProblemView
 from service.api.dependencies import AppState
 from service.api.health import BACKGROUND_TASKS
 from service.app import build_app
-from service.auth.permissions import ROUTE_PERMISSIONS, BootstrapOnly, Permission, WorkersOnly
+from service.auth.permissions import BootstrapOnly, Permission, WorkersOnly
 from service.background import TaskHeartbeat
 from service.clouds.storage import CheckpointStorage
 from service.db import vms
 from tests.builders import document
-from tests.contract.host import KEYS, WORKER, fill, filled, unhurried
+from tests.contract.host import KEYS, ROUTES, WORKER, fill, filled, unhurried
 
-ROUTES = sorted(ROUTE_PERMISSIONS)
+ENDPOINTS = sorted(ROUTES)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def token_for(access: Permission) -> str:
 
 
 def ask(client: TestClient, method: str, path: str, **options: Any) -> Any:
-    headers = {"Authorization": f"Bearer {token_for(ROUTE_PERMISSIONS[method, path])}"}
+    headers = {"Authorization": f"Bearer {token_for(ROUTES[method, path])}"}
     url = filled(path) + options.pop("query", "")
     return client.request(method, url, headers=headers, **options)
 
@@ -78,7 +78,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
 def test_a_parameter_that_a_route_does_not_have_is_refused_by_its_name(
     client: TestClient, name: str, value: str
 ) -> None:
-    for method, path in ROUTES:
+    for method, path in ENDPOINTS:
         if name in parameters(client, method, path):
             continue
         answer = ask(client, method, path, query=f"?{urlencode({name: value})}")
@@ -90,7 +90,11 @@ def test_a_parameter_that_a_route_does_not_have_is_refused_by_its_name(
 
 def test_who_misspells_a_parameter_is_told_which_there_are(client: TestClient) -> None:
     for path, query, words in (
-        ("/v1/jobs", "?phase=failed", 'no parameter "phase" here; this route takes limit, cursor'),
+        (
+            "/v1/jobs",
+            "?phase=failed",
+            'no parameter "phase" here; this route takes q, limit, cursor',
+        ),
         ("/v1/jobs", "?limt=3", 'no parameter "limt" here; did you mean "limit"?'),
         ("/v1/tokens", "?limit=3", 'no parameter "limit" here; this route takes none'),
         ("/healthz", "?deep=1", 'no parameter "deep" here; this route takes none'),
@@ -151,7 +155,7 @@ CHANGES: dict[str, Any] = {
 
 
 def test_what_an_answer_names_as_its_location_is_there(client: TestClient) -> None:
-    assert set(CHANGES) == {path for method, path in ROUTE_PERMISSIONS if method != "GET"}
+    assert set(CHANGES) == {path for method, path in ROUTES if method != "GET"}
     app: Any = client.app
     described = dict(app.openapi()["paths"])
     described["/v1/deliveries"] = described["/v1/telemetry/backfill"]  # its old path

@@ -58,6 +58,8 @@ GOOD: Mapping[str, Any] = {
     "hello": {"worker": WORKER, "address": "127.0.0.1:1", "role": "worker"},
     "report": REPORT,
     "backfill": REPORT,
+    "enrol": {"worker": WORKER, "nonce": "a"},
+    "create": {"name": "ci", "role": "viewer", "project": "default", "lifetime": 60.0},
     "exit_": {"worker": WORKER, "code": 1, "tail": "", "cause": "", "restarts": True},
 }
 
@@ -126,7 +128,8 @@ class Victim:
         if answer.status_code >= 400:
             assert answer.headers["content-type"] == "application/problem+json", where
             problem = ProblemView.model_validate_json(answer.content)
-            assert PROBLEM_TYPES[problem.code] == (problem.status, problem.title), where
+            assert PROBLEM_TYPES[problem.code].title == problem.title, where
+            assert PROBLEM_TYPES[problem.code].status == problem.status == answer.status_code
             assert len(answer.content) < 100_000, f"{where}: {len(answer.content)} bytes"
         elif answer.headers.get("content-type") == "application/json":
             json.loads(answer.content, parse_constant=refuse_constant)

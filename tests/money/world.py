@@ -19,6 +19,7 @@ from service import ledger
 from service.api.problems import ApiProblem as Refused
 from service.api.routes import agent
 from service.api.telemetry import store_report, validate_rows
+from service.auth.permissions import WorkerPrincipal
 from service.clouds.labels import ResourceLabels
 from service.clouds.storage import CheckpointStorage
 from service.db import controllers, directives, jobs, schema, vms, workers
@@ -248,7 +249,7 @@ class World:
         """Answer a request for a lease, as the API does."""
         api = SimpleNamespace(engine=self.engine, now=self.clock.moment)
         try:
-            return agent.LEASE_BODY.validate_json(agent.lease(api, worker).body).remaining
+            return agent.lease(api, WorkerPrincipal(worker, JOB, 1, 0.0)).remaining
         except Refused as error:
             raise ControllerUnreachable(str(error)) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from service.auth.principals import BootstrapPrincipal, WorkerPrincipal
+from service.auth.permissions import BootstrapPrincipal, WorkerPrincipal
 from service.auth.tokens import ControllerKeys
 
 

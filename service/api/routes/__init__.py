@@ -1,4 +1,5 @@
-"""Endpoints, one module per group.
+"""The routes, one module per group.
 
-Each route parses its input, opens one transaction and returns one view.
+A route parses its input, calls one function in a transaction, and returns one view. Its signature
+states who may use it.
 """

@@ -1,136 +1,179 @@
-"""Endpoints of workers: hello, report, lease, exit. Replies carry the newest Directive."""
+"""Routes of machines: enrol, hello, report, lease, exit; and backfill of reports by an operator.
+
+Replies carry the newest Directive. On some clouds every process of a machine can read what it was
+launched with; the bootstrap token there is therefore worth one exchange, soon after the launch.
+The answer to it may get lost: the same nonce gets the same answer again, any other is refused.
+"""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
-from pydantic import TypeAdapter
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
 from sqlalchemy import Connection
 
-from scavenger.protocol import CommandExit, Directive, Hello, Reply, StepReport, VmLease
+from scavenger.protocol import (
+    CommandExit,
+    Directive,
+    EnrolmentCredentials,
+    EnrolmentRequest,
+    Hello,
+    Reply,
+    StepReport,
+    VmLease,
+)
 from service import ledger
-from service.api.dependencies import AppState, CurrentWorker, RequestBody, State
+from service.api.dependencies import AppState, RequestBody, SigningKeys, State
 from service.api.openapi import answers_problems, request_body
 from service.api.problems import ApiProblem
-from service.api.telemetry import ValidatedReport, parse_message, parse_report, store_report
+from service.api.security import BootstrapWorker, CurrentWorker, GuardedRoute, Operator
+from service.api.telemetry import ValidatedReport, parse_report, store_report
+from service.auth.permissions import BootstrapPrincipal, UserPrincipal, WorkerPrincipal
 from service.db import directives, jobs, measurements, vms, workers
-from service.db.jobs import record_event
+from service.db.jobs import StoredJob, record_event
 from service.observability import metrics
 from service.observability.redaction import Redactor
 from service.state.job_state import describe_divergence, watched_series
 
-router = APIRouter(prefix="/v1/agent", tags=["agent"])
+router = APIRouter(prefix="/v1", tags=["agent"], route_class=GuardedRoute)
 
-HELLO_BODY, EXIT_BODY = TypeAdapter(Hello), TypeAdapter(CommandExit)
+ENROLMENT_WINDOW = timedelta(minutes=10)
 EVENT_REDACTOR = Redactor()  # scripts print their environment when they fail
 MAX_SENTENCE, MAX_TAIL = 500, 8000
-REPLY_BODY, LEASE_BODY = TypeAdapter(Reply), TypeAdapter(VmLease)
 
 
-@router.post("/hello", response_model=Reply, openapi_extra=request_body(Hello))
-def hello(app_state: State, body: RequestBody, worker_id: CurrentWorker) -> Response:
-    """A worker is up and can take part, or a server can serve; it may say so again and again."""
-    message = parse_message(HELLO_BODY, body)
-    check_own_worker(worker_id, message.worker)
+async def report_of(body: RequestBody) -> ValidatedReport:
+    """Parse a report here: FastAPI would refuse all of it for one bad row, and is slower."""
+    return parse_report(body)
+
+
+ReportBody = Annotated[ValidatedReport, Depends(report_of)]
+
+
+@router.post("/agent/enrol")
+def enrol(
+    app_state: State, machine: BootstrapWorker, request: EnrolmentRequest, keys: SigningKeys
+) -> EnrolmentCredentials:
+    """Exchange a bootstrap token for a worker token and the secrets of the job, once."""
+    check_own_worker(machine, request.worker)
     now = app_state.now()
     with app_state.engine.begin() as connection:
-        job = job_of(connection, worker_id)
-        is_news = workers.address_of(connection, worker_id) != message.address
+        job = job_of_new_machine(connection, app_state, machine.worker, now)
+        nonce = storable_text(request.nonce)
+        is_first = workers.record_enrolment(connection, machine.worker, nonce, now)
+        if not is_first:
+            why = f"a second machine asked for the token of {machine.worker}: refused"
+            facts = {"worker": machine.worker}
+            record_event(connection, job.id, now, "enrolment_refused", why, facts)
+        secrets = secrets_for(connection, app_state, job, now) if is_first else {}
+        directive = newest_directive(connection, job.id)
+    # Raised after the transaction: the event about the refusal must be kept.
+    if not is_first:
+        raise ApiProblem("forbidden", f"{machine.worker} has its token already")
+    generation = 0 if directive is None else directive.generation
+    token = keys.issue_worker_token(machine.worker, generation, now.timestamp())
+    return EnrolmentCredentials(token, keys.job_secret(job.id), secrets)
+
+
+@router.post("/agent/hello")
+def hello(app_state: State, caller: CurrentWorker, message: Hello) -> Reply:
+    """A worker is up and can take part, or a server can serve; it may say so again."""
+    check_own_worker(caller, message.worker)
+    now = app_state.now()
+    with app_state.engine.begin() as connection:
+        job = job_of(connection, caller.worker)
+        is_news = workers.address_of(connection, caller.worker) != message.address
         expected = workers.record_hello(connection, job, message, now)
         if is_news:
-            record_event(
-                connection, job, now, "hello", f"{worker_id} is ready", {"worker": worker_id}
-            )
-        reply = reply_response(Reply(newest_directive(connection, job), expected))
+            facts = {"worker": caller.worker}
+            record_event(connection, job, now, "hello", f"{caller.worker} is ready", facts)
+        reply = Reply(newest_directive(connection, job), expected)
     if is_news:
         app_state.nudge()
     return reply
 
 
 @router.post(
-    "/report",
-    response_model=Reply,
+    "/agent/report",
     openapi_extra={**request_body(StepReport), **answers_problems("sequence_gap")},
 )
-def report(app_state: State, body: RequestBody, worker_id: CurrentWorker) -> Response:
+def report(app_state: State, caller: CurrentWorker, report: ReportBody) -> Reply:
     """Store what a worker measured, each row once."""
-    report = parse_report(body)
-    check_own_worker(worker_id, report.message.worker)
+    check_own_worker(caller, report.message.worker)
     with app_state.engine.begin() as connection:
         reply = store_report_and_news(connection, app_state, report)
     if has_news(report.message, reply.directive):
         app_state.nudge()
-    return reply_response(reply)
+    return reply
 
 
-def store_report_and_news(
-    connection: Connection, app_state: AppState, report: ValidatedReport
-) -> Reply:
-    """Store a report of a machine that exists, rows and news."""
-    message = report.message
-    intake = store_report(connection, report, app_state.now())
-    job, directive = intake.stored.job, intake.stored.directive
-    if not intake.stored.exists:
-        raise no_machine_problem(message.worker)
-    record_regrouped(connection, job, message, app_state)
-    record_divergences(connection, job, directive, message, app_state)
-    record_metric(connection, job, directive, message)
-    return intake.reply
-
-
-@router.post("/lease", response_model=VmLease)
-def lease(app_state: State, worker_id: CurrentWorker) -> Response:
+@router.post("/agent/lease")
+def lease(app_state: State, caller: CurrentWorker) -> VmLease:
     """Reserve more time for a machine, as far as the job's cap allows."""
     with app_state.engine.begin() as connection:
-        job = jobs.find(connection, job_of(connection, worker_id))
+        job = jobs.find(connection, job_of(connection, caller.worker))
         assert job is not None
         is_over = job.phase.is_final or job.cancel_requested_at is not None
         cap = job.spec.limits.max_cost
         left = ledger.renew_lease(
-            connection, job.id, worker_id, cap, app_state.now(), is_over=is_over
+            connection, job.id, caller.worker, cap, app_state.now(), is_over=is_over
         )
-    return json_response(LEASE_BODY.dump_json(VmLease(max(left.total_seconds(), 0.0))))
+    return VmLease(max(left.total_seconds(), 0.0))
+
+
+@router.post("/agent/exit")
+def exit_(app_state: State, caller: CurrentWorker, message: CommandExit) -> dict[str, str]:
+    """The training command of a worker ended, for good or to be started again."""
+    check_own_worker(caller, message.worker)
+    worker, now = caller.worker, app_state.now()
+    facts = {"worker": worker, "code": message.code}
+    with app_state.engine.begin() as connection:
+        job = job_of(connection, worker)
+        how = storable_text(message.in_words)[:MAX_SENTENCE]
+        tail = storable_text(f"{message.tail}\n{message.cause}".strip())[-MAX_TAIL:]
+        if message.restarts:
+            workers.record_restart(connection, worker, now)
+            why = f"{worker} starts its command again: {how}"
+            record_event(connection, job, now, "restart", why, facts)
+        elif vms.record_exit(connection, worker, message.code, tail, now):
+            record_event(connection, job, now, "exit", f"{worker} ended: {how}", facts)
+    app_state.nudge()
+    return {}
 
 
 @router.post(
-    "/exit",
-    response_model=dict[str, str],
-    openapi_extra=request_body(CommandExit),
+    "/telemetry/backfill",
+    openapi_extra={
+        **request_body(StepReport),
+        **answers_problems("not_found", "sequence_gap", "conflict_state"),
+    },
 )
-def exit_(app_state: State, body: RequestBody, worker_id: CurrentWorker) -> Response:
-    """The training command of a worker ended, for good or to be started again."""
-    message = parse_message(EXIT_BODY, body)
-    check_own_worker(worker_id, message.worker)
-    now = app_state.now()
+# Agents of version 1 upload to the old path; they run for as long as their job does.
+@router.post("/deliveries", include_in_schema=False)
+def backfill(app_state: State, user: Operator, report: ReportBody) -> Reply:
+    """Store a report that was spooled while the controller was unreachable, each row once."""
+    worker = report.message.worker
     with app_state.engine.begin() as connection:
-        job = job_of(connection, worker_id)
-        how = storable_text(message.in_words)[:MAX_SENTENCE]
-        if message.restarts:
-            workers.record_restart(connection, worker_id, now)
-            why = f"{worker_id} starts its command again: {how}"
-            record_event(
-                connection, job, now, "restart", why, {"worker": worker_id, "code": message.code}
-            )
-        elif vms.record_exit(connection, worker_id, message.code, exit_tail(message), now):
-            facts = {"worker": worker_id, "code": message.code}
-            record_event(connection, job, now, "exit", f"{worker_id} ended: {how}", facts)
-    app_state.nudge()
-    return json_response(b"{}")
+        job = visible_job_of(connection, user, worker)
+        is_greeted = workers.address_of(connection, worker) is not None
+        if vms.running_job_of(connection, worker) is not None:
+            if not is_greeted:
+                why = f"{worker} may still come up; upload its rows when its job has ended"
+                raise ApiProblem("conflict_state", why)
+            return store_report_and_news(connection, app_state, report)
+        now = app_state.now()
+        if not is_greeted:
+            workers.record_hello(connection, job, Hello(worker, ""), now)
+        # The machine is gone: its news is old, and no Directive concerns it.
+        return replace(store_report(connection, report, now).reply, directive=None)
 
 
-def exit_tail(message: CommandExit) -> str:
-    """Return the last lines of a command, and under them what its supervisor knows besides."""
-    return storable_text(f"{message.tail}\n{message.cause}".strip())[-MAX_TAIL:]
-
-
-def storable_text(text: str) -> str:
-    """Return text as Postgres can store it and people may read it."""
-    return EVENT_REDACTOR.clean(text.replace("\x00", ""))
-
-
-def check_own_worker(worker_id: str, worker: str) -> None:
-    """A machine speaks for itself only."""
-    if worker != worker_id:
-        raise ApiProblem("forbidden", f"this token speaks for {worker_id}")
+def check_own_worker(caller: WorkerPrincipal | BootstrapPrincipal, worker: str) -> None:
+    """Refuse a message in the name of another worker."""
+    if worker != caller.worker:
+        raise ApiProblem("forbidden", f"this token speaks for {caller.worker}")
 
 
 def job_of(connection: Connection, worker: str) -> str:
@@ -142,84 +185,108 @@ def job_of(connection: Connection, worker: str) -> str:
 
 
 def no_machine_problem(worker: str) -> ApiProblem:
-    """Say that nobody listens to a machine."""
+    """Return the answer to a machine that has ended, or whose job has."""
     return ApiProblem("forbidden", f"{worker} is no machine of a running job")
 
 
-def record_regrouped(
-    connection: Connection, job: str, message: StepReport, app_state: AppState
-) -> None:
-    """Record the news of a report."""
-    regrouped = message.regrouped
-    if regrouped is None or not directives.record_regroup(
-        connection, job, regrouped, app_state.now()
-    ):
-        return
-    metrics.RESIZE_EVENTS.labels("entered").inc()
-    metrics.RESIZE_SECONDS.observe(regrouped.pause)
-    record_event(
-        connection,
-        job,
-        app_state.now(),
-        "regrouped",
-        f"generation {regrouped.generation} entered in {regrouped.pause:.3f} s, "
-        f"{regrouped.iterations_lost} iterations lost",
-        {"generation": regrouped.generation, "pause": regrouped.pause},
-    )
+def visible_job_of(connection: Connection, user: UserPrincipal, worker: str) -> str:
+    """Return the job that a machine belonged to, as far as a user may know of it."""
+    job = vms.job_ever_of(connection, worker)
+    project = None if job is None else jobs.project_of(connection, job)
+    if job is None or project is None or not user.sees(project):
+        raise ApiProblem("not_found", f"this controller never had a machine {worker}")
+    return job
 
 
-def record_divergences(
-    connection: Connection,
-    job: str,
-    directive: Directive | None,
-    message: StepReport,
-    app_state: AppState,
-) -> None:
-    """Tell the first time that the loss or the target's metric is NaN or infinite."""
-    worker, odd = message.worker, message.progress.not_finite
-    if directive is None or not odd:
-        return
-    for series in watched_series(directive.stop):
-        found = odd.get(series)
-        if found is None:
-            continue
-        if measurements.record_divergence(connection, job, worker, series, found, app_state.now()):
-            why = (
-                f"{describe_divergence(series, worker, found)}; training goes on, as it may recover"
-            )
-            facts = {"series": series, "value": found.value, "iteration": found.first}
-            record_event(
-                connection, job, app_state.now(), "not_finite", why, {**facts, "worker": worker}
-            )
+def job_of_new_machine(
+    connection: Connection, app_state: AppState, worker: str, now: datetime
+) -> StoredJob:
+    """Return the job of a machine that was launched recently, or refuse."""
+    job = vms.running_job_of(connection, worker)
+    attempted_at = vms.last_attempt_of(connection, worker)
+    found = None if job is None else jobs.find(connection, job)
+    if found is None or attempted_at is None:
+        raise no_machine_problem(worker)
+    if now > attempted_at + ENROLMENT_WINDOW + timedelta(seconds=app_state.boot):
+        raise ApiProblem("forbidden", f"{worker} was launched too long ago to come up now")
+    return found
 
 
-def record_metric(
-    connection: Connection, job: str, directive: Directive | None, message: StepReport
-) -> None:
-    """Note the target's metric as the leader sees it; the others lag behind it or repeat it."""
-    if directive is None or directive.members[0].worker != message.worker:
-        return
-    measurements.record_reading(connection, job, directive, message.progress)
+def secrets_for(
+    connection: Connection, app_state: AppState, job: StoredJob, now: datetime
+) -> dict[str, str]:
+    """Return the secrets of a job, and record an event for each that is gone."""
+    names = job.spec.run.secrets
+    for name in app_state.secret_store.missing(job.project, names):
+        why = f"the secret {name} of the project {job.project} no longer exists"
+        record_event(connection, job.id, now, "secret_missing", why, {"name": name})
+    return dict(app_state.secret_store.open(job.project, names))
 
 
-def has_news(message: StepReport, directive: Directive | None) -> bool:
-    """Whether the reconciler should look at once: rows of a probe may be all that it waits for."""
-    notes = (message.regrouped, message.broken, message.refused, message.finished)
-    is_probed = directive is not None and directive.purpose == "probe"
-    return (is_probed and len(message.steps) > 0) or any(note is not None for note in notes)
+def storable_text(text: str) -> str:
+    """Return text of a machine without NUL, which Postgres cannot store, and without secrets."""
+    return EVENT_REDACTOR.clean(text.replace("\x00", ""))
 
 
 def newest_directive(connection: Connection, job: str) -> Directive | None:
-    """Return what the workers of a job were told last."""
-    told = directives.newest(connection, job)
-    return None if told is None else told[0]
+    """Return the newest Directive of a job."""
+    published = directives.newest(connection, job)
+    return None if published is None else published[0]
 
 
-def reply_response(reply: Reply) -> Response:
-    """Answer with the newest Directive."""
-    return json_response(REPLY_BODY.dump_json(reply))
+def store_report_and_news(
+    connection: Connection, app_state: AppState, report: ValidatedReport
+) -> Reply:
+    """Store the rows of a machine that exists, and what else it reports."""
+    message, now = report.message, app_state.now()
+    result = store_report(connection, report, now)
+    if not result.stored.exists:
+        raise no_machine_problem(message.worker)
+    job, directive = result.stored.job, result.stored.directive
+    record_regrouped(connection, job, message, now)
+    if directive is not None:
+        record_divergences(connection, job, directive, message, now)
+        # Only the leader's metric counts: the others lag behind it or repeat it.
+        if directive.members[0].worker == message.worker:
+            measurements.record_reading(connection, job, directive, message.progress)
+    return result.reply
 
 
-def json_response(content: bytes) -> Response:
-    """Wrap JSON that is ready."""
-    return Response(content, media_type="application/json")
+def record_regrouped(connection: Connection, job: str, message: StepReport, now: datetime) -> None:
+    """Record that the workers have entered a generation, when the first of them says so."""
+    regrouped = message.regrouped
+    if regrouped is None or not directives.record_regroup(connection, job, regrouped, now):
+        return
+    metrics.RESIZE_EVENTS.labels("entered").inc()
+    metrics.RESIZE_SECONDS.observe(regrouped.pause)
+    why = (
+        f"generation {regrouped.generation} entered in {regrouped.pause:.3f} s, "
+        f"{regrouped.iterations_lost} iterations lost"
+    )
+    facts = {"generation": regrouped.generation, "pause": regrouped.pause}
+    record_event(connection, job, now, "regrouped", why, facts)
+
+
+def record_divergences(
+    connection: Connection, job: str, directive: Directive, message: StepReport, now: datetime
+) -> None:
+    """Record the first time that the loss or the target's metric is NaN or infinite."""
+    worker, odd = message.worker, message.progress.not_finite
+    if not odd:
+        return
+    for series in watched_series(directive.stop):
+        found = odd.get(series)
+        if found is None or not measurements.record_divergence(
+            connection, job, worker, series, found, now
+        ):
+            continue
+        why = f"{describe_divergence(series, worker, found)}; training goes on, as it may recover"
+        facts = {"series": series, "value": found.value, "iteration": found.first}
+        record_event(connection, job, now, "not_finite", why, {**facts, "worker": worker})
+
+
+def has_news(message: StepReport, directive: Directive | None) -> bool:
+    """Tell whether the reconciler should look at once: it may wait for the rows of a probe."""
+    news = (message.regrouped, message.broken, message.refused, message.finished)
+    is_probed = directive is not None and directive.purpose == "probe"
+    return (is_probed and len(message.steps) > 0) or any(each is not None for each in news)

@@ -1,67 +1,114 @@
-"""Liveness, readiness, and the Prometheus endpoints."""
+"""Liveness, readiness, Prometheus metrics, and the diagnostics for ``scavenger doctor``."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib.metadata import version
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+import psutil
+from fastapi import APIRouter, Depends, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
+from sqlalchemy import Connection
 
-from scavenger.schemas import HealthView
-from service.api.dependencies import State
-from service.api.health import HealthChecks
+from scavenger.client.diagnostics import (
+    check_background_loops,
+    check_clocks,
+    check_cloud_sweeps,
+    check_disk,
+    check_durability,
+    check_postgres,
+    check_schema,
+    failed_check,
+    passed_check,
+)
+from scavenger.schemas import CheckView, DiagnosticsView, HealthView
+from service.api.dependencies import AppState, FromApp, State
+from service.api.health import BACKGROUND_TASKS, HealthChecks
 from service.api.metrics import JobMetrics, render_job_metrics
 from service.api.openapi import problem_doc
-from service.api.problems import problem_response
-from service.db import jobs
+from service.api.problems import ApiProblem
+from service.api.security import (
+    INSTALLATION_OPERATOR,
+    INSTALLATION_VIEWER,
+    PUBLIC,
+    GuardedRoute,
+)
+from service.db import clock, controllers, database, jobs, sweeps
 from service.state.presenters import load_with_recent_steps
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=GuardedRoute)
 
 MAX_JOBS_SCRAPED = 1000
 
-
-def health_checks_of(request: Request) -> HealthChecks:
-    """Return the vitals of the application that was asked."""
-    vitals = request.app.state.vitals
-    assert isinstance(vitals, HealthChecks)
-    return vitals
+Health = Annotated[HealthChecks, Depends(FromApp("health"))]
 
 
-AppHealth = Annotated[HealthChecks, Depends(health_checks_of)]
-
-
-@router.get("/healthz")
+@router.get("/healthz", dependencies=[PUBLIC])
 def health() -> HealthView:
-    """Tell that the controller lives; whoever restarts it asks this."""
+    """Answer while the controller lives, for what restarts it."""
     return HealthView(status="ok")
 
 
-@router.get("/readyz", response_model=HealthView, responses={503: problem_doc(["not_ready"])})
-def readiness(vitals: AppHealth) -> Response:
-    """Tell whether the controller can work: a load balancer sends it requests while it can."""
-    failed = vitals.failures()
-    if not failed:
-        return Response(HealthView(status="ok").model_dump_json(), media_type="application/json")
-    return problem_response("not_ready", f"these do not work now: {', '.join(failed)}")
+@router.get("/readyz", responses={503: problem_doc(["not_ready"])}, dependencies=[PUBLIC])
+def readiness(checks: Health) -> HealthView:
+    """Answer whether the controller can work, for load balancers."""
+    if failed := checks.failures():
+        raise ApiProblem("not_ready", f"these do not work now: {', '.join(failed)}")
+    return HealthView(status="ok")
 
 
-@router.get("/metrics", response_class=PlainTextResponse)
-def metrics(vitals: AppHealth) -> Response:
-    """Show what Prometheus collects."""
-    return Response(vitals.scrape(), media_type=CONTENT_TYPE_LATEST)
+@router.get("/metrics", response_class=PlainTextResponse, dependencies=[INSTALLATION_VIEWER])
+def metrics(checks: Health) -> Response:
+    """Return the metrics of the controller, for Prometheus."""
+    return Response(checks.scrape(), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/metrics/jobs", response_class=PlainTextResponse)
+@router.get("/metrics/jobs", response_class=PlainTextResponse, dependencies=[INSTALLATION_VIEWER])
 def metrics_of_jobs(app_state: State) -> Response:
-    """Show how each job that goes on stands, for Prometheus; the newest thousand."""
+    """Return the metrics of each unfinished job, for Prometheus; of the newest thousand."""
     with app_state.engine.connect() as connection:
-        found = load_with_recent_steps(
-            connection,
-            app_state.machine,
-            jobs.unfinished(connection, MAX_JOBS_SCRAPED),
-            app_state.now(),
-        )
-    stands = [JobMetrics.of(state, recent, app_state.storage) for state, recent in found]
-    return Response(render_job_metrics(stands), media_type=CONTENT_TYPE_LATEST)
+        unfinished = jobs.unfinished(connection, MAX_JOBS_SCRAPED)
+        found = load_with_recent_steps(connection, app_state.machine, unfinished, app_state.now())
+    series = [JobMetrics.of(state, recent, app_state.storage) for state, recent in found]
+    return Response(render_job_metrics(series), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/v1/checkup", dependencies=[INSTALLATION_OPERATOR])
+def check_up(app_state: State) -> DiagnosticsView:
+    """Check the database, the disk, the clocks and the background tasks."""
+    with app_state.engine.begin() as connection:
+        checks = [*database_checks(connection), *controller_checks(app_state)]
+    return DiagnosticsView(version=version("scavenger"), at=app_state.now(), checks=checks)
+
+
+def database_checks(connection: Connection) -> Iterator[CheckView]:
+    """Yield what is found in and about the database."""
+    server = database.describe_server(connection)
+    yield check_postgres(server.version)
+    yield check_durability(server.settings)
+    yield check_schema(database.applied_revision(connection), database.newest_revision())
+    now = clock.read(connection)
+    yield check_clocks("database clock", now - clock.local_time())
+    sweep = next(iter(sweeps.newest(connection, 1)), None)
+    if sweep is None:
+        yield check_cloud_sweeps(None, 0, None)
+    else:
+        held = sweep.tripped if sweep.confirmed_at is None else None
+        yield check_cloud_sweeps(now - sweep.at, sweep.shown, held)
+    yield passed_check("installation", controllers.installation_id(connection))
+
+
+def controller_checks(app_state: AppState) -> Iterator[CheckView]:
+    """Yield what is found in the controller and on its computer."""
+    heartbeats = {name: app_state.heartbeats.get(name) for name in BACKGROUND_TASKS}
+    yield check_background_loops(
+        {name: each is not None and each.is_alive for name, each in heartbeats.items()}
+    )
+    root = str(app_state.storage.root)
+    try:
+        yield check_disk(psutil.disk_usage(root).free)
+    except OSError as error:
+        found = f"{root} cannot be looked at: {error.strerror}"
+        yield failed_check("disk", found, "Make the directory, or name another with --home.")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
@@ -17,8 +18,8 @@ from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import parse_job
 from scavenger.schemas import CurveView, EventList, JobList, JobView
-from service.api.dependencies import AppState, CurrentUser, RequestBody, State
-from service.api.etag import IfMatch, IfNoneMatch, etag_of
+from service.api.dependencies import AppState, RequestBody, State
+from service.api.etag import IfMatch, IfNoneMatch, JobETag
 from service.api.idempotency import OncePerKey, to_response
 from service.api.openapi import (
     LOCATION_HEADER,
@@ -29,8 +30,10 @@ from service.api.openapi import (
     page_responses,
     request_body,
 )
-from service.api.pagination import PageCursor, PageCursors, PageLimit
+from service.api.pagination import LongPage, Page
 from service.api.problems import ApiProblem
+from service.api.security import NO_SUCH_JOB, SUBMITTER, VIEWER, GuardedRoute, Submitter, Viewer
+from service.api.validation import JOB_ID_PATTERN
 from service.db import directives, jobs, measurements
 from service.db.access import StoredAnswer
 from service.db.jobs import record_event
@@ -38,7 +41,7 @@ from service.state.curves import CurveDrawing, curve_view
 from service.state.loader import load_job_states
 from service.state.presenters import curve_view_of_job, job_view, load_with_recent_steps
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=GuardedRoute)
 
 JOB_MEDIA_TYPES: dict[str, Literal["json", "yaml"]] = {
     "application/json": "json",
@@ -53,7 +56,6 @@ JOB_EXAMPLE = {
     "price": "0.36 USD/h",
     "run": {"command": ["python", "train.py"]},
 }
-JOB_ID_PATTERN = re.compile(r"job_[0-9a-z]{1,40}")
 JOB_POSITION, EVENT_POSITION = TypeAdapter(tuple[datetime, str]), TypeAdapter(tuple[int])
 
 JobFilter = Annotated[
@@ -67,6 +69,29 @@ JobFilter = Annotated[
 AfterEvent = Annotated[int, Query(description="Only events after this number", ge=0, le=2**53)]
 
 
+async def job_document(request: Request, body: RequestBody) -> JobSpec:
+    """Parse the body, JSON or YAML, so that errors name lines and columns of the document.
+
+    Raises:
+        ApiProblem: The media type is unknown, or anything in the document is wrong.
+    """
+    content_type = request.headers.get("content-type", "")
+    media = JOB_MEDIA_TYPES.get(content_type.partition(";")[0].strip().lower())
+    if media is None:
+        detail = f"send the body as {' or '.join(list(JOB_MEDIA_TYPES)[:2])}"
+        raise ApiProblem("unsupported_media", detail)
+    try:
+        # In a thread: a document of 32 KiB may take a second to parse, and would block all others.
+        return await run_sync(parse_job, body.decode(), media)
+    except UnicodeDecodeError as error:
+        raise ApiProblem("validation", f"the body is not UTF-8 at byte {error.start}") from None
+    except InvalidDocument as error:
+        raise ApiProblem("validation", str(error), error.problems) from None
+
+
+JobDocument = Annotated[JobSpec, Depends(job_document)]
+
+
 @router.post(
     "",
     status_code=201,
@@ -77,44 +102,24 @@ AfterEvent = Annotated[int, Query(description="Only events after this number", g
         **answers_problems("unsupported_media"),
     },
 )
-def submit(
-    app_state: State, user: CurrentUser, body: RequestBody, request: Request, once: OncePerKey
-) -> Response:
+def submit(app_state: State, user: Submitter, spec: JobDocument, once: OncePerKey) -> Response:
     """Store a job; it starts with the reconciler's next tick."""
-    spec = read_spec(request.headers.get("content-type", ""), body)
     check_secrets(app_state, user.own_project, spec)
-
-    def store(connection: Connection) -> StoredAnswer:
-        now = app_state.now()
-        job = f"{jobs.JOB_ID_PREFIX}{int(now.timestamp() * 1000):011x}{secrets.token_hex(4)}"
-        jobs.create(connection, job, spec, now, user.own_project)
-        record_event(connection, job, now, "submitted", f"{spec.name}: {spec.target_text}")
-        return job_answer(
-            show_stored_job(app_state, connection, job), 201, Location=f"/v1/jobs/{job}"
-        )
-
-    answered = once.run(app_state, store)
+    answer = once.run(app_state, partial(create_job, app_state, user.own_project, spec))
     app_state.nudge()
-    return answered
+    return answer
 
 
 @router.get("", responses=page_responses("list_jobs", q="$request.query.q"))
-def list_jobs(
-    app_state: State,
-    user: CurrentUser,
-    pages: PageCursors,
-    limit: PageLimit = 50,
-    cursor: PageCursor = None,
-    wanted: JobFilter = None,
-) -> JobList:
+def list_jobs(app_state: State, user: Viewer, page: Page, wanted: JobFilter = None) -> JobList:
     """List the jobs of the user's project, newest first."""
-    before = None if cursor is None else pages.read("jobs", cursor, JOB_POSITION)
+    before = page.position("jobs", JOB_POSITION)
     with app_state.engine.connect() as connection:
-        found = jobs.newest(connection, before, limit + 1, user.project, wanted)
-        views = show_stored_jobs(app_state, connection, found[:limit])
-    following = None
-    if len(found) > limit:
-        following = pages.write("jobs", views[-1].created_at.isoformat(), views[-1].id)
+        found = jobs.newest(connection, before, page.limit + 1, user.project, wanted)
+        shown, following = page.split(
+            "jobs", found, lambda last: (last.created_at.isoformat(), last.id)
+        )
+        views = job_views(app_state, connection, shown)
     return JobList(jobs=views, next_cursor=following)
 
 
@@ -123,16 +128,16 @@ def list_jobs(
     response_model=JobView,
     responses={**job_responses(200), **NOT_MODIFIED},
     openapi_extra=answers_problems("not_found"),
+    dependencies=[VIEWER],
 )
 def get_job(app_state: State, job: str, seen: IfNoneMatch = None) -> Response:
     """Show one job."""
     with app_state.engine.connect() as connection:
-        find_job(connection, job)
-        shown = show_stored_job(app_state, connection, job)
-    answered = job_answer(shown, 200)
-    if seen is not None and etag_of(shown).is_among(seen):
-        return Response(status_code=304, headers=dict(answered.headers))
-    return to_response(answered)
+        (view,) = job_views(app_state, connection, [find_job(connection, job)])
+    answer = job_answer(view, 200)
+    if seen is not None and JobETag.of(view).is_among(seen):
+        return Response(status_code=304, headers=dict(answer.headers))
+    return to_response(answer)
 
 
 @router.post(
@@ -141,32 +146,16 @@ def get_job(app_state: State, job: str, seen: IfNoneMatch = None) -> Response:
     response_model=JobView,
     responses=job_responses(202, REPLAYED_HEADER),
     openapi_extra=answers_problems("not_found", "conflict_state", "precondition_failed"),
+    dependencies=[SUBMITTER],
 )
 def cancel(app_state: State, job: str, once: OncePerKey, seen: IfMatch = None) -> Response:
-    """Wish a job to end."""
-
-    def wish(connection: Connection) -> StoredAnswer:
-        find_job(connection, job)
-        jobs.lock_for_change(connection, job)
-        found = find_job(connection, job)
-        if seen is not None and not etag_of(
-            show_stored_job(app_state, connection, job)
-        ).agrees_with(seen):
-            raise ApiProblem("precondition_failed", f"look again: GET /v1/jobs/{job}")
-        if found.phase.is_final:
-            raise ApiProblem("conflict_state", f"{job} has ended already: {found.phase}")
-        if found.cancel_requested_at is None:
-            now = app_state.now()
-            jobs.request_cancel(connection, job, now)
-            record_event(connection, job, now, "cancel", "cancellation was requested")
-        return job_answer(show_stored_job(app_state, connection, job), 202)
-
-    answered = once.run(app_state, wish)
+    """Request that a job ends."""
+    answer = once.run(app_state, partial(cancel_job, app_state, job, seen))
     app_state.nudge()
-    return answered
+    return answer
 
 
-@router.get("/{job}/curve", openapi_extra=answers_problems("not_found"))
+@router.get("/{job}/curve", openapi_extra=answers_problems("not_found"), dependencies=[VIEWER])
 def get_curve(app_state: State, job: str) -> CurveView:
     """Show the cost/time curve of a job's last choice, with its probes and resizes.
 
@@ -174,10 +163,94 @@ def get_curve(app_state: State, job: str) -> CurveView:
     """
     with app_state.engine.connect() as connection:
         found = find_job(connection, job)
-        drawn = jobs.newest_curve(connection, job) or draw_curve(app_state, connection, found)
+        curve = jobs.newest_curve(connection, job) or draw_curve(app_state, connection, found)
         probes = measurements.probes_of_job(connection, job)
         resizes = directives.history(connection, job)
-    return curve_view_of_job(drawn, found, probes, resizes)
+    return curve_view_of_job(curve, found, probes, resizes)
+
+
+@router.get(
+    "/{job}/events",
+    responses=page_responses("get_events", job="$request.path.job"),
+    openapi_extra=answers_problems("not_found"),
+    dependencies=[VIEWER],
+)
+def get_events(app_state: State, page: LongPage, job: str, after: AfterEvent = 0) -> EventList:
+    """List what happened to a job, oldest first."""
+    name = f"events of {job}"
+    position = page.position(name, EVENT_POSITION)
+    if position is not None:
+        after = max(after, position[0])
+    with app_state.engine.connect() as connection:
+        find_job(connection, job)
+        found = jobs.events_after(connection, job, after, page.limit + 1)
+    shown, following = page.split(name, found, lambda last: (last.sequence,))
+    return EventList(events=list(shown), next_cursor=following)
+
+
+def check_secrets(app_state: AppState, project: str, spec: JobSpec) -> None:
+    """Refuse a job that names secrets the controller does not have for its project."""
+    missing = ", ".join(app_state.secret_store.missing(project, spec.run.secrets))
+    if missing:
+        why = f"the controller has no {missing}: put each into a file secrets/{project}/NAME"
+        problem = DocumentProblem("run.secrets", f"{why} in its home, for its owner only")
+        raise ApiProblem("validation", str(problem), [problem])
+
+
+def create_job(
+    app_state: AppState, project: str, spec: JobSpec, connection: Connection
+) -> StoredAnswer:
+    """Store a job, and return the answer that shows it."""
+    now = app_state.now()
+    job = f"{jobs.JOB_ID_PREFIX}{int(now.timestamp() * 1000):011x}{secrets.token_hex(4)}"
+    jobs.create(connection, job, spec, now, project)
+    record_event(connection, job, now, "submitted", f"{spec.name}: {spec.target_text}")
+    (view,) = job_views(app_state, connection, [find_job(connection, job)])
+    return job_answer(view, 201, Location=f"/v1/jobs/{job}")
+
+
+def cancel_job(
+    app_state: AppState, job: str, seen: str | None, connection: Connection
+) -> StoredAnswer:
+    """Store that a job is to end, and return the answer that shows it."""
+    find_job(connection, job)
+    # The reconciler must not decide between the comparison of versions and the change.
+    jobs.lock_for_change(connection, job)
+    found = find_job(connection, job)
+    if seen is not None:
+        (view,) = job_views(app_state, connection, [found])
+        if not JobETag.of(view).agrees_with(seen):
+            raise ApiProblem("precondition_failed", f"look again: GET /v1/jobs/{job}")
+    if found.phase.is_final:
+        raise ApiProblem("conflict_state", f"{job} has ended already: {found.phase}")
+    if found.cancel_requested_at is None:
+        now = app_state.now()
+        jobs.request_cancel(connection, job, now)
+        record_event(connection, job, now, "cancel", "cancellation was requested")
+    (view,) = job_views(app_state, connection, [find_job(connection, job)])
+    return job_answer(view, 202)
+
+
+def find_job(connection: Connection, job: str) -> jobs.StoredJob:
+    """Return a job, or refuse."""
+    found = jobs.find(connection, job) if JOB_ID_PATTERN.fullmatch(job) else None
+    if found is None:
+        # The words of a job in another project, so that the answer does not tell them apart.
+        raise ApiProblem("not_found", NO_SUCH_JOB)
+    return found
+
+
+def job_views(
+    app_state: AppState, connection: Connection, wanted: Sequence[jobs.StoredJob]
+) -> list[JobView]:
+    """Return jobs as the API shows them, with as many queries for many as for one."""
+    found = load_with_recent_steps(connection, app_state.machine, wanted, app_state.now())
+    return [job_view(state, recent, app_state.storage) for state, recent in found]
+
+
+def job_answer(view: JobView, status: int, **headers: str) -> StoredAnswer:
+    """Return an answer that shows a job, with its version."""
+    return StoredAnswer(status, view.model_dump_json(), {"ETag": str(JobETag.of(view)), **headers})
 
 
 def draw_curve(app_state: AppState, connection: Connection, job: jobs.StoredJob) -> CurveView:
@@ -192,79 +265,3 @@ def draw_curve(app_state: AppState, connection: Connection, job: jobs.StoredJob)
         known = replace(known, stored=None, models=())
     drawing = CurveDrawing.of(job.spec, known.preview())
     return curve_view(drawing, job.spec, job.chosen, why)
-
-
-@router.get(
-    "/{job}/events",
-    responses=page_responses("get_events", job="$request.path.job"),
-    openapi_extra=answers_problems("not_found"),
-)
-def get_events(
-    app_state: State,
-    pages: PageCursors,
-    job: str,
-    after: AfterEvent = 0,
-    limit: PageLimit = 100,
-    cursor: PageCursor = None,
-) -> EventList:
-    """List what happened to a job, oldest first."""
-    listed = f"events of {job}"
-    if cursor is not None:
-        (position,) = pages.read(listed, cursor, EVENT_POSITION)
-        after = max(after, position)
-    with app_state.engine.connect() as connection:
-        find_job(connection, job)
-        found = jobs.events_after(connection, job, after, limit + 1)
-    following = pages.write(listed, found[limit - 1].sequence) if len(found) > limit else None
-    return EventList(events=found[:limit], next_cursor=following)
-
-
-def read_spec(content_type: str, body: bytes) -> JobSpec:
-    """Read a job document; nothing is stored when anything in it is wrong."""
-    media = JOB_MEDIA_TYPES.get(content_type.partition(";")[0].strip().lower())
-    if media is None:
-        raise ApiProblem(
-            "unsupported_media", f"send the body as {' or '.join(list(JOB_MEDIA_TYPES)[:2])}"
-        )
-    try:
-        return parse_job(body.decode(), media)
-    except UnicodeDecodeError as error:
-        raise ApiProblem("validation", f"the body is not UTF-8 at byte {error.start}") from None
-    except InvalidDocument as error:
-        raise ApiProblem("validation", str(error), error.problems) from None
-
-
-def check_secrets(app_state: AppState, project: str, spec: JobSpec) -> None:
-    """Refuse a job that names secrets the controller does not have for its project."""
-    missing = ", ".join(app_state.secret_store.missing(project, spec.run.secrets))
-    if missing:
-        why = f"the controller has no {missing}: put each into a file secrets/{project}/NAME"
-        problem = DocumentProblem("run.secrets", f"{why} in its home, for its owner only")
-        raise ApiProblem("validation", str(problem), [problem])
-
-
-def find_job(connection: Connection, job: str) -> jobs.StoredJob:
-    """Return a job, or refuse."""
-    found = jobs.find(connection, job) if JOB_ID_PATTERN.fullmatch(job) else None
-    if found is None:
-        raise ApiProblem("not_found", "there is no job of that id; GET /v1/jobs lists them")
-    return found
-
-
-def job_answer(shown: JobView, status: int, **headers: str) -> StoredAnswer:
-    """Compose an answer that shows a job, and its version."""
-    return StoredAnswer(status, shown.model_dump_json(), {"ETag": str(etag_of(shown)), **headers})
-
-
-def show_stored_job(app_state: AppState, connection: Connection, job: str) -> JobView:
-    """Show a job that exists."""
-    (shown,) = show_stored_jobs(app_state, connection, [find_job(connection, job)])
-    return shown
-
-
-def show_stored_jobs(
-    app_state: AppState, connection: Connection, wanted: Sequence[jobs.StoredJob]
-) -> list[JobView]:
-    """Show jobs, with as many queries as for one."""
-    found = load_with_recent_steps(connection, app_state.machine, wanted, app_state.now())
-    return [job_view(state, recent, app_state.storage) for state, recent in found]

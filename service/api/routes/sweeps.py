@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Response
@@ -9,19 +10,19 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 from sqlalchemy import Connection
 
 from scavenger.schemas import OrphanView, SweepList, SweepView
-from service.api.dependencies import RequestBody, State
+from service.api.dependencies import AppState, State
 from service.api.idempotency import OncePerKey
-from service.api.openapi import REPLAYED_HEADER, answers_problems, page_responses, request_body
-from service.api.pagination import PageCursor, PageCursors, PageLimit
+from service.api.openapi import REPLAYED_HEADER, answers_problems, page_responses
+from service.api.pagination import Page
 from service.api.problems import ApiProblem
-from service.api.telemetry import parse_message
+from service.api.security import INSTALLATION_OPERATOR, GuardedRoute
 from service.db import sweeps
 from service.db.access import StoredAnswer
 from service.db.sweeps import Sweep
 
-router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"])
+router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"], route_class=GuardedRoute)
 
-MAX_CONFIRMATION_BYTES = 4096
+SWEEP_POSITION = TypeAdapter(tuple[int])
 
 
 def to_integer(value: object) -> object:
@@ -29,13 +30,11 @@ def to_integer(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-SWEEP_POSITION = TypeAdapter(tuple[int])
-
 SweepNumber = Annotated[int, Field(ge=1, le=2**53), BeforeValidator(to_integer)]
 
 
 class Confirmation(BaseModel):
-    """Somebody has seen what a sweep held back, the newest if none is named."""
+    """An operator has seen what a sweep held back, the newest if none is named."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -43,19 +42,15 @@ class Confirmation(BaseModel):
     sweep: SweepNumber | None = None
 
 
-CONFIRMATION_BODY = TypeAdapter(Confirmation)
-
-
-@router.get("", responses=page_responses("list_sweeps"))
-def list_sweeps(
-    app_state: State, pages: PageCursors, limit: PageLimit = 50, cursor: PageCursor = None
-) -> SweepList:
+@router.get("", responses=page_responses("list_sweeps"), dependencies=[INSTALLATION_OPERATOR])
+def list_sweeps(app_state: State, page: Page) -> SweepList:
     """List sweeps, newest first."""
-    before = None if cursor is None else pages.read("sweeps", cursor, SWEEP_POSITION)[0]
+    position = page.position("sweeps", SWEEP_POSITION)
+    before = None if position is None else position[0]
     with app_state.engine.connect() as connection:
-        found = sweeps.newest(connection, limit + 1, before)
-    following = pages.write("sweeps", found[limit - 1].number) if len(found) > limit else None
-    return SweepList(sweeps=[sweep_view(sweep) for sweep in found[:limit]], next_cursor=following)
+        found = sweeps.newest(connection, page.limit + 1, before)
+    shown, following = page.split("sweeps", found, lambda last: (last.number,))
+    return SweepList(sweeps=[sweep_view(sweep) for sweep in shown], next_cursor=following)
 
 
 @router.post(
@@ -63,37 +58,33 @@ def list_sweeps(
     status_code=202,
     response_model=SweepView,
     responses={202: {"headers": REPLAYED_HEADER}},
-    openapi_extra={**request_body(Confirmation), **answers_problems("not_found", "nothing_held")},
+    openapi_extra=answers_problems("not_found", "nothing_held"),
+    dependencies=[INSTALLATION_OPERATOR],
 )
-def confirm(app_state: State, body: RequestBody, once: OncePerKey) -> Response:
-    """Let what a sweep held back be ended by the next ones."""
-    if len(body) > MAX_CONFIRMATION_BYTES:
-        raise ApiProblem(
-            "payload_too_large", f"a confirmation has at most {MAX_CONFIRMATION_BYTES} bytes"
-        )
-    confirmation = parse_message(CONFIRMATION_BODY, body)
+def confirm(app_state: State, confirmation: Confirmation, once: OncePerKey) -> Response:
+    """Let the next sweeps end what this one held back."""
     if not confirmation.confirm:
-        raise ApiProblem("validation", "confirm must be true; who only looks asks GET /v1/sweeps")
+        raise ApiProblem("validation", "confirm must be true; GET /v1/sweeps only shows them")
+    return once.run(app_state, partial(confirm_sweep, app_state, confirmation.sweep))
 
-    def note(connection: Connection) -> StoredAnswer:
-        number = confirmation.sweep
-        if number is None:
-            number = next((sweep.number for sweep in sweeps.newest(connection, 1)), 0)
-        found = sweeps.find(connection, number)
-        if found is None:
-            raise ApiProblem("not_found", "there is no such sweep; GET /v1/sweeps lists them")
-        if found.tripped is None:
-            raise ApiProblem("nothing_held", f"sweep {number} held nothing back")
-        sweeps.confirm(connection, number, app_state.now())
-        confirmed = sweeps.find(connection, number)
-        assert confirmed is not None
-        return StoredAnswer(202, sweep_view(confirmed).model_dump_json(), {})
 
-    return once.run(app_state, note)
+def confirm_sweep(app_state: AppState, number: int | None, connection: Connection) -> StoredAnswer:
+    """Store that an operator agrees, and return the answer that shows the sweep."""
+    if number is None:
+        number = next((sweep.number for sweep in sweeps.newest(connection, 1)), 0)
+    found = sweeps.find(connection, number)
+    if found is None:
+        raise ApiProblem("not_found", "there is no such sweep; GET /v1/sweeps lists them")
+    if found.tripped is None:
+        raise ApiProblem("nothing_held", f"sweep {number} held nothing back")
+    sweeps.confirm(connection, number, app_state.now())
+    confirmed = sweeps.find(connection, number)
+    assert confirmed is not None
+    return StoredAnswer(202, sweep_view(confirmed).model_dump_json(), {})
 
 
 def sweep_view(sweep: Sweep) -> SweepView:
-    """Show a sweep."""
+    """Return a sweep as the API shows it."""
     return SweepView(
         number=sweep.number,
         at=sweep.at,

@@ -1,0 +1,131 @@
+"""Tokens and the audit trail, for admins: create, list, revoke, and see who did what."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from sqlalchemy import Connection
+
+from scavenger.schemas import AuditList, NewTokenView, TokenList, TokenView, UserRole
+from service.api.dependencies import State
+from service.api.openapi import LOCATION_HEADER, answers_problems, page_responses
+from service.api.pagination import Page
+from service.api.problems import ApiProblem
+from service.api.security import Admin, GuardedRoute
+from service.api.validation import TextRule
+from service.auth.permissions import UserPrincipal
+from service.auth.tokens import ApiToken, make_token
+from service.db import access
+from service.db.access import StoredToken
+
+router = APIRouter(prefix="/v1", tags=["access"], route_class=GuardedRoute)
+
+TOKEN_ID_PATTERN = re.compile(r"[0-9a-f]{12}")
+MAX_TOKEN_LIFETIME = 10 * 365 * 86400
+AUDIT_POSITION = TypeAdapter(tuple[int])
+
+TokenName = Annotated[
+    str,
+    TextRule(
+        r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,62}$",
+        "write 1 to 63 letters, digits, blanks, dots, hyphens, _ or @, a letter or digit first",
+    ),
+]
+ProjectName = Annotated[
+    str,
+    TextRule(
+        r"^(\*|[a-z0-9][a-z0-9-]{0,62})$",
+        "write 1 to 63 lower-case letters, digits or hyphens, no hyphen first, or * for every one",
+    ),
+]
+
+
+class TokenRequest(BaseModel):
+    """A token to create.
+
+    Attributes:
+        project: The user's own if it is missing.
+        lifetime: Seconds until it expires; without it, the token never expires.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: TokenName
+    role: UserRole
+    project: ProjectName | None = None
+    lifetime: Annotated[float, Field(gt=0, le=MAX_TOKEN_LIFETIME, allow_inf_nan=False)] | None = (
+        None
+    )
+
+
+@router.post("/tokens", status_code=201, responses={201: {"headers": LOCATION_HEADER}})
+def create(
+    app_state: State, user: Admin, request: TokenRequest, response: Response
+) -> NewTokenView:
+    """Create a token; this answer is the only one that ever shows the whole of it."""
+    project = request.project or user.project
+    if not user.sees(project):
+        raise ApiProblem("forbidden", f"an admin of {user.project} makes tokens for that only")
+    text, now = make_token(), app_state.now()
+    credential = ApiToken.of(text)
+    token = StoredToken(
+        id=credential.id,
+        name=request.name,
+        project=project,
+        role=request.role,
+        created_at=now,
+        created_by=user.token,
+        expires_at=None if request.lifetime is None else now + timedelta(seconds=request.lifetime),
+    )
+    with app_state.engine.begin() as connection:
+        access.store_token(connection, credential, token)
+    response.headers["Location"] = f"/v1/tokens/{token.id}"
+    return NewTokenView(**asdict(token), token=text)
+
+
+@router.get("/tokens")
+def list_tokens(app_state: State, user: Admin) -> TokenList:
+    """List the tokens of the user's project, newest first, without their secrets."""
+    with app_state.engine.connect() as connection:
+        found = access.tokens_of_project(connection, user.project)
+    return TokenList(tokens=[TokenView(**asdict(token)) for token in found])
+
+
+@router.get("/tokens/{token}", openapi_extra=answers_problems("not_found"))
+def get_token(app_state: State, user: Admin, token: str) -> TokenView:
+    """Show a token of the user's project, without its secret."""
+    with app_state.engine.connect() as connection:
+        return TokenView(**asdict(find_token(connection, user, token)))
+
+
+@router.post("/tokens/{token}/actions/revoke", openapi_extra=answers_problems("not_found"))
+def revoke(app_state: State, user: Admin, token: str) -> TokenView:
+    """Revoke a token, from this moment and for every controller."""
+    with app_state.engine.begin() as connection:
+        found = find_token(connection, user, token)
+        access.revoke_token(connection, found.id, app_state.now())
+        return TokenView(**asdict(find_token(connection, user, found.id)))
+
+
+def find_token(connection: Connection, user: UserPrincipal, token: str) -> StoredToken:
+    """Return a token of the user's project; a token of another one does not exist for them."""
+    found = access.token_by_id(connection, token) if TOKEN_ID_PATTERN.fullmatch(token) else None
+    if found is None or not user.sees(found.project):
+        raise ApiProblem("not_found", "there is no token of that id; GET /v1/tokens lists them")
+    return found
+
+
+@router.get("/audit", responses=page_responses("list_requests"))
+def list_requests(app_state: State, user: Admin, page: Page) -> AuditList:
+    """List the changes that tokens of the project asked for, refused ones too, newest first."""
+    position = page.position("audit", AUDIT_POSITION)
+    before = None if position is None else position[0]
+    with app_state.engine.connect() as connection:
+        found = access.audit_entries_before(connection, user.project, before, page.limit + 1)
+    shown, following = page.split("audit", found, lambda last: (last.number,))
+    return AuditList(entries=list(shown), next_cursor=following)

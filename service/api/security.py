@@ -1,0 +1,284 @@
+"""Authentication, and the permission that each route states in its signature.
+
+A route takes a parameter of type ``Viewer``, ``Operator``, ``CurrentWorker`` and so on, or lists
+one of the constants such as ``PUBLIC`` in its ``dependencies``. ``GuardedRoute`` enforces this
+before FastAPI reads the body, and ``permissions_of`` refuses an application with a route that
+states none. A path without a route answers strangers as a route does that they may not use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, NoReturn
+
+from anyio.to_thread import run_sync
+from fastapi import Depends, FastAPI, Security, params
+from fastapi.dependencies.models import Dependant
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.openapi.models import HTTPBearer
+from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
+from fastapi.security.base import SecurityBase
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match
+
+from scavenger.schemas import UserRole
+from service.api.dependencies import AppState
+from service.api.problems import ApiProblem
+from service.api.validation import CheckedRequest, check_parameters, read_body, storable
+from service.auth.permissions import (
+    BootstrapOnly,
+    BootstrapPrincipal,
+    Permission,
+    Principal,
+    PublicAccess,
+    UserPrincipal,
+    UsersFromRole,
+    WorkerPrincipal,
+    WorkersOnly,
+    is_permitted,
+)
+from service.auth.rate_limit import (
+    MACHINE_LIMIT,
+    STRANGER_LIMIT,
+    USER_LIMIT,
+    RateLimit,
+    RateLimiter,
+)
+from service.auth.tokens import ApiToken, ControllerKeys
+from service.db import access, jobs
+from service.db.access import StoredToken
+
+NO_CREDENTIALS = (
+    "send the header Authorization: Bearer TOKEN; scavenger serve keeps one in connection.json, "
+    "and scavenger token create makes others"
+)
+UNKNOWN_CREDENTIALS = "this controller does not know this token"
+WRONG_CREDENTIALS = "this token does not open this path"
+NO_SUCH_JOB = "there is no job of that id; GET /v1/jobs lists them"
+
+
+class RequiresPermission:
+    """A dependency that states a permission and returns the principal that was let in."""
+
+    def __init__(self, permission: Permission) -> None:
+        self.permission = permission
+
+    async def __call__(self, request: Request) -> Principal | None:
+        """Return the principal; ``GuardedRoute`` has put it there."""
+        return request.scope.get("principal")
+
+
+class RequiresToken(RequiresPermission, SecurityBase):
+    """The same for a permission that needs a token; FastAPI describes the token in OpenAPI."""
+
+    def __init__(self, permission: UsersFromRole | WorkersOnly | BootstrapOnly) -> None:
+        super().__init__(permission)
+        is_user = isinstance(permission, UsersFromRole)
+        self.scheme_name = "person" if is_user else "machine"
+        self.model = HTTPBearer(bearerFormat=None if is_user else "JWT")
+
+
+PUBLIC = Depends(RequiresPermission(PublicAccess()))
+VIEWER = Security(RequiresToken(UsersFromRole(UserRole.VIEWER)))
+SUBMITTER = Security(RequiresToken(UsersFromRole(UserRole.SUBMITTER)))
+OPERATOR = Security(RequiresToken(UsersFromRole(UserRole.OPERATOR)))
+ADMIN = Security(RequiresToken(UsersFromRole(UserRole.ADMIN)))
+INSTALLATION_VIEWER = Security(RequiresToken(UsersFromRole(UserRole.VIEWER, is_of_all=True)))
+INSTALLATION_OPERATOR = Security(RequiresToken(UsersFromRole(UserRole.OPERATOR, is_of_all=True)))
+
+Viewer = Annotated[UserPrincipal, VIEWER]
+Submitter = Annotated[UserPrincipal, SUBMITTER]
+Operator = Annotated[UserPrincipal, OPERATOR]
+Admin = Annotated[UserPrincipal, ADMIN]
+CurrentWorker = Annotated[WorkerPrincipal, Security(RequiresToken(WorkersOnly()))]
+BootstrapWorker = Annotated[BootstrapPrincipal, Security(RequiresToken(BootstrapOnly()))]
+
+
+class GuardedRoute(APIRoute):
+    """A route that enforces its permission and the limits of bodies before FastAPI runs it.
+
+    FastAPI parses a body before it resolves dependencies. A permission enforced by a dependency
+    alone would let strangers upload, and tell them which bodies a route takes.
+    """
+
+    @property
+    def permission(self) -> Permission:
+        """The permission in the signature.
+
+        Raises:
+            ValueError: The route states none, or several.
+        """
+        stated = [
+            each.call.permission
+            for each in all_dependencies(self.dependant)
+            if isinstance(each.call, RequiresPermission)
+        ]
+        if len(stated) != 1:
+            raise ValueError(
+                f"{self.path} states {len(stated)} permissions: give it one, by a parameter such "
+                "as `user: Viewer` or by `dependencies=[VIEWER]`"
+            )
+        return stated[0]
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return FastAPI's handler behind the guard."""
+        handle, permission = super().get_route_handler(), self.permission
+        parameters = [
+            field.alias
+            for field in get_flat_params(self.dependant)
+            if isinstance(field.field_info, params.Query)
+        ]
+
+        async def guarded(request: Request) -> Response:
+            request.scope["audited_route"] = self.path
+            await request.app.state.guard.admit(request, permission)
+            body = await read_body(request)
+            check_parameters(request, parameters)
+            return await handle(CheckedRequest(request, body))
+
+        return guarded
+
+
+def all_dependencies(dependant: Dependant) -> Iterator[Dependant]:
+    """Yield the dependencies of a route, and theirs."""
+    for each in dependant.dependencies:
+        yield each
+        yield from all_dependencies(each)
+
+
+def permissions_of(app: FastAPI) -> Mapping[tuple[str, str], Permission]:
+    """Return the permission of every route, by method and path.
+
+    Raises:
+        ValueError: A route is not guarded; the controller must not start with it.
+    """
+    return {
+        (method, str(context.path)): route.permission
+        for context, route in guarded_routes(app)
+        for method in sorted(route.methods or ())
+    }
+
+
+def guarded_routes(app: FastAPI) -> Iterator[tuple[RouteContext, GuardedRoute]]:
+    """Yield every route as it was included.
+
+    Raises:
+        ValueError: A route of another class would let strangers in.
+    """
+    for context in iter_route_contexts(app.routes):
+        route = context.original_route
+        if not isinstance(route, GuardedRoute):
+            name = f"{type(route).__name__} {getattr(route, 'path', '')}".strip()
+            raise ValueError(f"{name} states no permission: make it a GuardedRoute")
+        yield context, route
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Recognises principals, counts their requests and enforces permissions."""
+
+    app_state: AppState
+    keys: ControllerKeys
+    limiter: RateLimiter
+
+    async def admit(self, request: Request, permission: Permission) -> None:
+        """Let a request reach its route.
+
+        The project is judged here and not in the routes, for every path that names a job: a route
+        that is added tomorrow has the boundary without knowing of it.
+
+        Raises:
+            ApiProblem: The token is missing, unknown, expired or revoked, lacks the permission,
+                or sends too many requests; or the job belongs to another project.
+        """
+        if isinstance(permission, PublicAccess):
+            return
+        principal, sees_job = await self._recognise(request, request.path_params.get("job"))
+        if not is_permitted(principal, permission):
+            raise ApiProblem("forbidden", denial_reason(principal, permission))
+        if not sees_job:
+            raise ApiProblem("not_found", NO_SUCH_JOB)
+
+    async def answer_unrouted(self, request: Request, _: Exception) -> NoReturn:
+        """Answer a path without a route, or a method that its routes lack.
+
+        Strangers learn nothing from it: they get 401 as on every path that exists.
+
+        Raises:
+            ApiProblem: Always.
+        """
+        matching = [
+            route
+            for context, route in guarded_routes(request.app)
+            if context.matches(request.scope)[0] is Match.PARTIAL
+        ]
+        if not any(isinstance(route.permission, PublicAccess) for route in matching):
+            principal, _sees_job = await self._recognise(request, None)
+            if not isinstance(principal, UserPrincipal):
+                raise ApiProblem("forbidden", WRONG_CREDENTIALS)
+        if not matching:
+            raise ApiProblem("not_found", "there is no such path; they all begin with /v1/")
+        methods = ", ".join(sorted(method for route in matching for method in route.methods or ()))
+        detail = f"this path takes {methods}"
+        raise ApiProblem("method_not_allowed", detail, headers={"Allow": methods})
+
+    async def _recognise(self, request: Request, job: str | None) -> tuple[Principal, bool]:
+        """Return the principal, and whether it may know of a job."""
+        text = bearer_token(request.headers)
+        now = self.app_state.now()
+        # Machines are known by a signature: they are heard while the database is away.
+        worker = self.keys.read_worker_token(text, now.timestamp())
+        machine = worker or self.keys.read_bootstrap_token(text)
+        if machine is not None:
+            self._count(MACHINE_LIMIT, machine.worker)
+            request.scope["principal"] = machine
+            return machine, True
+        token, sees_job = None, True
+        if text:
+            token, sees_job = await run_sync(self._find_token, ApiToken.of(text), job)
+        if token is None:
+            self._count(STRANGER_LIMIT, request.client.host if request.client else "")
+            raise ApiProblem("unauthenticated", UNKNOWN_CREDENTIALS if text else NO_CREDENTIALS)
+        self._count(USER_LIMIT, token.id)
+        # Known from here on, so that the audit trail names a revoked token, too.
+        request.scope["principal"] = token.holder
+        if objection := token.objection(now):
+            raise ApiProblem("unauthenticated", f"{objection}; ask an admin for another")
+        return token.holder, sees_job
+
+    def _find_token(self, credential: ApiToken, job: str | None) -> tuple[StoredToken | None, bool]:
+        """Return a token, and whether its holder may know of a job, in one transaction."""
+        now = self.app_state.now()
+        with self.app_state.engine.begin() as connection:
+            token = access.find_token(connection, credential)
+            if token is None or token.objection(now):
+                return token, True
+            access.record_token_use(connection, token, now)
+            project = None if job is None else jobs.project_of(connection, storable(job))
+        return token, job is None or (project is not None and token.holder.sees(project))
+
+    def _count(self, limit: RateLimit, sender: str) -> None:
+        if wait := self.limiter.wait(limit, sender):
+            seconds = max(1, math.ceil(wait))
+            headers = {"Retry-After": str(seconds)}
+            raise ApiProblem("too_many_requests", f"try again in {seconds} s", headers=headers)
+
+
+def denial_reason(principal: Principal, permission: Permission) -> str:
+    """Say why a principal may not use a route."""
+    if not (isinstance(principal, UserPrincipal) and isinstance(permission, UsersFromRole)):
+        return WRONG_CREDENTIALS
+    if principal.role.covers(permission.role):
+        return "this is about every project, and this token is for one"
+    return f"this needs a token with the role {permission.role}; this one is of a {principal.role}"
+
+
+def bearer_token(headers: Headers) -> str:
+    """Return the token that a request carries; empty if it carries none."""
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    text = token.strip() if kind.lower() == "bearer" else ""
+    return text if text.isascii() else ""

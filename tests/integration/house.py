@@ -1,0 +1,90 @@
+"""The API on a real database, and principals of every role and project that send it requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine, select
+
+from scavenger.schemas import ProblemView, UserRole
+from service.api.dependencies import AppState
+from service.app import build_app
+from service.auth.tokens import ApiToken, ControllerKeys, make_token
+from service.clouds.storage import CheckpointStorage
+from service.db import access as tokens
+from service.db.access import StoredToken
+from service.db.schema import audit
+from tests.builders import document
+from tests.contract.host import unhurried
+
+KEYS = ControllerKeys(token="a word from before", secret="s" * 48)
+JSON = {"Content-Type": "application/json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead(AppState):
+    """A state whose clock is ahead."""
+
+    ahead: timedelta = timedelta(0)
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+
+class House:
+    """The API on a real database, with a job of the project alpha, and tokens on demand."""
+
+    def __init__(self, engine: Engine, stack: ExitStack) -> None:
+        self.engine, self.stack = engine, stack
+        self.client = self.open()
+        self.tokens: dict[tuple[str, str], str] = {}
+        self.job = self.submit("alpha")
+
+    def open(self, ahead: timedelta = timedelta(0), **options: Any) -> TestClient:
+        world = Ahead(
+            self.engine, "local", CheckpointStorage(Path("/srv")), lambda: None, ahead=ahead
+        )
+        app = build_app(world, KEYS, **({"limiter": unhurried()} | options))
+        return self.stack.enter_context(TestClient(app, raise_server_exceptions=False))
+
+    def token(self, role: str = "admin", project: str = "alpha", **changes: Any) -> str:
+        """Return the token of a role in a project, made once."""
+        if changes or (role, project) not in self.tokens:
+            made, now = make_token(), datetime.now(UTC)
+            facts = {"created_at": now, "created_by": "test", **changes}
+            credential = ApiToken.of(made)
+            token = StoredToken(credential.id, f"{role} of", project, UserRole(role), **facts)
+            with self.engine.begin() as connection:
+                tokens.store_token(connection, credential, token)
+            self.tokens[role, project] = made
+        return self.tokens[role, project]
+
+    def ask(self, method: str, path: str, token: str, **options: Any) -> Any:
+        headers = {"Authorization": f"Bearer {token}"} | options.pop("headers", {})
+        return self.client.request(method, path, headers=headers, **options)
+
+    def submit(self, project: str) -> str:
+        answer = self.ask("POST", "/v1/jobs", self.token("submitter", project), json=document())
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    def fill(self, template: str) -> str:
+        """Return a path of the route, about what belongs to the project alpha."""
+        prey = ApiToken.of(self.token("viewer", "alpha")).id
+        named = {"{job}": self.job, "{token}": prey, "{problem}": "not-found"}
+        return "/".join(named.get(part, part) for part in template.split("/"))
+
+    def written(self) -> list[Mapping[str, Any]]:
+        with self.engine.connect() as connection:
+            query = select(audit).order_by(audit.c.number)
+            return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def code_of(answer: Any) -> str:
+    return ProblemView.model_validate_json(answer.text).code
