@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from scavenger.cluster import ClusterConfig
 from scavenger.planning.curve import TradeoffCurve
-from scavenger.planning.objectives import Choice, Objective, Within
+from scavenger.planning.limits import Within
+from scavenger.planning.objective import Choice, Objective
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -8,12 +8,12 @@ from decimal import Decimal
 from typing import Any
 
 from scavenger.cluster import ClusterConfig
+from scavenger.job.planning import planning_state
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import validate_job
 from scavenger.learning_rate import LearningRateScaling
 from scavenger.measurement.profiling import Observation, ScalingIndicators
 from scavenger.measurement.steps import StepColumns
-from scavenger.planning.state import PlanningState
 from scavenger.protocol import Directive, Member, StopAtMetric
 from scavenger.schemas import JobPhase
 from service.db.jobs import StoredJob
@@ -169,7 +169,7 @@ def snapshot(**changes: Any) -> JobState:
     }
     if facts["knowledge"] is None:
         own = tuple(p.observation for p in facts["probes"])
-        facts["knowledge"] = PlanningState(facts["job"].spec, own, None)
+        facts["knowledge"] = planning_state(facts["job"].spec, own, None)
     return JobState(**facts)
 
 

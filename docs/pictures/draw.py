@@ -44,17 +44,13 @@ from scavenger.models.epochs import (
 )
 from scavenger.models.iteration_time import Z_90, ParallelModel
 from scavenger.planning.curve import TradeoffPoint
-from scavenger.planning.decision import (
-    PlanningInput,
-    Probe,
-    ProbeOverhead,
-    Run,
-    choose_by_probes,
-    decide,
-    value_of_next_probe,
-)
-from scavenger.planning.objectives import Knee, fastest_and_cheapest
+from scavenger.planning.decision import decide
+from scavenger.planning.knee import Knee
+from scavenger.planning.objectives import fastest_and_cheapest
+from scavenger.planning.search.auto import value_of_next_probe
+from scavenger.planning.search.strategy import Probe, Run, choose_by_probes
 from scavenger.planning.search.value_of_information import ProbeValue
+from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.pricing import on_demand_price
 
 HERE = Path(__file__).parent
@@ -94,9 +90,9 @@ NOISE_SCALE = 600.0
 REFERENCE_BATCH = 128
 # No configuration lies exactly on a law.
 ROUGHNESS = 0.03
-SITUATION = PlanningInput(
+SITUATION = PlanningState(
     space=ConfigSpace((2, 3, 4, 6, 8, 12, 16, 24), (128, 256, 512, 1024)),
-    search_name="auto",
+    search="auto",
     objective=Knee(),
     observations=(),
     stored=None,
@@ -104,7 +100,7 @@ SITUATION = PlanningInput(
     reference_batch=REFERENCE_BATCH,
     epochs_at_reference=200,
     price=on_demand_price(0.13402),
-    kappa=Kappa(1.0, 0.2),
+    kappa_prior=Kappa(1.0, 0.2),
     effort=ProbeOverhead(pause=37),
 )
 
@@ -165,7 +161,7 @@ def draw_choice() -> Figure:
     return figure
 
 
-def search(situation: PlanningInput, seed: int) -> Run:
+def search(situation: PlanningState, seed: int) -> Run:
     """Probe as the search asks for it until it has chosen."""
     rng = np.random.default_rng(seed)
     decision = decide(situation)
@@ -497,7 +493,7 @@ SEEDS = range(6)
 LARGE = replace(
     SITUATION,
     space=ConfigSpace((1, 2, 3, 4, 6, 8, 12, 16, 24), (64, 128, 256, 512, 1024)),
-    kappa=Kappa(1.0, 0.0),
+    kappa_prior=Kappa(1.0, 0.0),
 )
 SHORT, LONG = 20, 400
 MOST_PROBES = 8
@@ -555,7 +551,7 @@ def weigh_probes(seed: int) -> list[tuple[float, float, float]]:
     return weighed
 
 
-def weigh(situation: PlanningInput) -> ProbeValue:
+def weigh(situation: PlanningState) -> ProbeValue:
     """Return what the best further probe is worth."""
     worth = value_of_next_probe(situation, choose_by_probes(situation))
     assert worth is not None, "there is a configuration left to probe"

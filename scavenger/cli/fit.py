@@ -28,19 +28,18 @@ from scavenger.offline.fitted_laws import FitRequest
 from scavenger.offline.tables.files import ListedPrice, MeasurementTables
 from scavenger.offline.tables.runs import common_target, nearest_ancestor
 from scavenger.offline.tables.steps import StepTable
-from scavenger.planning.objectives import Cheapest, Fastest, Knee, Objective, Weighted, Within
+from scavenger.planning.limits import Within
+from scavenger.planning.objective import Objective
+from scavenger.planning.objectives import OBJECTIVES, make_objective
 
 if TYPE_CHECKING:
     from scavenger.offline.fit import FitReport
 
 
-class FitObjective(StrEnum):
-    """What to choose by."""
-
-    KNEE = "knee"
-    FASTEST = "fastest"
-    CHEAPEST = "cheapest"
-    WEIGHTED = "weighted"
+if TYPE_CHECKING:
+    FitObjective = str
+else:  # typer lists the members of an enumeration in its help
+    FitObjective = StrEnum("FitObjective", {name.upper(): name for name in OBJECTIVES})
 
 
 class FittedLaws(StrEnum):
@@ -118,7 +117,7 @@ def fit(
     files: TableFilesArgument,
     table: TableOption = None,
     price: PriceOption = None,
-    objective: ObjectiveOption = FitObjective.KNEE,
+    objective: ObjectiveOption = "knee",
     time_weight: TimeWeightOption = 0.5,
     max_cost: MaxCostOption = None,
     max_time: MaxTimeOption = None,
@@ -146,7 +145,7 @@ def fit(
 
     terminal = get_terminal(context)
     asked = FitOptions(
-        objective=objective.value,
+        objective=str(objective),
         time_weight=time_weight,
         price=price,
         max_cost=max_cost,
@@ -274,13 +273,7 @@ def build_request(asked: FitOptions, tables: MeasurementTables, steps: StepTable
 
 def build_objective(asked: FitOptions) -> Objective:
     """Return the objective, within its limits if there are some."""
-    objectives: dict[str, Objective] = {
-        "knee": Knee(),
-        "fastest": Fastest(),
-        "cheapest": Cheapest(),
-        "weighted": Weighted(asked.time_weight),
-    }
-    objective = objectives[asked.objective]
+    objective = make_objective(asked.objective, time_weight=asked.time_weight)
     cost = parse_option("--max-cost", lambda text: float(read_money(text)), asked.max_cost)
     time = parse_option("--max-time", read_duration, asked.max_time)
     if cost is None and time is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import median
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import TypeAdapter
@@ -32,8 +32,8 @@ from scavenger.cli.output import (
 from scavenger.offline.simulator.paper import PaperJob, Perturbations, run_policy
 from scavenger.offline.simulator.simulation import SimulationOutcome
 from scavenger.offline.simulator.summary import SimulationSummary, summarise_outcomes
-from scavenger.planning.decision import SearchName
-from scavenger.planning.objectives import Cheapest, Fastest, Knee, Objective
+from scavenger.planning.objectives import make_objective, plain_objectives
+from scavenger.planning.search.registry import SEARCHES
 
 
 class SimulatedJobName(StrEnum):
@@ -44,22 +44,14 @@ class SimulatedJobName(StrEnum):
     TRANSFORMER = "transformer"
 
 
-class SimulatedStrategy(StrEnum):
-    """How to search."""
-
-    PARTIAL = "partial"
-    FULL = "full"
-    AUTO = "auto"
-    NONE = "none"
-    UNIVERSAL = "universal"
-
-
-class SimulatedObjective(StrEnum):
-    """What to optimise."""
-
-    KNEE = "knee"
-    FASTEST = "fastest"
-    CHEAPEST = "cheapest"
+if TYPE_CHECKING:
+    StrategyChoice = str
+    ObjectiveChoice = str
+else:  # typer lists the members of an enumeration in its help
+    StrategyChoice = StrEnum("StrategyChoice", {name.upper(): name for name in SEARCHES})
+    ObjectiveChoice = StrEnum(
+        "ObjectiveChoice", {name.upper(): name for name in plain_objectives()}
+    )
 
 
 def parse_ascending_counts(text: str | None, option: str) -> tuple[int, ...] | None:
@@ -87,7 +79,7 @@ SimulatedJobOption = Annotated[
     SimulatedJobName, typer.Option("--job", help="Which job of the paper's size to train.")
 ]
 StrategiesOption = Annotated[
-    list[SimulatedStrategy] | None,
+    list[StrategyChoice] | None,
     typer.Option(
         "--strategy",
         help="How to search; repeat it to compare. 'none' has trained the same job before, "
@@ -96,7 +88,7 @@ StrategiesOption = Annotated[
     ),
 ]
 SimulatedObjectiveOption = Annotated[
-    SimulatedObjective, typer.Option("--objective", help="What to choose by.")
+    ObjectiveChoice, typer.Option("--objective", help="What to choose by.")
 ]
 SeedsOption = Annotated[int, typer.Option("--seeds", min=1, help="Worlds to repeat everything in.")]
 JitterOption = Annotated[
@@ -130,7 +122,7 @@ def simulate(
     context: typer.Context,
     job: SimulatedJobOption = SimulatedJobName.RESNET18,
     strategy: StrategiesOption = None,
-    objective: SimulatedObjectiveOption = SimulatedObjective.KNEE,
+    objective: SimulatedObjectiveOption = "knee",
     seeds: SeedsOption = 10,
     jitter: JitterOption = 0.05,
     roughness: RoughnessOption = 0.03,
@@ -159,12 +151,8 @@ def simulate(
         raise typer.BadParameter(str(error), param_hint="--workers with --batches") from None
     comparison = StrategyComparison(
         job=setting.name,
-        objective=objective.value,
-        strategies=tuple(
-            each.value
-            for each in strategy
-            or (SimulatedStrategy.PARTIAL, SimulatedStrategy.FULL, SimulatedStrategy.AUTO)
-        ),
+        objective=str(objective),
+        strategies=tuple(map(str, strategy or ("partial", "full", "auto"))),
         seeds=seeds,
         hazards=Perturbations(jitter, roughness, stragglers, drift),
         workers=setting.space.workers,
@@ -175,13 +163,6 @@ def simulate(
         terminal.write_line(comparison_to_json(result))
     else:
         terminal.stdout.print(render_comparison(result))
-
-
-SIMULATED_OBJECTIVES: dict[str, Objective] = {
-    "knee": Knee(),
-    "fastest": Fastest(),
-    "cheapest": Cheapest(),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +181,7 @@ class StrategyComparison:
 
     job: str
     objective: str
-    strategies: tuple[SearchName, ...]
+    strategies: tuple[str, ...]
     seeds: int
     hazards: Perturbations
     workers: tuple[int, ...]
@@ -268,7 +249,7 @@ def run_comparison(
     comparison: StrategyComparison, setting: PaperJob, stderr: Console
 ) -> ComparisonResult:
     """Simulate every strategy in every world; a bar shows how far it is, on a terminal only."""
-    objective = SIMULATED_OBJECTIVES[comparison.objective]
+    objective = make_objective(comparison.objective)
     outcomes: dict[str, list[SimulationOutcome]] = {}
     with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
         for strategy in dict.fromkeys(comparison.strategies):

@@ -27,8 +27,7 @@ from scavenger.job.fields import format_money, format_price
 from scavenger.job.pricing import ResourcePriceSpec
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import parse_job, validate_job
-from scavenger.planning.decision import FIRST_CORNERS
-from scavenger.planning.search.corners import CornerSearch
+from scavenger.planning.search.registry import SEARCHES
 
 STANDARD_INPUT = Path("-")
 # Names of what a process has open; they last no longer than it, even where they lead to files.
@@ -166,19 +165,7 @@ def describe_space(spec: JobSpec) -> str:
 
 def describe_search(spec: JobSpec) -> str:
     """Say how the configuration will be found."""
-    corners = pluralize(CornerSearch().probes(spec.space), "corner")
-    match spec.search:
-        case "auto":
-            first = pluralize(FIRST_CORNERS.probes(spec.space), "corner")
-            return f"auto: a stored model if one fits, or else probes of {first} and what pays"
-        case "none":
-            return f"none: the stored model; without one, probes of {corners}"
-        case "partial":
-            return f"partial: probes of {corners}"
-        case "full":
-            return f"full: probes of all {pluralize(sum(1 for _ in spec.space), 'configuration')}"
-        case "universal":
-            return f"universal: the average of all stored models; without any, probes of {corners}"
+    return f"{spec.search}: {SEARCHES[spec.search].describe(spec.space)}"
 
 
 def describe_cap(spec: JobSpec) -> str:

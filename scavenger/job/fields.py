@@ -7,11 +7,11 @@ reads as the same value.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, Strict
 
@@ -224,3 +224,8 @@ def require_positive(amount: Decimal) -> Decimal:
 def closest_name(key: object, names: Sequence[str]) -> str | None:
     """Return the name that was probably meant, if one is close."""
     return next(iter(get_close_matches(str(key)[:80].lower(), names, n=1)), None)
+
+
+def one_of(names: Iterable[str]) -> Any:
+    """Return the type of one of these words, for the schema of a field that a registry checks."""
+    return Literal.__getitem__(tuple(names))

@@ -34,6 +34,7 @@ from scavenger.job.fields import (
     SpecModel,
     StrictText,
     closest_name,
+    one_of,
     read_range,
     require_positive,
     require_value,
@@ -57,6 +58,8 @@ from scavenger.job.training import (
     TrainingStrategySpec,
 )
 from scavenger.learning_rate import LearningRateScaling
+from scavenger.planning.objectives import plain_objectives
+from scavenger.planning.search.registry import SEARCHES
 from scavenger.pricing import PriceModel, ServerPrice
 from scavenger.protocol import StopAtMetric, StopAtProgress, StopRule
 
@@ -371,34 +374,36 @@ class WeightedObjective(SpecModel):
     )
 
 
-ObjectiveName = Literal["knee", "cheapest", "fastest"]
-_OBJECTIVES: Mapping[object, ObjectiveName] = {
-    "knee": "knee",
-    "cheapest": "cheapest",
-    "fastest": "fastest",
-}
-
-
-def _read_objective(value: object) -> ObjectiveName | WeightedObjective:
+def _read_objective(value: object) -> str | WeightedObjective:
     if isinstance(value, dict):
         return WeightedObjective.model_validate(value)
-    named = _OBJECTIVES.get(value) if isinstance(value, str) else None
-    if named is None:
-        raise ValueError(
-            f"must be knee, cheapest, fastest or e.g. {{time_weight: 0.7}}, got {show_value(value)}"
-        )
-    return named
+    if not isinstance(value, str) or value not in plain_objectives():
+        names = ", ".join(plain_objectives())
+        raise ValueError(f"must be {names} or e.g. {{time_weight: 0.7}}, got {show_value(value)}")
+    return value
 
 
-def _write_objective(objective: ObjectiveName | WeightedObjective) -> str | dict[str, Any]:
+def _write_objective(objective: str | WeightedObjective) -> str | dict[str, Any]:
     return objective if isinstance(objective, str) else objective.model_dump()
 
 
 ObjectiveField = Annotated[
-    ObjectiveName | WeightedObjective,
-    PlainValidator(_read_objective, json_schema_input_type=ObjectiveName | WeightedObjective),
+    str | WeightedObjective,
+    PlainValidator(
+        _read_objective, json_schema_input_type=one_of(plain_objectives()) | WeightedObjective
+    ),
     PlainSerializer(_write_objective, return_type=str | dict[str, Any], when_used="json"),
 ]
+
+
+def _read_search(value: object) -> str:
+    if not isinstance(value, str) or value not in SEARCHES:
+        *others, last = SEARCHES
+        raise ValueError(f"must be {', '.join(others)} or {last}, got {show_value(value)}")
+    return value
+
+
+SearchName = Annotated[str, PlainValidator(_read_search, json_schema_input_type=one_of(SEARCHES))]
 
 
 class JobSpec(SpecModel):
@@ -428,9 +433,7 @@ class JobSpec(SpecModel):
     )
     objective: ObjectiveField = Field("knee", examples=["knee"])
     limits: Limits = Field(examples=["{workers: 1..4, batch: 32..256}"])
-    search: Literal["auto", "none", "partial", "full", "universal"] = Field(
-        "auto", examples=["auto"]
-    )
+    search: SearchName = Field("auto", examples=["auto"])
     laws: Literal["measured", "paper"] = Field("measured", examples=["measured"])
     level: Literal["observe", "advise", "control"] = Field("control", examples=["advise"])
     strategy: TrainingStrategyField = Field(AllReduceSpec(), examples=["all_reduce"])

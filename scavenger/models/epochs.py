@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import nnls
 
 from scavenger.cluster import ClusterConfig, Floats
 from scavenger.errors import NotEnoughData
 from scavenger.measurement.noise import noise_at
 from scavenger.measurement.profiling import Observation
+from scavenger.models.forms import solve_nnls
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,7 @@ def fit_epochs_to_runs(runs: Sequence[FinishedRun], noise_scale: float | None) -
     rows = columns * allowed / epochs[:, None]
     typical = 1 / float(np.mean(1 / epochs))
     prior = np.array([[0.0, FALLING_ARM_PRIOR / typical, 0.0]]) * (len(runs) > 2)
-    answer = nnls(np.vstack([rows, prior]), np.append(np.ones(len(runs)), 0.0))[0]
+    answer = solve_nnls(np.vstack([rows, prior]), np.append(np.ones(len(runs)), 0.0))
     # Rounding is no arm.
     answer[answer < NEGLIGIBLE_EPOCHS * typical] = 0.0
     constant = max(answer[0], LEAST_CONSTANT * typical)
@@ -364,7 +364,7 @@ def fit_paper_laws(
     roots = 1 / np.sqrt(batches)
     is_one = len(set(batches)) == 1
     columns = np.column_stack([np.zeros_like(roots) if is_one else np.ones_like(roots), roots])
-    floor, per_root = nnls(columns / values[:, None], np.ones(len(values)))[0]
+    floor, per_root = solve_nnls(columns / values[:, None], np.ones(len(values)))
     if floor + per_root <= 0:
         return StatisticalModel(critical_batch=None, noise_scale=scale)
     return StatisticalModel(

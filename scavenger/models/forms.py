@@ -13,7 +13,6 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from scavenger.cluster import Floats, Grid, grid_of, hardware_of
 from scavenger.measurement.profiling import Measurement
@@ -221,7 +220,7 @@ class LeastSquaresProblem:
         # Columns of any unit become about 1, so that the solver's tolerance fits.
         scale = stacked.max(axis=0)
         scale[scale <= 0] = 1.0
-        answer = nnls(stacked / scale, np.ones(len(stacked)))[0] / scale * self.free
+        answer = solve_nnls(stacked / scale, np.ones(len(stacked))) / scale * self.free
         fixed = 4 if self.form.begins == "machines" else 2
         if self.free[3] and not self.free[fixed] and self.form.growth != "servers":
             answer[fixed] = answer[3] * (1 - self.form.growing) * self.reach[3]
@@ -266,3 +265,12 @@ def pose_least_squares(table: MeasurementColumns, form: StepTimeForm) -> LeastSq
         most=most,
         form=form,
     )
+
+
+def solve_nnls(matrix: Floats, values: Floats) -> Floats:
+    """Return the non-negative coefficients of least squared error."""
+    # Importing scipy takes longer than all commands that only read a job document, and a document
+    # names a search strategy, so the import waits for the first fit.
+    from scipy.optimize import nnls
+
+    return np.asarray(nnls(matrix, values)[0])

@@ -28,7 +28,8 @@ from scavenger.offline.fitted_laws import (
 )
 from scavenger.offline.tables.steps import StepTable
 from scavenger.planning.curve import Basis, TradeoffCurve, curve_from_forecast, forecast_grid
-from scavenger.planning.objectives import Cheapest, Fastest, Knee
+from scavenger.planning.knee import Knee
+from scavenger.planning.objectives import Cheapest, Fastest
 from scavenger.pricing import on_demand_price
 from scavenger.report import (
     ChosenPoint,

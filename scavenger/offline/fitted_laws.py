@@ -35,7 +35,8 @@ from scavenger.models.iteration_time_fitting import (
 )
 from scavenger.models.performance import forms_for
 from scavenger.offline.tables.steps import StepTable
-from scavenger.planning.objectives import Knee, Objective
+from scavenger.planning.knee import Knee
+from scavenger.planning.objective import Objective
 
 
 @dataclass(frozen=True, slots=True)

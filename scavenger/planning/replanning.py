@@ -1,42 +1,151 @@
-"""Chooses again when the noise scale has drifted from the one the choice was made with."""
+"""Replanning: noise grows while a job trains, and with it the batch that pays best.
+
+``replan`` compares the newest steps with the noise scale of the choice. Only the work that is left
+is planned anew, with the money and time that are left, and only a configuration that saves more
+than a resize takes replaces the running one. Controller and simulator call the same function.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from scavenger.cluster import ClusterConfig
+from scavenger.errors import NothingFeasible
 from scavenger.measurement.stability import detect_drift
 from scavenger.measurement.steps import StepColumns
-from scavenger.planning.decision import PlanningInput, Run, choose_config, time_weight_of
+from scavenger.models.performance import PerformanceModel
+from scavenger.planning.curve import TradeoffPoint, predict_curve
+from scavenger.planning.decision import CurvePreview, fit_model
+from scavenger.planning.limits import Within
+from scavenger.planning.objective import Choice
 from scavenger.planning.search.value_of_information import log_loss
+from scavenger.planning.state import PlanningState
 
-# What saves less of the rest is not worth a resize.
+# What saves less of the rest is not worth a resize, even a short one: predictions err by as much.
 LEAST_SAVED_SHARE = 0.03
 
 
-def replan_after_drift(situation: PlanningInput, run: Run, rows: StepColumns) -> Run:
-    """Return the run to go on with: the same one while φ holds, else one chosen by the new φ.
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """What is left of a job.
 
-    B_crit = κ φ follows the noise scale, and κ stays (SCIENCE §2). A choice that saves too little
-    changes the law but not the configuration.
+    Attributes:
+        epochs: Reference epochs to the target; None while it is not known how many it takes.
+        most_epochs: Reference epochs until training stops anyway.
+        money: Dollars it may still spend; None without limit.
+        time: Seconds it may still take; None without limit.
     """
-    law = run.model.statistical
-    if not law.noise_scale:
-        return run
-    drift = detect_drift(rows, run.config.global_batch, law.noise_scale)
+
+    epochs: float | None
+    most_epochs: float
+    money: float | None = None
+    time: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether nothing is left to plan."""
+        figures = (self.epochs, self.most_epochs, self.money, self.time)
+        return any(left is not None and left <= 0 for left in figures)
+
+
+@dataclass(frozen=True, slots=True)
+class BetterConfig:
+    """A configuration that is worth a resize.
+
+    Attributes:
+        config: The configuration.
+        preview: The curve of what is left, from which it was chosen.
+        objective: What was wanted of that curve.
+        choice: What the objective chose.
+    """
+
+    config: ClusterConfig
+    preview: CurvePreview
+    objective: Within
+    choice: Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Replanning:
+    """The noise scale has left the one that the configuration was chosen with.
+
+    Attributes:
+        better: What to change to; None where the running configuration stays.
+        noise_scale: φ in samples that the plan rests on from now on.
+        why: One sentence for people.
+    """
+
+    better: BetterConfig | None
+    noise_scale: float
+    why: str
+
+
+def replan(
+    state: PlanningState, chosen: ClusterConfig, steps: StepColumns, rest: Remainder
+) -> Replanning | None:
+    """Choose again if the noise scale has drifted; None while it holds.
+
+    B_crit = κ φ follows the noise scale, and κ stays (SCIENCE §2).
+
+    Args:
+        state: What the plan rests on, with the noise scale it was last made with.
+        chosen: The configuration that trains.
+        steps: Its newest measured iterations.
+        rest: What is left of the job.
+    """
+    fitted = fit_model(state)
+    planned = None if fitted is None else fitted.model.statistical.noise_scale
+    if planned is None or rest.is_over:
+        return None
+    drift = detect_drift(steps, chosen.global_batch, planned)
     if not drift.has_drifted or drift.noise_scale is None:
-        return run
-    model = replace(run.model, statistical=law.at_noise_scale(drift.noise_scale))
-    again = choose_config(
-        situation, model, situation.observations, drift.why, searched=run.searched
+        return None
+    drifted = replace(state, noise_scale=drift.noise_scale)
+    better, why = choose_again(drifted, chosen, rest)
+    return Replanning(better, drift.noise_scale, f"{drift.why} since the choice: {why}")
+
+
+def choose_again(
+    state: PlanningState, chosen: ClusterConfig, rest: Remainder
+) -> tuple[BetterConfig | None, str]:
+    """Return the configuration that is worth a resize, None for none, and a sentence why."""
+    fitted = fit_model(state)
+    assert fitted is not None
+    model = replace(fitted.model, epochs_at_reference=rest.epochs)
+    curve = predict_curve(state.space, model, state.price, fitted.observations)
+    wanted = state.objective
+    base = wanted.objective if isinstance(wanted, Within) else wanted
+    objective = Within(base, max_cost=rest.money, max_time=rest.time)
+    try:
+        choice = objective.choose(curve)
+    except NothingFeasible as error:
+        return None, f"{chosen} stays, since {error}"
+    best, now = choice.point, next((p for p in curve.points if p.config == chosen), None)
+    if now is None:
+        return None, f"{chosen} stays, of which the curve tells nothing"
+    if best == now:
+        return None, f"{chosen} stays, {choice.why}"
+    losses = [log_loss(point.time, point.cost, objective.time_weight) for point in (best, now)]
+    saving = 1 - math.exp(losses[0] - losses[1])
+    needed = least_saving(state, model, rest, now)
+    # A configuration that breaks the limits is left for any that keeps them, even at a loss.
+    is_urgent = objective.violations(now, curve.basis) and not objective.violations(
+        best, curve.basis
     )
-    if saved_share(run, again, situation) >= LEAST_SAVED_SHARE:
-        return again
-    return replace(again, config=run.config)
+    if saving >= needed or is_urgent:
+        preview = CurvePreview(curve, model, fitted.observations, fitted.source)
+        better = BetterConfig(best.config, preview, objective, choice)
+        return better, f"{best.config} saves {saving:.0%} of the rest, {choice.why}"
+    much = f"{max(saving, 0.0):.1%} of the rest, but a resize has to save {needed:.1%}"
+    return None, f"{chosen} stays: {best.config} would save {much}"
 
 
-def saved_share(run: Run, again: Run, situation: PlanningInput) -> float:
-    """Share of the rest that the new choice saves against the old one, by the new curve."""
-    weight = time_weight_of(situation.objective)
-    losses = {p.config: log_loss(p.time, p.cost, weight) for p in again.curve.points}
-    return 1 - math.exp(losses[again.config] - losses[run.config])
+def least_saving(
+    state: PlanningState, model: PerformanceModel, rest: Remainder, now: TradeoffPoint
+) -> float:
+    """Return the share of the rest that a resize has to save to be worth its pause."""
+    epochs = rest.most_epochs if rest.epochs is None else rest.epochs
+    iterations = epochs / model.progress_per_iteration(now.config.global_batch)
+    seconds = iterations * (now.measured_step_time or now.step_time)
+    return max(LEAST_SAVED_SHARE, state.effort.pause / seconds if seconds > 0 else 1.0)

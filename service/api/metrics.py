@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from scavenger.cluster import ClusterConfig
 from scavenger.job.training import DownpourSpec
 from scavenger.measurement.steps import StepColumns
+from scavenger.planning.decision import progress_per_iteration
 from scavenger.schemas import JobPhase, JobView
 from service import ledger
 from service.clouds.storage import CheckpointStorage
@@ -194,7 +195,7 @@ class JobMetrics:
         known, config = self.view.indicators, self.config
         if known is None or config is None:
             return None
-        _, point = curve_point(curve_key(self.state.knowledge), config)
+        _, point = curve_point(curve_key(self.state.job.spec, self.state.knowledge), config)
         return None if point is None else known.step_time / point.step_time - 1
 
     def left(self) -> float | None:
@@ -205,7 +206,7 @@ class JobMetrics:
         if isinstance(self.state.job.spec.strategy, DownpourSpec):
             return None  # its workers do not iterate together
         rest = max(progress.expected_epochs - progress.epochs, 0.0)
-        return rest / self.state.knowledge.progress_per_iteration(config) * known.step_time
+        return rest / progress_per_iteration(self.state.knowledge, config) * known.step_time
 
     def batch(self) -> float | None:
         """Return the global batch, in samples."""

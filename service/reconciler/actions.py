@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.profiling import Settled
-from scavenger.planning.decision import Run
+from scavenger.planning.search.strategy import Run
 from scavenger.protocol import Directive
 from scavenger.schemas import JobPhase
 from service.state.curves import CurveDrawing

@@ -13,9 +13,10 @@ from typing import assert_never
 from sqlalchemy import Connection
 
 from scavenger.cluster import ClusterConfig
+from scavenger.job.planning import objective_within_limits
 from scavenger.measurement.profiling import Observation
-from scavenger.planning.decision import Run
-from scavenger.planning.state import objective_within_limits
+from scavenger.planning.decision import curve_of_run, preview_curve
+from scavenger.planning.search.strategy import Run
 from scavenger.protocol import Directive
 from scavenger.schemas import JobPhase
 from service import ledger
@@ -62,7 +63,7 @@ def estimate_eta(state: JobState, run: Run) -> EtaInterval | None:
     The curve is of whole jobs; what was trained while searching need not be trained again. Getting
     to another configuration takes a while first.
     """
-    expected, point = state.knowledge.expected_epochs(), run.choice.point
+    expected, point = state.knowledge.known_epochs, run.choice.point
     if expected is None or run.curve.basis != "total" or point.deviation == 0:
         return None
     left, told = max(1 - state.epochs / expected, 0.0), state.directive
@@ -174,7 +175,7 @@ def record_choice(
         chosen=run.config,
         choice=why,
     )
-    preview, wish = state.knowledge.preview_of(run), objective_within_limits(state.job.spec)
+    preview, wish = curve_of_run(run), objective_within_limits(state.job.spec)
     store_drawing(connection, state, CurveDrawing(preview, wish, run.choice), run.config, why)
     if run.searched:
         update_stored_model(connection, machine, state)
@@ -195,7 +196,7 @@ def record_kept_config(
         chosen=config,
         choice=why,
     )
-    drawing = CurveDrawing.of(state.job.spec, state.knowledge.preview())
+    drawing = CurveDrawing.of(state.job.spec, preview_curve(state.knowledge))
     store_drawing(connection, state, drawing, config, why)
     update_stored_model(connection, machine, state)
     record_event(connection, job, state.now, "choice", why, event_data(action))

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from scavenger.cluster import ClusterConfig
+from scavenger.planning.decision import progress_per_iteration
 from scavenger.protocol import Directive, Member
 from service.state.job_state import JobState
 
@@ -29,7 +30,7 @@ def next_directive(
         config=config,
         members=members,
         purpose="train",
-        progress_per_iteration=knowledge.progress_per_iteration(config),
+        progress_per_iteration=progress_per_iteration(knowledge, config),
         learning_rate=state.job.spec.learning_rate,
         stop=state.job.spec.stop_rule,
         split_every=TRAIN_SPLIT_EVERY,
@@ -56,7 +57,7 @@ def progress_correction(state: JobState) -> float:
     if directive is None or not directive.is_provisional:
         return 1.0 if directive is None else directive.correction
     counted = directive.progress_per_iteration
-    return state.knowledge.progress_per_iteration(directive.config) / counted
+    return progress_per_iteration(state.knowledge, directive.config) / counted
 
 
 def handover_source(state: JobState) -> Member | None:

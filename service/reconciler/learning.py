@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
+from scavenger.job.planning import signature_of
 from scavenger.models.epochs import FinishedRun, convert_run
-from scavenger.planning.state import CurvePreview, signature_of
+from scavenger.planning.decision import CurvePreview, preview_curve
 from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import StopAtMetric
 from service.db import directives, models, telemetry
@@ -31,7 +32,7 @@ def update_stored_model(
         epochs: Reference epochs its target took, once it is reached.
     """
     spec = state.job.spec
-    preview = replace(state.knowledge, noise_scale=None, history=()).preview()
+    preview = preview_curve(replace(state.knowledge, noise_scale=None, history=()))
     if preview is None or not preview.observations:
         return
     signature, target = signature_of(spec, machine), spec.target_text

@@ -22,7 +22,8 @@ from scavenger.measurement.profiling import (
     Settled,
     settle,
 )
-from scavenger.planning.decision import Probe
+from scavenger.planning.decision import choose_now
+from scavenger.planning.search.strategy import Probe
 from scavenger.protocol import Directive
 from scavenger.schemas import JobPhase
 from service.db.vms import Vm
@@ -187,7 +188,7 @@ def give_up_probe(state: JobState, probe: Probe, why: str) -> Action | None:
     said = f"no probe of {config} within {PROBE_TIMEOUT.span}: {why}"
     if not (state.probes and is_searched(state.job.spec)):
         return KeepConfig(config, f"{said}; training on it")
-    run = state.knowledge.choose_now()
+    run = choose_now(state.knowledge)
     return ChooseConfig(run, f"{said}, so the search ends {run.why}")
 
 

@@ -13,8 +13,9 @@ from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
 from scavenger.job.spec import JobSpec
 from scavenger.job.training import DownpourSpec
-from scavenger.planning.decision import Probe, Run
-from scavenger.planning.state import PlanningState, objective_within_limits
+from scavenger.planning.decision import decide, decide_within, preview_curve
+from scavenger.planning.search.strategy import Probe, Run
+from scavenger.planning.state import PlanningState
 from service.reconciler.actions import Advise, ChooseConfig, KeepConfig
 from service.reconciler.directives import shrink_config
 from service.reconciler.endings import counted, is_ending
@@ -49,10 +50,10 @@ def advise(state: JobState) -> Advise | None:
     job = state.job
     if job.spec.level != "advise" or job.chosen is None:
         return None
-    advice = choose_advice(curve_key(state.knowledge))
+    advice = choose_advice(curve_key(job.spec, state.knowledge))
     if advice is None or (job.advice is not None and job.advised == advice.config):
         return None
-    drawing = CurveDrawing.of(job.spec, advice.knowledge.preview())
+    drawing = CurveDrawing.of(job.spec, preview_curve(advice.knowledge))
     return Advise(advice.config, advice.why, drawing)
 
 
@@ -73,11 +74,11 @@ class ConfigAdvice:
 def choose_advice(key: CurveKey) -> ConfigAdvice | None:
     """Choose from the curve as it can be drawn now; None while nothing tells."""
     knowledge = key.knowledge
-    preview = knowledge.preview()
+    preview = preview_curve(knowledge)
     if preview is None:
         return None
     try:
-        choice = objective_within_limits(knowledge.spec).choose(preview.curve)
+        choice = knowledge.objective.choose(preview.curve)
     except NothingFeasible as error:
         return ConfigAdvice(None, f"no advice, since {error}", knowledge)
     config = choice.point.config
@@ -116,7 +117,7 @@ def choose_target(state: JobState) -> TargetConfig | ChooseConfig | KeepConfig:
         return target_of_choice(state, job.chosen)
     if isinstance(only, KeepConfig):
         return only
-    decision = only or running_noise_probe(state) or state.knowledge.decide()
+    decision = only or running_noise_probe(state) or decide(state.knowledge)
     missing = unpaid_machines(state, decision.config)
     return search_within_cap(state, decision, missing) if missing else target_of_decision(decision)
 
@@ -165,7 +166,7 @@ def search_within_cap(
     ):
         config = shrink_config(state, decision.config, len(state.available))
         return KeepConfig(config, f"{why}: training on {config}")
-    match target_of_decision(knowledge.decide_within(payable_workers(state, missing))):
+    match target_of_decision(decide_within(knowledge, payable_workers(state, missing))):
         case TargetConfig() as wanted:
             return replace(wanted, why=f"{why}, so the search ends and {wanted.why}")
         case ChooseConfig(run) if run.searched:

@@ -11,13 +11,18 @@ from typing import Literal
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
+from scavenger.job.planning import objective_within_limits
 from scavenger.job.spec import JobSpec
 from scavenger.measurement.profiling import Observation
 from scavenger.models.iteration_time import ParallelModel
 from scavenger.models.performance import PerformanceModel, mean_relative_error
 from scavenger.planning.curve import TradeoffCurve, TradeoffPoint
-from scavenger.planning.objectives import Cheapest, Choice, Fastest, Knee, Objective, Within
-from scavenger.planning.state import CurvePreview, PlanningState, objective_within_limits
+from scavenger.planning.decision import CurvePreview
+from scavenger.planning.knee import Knee
+from scavenger.planning.limits import Within
+from scavenger.planning.objective import Choice, Objective
+from scavenger.planning.objectives import Cheapest, Fastest
+from scavenger.planning.state import PlanningState
 from scavenger.schemas import (
     ConfigView,
     CurveView,
@@ -80,12 +85,12 @@ class CurveKey:
     knowledge: PlanningState = field(compare=False, repr=False)
 
 
-def curve_key(knowledge: PlanningState) -> CurveKey:
+def curve_key(spec: JobSpec, knowledge: PlanningState) -> CurveKey:
     """Return the key of the curve that is drawn from what is known of a job now."""
     stored = knowledge.stored
     earlier = (*knowledge.models, *(() if stored is None else (stored,)))
     return CurveKey(
-        knowledge.spec.model_dump_json(),
+        spec.model_dump_json(),
         knowledge.observations,
         knowledge.noise_scale,
         knowledge.history,

@@ -9,11 +9,11 @@ from statistics import median
 
 from sqlalchemy import Connection
 
+from scavenger.job.planning import planning_state, signature_of
 from scavenger.measurement.profiling import PROBE_ITERATIONS, WARM_UP_ITERATIONS
 from scavenger.measurement.stability import DRIFT_ROWS
 from scavenger.measurement.steps import StepColumns
-from scavenger.planning.decision import ProbeOverhead
-from scavenger.planning.state import PlanningState, signature_of
+from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.planning.transfer import StoredModel
 from service.db import directives, jobs, measurements, models, telemetry, vms, workers
 from service.db.jobs import StoredJob
@@ -158,8 +158,8 @@ def load_knowledge(
         stored[project] = models.known(connection, project, own)
         recent[project] = models.recent(connection, project, MAX_MODELS)
     return {
-        job.id: PlanningState(
-            spec=job.spec,
+        job.id: planning_state(
+            job.spec,
             observations=tuple(probe.observation for probe in probes[job.id]),
             stored=stored[job.project].get(signatures[job.id]),
             epochs_to_target=job.epochs_to_target,

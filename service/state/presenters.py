@@ -15,6 +15,7 @@ from scavenger.measurement.noise import estimate_noise
 from scavenger.measurement.profiling import measure_time
 from scavenger.measurement.steps import StepColumns
 from scavenger.planning.curve import TradeoffPoint
+from scavenger.planning.decision import preview_curve
 from scavenger.planning.transfer import StoredModel
 from scavenger.schemas import (
     AdviceView,
@@ -45,7 +46,7 @@ def job_view(state: JobState, recent: StepColumns, storage: CheckpointStorage) -
     job, directive = state.job, state.directive
     target = job.chosen or (directive.config if directive else None)
     applied = directive.config if directive is not None and state.is_applied else None
-    expected = state.knowledge.expected_epochs()
+    expected = state.knowledge.known_epochs
     return JobView(
         id=job.id,
         name=job.name,
@@ -127,7 +128,11 @@ def forecast_cost(
         return None
     if isinstance(state.job.spec.strategy, DownpourSpec):
         return extrapolate_cost(state, expected)
-    cost = None if target is None else whole_job_cost(curve_key(state.knowledge), target)
+    cost = (
+        None
+        if target is None
+        else whole_job_cost(curve_key(state.job.spec, state.knowledge), target)
+    )
     left = max(1 - state.epochs / expected, 0.0)
     return None if cost is None else state.accrued + Decimal(cost * left)
 
@@ -141,7 +146,7 @@ def whole_job_cost(key: CurveKey, config: ClusterConfig) -> float | None:
 @lru_cache(maxsize=1024)  # every page of jobs asks, and drawing a curve takes a while
 def curve_point(key: CurveKey, config: ClusterConfig) -> tuple[str, TradeoffPoint | None]:
     """Return the point of a configuration, None if there is none, and the basis of its curve."""
-    preview = key.knowledge.preview()
+    preview = preview_curve(key.knowledge)
     if preview is None:
         return "", None
     points = preview.curve.points

@@ -15,8 +15,9 @@ from typing import Any
 from sqlalchemy import Connection, Engine, insert, text
 
 from scavenger.cluster import ClusterConfig
+from scavenger.job.planning import planning_state, signature_of
 from scavenger.measurement.steps import StepColumns
-from scavenger.planning.state import PlanningState, signature_of
+from scavenger.planning.decision import fit_model
 from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import Hello, Member, Progress, StepReport
 from scavenger.schemas import JobPhase, UserRole
@@ -138,8 +139,8 @@ class Fleet:
         """Store what earlier jobs taught."""
         for number in range(MODELS):
             wish = spec(**document(number))
-            known = PlanningState(wish, tuple(probe(*c).observation for c in PROBED), None)
-            fitted_model = known.fitted_model()
+            known = planning_state(wish, tuple(probe(*c).observation for c in PROBED), None)
+            fitted_model = fit_model(known)
             assert fitted_model is not None
             signature = f"{signature_of(wish, 'fake')}{number}"
             taught = StoredModel(

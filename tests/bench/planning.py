@@ -25,7 +25,9 @@ from scavenger.models.iteration_time import (
 )
 from scavenger.models.performance import PerformanceModel
 from scavenger.planning.curve import curve_from_forecast, forecast_space
-from scavenger.planning.objectives import Choice, Knee, Within
+from scavenger.planning.knee import Knee
+from scavenger.planning.limits import Within
+from scavenger.planning.objective import Choice
 from scavenger.pricing import PerMachine, PriceModel
 
 KINDS, REGIONS = 10, 10

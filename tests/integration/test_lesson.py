@@ -12,6 +12,7 @@ from sqlalchemy import Engine, insert
 from scavenger.cluster import ClusterConfig
 from scavenger.models.epochs import FinishedRun
 from scavenger.models.iteration_time import ParallelModel
+from scavenger.planning.decision import fit_model, preview_curve
 from scavenger.planning.transfer import StoredModel
 from service.clouds.labels import ResourceLabels
 from service.clouds.storage import CheckpointStorage
@@ -108,7 +109,7 @@ def test_the_newest_runs_of_all_jobs_are_kept(engine: Engine) -> None:
     with engine.begin() as connection:
         life = Life(connection)
         life.probe()
-        preview = life.look().knowledge.preview()
+        preview = preview_curve(life.look().knowledge)
     assert preview is not None
     fresh = StoredModel("s", preview.model, preview.observations, {WORDS: 9.0}, 1)
     stored = None
@@ -225,7 +226,7 @@ def test_a_drift_is_planned_anew_once_and_remembered(engine: Engine) -> None:
         assert newest is not None
         assert after.knowledge.noise_scale == newest.noise_scale == pytest.approx(640)
         assert not isinstance(plan(after), Replan)
-        before, now = probe(1, 32).observation, after.knowledge.fitted_model()
+        before, now = probe(1, 32).observation, fit_model(after.knowledge)
     assert before.indicators.noise_scale == 200
     assert now is not None
     assert now.model.statistical.noise_scale == pytest.approx(640)

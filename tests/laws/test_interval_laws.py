@@ -22,15 +22,9 @@ from scavenger.planning.curve import (
     log_normal_interval,
     predict_curve,
 )
-from scavenger.planning.objectives import (
-    REQUIRED_CHANCE,
-    Cheapest,
-    Fastest,
-    Knee,
-    Weighted,
-    Within,
-    chance_below,
-)
+from scavenger.planning.knee import Knee
+from scavenger.planning.limits import REQUIRED_CHANCE, Within, chance_below
+from scavenger.planning.objectives import Cheapest, Fastest, Weighted
 from scavenger.pricing import Interruptions, PerMachine, PriceModel, ServerPrice, on_demand_price
 
 SPACE = ConfigSpace((1, 4, 16), (16, 64, 512))

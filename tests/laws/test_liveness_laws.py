@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
+from scavenger.job.planning import planning_state
 from scavenger.measurement.steps import StepColumns
-from scavenger.planning.state import PlanningState
 from scavenger.protocol import Directive
 from scavenger.schemas import JobPhase
 from service.db.jobs import StoredJob
@@ -102,7 +102,9 @@ class World:
             published_at=self.told[-1] if self.told else None,
             probes=self.probes,
             steps=self.columns(),
-            knowledge=PlanningState(self.job.spec, tuple(p.observation for p in self.probes), None),
+            knowledge=planning_state(
+                self.job.spec, tuple(p.observation for p in self.probes), None
+            ),
             is_hidden=self.is_hidden,
         )
         return replace(seen, fruitless=tuple(self.told[self.bearing :] if doubts(seen) else ()))

@@ -18,17 +18,15 @@ from scavenger.planning.curve import (
     curve_from_forecast,
     forecast_space,
 )
-from scavenger.planning.decision import (
-    MAX_EXTRA_PROBES,
-    PlanningInput,
-    Probe,
-    Run,
-    decide,
-    decide_within,
-)
-from scavenger.planning.objectives import Cheapest, Fastest, Knee, Weighted, Within
+from scavenger.planning.decision import decide, decide_within
+from scavenger.planning.knee import Knee
+from scavenger.planning.limits import Within
+from scavenger.planning.objectives import Cheapest, Fastest, Weighted
+from scavenger.planning.search.auto import MAX_EXTRA_PROBES
 from scavenger.planning.search.design import corner_configs, space_filling_order
+from scavenger.planning.search.strategy import Probe, Run
 from scavenger.planning.search.value_of_information import best_probe
+from scavenger.planning.state import PlanningState
 from scavenger.planning.transfer import StoredModel
 from scavenger.pricing import Interruptions, PerMachine, PriceModel, on_demand_price
 
@@ -67,10 +65,10 @@ def observe(config: ClusterConfig, truth: ParallelModel, scale: float = 120.0) -
     return Observation(config, indicators, 20)
 
 
-def situation(space: ConfigSpace, objective=Knee(), **change) -> PlanningInput:  # noqa: B008
-    fresh = PlanningInput(
+def situation(space: ConfigSpace, objective=Knee(), **change) -> PlanningState:  # noqa: B008
+    fresh = PlanningState(
         space=space,
-        search_name="auto",
+        search="auto",
         objective=objective,
         observations=(),
         stored=None,
@@ -82,7 +80,7 @@ def situation(space: ConfigSpace, objective=Knee(), **change) -> PlanningInput: 
     return replace(fresh, **change)
 
 
-def search(start: PlanningInput, truth: ParallelModel) -> tuple[list[ClusterConfig], Run]:
+def search(start: PlanningState, truth: ParallelModel) -> tuple[list[ClusterConfig], Run]:
     """Follow a search to its end: what it timed, and what it chose once the noise had settled."""
     made: list[ClusterConfig] = []
     while isinstance(decision := decide(start), Probe):
@@ -118,7 +116,7 @@ def test_an_automatic_search_ends_and_each_probe_is_new(space, truth, objective,
 @settings(max_examples=5)
 @given(truths, st.sampled_from(("partial", "none", "universal", "auto")), OBJECTIVES)
 def test_every_strategy_ends_in_a_run(truth, name, objective):
-    _, run = search(situation(SPACE, objective, search_name=name), truth)
+    _, run = search(situation(SPACE, objective, search=name), truth)
     assert run.config in SPACE
     assert run.choice == objective.choose(run.curve)
 
@@ -127,7 +125,7 @@ def test_every_strategy_ends_in_a_run(truth, name, objective):
 @given(truths, OBJECTIVES, st.sampled_from(("partial", "none", "universal", "auto")))
 def test_every_strategy_ends_with_the_models_of_other_jobs_too(truth, objective, name):
     kin = stored(truth, SPACE, "kin")
-    start = situation(SPACE, objective, search_name=name, others=(kin,))
+    start = situation(SPACE, objective, search=name, models=(kin,))
     made, run = search(start, truth)
     assert run.config in SPACE
     assert len(made) <= len(SPACE.corners()) + MAX_EXTRA_PROBES
@@ -142,7 +140,7 @@ def stored(truth: ParallelModel, space: ConfigSpace, name: str) -> StoredModel:
 @given(truths, OBJECTIVES)
 def test_a_full_search_reproduces_the_truth(truth, objective):
     small = ConfigSpace((1, 2, 8), (32, 64, 256))
-    made, run = search(situation(small, objective, search_name="full"), truth)
+    made, run = search(situation(small, objective, search="full"), truth)
     assert made == list(small)
     known = PerformanceModel(truth, StatisticalModel(120.0, 120.0), 50_000, 64, 30.0)
     price = situation(small).price
@@ -159,7 +157,7 @@ def test_where_the_laws_are_exact_a_partial_search_is_as_good_as_a_full_one(trut
     space = ConfigSpace((2, 4, 8), (32, 64, 256))
     # Corners do not tell how synchronisation grows, except by servers, which all wait for.
     start = situation(space, objective, topology="parameter_server")
-    partial, full = (search(replace(start, search_name=n), lines)[1] for n in ("partial", "full"))
+    partial, full = (search(replace(start, search=n), lines)[1] for n in ("partial", "full"))
     for ours, theirs in zip(partial.curve.points, full.curve.points, strict=True):
         assert (ours.time, ours.cost) == (pytest.approx(theirs.time), pytest.approx(theirs.cost))
     assert_as_good(partial.choice.point, full.choice.point)
@@ -186,9 +184,9 @@ def jittered(truth: ParallelModel, jitter: list[float]) -> tuple[Observation, ..
     )
 
 
-def chosen(start: PlanningInput) -> TradeoffPoint:
+def chosen(start: PlanningState) -> TradeoffPoint:
     """What is chosen after the probes a situation holds, none added."""
-    decision = decide(replace(start, search_name="partial"))
+    decision = decide(replace(start, search="partial"))
     assert isinstance(decision, Run)
     return decision.choice.point
 
@@ -211,10 +209,10 @@ def test_the_order_of_probes_changes_no_choice(truth, jitter, objective, shuffle
 def test_what_a_probe_says_will_follow_does_whatever_it_shows(truth, name, count, is_alike):
     other = replace(truth, compute_fixed=truth.compute_fixed * 9 + 1)
     seen = tuple(observe(config, truth) for config in SPACE.corners())
-    start = situation(SPACE, search_name=name)
+    start = situation(SPACE, search=name)
     model = fit_performance(seen, start.dataset_size, start.reference_batch, None)
     early = [replace(o, has_settled_noise=False) for o in seen[:count]]
-    start = replace(start, others=(StoredModel("a|9|b|c", model, seen, {}, 1),))
+    start = replace(start, models=(StoredModel("a|9|b|c", model, seen, {}, 1),))
     probe = decide(replace(start, observations=tuple(early)))
     if not isinstance(probe, Probe) or probe.then is None:
         return
@@ -454,10 +452,10 @@ def test_a_space_too_large_to_draw_gives_the_choice_of_the_whole(truth, objectiv
     seen = tuple(observe(config, truth) for config in space.corners())
     start = situation(space, objective, observations=seen)
     whole = grid_of_space(space)
-    run = decide(replace(start, search_name="partial"))
+    run = decide(replace(start, search="partial"))
     assert run.curve.left_out == len(whole) - len(run.curve.points) > 0
     every = curve_from_forecast(forecast_space(space, run.model, start.price, seen))
     assert objective.choose(replace(every, draws={})).point == run.choice.point
-    few = decide_within(replace(start, search_name="partial"), 7)
+    few = decide_within(replace(start, search="partial"), 7)
     paid = tuple(point for point in every.points if point.config.workers <= 7)
     assert objective.choose(replace(every, points=paid, draws={})).point == few.choice.point

@@ -31,9 +31,14 @@ from scavenger.offline.simulator.simulation import (
     true_curve,
 )
 from scavenger.offline.simulator.summary import quartiles, summarise_outcomes
-from scavenger.planning.decision import PlanningInput, Run
-from scavenger.planning.objectives import Cheapest, Fastest, Knee, Weighted, Within
-from scavenger.planning.replanning import replan_after_drift
+from scavenger.planning.decision import curve_of_run, decide, fit_model
+from scavenger.planning.knee import Knee
+from scavenger.planning.limits import Within
+from scavenger.planning.objective import Choice
+from scavenger.planning.objectives import Cheapest, Fastest, Weighted
+from scavenger.planning.replanning import BetterConfig, Replanning, replan
+from scavenger.planning.search.strategy import Run
+from scavenger.planning.state import PlanningState
 from scavenger.pricing import PerMachine, PriceModel, on_demand_price
 from tests.paper.measured_truth import MeasuredTruth, split_table
 
@@ -66,9 +71,9 @@ def job(model, seed=0, course=STEADY, **disturbance):
 
 
 def situation(model, strategy="partial", objective=FASTEST, **changes):
-    facts = PlanningInput(
+    facts = PlanningState(
         space=SPACE,
-        search_name=strategy,
+        search=strategy,
         objective=objective,
         observations=(),
         stored=None,
@@ -411,16 +416,16 @@ def test_a_plan_follows_a_drift_and_only_a_drift(growth, drifts):
     model = law((0.1, 0.002, 0.2, 0.01), 300, epochs=200)
     looks = []
 
-    def revise(known, run, rows):
-        looks.append(run)
-        return replan_after_drift(known, run, rows)
+    def look(state, config, steps, rest):
+        looks.append(state)
+        return replan(state, config, steps, rest)
 
     drifting = job(model, course=TrainingCourse(noise_growth=growth))
-    outcome = simulate(drifting, situation(model), watch=DriftCheck(1000, revise))
-    assert looks[0] is outcome.run
+    outcome = simulate(drifting, situation(model), watch=DriftCheck(1000, look))
+    assert fit_model(looks[0]) == outcome.run.fitted
     assert (looks[-1] is not looks[0]) == drifts
     if drifts:
-        first, last = (run.model.statistical for run in (looks[0], looks[-1]))
+        first, last = (fit_model(state).model.statistical for state in (looks[0], looks[-1]))
         assert last.noise_scale > 2 * first.noise_scale
         assert last.critical_batch / last.noise_scale == pytest.approx(
             first.critical_batch / first.noise_scale
@@ -431,8 +436,11 @@ def test_a_revised_run_is_resized_to_and_paid():
     model = law((0.1, 0.002, 0.2, 0.01), 300)
     slowest = ClusterConfig(2, 64)
 
-    def revise(known, run, rows):
-        return replace(run, config=slowest)
+    def revise(state, config, steps, rest):
+        drawn = curve_of_run(decide(state))
+        choice = Choice(drawn.curve.points[0], "the slowest")
+        better = BetterConfig(slowest, drawn, Within(Fastest()), choice)
+        return Replanning(better, 300.0, "for once") if config != slowest else None
 
     outcome = simulate(job(model), situation(model), watch=DriftCheck(100, revise))
     assert outcome.chosen != slowest

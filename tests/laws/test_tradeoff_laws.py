@@ -19,8 +19,9 @@ from scavenger.planning.curve import (
     pareto_front,
     predict_curve,
 )
-from scavenger.planning.knee import knee_row
-from scavenger.planning.objectives import Cheapest, Fastest, Knee, Weighted, Within, find_knee
+from scavenger.planning.knee import Knee, find_knee, knee_row
+from scavenger.planning.limits import Within
+from scavenger.planning.objectives import Cheapest, Fastest, Weighted
 from scavenger.pricing import on_demand_price
 
 OBJECTIVES = (

@@ -30,8 +30,11 @@ from scavenger.offline.simulator.jobs import SyntheticJob, TimingNoise, Training
 from scavenger.offline.simulator.paper import PRICE_PER_HOUR
 from scavenger.offline.simulator.simulation import SimulationOutcome, simulate
 from scavenger.planning.curve import TradeoffCurve, TradeoffPoint, pareto_front
-from scavenger.planning.decision import PlanningInput, Run, decide
-from scavenger.planning.objectives import Fastest, Knee, find_knee
+from scavenger.planning.decision import decide
+from scavenger.planning.knee import Knee, find_knee
+from scavenger.planning.objectives import Fastest
+from scavenger.planning.search.strategy import Run
+from scavenger.planning.state import PlanningState
 from scavenger.planning.transfer import StoredModel
 from scavenger.pricing import PerResource, PriceModel
 from tests.paper.measured_truth import MeasuredTruth
@@ -125,11 +128,11 @@ class Evidence:
         laws: LawFamily,
         knowledge: Knowledge,
         observations: tuple[Observation, ...] = (),
-    ) -> PlanningInput:
+    ) -> PlanningState:
         """Return what a job knows before it chooses."""
-        return PlanningInput(
+        return PlanningState(
             space=self.workload.space,
-            search_name=strategy,
+            search=strategy,
             objective=Fastest(),
             observations=observations,
             stored=self.earlier_jobs(strategy, knowledge),
@@ -138,7 +141,7 @@ class Evidence:
             epochs_at_reference=self.epochs(self.batches[0], KNOWN[knowledge]),
             price=self.workload.price,
             target=TARGET,
-            kappa=Kappa(prior_kappa(self.workload.recipes[0].rule)),
+            kappa_prior=Kappa(prior_kappa(self.workload.recipes[0].rule)),
             topology="parameter_server",
             laws=laws,
         )
@@ -263,7 +266,7 @@ class Evidence:
         return global_batch / law.step_time(ClusterConfig(workers, global_batch))
 
 
-def run_of(situation: PlanningInput) -> Run:
+def run_of(situation: PlanningState) -> Run:
     """Return the decision of a situation that needs no further probe."""
     match decide(situation):
         case Run() as run:
@@ -287,7 +290,7 @@ def time_errors(
     if strategy == "universal":
         others = tuple(evidence.stored(laws, knowledge) for evidence in evidences)
         situation = of.situation("universal", laws, knowledge)
-        runs = [run_of(replace(situation, others=others))]
+        runs = [run_of(replace(situation, models=others))]
     else:
         runs = [of.searched(strategy, laws, knowledge, seed) for seed in SEARCHED]
     return tuple(point.time / true[point.config] - 1 for run in runs for point in run.curve.points)

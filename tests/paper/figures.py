@@ -17,7 +17,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.measurement.noise import noise_at
 from scavenger.models.epochs import LawFamily
 from scavenger.planning.curve import TradeoffCurve, pareto_front
-from scavenger.planning.objectives import find_knee
+from scavenger.planning.knee import find_knee
 from scavenger.pricing import PriceModel
 from tests.paper.evidence import (
     MEMORY_PRICE,

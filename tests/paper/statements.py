@@ -12,7 +12,7 @@ from scavenger.models.epochs import LawFamily
 from scavenger.offline.simulator.simulation import SimulationOutcome
 from scavenger.offline.simulator.summary import saving_over, speedup_over
 from scavenger.planning.curve import TradeoffCurve, pareto_front
-from scavenger.planning.objectives import find_knee
+from scavenger.planning.knee import find_knee
 from scavenger.pricing import PriceModel
 from tests.paper.evidence import (
     MEMORY_PRICE,

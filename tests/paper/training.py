@@ -25,8 +25,10 @@ from scavenger.measurement.profiling import (
     settle,
 )
 from scavenger.measurement.steps import StepColumns
-from scavenger.planning.decision import PlanningInput, Probe, decide
-from scavenger.planning.objectives import Knee
+from scavenger.planning.decision import decide
+from scavenger.planning.knee import Knee
+from scavenger.planning.search.strategy import Probe
+from scavenger.planning.state import PlanningState
 from tests.paper.runs import ACTUAL, EARLIER, SEARCHED, Level, Runs, Search, Training, Trajectory
 from tests.paper.tasks import Task
 from tests.paper.virtual import VirtualJob, measure_noise
@@ -159,9 +161,9 @@ def search(workload: Workload, strategy: Literal["full", "partial"], seed: int) 
     recipe = workload.recipes[0]
     task = replace(workload.task(recipe), goal=math.inf if is_rising(workload) else -math.inf)
     job = VirtualJob(task, workload.clock, rule=recipe.rule, seed=seed)
-    situation = PlanningInput(
+    situation = PlanningState(
         space=workload.space,
-        search_name=strategy,
+        search=strategy,
         objective=Knee(),
         observations=(),
         stored=None,

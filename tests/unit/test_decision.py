@@ -9,8 +9,12 @@ from scavenger.measurement.profiling import Observation, ScalingIndicators
 from scavenger.models.epochs import FinishedRun
 from scavenger.models.iteration_time import ParallelModel
 from scavenger.models.performance import fit_performance
-from scavenger.planning.decision import PlanningInput, Probe, Run, decide
-from scavenger.planning.objectives import Cheapest, Fastest, Knee, Within
+from scavenger.planning.decision import decide
+from scavenger.planning.knee import Knee
+from scavenger.planning.limits import Within
+from scavenger.planning.objectives import Cheapest, Fastest
+from scavenger.planning.search.strategy import Probe, Run
+from scavenger.planning.state import PlanningState
 from scavenger.planning.transfer import StoredModel, make_signature
 from scavenger.pricing import on_demand_price
 
@@ -45,9 +49,9 @@ SLOW = replace(
         None,
     ),
 )
-FRESH = PlanningInput(
+FRESH = PlanningState(
     space=SPACE,
-    search_name="auto",
+    search="auto",
     objective=Knee(),
     observations=(),
     stored=None,
@@ -55,10 +59,11 @@ FRESH = PlanningInput(
     reference_batch=64,
     epochs_at_reference=None,
     price=on_demand_price(0.13),
+    machine="e2",
 )
 
 
-def probes(situation: PlanningInput) -> list[ClusterConfig]:
+def probes(situation: PlanningState) -> list[ClusterConfig]:
     """Follow a search to its end and return what it profiled."""
     made: list[ClusterConfig] = []
     while isinstance(decision := decide(situation), Probe):
@@ -84,7 +89,7 @@ def probes(situation: PlanningInput) -> list[ClusterConfig]:
     ],
 )
 def test_each_strategy_profiles_in_its_order(name, stored, space, expected):
-    assert probes(replace(FRESH, search_name=name, stored=stored, space=space)) == expected
+    assert probes(replace(FRESH, search=name, stored=stored, space=space)) == expected
 
 
 @pytest.mark.parametrize(
@@ -92,9 +97,9 @@ def test_each_strategy_profiles_in_its_order(name, stored, space, expected):
     [
         ({}, "probe 1 of 3, K=2 B=64: corners come first, then what is worth its price"),
         ({"observations": OBSERVED[:1]}, "probe 2 of 3, K=2 B=256: corners come first"),
-        ({"search_name": "partial"}, "probe 1 of 4, K=2 B=64: partial search profiles corners"),
-        ({"search_name": "full"}, "probe 1 of 9, K=2 B=64: full search profiles every one"),
-        ({"search_name": "none"}, "no model is stored to do without a search"),
+        ({"search": "partial"}, "probe 1 of 4, K=2 B=64: partial search profiles corners"),
+        ({"search": "full"}, "probe 1 of 9, K=2 B=64: full search profiles every one"),
+        ({"search": "none"}, "no model is stored to do without a search"),
         ({"stored": STORED, "space": WIDER}, "the stored model does not span this space"),
     ],
 )
@@ -120,7 +125,7 @@ def test_a_stored_model_runs_without_search_and_says_so():
 
 
 def test_without_search_an_uncovered_space_is_named():
-    run = decide(replace(FRESH, search_name="none", stored=STORED, space=WIDER))
+    run = decide(replace(FRESH, search="none", stored=STORED, space=WIDER))
     assert "model of 2 earlier jobs, which it does not span" in run.why
 
 
@@ -136,14 +141,14 @@ def test_without_search_an_uncovered_space_is_named():
     ],
 )
 @pytest.mark.parametrize("observations", [(), OBSERVED])
-@pytest.mark.parametrize("search_name", ["auto", "partial"])
+@pytest.mark.parametrize("search", ["auto", "partial"])
 def test_epochs_come_from_the_user_or_else_from_earlier_jobs(
-    epochs, target, reference_batch, expected, observations, search_name
+    epochs, target, reference_batch, expected, observations, search
 ):
     situation = replace(
         FRESH,
         stored=STORED,
-        search_name=search_name,
+        search=search,
         epochs_at_reference=epochs,
         target=target,
         reference_batch=reference_batch,
@@ -162,7 +167,7 @@ def test_a_search_that_has_begun_goes_on_when_another_job_stores_a_model():
 
 def test_own_measurements_replace_stored_ones():
     slow = Observation(CORNERS[0], ScalingIndicators(None, None, 7.0, 1.0), 20)
-    run = decide(replace(FRESH, search_name="none", stored=STORED, observations=(slow,)))
+    run = decide(replace(FRESH, search="none", stored=STORED, observations=(slow,)))
     assert run.curve.points[0].measured_step_time == 8.0
 
 
@@ -194,7 +199,7 @@ KIN = replace(STORED, signature=make_signature("mnist", 60000, "linear", "e2"))
 
 
 def test_a_job_that_measures_alike_borrows_the_model_after_one_probe():
-    run = decide(replace(FRESH, others=(KIN,), observations=OBSERVED[:1]))
+    run = decide(replace(FRESH, models=(KIN,), observations=OBSERVED[:1]))
     assert isinstance(run, Run)
     assert run.why.startswith("after 1 probe, as mnist measures alike within a factor of 1.5")
     assert run.curve.points[0].measured_step_time == OBSERVED[0].indicators.step_time
@@ -202,11 +207,11 @@ def test_a_job_that_measures_alike_borrows_the_model_after_one_probe():
 
 def test_a_job_that_measures_otherwise_searches_on():
     slow = replace(OBSERVED[0], indicators=replace(OBSERVED[0].indicators, compute_time=9.0))
-    assert isinstance(decide(replace(FRESH, others=(KIN,), observations=(slow,))), Probe)
+    assert isinstance(decide(replace(FRESH, models=(KIN,), observations=(slow,))), Probe)
 
 
 def test_the_universal_model_needs_no_search_and_takes_the_speed_that_was_measured():
-    start = replace(FRESH, search_name="universal", others=(KIN,), epochs_at_reference=30.0)
+    start = replace(FRESH, search="universal", models=(KIN,), epochs_at_reference=30.0)
     run = decide(start)
     assert not run.searched
     assert run.why.startswith("no search: the average over the models of 2 earlier jobs")
@@ -236,7 +241,7 @@ def test_the_universal_model_of_the_paper_keeps_the_law_of_noise():
     )
     model = fit_performance(seen, 1797, 64, None, laws="paper")
     paper = replace(KIN, model=model, observations=seen)
-    run = decide(replace(FRESH, search_name="universal", others=(paper, paper), laws="paper"))
+    run = decide(replace(FRESH, search="universal", models=(paper, paper), laws="paper"))
     ratio = model.statistical.relative_epochs(256, 64)
     assert ratio < 1
     assert run.model.statistical.relative_epochs(256, 64) == pytest.approx(ratio)
@@ -250,7 +255,7 @@ def test_runs_that_contradict_the_law_in_use_are_told():
     assert "check lr_scaling" not in decide(start).why
     rising = fit_performance(OBSERVED, 1797, 64, None)
     paper = replace(start, stored=replace(start.stored, model=rising), laws="paper")
-    universal = replace(paper, search_name="universal", others=(KIN,))
+    universal = replace(paper, search="universal", models=(KIN,))
     assert "check lr_scaling" in decide(universal).why
 
 
@@ -263,10 +268,10 @@ def test_workers_that_no_batch_can_feed_do_not_keep_the_search_from_synchronisat
     ("change", "then"),
     [
         ({}, CORNERS[1]),
-        ({"others": (STORED,)}, None),
-        ({"others": (STORED,), "space": WIDER}, WIDER.corners()[1]),
-        ({"others": (STORED,), "search_name": "partial"}, CORNERS[1]),
-        ({"others": (SLOW,), "observations": OBSERVED[:1]}, CORNERS[2]),
+        ({"models": (STORED,)}, None),
+        ({"models": (STORED,), "space": WIDER}, WIDER.corners()[1]),
+        ({"models": (STORED,), "search": "partial"}, CORNERS[1]),
+        ({"models": (SLOW,), "observations": OBSERVED[:1]}, CORNERS[2]),
     ],
     ids=[
         "the next corner",

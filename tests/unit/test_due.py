@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from scavenger.planning.decision import ProbeOverhead, Run
+from scavenger.planning.search.strategy import Run
+from scavenger.planning.state import ProbeOverhead
 from service.reconciler.actions import ChooseConfig
 from service.reconciler.apply import estimate_eta
 from service.reconciler.plan import plan
@@ -28,7 +29,7 @@ def chosen(**changes: object) -> tuple[JobState, Run]:
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.9, 1.0, 2.0])
 def test_what_is_left_is_due_in_that_share_of_the_whole(share: float) -> None:
     seen, run = chosen()
-    expected = seen.knowledge.expected_epochs()
+    expected = seen.knowledge.known_epochs
     assert expected is not None
     epochs = share * expected
     part = replace(seen, workers=(worker(1, epochs=epochs), worker(2, epochs=epochs)))

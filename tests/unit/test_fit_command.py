@@ -22,7 +22,8 @@ from scavenger.models.iteration_time import ParallelModel
 from scavenger.offline.fit import report_fit
 from scavenger.offline.fitted_laws import FitRequest
 from scavenger.offline.tables.steps import StepTable
-from scavenger.planning.objectives import Cheapest, Fastest, Within
+from scavenger.planning.limits import Within
+from scavenger.planning.objectives import Cheapest, Fastest
 from scavenger.report import ReportedConfig
 
 TRUTH = ParallelModel(0.020, 0.001, 0.010, 0.002)

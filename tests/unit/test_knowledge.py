@@ -8,10 +8,22 @@ import pytest
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
+from scavenger.job.planning import objective_of, planning_state, signature_of
+from scavenger.job.spec import JobSpec
 from scavenger.models.epochs import FinishedRun
-from scavenger.planning.decision import ProbeOverhead, Run
-from scavenger.planning.objectives import Cheapest, Fastest, Knee, Objective, Weighted
-from scavenger.planning.state import PlanningState, base_objective, extrapolate_metric, signature_of
+from scavenger.planning.decision import (
+    choose_now,
+    curve_of_run,
+    decide,
+    fit_model,
+    preview_curve,
+    progress_per_iteration,
+)
+from scavenger.planning.knee import Knee
+from scavenger.planning.objective import Objective
+from scavenger.planning.objectives import Cheapest, Fastest, Weighted
+from scavenger.planning.search.strategy import Run
+from scavenger.planning.state import PlanningState, ProbeOverhead, extrapolate_metric
 from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import StopAtMetric
 from tests.builders import observation, spec
@@ -22,13 +34,13 @@ TARGET = "accuracy >= 0.97"
 SLOW = ProbeOverhead(pause=1e6)
 
 
-def knowledge(search: str = "auto", **changes: object) -> PlanningState:
+def knowledge(search: str = "auto", job: JobSpec | None = None, **changes: object) -> PlanningState:
     facts = {"observations": CORNERS, "stored": None, "machine": "local", "effort": SLOW}
-    return PlanningState(spec(search=search), **{**facts, **changes})  # type: ignore[arg-type]
+    return planning_state(job or spec(search=search), **{**facts, **changes})  # type: ignore[arg-type]
 
 
 def stored(signature: str = "digits|1437|none|local") -> StoredModel:
-    preview = knowledge().preview()
+    preview = preview_curve(knowledge())
     assert preview is not None
     return StoredModel(signature, preview.model, CORNERS, {TARGET: 12.0}, 1)
 
@@ -46,7 +58,7 @@ RUNS = {TARGET: (FinishedRun(32, 10.0), FinishedRun(128, 14.0))}
 
 KNOWN = {
     "own probes": knowledge(),
-    "own probes under the paper's laws": replace(knowledge(), spec=spec(laws="paper")),
+    "own probes under the paper's laws": knowledge(job=spec(laws="paper")),
     "a stored model": knowledge(observations=(), stored=stored()),
     "a stored model with runs at two batches": knowledge(
         observations=(), stored=replace(stored(), runs=RUNS)
@@ -68,49 +80,49 @@ KNOWN = {
 
 @pytest.mark.parametrize("known", KNOWN.values(), ids=KNOWN)
 def test_a_page_draws_the_curve_that_the_choice_was_made_from(known: PlanningState) -> None:
-    run, preview = known.decide(), known.preview()
+    run, preview = decide(known), preview_curve(known)
     assert isinstance(run, Run), run
     assert preview is not None
     assert preview.model == run.model
     assert preview.curve.points == run.curve.points
-    assert known.preview_of(run) == preview
+    assert curve_of_run(run) == preview
 
 
 def test_the_source_of_a_choice_names_no_more_than_it_was_made_from() -> None:
     lent = knowledge(observations=CORNERS[:2], models=(OTHER,))
     assert "measured alike" in source(lent)
-    assert lent.preview_of(lent.choose_now()).source == "2 probes of this job"
+    assert curve_of_run(choose_now(lent)).source == "2 probes of this job"
     # By the estimate nothing meets the limits, and an estimate ends no job.
     strict = spec(limits={"max_cost": "0.0001 USD", "workers": "1..2", "batch": [32, 128]})
-    hopeful = replace(knowledge(history=curve(8.0)), spec=strict)
+    hopeful = knowledge(job=strict, history=curve(8.0))
     assert "extrapolated" in source(hopeful)
-    run = hopeful.choose_now()
+    run = choose_now(hopeful)
     assert run.curve.basis == "relative"
-    assert hopeful.preview_of(run).source == "4 probes of this job"
+    assert curve_of_run(run).source == "4 probes of this job"
 
 
 def source(known: PlanningState) -> str:
-    fitted_model = known.fitted_model()
+    fitted_model = fit_model(known)
     assert fitted_model is not None
     return fitted_model.source
 
 
 def test_nothing_is_believed_before_anything_is_known() -> None:
     fresh = knowledge(observations=())
-    assert fresh.preview() is None
-    assert fresh.progress_per_iteration(ClusterConfig(2, 128)) == 128 / 1437
+    assert preview_curve(fresh) is None
+    assert progress_per_iteration(fresh, ClusterConfig(2, 128)) == 128 / 1437
 
 
 def test_jobs_on_other_machines_do_not_compare() -> None:
     elsewhere = replace(OTHER, signature="other|9|none|elsewhere")
-    assert knowledge(models=(OTHER, elsewhere)).situation().others == (OTHER,)
+    assert knowledge(models=(OTHER, elsewhere)).comparable_models == (OTHER,)
 
 
 def test_a_job_that_measures_alike_lends_its_model_until_three_corners_are_probed() -> None:
     sources = [
         fitted_model.source
         for count in range(1, 4)
-        if (fitted_model := knowledge(observations=CORNERS[:count], models=(OTHER,)).fitted_model())
+        if (fitted_model := fit_model(knowledge(observations=CORNERS[:count], models=(OTHER,))))
     ]
     assert sources == [
         "1 probe of this job, and 1 earlier job that measured alike",
@@ -120,7 +132,7 @@ def test_a_job_that_measures_alike_lends_its_model_until_three_corners_are_probe
 
 
 def test_a_learning_curve_tells_the_epochs_until_something_better_does() -> None:
-    before, now = knowledge().preview(), knowledge(history=curve(8.0)).preview()
+    before, now = preview_curve(knowledge()), preview_curve(knowledge(history=curve(8.0)))
     assert before is not None
     assert now is not None
     assert (before.curve.basis, now.curve.basis) == ("relative", "total")
@@ -128,12 +140,12 @@ def test_a_learning_curve_tells_the_epochs_until_something_better_does() -> None
         "4 probes of this job, epochs extrapolated from the accuracy so far: 9.83 (7.42 to 51.1)"
     )
     assert now.model.epochs_deviation > 0.12
-    assert knowledge(history=curve(8.0)).expected_epochs() == pytest.approx(9.5, rel=0.1)
+    assert knowledge(history=curve(8.0)).known_epochs == pytest.approx(9.5, rel=0.1)
     better = {"an earlier job": {"stored": stored()}, "its own run": {"epochs_to_target": 12.0}}
     for known in better.values():
-        assert knowledge(history=curve(8.0), **known).expected_epochs() == 12.0
+        assert knowledge(history=curve(8.0), **known).known_epochs == 12.0
     in_epochs = spec(target={"epochs": 12, "at_batch": 32})
-    assert replace(knowledge(history=curve(8.0)), spec=in_epochs).expected_epochs() == 12.0
+    assert knowledge(job=in_epochs, history=curve(8.0)).known_epochs == 12.0
 
 
 @pytest.mark.parametrize(
@@ -162,24 +174,24 @@ def test_what_was_not_reached_takes_longer_than_was_seen() -> None:
 
 def test_an_extrapolation_ends_no_job_as_known_epochs_do() -> None:
     limits = {"max_time": "1s", "workers": "1..2", "batch": [32, 128]}
-    hurried = replace(knowledge(history=curve(8.0)), spec=spec(limits=limits))
-    assert isinstance(hurried.decide(), Run)
-    assert hurried.choose_now() == hurried.decide()
+    hurried = knowledge(job=spec(limits=limits), history=curve(8.0))
+    assert isinstance(decide(hurried), Run)
+    assert choose_now(hurried) == decide(hurried)
     with pytest.raises(NothingFeasible):
-        replace(hurried, stored=stored()).decide()
+        decide(replace(hurried, stored=stored()))
 
 
 def test_what_others_ran_teaches_kappa() -> None:
     taught = replace(OTHER, signature="other|9|none|elsewhere", runs=RUNS)
-    before, after = (knowledge(models=models).situation().kappa for models in ((), (taught,)))
+    before, after = (knowledge(models=models).kappa for models in ((), (taught,)))
     assert before.value == 1.0
     assert after.value > before.value
     assert after.deviation < before.deviation
 
 
 def test_a_noise_that_drifted_moves_the_critical_batch_and_keeps_kappa() -> None:
-    fitted_model = knowledge().fitted_model()
-    drifted = knowledge(noise_scale=600.0).fitted_model()
+    fitted_model = fit_model(knowledge())
+    drifted = fit_model(knowledge(noise_scale=600.0))
     assert fitted_model is not None
     assert drifted is not None
     before, after = fitted_model.model.statistical, drifted.model.statistical
@@ -197,7 +209,7 @@ def test_a_noise_that_drifted_moves_the_critical_batch_and_keeps_kappa() -> None
     ],
 )
 def test_a_written_objective_is_the_one_that_chooses(written: object, wish: Objective) -> None:
-    assert base_objective(spec(objective=written)) == wish
+    assert objective_of(spec(objective=written)) == wish
 
 
 def test_models_compare_between_jobs_of_one_rule_whatever_their_warm_up() -> None:
@@ -214,13 +226,13 @@ def test_models_do_not_compare_where_gradients_travel_otherwise() -> None:
     name = signature_of(served, "local")
     assert name == "digits|1437|none|local|parameter_server 2"
     alike = replace(OTHER, signature=f"other|9|none|local|{name.split('|')[-1]}")
-    known = PlanningState(served, (), None, models=(OTHER, alike), machine="local")
-    assert known.situation().others == (alike,)
-    assert known.situation().topology == "parameter_server"
+    known = planning_state(served, (), None, models=(OTHER, alike), machine="local")
+    assert known.comparable_models == (alike,)
+    assert known.topology == "parameter_server"
 
 
 def test_nothing_is_believed_of_workers_that_wait_for_nobody() -> None:
     one = {"workers": 2, "batch": 128}
-    alone = PlanningState(spec(strategy="downpour", limits=one), (), stored(), machine="local")
-    assert alone.fitted_model() is None
-    assert alone.progress_per_iteration(ClusterConfig(2, 128)) == pytest.approx(128 / 1437)
+    alone = planning_state(spec(strategy="downpour", limits=one), (), stored(), machine="local")
+    assert fit_model(alone) is None
+    assert progress_per_iteration(alone, ClusterConfig(2, 128)) == pytest.approx(128 / 1437)

@@ -6,16 +6,9 @@ import pytest
 from scavenger.cluster import ClusterConfig, grid_of
 from scavenger.errors import NothingFeasible
 from scavenger.planning.curve import PosteriorDraws, TradeoffCurve, TradeoffPoint
-from scavenger.planning.objectives import (
-    Cheapest,
-    Fastest,
-    Knee,
-    Weighted,
-    Within,
-    chance_below,
-    find_bends,
-    format_seconds,
-)
+from scavenger.planning.knee import Knee, find_bends
+from scavenger.planning.limits import Within, chance_below, format_seconds
+from scavenger.planning.objectives import Cheapest, Fastest, Weighted
 from scavenger.pricing import on_demand_price
 
 

@@ -9,7 +9,8 @@ from decimal import Decimal
 import pytest
 
 from scavenger.cluster import ClusterConfig
-from scavenger.planning.decision import Probe
+from scavenger.planning.decision import progress_per_iteration
+from scavenger.planning.search.strategy import Probe
 from scavenger.protocol import Directive, ExchangeInterval, Member
 from scavenger.schemas import JobPhase
 from service import ledger
@@ -1020,7 +1021,7 @@ def settled(early: float, late: float) -> JobState:
     timed = replace(timed, observation=replace(timed.observation, has_settled_noise=False))
     told = directive(2, 128, purpose="probe", is_provisional=True)
     before = snapshot(job=job(), probes=(timed,), directive=told)
-    worth = before.knowledge.progress_per_iteration(told.config)
+    worth = progress_per_iteration(before.knowledge, told.config)
     told = replace(told, progress_per_iteration=worth)
     probes = (timed, Stored(observation(2, 128, noise_scale=late), 2.0, Decimal("0.0002"), NOW))
     return snapshot(job=chosen(chosen=ClusterConfig(1, 128)), probes=probes, directive=told)
@@ -1029,10 +1030,10 @@ def settled(early: float, late: float) -> JobState:
 def test_progress_is_counted_anew_once_the_noise_has_settled() -> None:
     now = settled(early=600.0, late=200.0)
     first = published(now)
-    law = now.knowledge.progress_per_iteration
+    worth = progress_per_iteration(now.knowledge, ClusterConfig(2, 128))
     assert not first.is_provisional
     assert now.directive is not None
-    expected = law(ClusterConfig(2, 128)) / now.directive.progress_per_iteration
+    expected = worth / now.directive.progress_per_iteration
     assert first.correction == pytest.approx(expected)
     assert first.correction < 1
     # It is said again: a worker may go back to a checkpoint from before.

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenger.planning.state import objective_within_limits
+from scavenger.job.planning import objective_within_limits
+from scavenger.planning.decision import preview_curve
 from service.db.directives import PublishedDirective
 from service.state.curves import CurveDrawing, config_view, curve_view
 from service.state.presenters import curve_view_of_job, resize_views
@@ -43,7 +44,7 @@ def test_a_knee_is_shown_where_the_choice_finds_that_the_front_bends(
     wished = spec(limits={"workers": f"1..{most_workers}", "batch": [32, 128]})
     corners = ((1, 32), (1, 128), (most_workers, 128), (most_workers, 32))
     seen = snapshot(job=job(spec=wished), probes=tuple(probe(*corner) for corner in corners))
-    preview = seen.knowledge.preview()
+    preview = preview_curve(seen.knowledge)
     assert preview is not None
     choice = objective_within_limits(wished).choose(preview.curve)
     drawn = curve_view(CurveDrawing.of(wished, preview), wished, None, "")

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from scavenger.cluster import Floats, grid_of
 from scavenger.measurement.profiling import Measurement
 from scavenger.models.epochs import FinishedRun, LawFamily, average_runs, epochs_at, fit_statistical
-from scavenger.models.forms import Topology
+from scavenger.models.forms import Topology, solve_nnls
 from scavenger.models.iteration_time import Z_90
 from scavenger.models.iteration_time_fitting import fit_step_time
 from scavenger.models.performance import forms_for
@@ -214,5 +213,5 @@ def noise_scale_between(batches: Floats, noise: Floats) -> float | None:
 def fit_root_noise(batches: Floats, noise: Floats, wanted: Floats) -> Floats:
     """Fit n0 + n1 / sqrt(B), neither negative, on relative error, and predict (Eq. 7)."""
     columns = np.column_stack([np.ones_like(batches), 1 / np.sqrt(batches)])
-    floor, per_root = nnls(columns / noise[:, None], np.ones(len(noise)))[0]
+    floor, per_root = solve_nnls(columns / noise[:, None], np.ones(len(noise)))
     return np.asarray(floor + per_root / np.sqrt(wanted))

@@ -26,7 +26,9 @@ from scavenger.planning.curve import (
     forecast_grid,
     pareto_rows,
 )
-from scavenger.planning.objectives import Cheapest, Fastest, Within, find_knee
+from scavenger.planning.knee import find_knee
+from scavenger.planning.limits import Within
+from scavenger.planning.objectives import Cheapest, Fastest
 from scavenger.pricing import PerResource, PriceModel
 
 RegretObjective = Literal[

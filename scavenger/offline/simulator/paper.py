@@ -17,8 +17,9 @@ from scavenger.models.iteration_time import ParallelModel
 from scavenger.models.performance import PerformanceModel
 from scavenger.offline.simulator.jobs import ModelTruth, SyntheticJob, TimingNoise, TrainingCourse
 from scavenger.offline.simulator.simulation import ResizeOverheads, SimulationOutcome, simulate
-from scavenger.planning.decision import PlanningInput, ProbeOverhead, SearchName
-from scavenger.planning.objectives import Fastest, Objective
+from scavenger.planning.objective import Objective
+from scavenger.planning.objectives import Fastest
+from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.planning.transfer import StoredModel
 from scavenger.pricing import on_demand_price
 
@@ -50,16 +51,16 @@ class PaperJob:
 
     def situation(
         self,
-        strategy: SearchName,
+        strategy: str,
         objective: Objective,
         *,
         stored: StoredModel | None = None,
         others: tuple[StoredModel, ...] = (),
-    ) -> PlanningInput:
+    ) -> PlanningState:
         """Return what is known before the first iteration: a recipe at the smallest batch."""
-        return PlanningInput(
+        return PlanningState(
             space=self.space,
-            search_name=strategy,
+            search=strategy,
             objective=objective,
             observations=(),
             stored=stored,
@@ -68,7 +69,7 @@ class PaperJob:
             epochs_at_reference=self.model.epochs_at_reference,
             price=on_demand_price(PRICE_PER_HOUR),
             topology="parameter_server",
-            others=others,
+            models=others,
             effort=ProbeOverhead(pause=self.pause, boot=self.overheads.boot),
         )
 
@@ -125,7 +126,7 @@ def start_job(setting: PaperJob, hazards: Perturbations, seed: int, rerun: int =
 def run_policy(
     setting: PaperJob,
     hazards: Perturbations,
-    strategy: SearchName,
+    strategy: str,
     objective: Objective,
     seed: int,
 ) -> SimulationOutcome:

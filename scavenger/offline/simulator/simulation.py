@@ -27,8 +27,12 @@ from scavenger.measurement.steps import StepColumns
 from scavenger.models.epochs import StatisticalModel, fit_statistical
 from scavenger.offline.simulator.jobs import KnownJob
 from scavenger.planning.curve import TradeoffCurve, TradeoffPoint
-from scavenger.planning.decision import PlanningInput, Probe, Run, decide, time_weight_of
-from scavenger.planning.objectives import Objective, Within
+from scavenger.planning.decision import decide, fit_model
+from scavenger.planning.limits import Within
+from scavenger.planning.objective import Objective
+from scavenger.planning.replanning import Remainder, Replanning, replan
+from scavenger.planning.search.strategy import Probe, Run
+from scavenger.planning.state import PlanningState
 from scavenger.pricing import PriceModel
 
 
@@ -60,8 +64,7 @@ def price_per_hour_of(config: ClusterConfig, price: PriceModel) -> float:
 
 
 IntervalPurpose = Literal["probe", "boot", "pause", "train"]
-# From what was known, the run so far and the newest rows to the run to go on with.
-ReviseRun = Callable[[PlanningInput, Run, StepColumns], Run]
+ReplanFunction = Callable[[PlanningState, ClusterConfig, StepColumns, Remainder], Replanning | None]
 
 # A probe is looked at again after a twentieth more rows, so that it is at most that much too long.
 SHORTEST_CHECK = 10
@@ -116,11 +119,11 @@ class DriftCheck:
 
     Attributes:
         every: Iterations of training between two looks.
-        revise: Says which run to go on with; the same one where nothing changes.
+        replan: Chooses again where the noise scale has drifted.
     """
 
     every: int
-    revise: ReviseRun
+    replan: ReplanFunction = replan
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +224,7 @@ class SimulationOutcome:
         Of time where only time counts, of cost where only cost does, else of their weighted
         product; negative for a knee where a point beside the true knee has the smaller product.
         """
-        weight = time_weight_of(self.objective)
+        weight = self.objective.time_weight
         return math.pow(self.time_ratio, weight) * math.pow(self.cost_ratio, 1 - weight) - 1
 
     @property
@@ -255,7 +258,7 @@ class SimulationOutcome:
 
 def simulate(
     job: KnownJob,
-    situation: PlanningInput,
+    situation: PlanningState,
     overheads: ResizeOverheads = ResizeOverheads(),
     watch: DriftCheck | None = None,
 ) -> SimulationOutcome:
@@ -277,16 +280,16 @@ def simulate(
         raise ValueError("a simulation bills every second once: no quantum, no interruptions")
     truth = true_curve(job, situation.space, situation.price)
     best = situation.objective.choose(truth).point
-    race = SimulationRun(job, situation, overheads)
-    run = race.search()
-    chosen = true_point(job, race.config if run is None else run.config, situation.price)
-    search_time, search_cost = race.off(chosen.config)
+    simulated = SimulationRun(job, situation, overheads)
+    run = simulated.search()
+    chosen = true_point(job, simulated.config if run is None else run.config, situation.price)
+    search_time, search_cost = simulated.off(chosen.config)
     if run is not None:
-        race.train(run, watch)
+        simulated.train(watch)
     return SimulationOutcome(
         chosen=chosen.config,
-        intervals=tuple(race.intervals),
-        observations=race.situation.observations,
+        intervals=tuple(simulated.intervals),
+        observations=simulated.situation.observations,
         search_time=search_time,
         search_cost=search_cost,
         run=run,
@@ -294,7 +297,7 @@ def simulate(
         oracle=best,
         chosen_truth=chosen,
         errors={} if run is None else prediction_errors(run.curve, truth),
-        believed_progress=race.believed / job.epochs_needed(situation.reference_batch),
+        believed_progress=simulated.believed / job.epochs_needed(situation.reference_batch),
         objective=situation.objective,
     )
 
@@ -302,7 +305,7 @@ def simulate(
 class SimulationRun:
     """A job on its way: which machines it has, what it was told, and what has been booked."""
 
-    def __init__(self, job: KnownJob, situation: PlanningInput, overheads: ResizeOverheads) -> None:
+    def __init__(self, job: KnownJob, situation: PlanningState, overheads: ResizeOverheads) -> None:
         self.job, self.situation, self.overheads = job, situation, overheads
         self.intervals: list[SimulatedInterval] = []
         self.losses: tuple[float | None, ...] = ()
@@ -360,16 +363,42 @@ class SimulationRun:
         self.machines = HeldMachines(then, self.overheads.boot)
         return StepColumns.concat((early, self.train_iterations("probe", iterations - alone)))
 
-    def train(self, run: Run, watch: DriftCheck | None) -> None:
+    def train(self, watch: DriftCheck | None) -> None:
         """Train to the target, looking back every now and then."""
         while not self.job.is_finished:
             rows = self.train_iterations(
                 "train", UNBOUNDED_ITERATIONS if watch is None else watch.every
             )
             if watch is not None and not self.job.is_finished:
-                run = watch.revise(self.situation, run, rows)
-                self.move(run.config, run.model.statistical)
-                self.machines = HeldMachines(self.config)
+                found = watch.replan(self.situation, self.config, rows, self.remainder)
+                if found is not None:
+                    self.follow(found)
+
+    @property
+    def remainder(self) -> Remainder:
+        """What is left of the target by what the workers counted, and of the limits."""
+        state, spent = self.situation, self.intervals
+        most = math.inf if state.most_epochs is None else state.most_epochs
+        rest = Remainder(None, most - self.believed)
+        if state.known_epochs is not None:
+            rest = replace(rest, epochs=state.known_epochs - self.believed)
+        if not isinstance(state.objective, Within):
+            return rest
+        cap, longest = state.objective.max_cost, state.objective.max_time
+        return replace(
+            rest,
+            money=None if cap is None else cap - sum(interval.cost for interval in spent),
+            time=None if longest is None else longest - sum(each.seconds for each in spent),
+        )
+
+    def follow(self, found: Replanning) -> None:
+        """Go on by the new noise scale, on a better configuration where there is one."""
+        self.situation = replace(self.situation, noise_scale=found.noise_scale)
+        fitted = fit_model(self.situation)
+        assert fitted is not None
+        better = self.config if found.better is None else found.better.config
+        self.move(better, fitted.model.statistical)
+        self.machines = HeldMachines(self.config)
 
     def move(self, config: ClusterConfig, law: StatisticalModel) -> None:
         """Resize: machines boot while the old configuration trains, then all pause.
@@ -446,7 +475,7 @@ class SimulationRun:
         )
 
 
-def progress_law(decision: Probe | Run, situation: PlanningInput) -> StatisticalModel:
+def progress_law(decision: Probe | Run, situation: PlanningState) -> StatisticalModel:
     """Return the law by which progress counts; before any probe epochs depend on no batch."""
     match decision:
         case Run(model=model):

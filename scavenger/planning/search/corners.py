@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from typing import ClassVar
 
-from scavenger.cluster import ClusterConfig, ConfigSpace
+from scavenger.cluster import ConfigSpace
+from scavenger.planning.search.strategy import Probe, Run, fit_own_or_stored, follow_list
+from scavenger.planning.state import FittedModel, PlanningState
 
 
-@dataclass(frozen=True, slots=True)
 class CornerSearch:
-    """Profile the corners, ordered so that machines are only added, and predict the rest.
+    """Profile the corners, ordered so that machines are only added, and predict the rest."""
 
-    Attributes:
-        per_hardware: Corners to profile of the first kind of machines, the fourth last.
-    """
+    name: ClassVar[str] = "partial"
 
-    per_hardware: int = 4
+    def search(self, state: PlanningState) -> Probe | Run:
+        return probe_corners(state, "partial search profiles corners only")
 
-    def next_probe(
-        self, space: ConfigSpace, seen: Collection[ClusterConfig]
-    ) -> ClusterConfig | None:
-        """Return the first unseen corner."""
-        return next((c for c in space.corners(self.per_hardware) if c not in seen), None)
+    def fit(self, state: PlanningState) -> FittedModel | None:
+        return fit_own_or_stored(state)
 
-    def probes(self, space: ConfigSpace) -> int:
-        """Return the number of corners, four or fewer."""
-        return len(space.corners(self.per_hardware))
+    def describe(self, space: ConfigSpace) -> str:
+        return f"probes of {count_corners(space)}"
+
+
+def probe_corners(state: PlanningState, reason: str) -> Probe | Run:
+    """Follow the corners of the space to their end."""
+    return follow_list(state, state.space.corners(), reason)
+
+
+def count_corners(space: ConfigSpace, per_hardware: int = 4) -> str:
+    """Count the corners of a space, in words."""
+    count = len(space.corners(per_hardware))
+    return f"{count} corner{'' if count == 1 else 's'}"

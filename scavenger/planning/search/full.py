@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from typing import ClassVar
 
-from scavenger.cluster import ClusterConfig, ConfigSpace
+from scavenger.cluster import ConfigSpace
+from scavenger.planning.search.strategy import Probe, Run, fit_own_or_stored, follow_list
+from scavenger.planning.state import FittedModel, PlanningState
 
 
-@dataclass(frozen=True, slots=True)
 class FullSearch:
     """Profile every configuration, by workers, so that machines are only added."""
 
-    def next_probe(
-        self, space: ConfigSpace, seen: Collection[ClusterConfig]
-    ) -> ClusterConfig | None:
-        """Return the first unseen configuration."""
-        return next((config for config in space if config not in seen), None)
+    name: ClassVar[str] = "full"
 
-    def probes(self, space: ConfigSpace) -> int:
-        """Return the size of the grid."""
-        return len(tuple(space))
+    def search(self, state: PlanningState) -> Probe | Run:
+        return follow_list(state, tuple(state.space), "full search profiles every one")
+
+    def fit(self, state: PlanningState) -> FittedModel | None:
+        return fit_own_or_stored(state)
+
+    def describe(self, space: ConfigSpace) -> str:
+        count = sum(1 for _ in space)
+        return f"probes of all {count} configuration{'' if count == 1 else 's'}"

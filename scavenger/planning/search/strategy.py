@@ -1,20 +1,165 @@
-"""SearchStrategy: the interface of all search strategies."""
+"""SearchStrategy: the interface of all search strategies, and the steps that they share.
+
+A strategy looks at a ``PlanningState`` and names the next probe of time, or the configuration to
+train on by what is known of time. It keeps nothing in between, so that a restarted controller goes
+on where the last one was. How to add one: docs/adding-a-search.md.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
+from scavenger.measurement.profiling import MeasuredQuantity
+from scavenger.models.epochs import explain_contradiction
+from scavenger.models.performance import PerformanceModel
+from scavenger.planning.curve import (
+    Forecast,
+    TradeoffCurve,
+    curve_from_forecast,
+    forecast_space,
+)
+from scavenger.planning.limits import Within
+from scavenger.planning.objective import Choice, Objective
+from scavenger.planning.state import (
+    FittedModel,
+    PlanningState,
+    count_jobs,
+    count_probes,
+    describe_source,
+    fit_probes,
+    recall_model,
+)
+from scavenger.planning.transfer import StoredModel
+
+# A larger space is not drawn point by point.
+MAX_DRAWN_POINTS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Profile this configuration next.
+
+    Attributes:
+        config: The configuration.
+        why: One sentence for people.
+        measures: Its iteration time, or also the noise, which takes as long as it needs to settle.
+        then: The probe that follows this one with any result, so that its machines can boot
+            meanwhile; None where that depends on what is measured.
+    """
+
+    config: ClusterConfig
+    why: str
+    measures: MeasuredQuantity = "time"
+    then: ClusterConfig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Train on this configuration until something changes.
+
+    Attributes:
+        config: The chosen configuration.
+        curve: What it was chosen from.
+        fitted: What the curve was predicted with.
+        why: One sentence for people: where the model comes from and why this point.
+        searched: Whether this job profiled configurations; if not, a stored model was reused.
+        choice: The objective's choice, with support and runner-up.
+    """
+
+    config: ClusterConfig
+    curve: TradeoffCurve
+    fitted: FittedModel
+    why: str
+    searched: bool
+    choice: Choice
+
+    @property
+    def model(self) -> PerformanceModel:
+        """The laws the curve was predicted with."""
+        return self.fitted.model
 
 
 class SearchStrategy(Protocol):
-    """An order in which to profile a space."""
+    """A way to search: which configurations to profile, and with which laws to choose."""
 
-    def next_probe(
-        self, space: ConfigSpace, seen: Collection[ClusterConfig]
-    ) -> ClusterConfig | None:
-        """Return the next configuration to profile, or None when enough were seen."""
+    name: ClassVar[str]
+    """Word for the strategy in job documents and on the command line."""
 
-    def probes(self, space: ConfigSpace) -> int:
-        """Number of configurations this strategy profiles in a space."""
+    def search(self, state: PlanningState) -> Probe | Run:
+        """Return the next probe of time, or the choice by what is known of time.
+
+        Raises:
+            NothingFeasible: No configuration meets the limits.
+        """
+
+    def fit(self, state: PlanningState) -> FittedModel | None:
+        """Return the laws that ``search`` would choose with now; None while nothing tells.
+
+        Pages draw the curve from these, so a ``Run`` has to rest on the same laws.
+        """
+
+    def describe(self, space: ConfigSpace) -> str:
+        """Say, after the name, how the strategy will find a configuration of a space."""
+
+
+def fit_own_or_stored(state: PlanningState) -> FittedModel | None:
+    """Return the laws of this job's own probes; before the first, those of the stored model."""
+    if state.observations:
+        return fit_probes(state)
+    return None if state.stored is None else recall_model(state, state.stored)
+
+
+def follow_list(
+    state: PlanningState, probes: Collection[ClusterConfig], reason: str
+) -> Probe | Run:
+    """Probe the configurations of a list in its order, then choose by what was measured."""
+    seen = {observation.config for observation in state.observations}
+    left = [config for config in probes if config not in seen]
+    if not left:
+        return choose_by_probes(state)
+    number = min(sum(1 for known in seen if known in state.space) + 1, len(probes))
+    why = f"probe {number} of {len(probes)}, {left[0]}: {reason}"
+    return Probe(left[0], why, then=left[1] if len(left) > 1 else None)
+
+
+def choose_by_probes(state: PlanningState) -> Run:
+    """Choose with a model fitted to this job's own probes."""
+    return choose_config(state, fit_probes(state), f"after {count_probes(state)}", searched=True)
+
+
+def choose_by_stored_model(state: PlanningState, stored: StoredModel) -> Run:
+    """Choose with a stored model; what this job measured itself replaces older measurements."""
+    note = "" if stored.covers(state.space) else ", which it does not span"
+    source = f"no search: model of {count_jobs([stored])}{note}"
+    return choose_config(state, recall_model(state, stored), source, searched=False)
+
+
+def choose_config(state: PlanningState, fitted: FittedModel, source: str, *, searched: bool) -> Run:
+    """Predict the curve and let the objective choose from it.
+
+    Args:
+        state: What is known.
+        fitted: The laws to predict with.
+        source: Beginning of the sentence that says why.
+        searched: Whether this job profiled configurations.
+
+    Raises:
+        NothingFeasible: No configuration meets the limits.
+    """
+    model = fitted.model
+    whole = forecast_space(state.space, model, state.price, fitted.observations)
+    shown = whole if len(whole) <= MAX_DRAWN_POINTS else _shortlist(whole, state.objective)
+    curve = replace(curve_from_forecast(shown), left_out=len(whole) - len(shown))
+    choice = state.objective.choose(curve)
+    warning = explain_contradiction(model.statistical, state.earlier_runs)
+    why = f"{source}: {choice.point.config}, {choice.why}{'; ' + warning if warning else ''}"
+    fitted = replace(fitted, source=describe_source(state, fitted.source))
+    return Run(choice.point.config, curve, fitted, why, searched, choice)
+
+
+def _shortlist(forecast: Forecast, objective: Objective) -> Forecast:
+    limits = objective if isinstance(objective, Within) else Within(objective)
+    return forecast.rows(limits.shortlist(forecast))

@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import parse_job
+from scavenger.planning.decision import preview_curve
 from scavenger.schemas import CurveView, EventList, JobList, JobView
 from service.api.dependencies import AppState, RequestBody, State
 from service.api.etag import IfMatch, IfNoneMatch, JobETag
@@ -263,5 +264,5 @@ def draw_curve(app_state: AppState, connection: Connection, job: jobs.StoredJob)
     known, why = state.knowledge, job.choice or job.reason
     if job.phase.is_final and job.chosen is None:
         known = replace(known, stored=None, models=())
-    drawing = CurveDrawing.of(job.spec, known.preview())
+    drawing = CurveDrawing.of(job.spec, preview_curve(known))
     return curve_view(drawing, job.spec, job.chosen, why)

@@ -1,0 +1,100 @@
+"""What a job document asks of the planner: its objective, its planning state, its signature."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scavenger.job.spec import JobSpec, WeightedObjective
+from scavenger.job.training import DownpourSpec
+from scavenger.learning_rate import prior_kappa
+from scavenger.measurement.profiling import Observation
+from scavenger.models.epochs import Kappa
+from scavenger.planning.limits import Within
+from scavenger.planning.objective import Objective
+from scavenger.planning.objectives import make_objective
+from scavenger.planning.state import PlanningState, ProbeOverhead
+from scavenger.planning.transfer import StoredModel, make_signature
+from scavenger.protocol import StopAtMetric, StopAtProgress
+
+
+def planning_state(
+    spec: JobSpec,
+    observations: Sequence[Observation],
+    stored: StoredModel | None,
+    *,
+    epochs_to_target: float | None = None,
+    models: tuple[StoredModel, ...] = (),
+    machine: str = "",
+    effort: ProbeOverhead | None = None,
+    machines: int = 0,
+    noise_scale: float | None = None,
+    history: tuple[tuple[float, float], ...] = (),
+) -> PlanningState:
+    """Put what a job document says beside what is known of the job.
+
+    Args:
+        spec: The job.
+        observations: Its own settled probes, in order.
+        stored: The model of earlier jobs with its signature.
+        epochs_to_target: Reference epochs its own run to the target took, once it has ended.
+        models: Models of all other jobs, newest first.
+        machine: Kind of the machines it runs on; jobs on others do not compare.
+        effort: What one probe takes besides training.
+        machines: Machines of its workers that may run.
+        noise_scale: φ in samples that its probes' had drifted to; None while theirs holds.
+        history: Reference epochs and value of the target's metric so far, ascending.
+    """
+    stop, rule = spec.stop_rule, spec.learning_rate.rule
+    is_counted = isinstance(stop, StopAtProgress)
+    return PlanningState(
+        space=spec.space,
+        objective=objective_within_limits(spec),
+        observations=tuple(observations),
+        stored=stored,
+        dataset_size=spec.model.dataset_size,
+        reference_batch=spec.reference_batch,
+        epochs_at_reference=stop.max_progress if is_counted else epochs_to_target,
+        price=spec.price_model,
+        search=spec.search,
+        target=spec.target_text,
+        topology="parameter_server" if spec.strategy.servers else "all_reduce",
+        laws=spec.laws,
+        models=models,
+        machine=machine,
+        exchange=exchange_of(spec),
+        rule=rule,
+        kappa_prior=Kappa(prior_kappa(rule)),
+        has_common_steps=not isinstance(spec.strategy, DownpourSpec),
+        most_epochs=stop.max_progress,
+        effort=effort or ProbeOverhead(),
+        machines=machines,
+        noise_scale=noise_scale,
+        metric=stop if isinstance(stop, StopAtMetric) else None,
+        history=history,
+    )
+
+
+def objective_of(spec: JobSpec) -> Objective:
+    """Build the objective a job asks for, without its limits."""
+    if isinstance(spec.objective, WeightedObjective):
+        return make_objective("weighted", time_weight=spec.objective.time_weight)
+    return make_objective(spec.objective)
+
+
+def objective_within_limits(spec: JobSpec) -> Within:
+    """Build the objective a job asks for, within its limits."""
+    limits = spec.limits
+    max_cost = None if limits.max_cost is None else float(limits.max_cost)
+    return Within(objective_of(spec), max_cost=max_cost, max_time=limits.max_time)
+
+
+def signature_of(spec: JobSpec, machine: str) -> str:
+    """Name the stored model this job reads and writes."""
+    rule, exchange = spec.learning_rate.rule, exchange_of(spec)
+    return make_signature(spec.model.key, spec.model.dataset_size, rule, machine, exchange)
+
+
+def exchange_of(spec: JobSpec) -> str:
+    """Say how gradients travel where that changes how long an iteration takes."""
+    name, servers = spec.strategy.name, spec.strategy.servers
+    return f"{name} {servers}" if servers else ""
