@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import typer
+import sys
 
-from worker_agent.cli import run, selftest, sync
-
-app = typer.Typer(
-    name="scavenger agent",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="What runs beside a training process: the agent.",
-)
+from worker_agent.launcher.command import run
 
 
-@app.callback()
-def root() -> None:
-    """What runs beside a training process: the agent."""
+def main() -> None:
+    """Run one command of the agent.
 
+    ``run`` needs no more packages than the agent itself: a training container may have no others.
+    """
+    if sys.argv[1:2] == ["run"]:
+        run(sys.argv[2:])
+    try:
+        from worker_agent.cli import app
+    except ModuleNotFoundError as error:
+        sys.exit(f"{error.name} is not installed: pip install 'scavenger[cli]'")
+    app(prog_name="scavenger agent")
 
-app.command(epilog="Example: scavenger agent sync ~/.scavenger/machines")(sync)
-
-app.command()(selftest)
-
-# What follows the command's name is its own, options too.
-app.command(
-    context_settings={"allow_interspersed_args": False},
-    epilog="Example: scavenger agent run --out rows.jsonl -- torchrun --nproc-per-node=2 train.py",
-)(run)
 
 if __name__ == "__main__":
-    app(prog_name="scavenger agent")
+    main()

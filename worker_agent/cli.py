@@ -1,14 +1,11 @@
-"""Commands of the agent: ``run`` a training script, ``sync`` spools, ``selftest`` a machine."""
+"""Commands of the agent that need the extra ``cli``: ``sync`` spools and ``selftest`` a machine."""
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
@@ -24,51 +21,31 @@ from scavenger.client.profile import ConnectionProfile, find_profile
 from scavenger.errors import ExitCode
 from scavenger.schemas import ProblemView
 from worker_agent.errors import ControllerRefused, ControllerUnreachable, SpoolUnusable
-from worker_agent.launcher.launcher import Launcher, RunLevel, exec_command
-from worker_agent.settings import inherited_environment, read_settings
+from worker_agent.launcher.command import run
 from worker_agent.telemetry.spool import SpoolHeader, find_spools, read_spool_header
 from worker_agent.telemetry.upload import TelemetryUploader, UploadResult, replay_spool
 
-_EXIT_NOT_STARTED = 127  # what a shell answers for a command it cannot run
+app = typer.Typer(
+    name="scavenger agent",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
-CommandArgument = Annotated[
-    list[str], typer.Argument(help="The training command and its arguments.")
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="Outside a job: append what is measured to this file, a line of JSON per iteration."
-    ),
-]
-LevelOption = Annotated[
-    RunLevel,
-    typer.Option(help="In a job: observe and advise only measure; control may restart to resize."),
-]
+RunArguments = Annotated[list[str] | None, typer.Argument(metavar="[OPTIONS] -- COMMAND...")]
 
 
-def run(command: CommandArgument, level: LevelOption = "control", out: OutOption = None) -> None:
+@app.callback()
+def root() -> None:
+    """Run training scripts beside the agent, upload what it measured, or test this machine."""
+
+
+@app.command("run")
+def describe_run(arguments: RunArguments = None) -> None:
     """Run a training command: measured and resized in a job, untouched outside one."""
-    environment, settings = inherited_environment(), read_settings()
-    try:
-        if settings is None:
-            exec_command(command, environment, out)
-        exit_like(Launcher(settings, command, level, environment).run())
-    except OSError as error:
-        Console(stderr=True).print(
-            f"cannot start {command[0]}: {error.strerror}. Is it installed, and on the PATH?",
-            highlight=False,
-            soft_wrap=True,
-        )
-        raise typer.Exit(_EXIT_NOT_STARTED) from None
-
-
-def exit_like(code: int) -> NoReturn:
-    """End with a command's exit code, or by the signal that ended it."""
-    if code < 0:
-        with suppress(OSError):  # what cannot be handled has its default
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    raise typer.Exit(code)
+    # For `scavenger agent --help` only: worker_agent.__main__ takes `run` before it comes here.
+    run(arguments or ["--help"])
 
 
 ADVICE_RETRY = "nothing is lost: run the same command again later"
@@ -109,6 +86,7 @@ class SyncFailure:
     report: ErrorReport
 
 
+@app.command(epilog="Example: scavenger agent sync ~/.scavenger/machines")
 def sync(
     directory: SpoolArgument, controller: ControllerOption = None, token: SyncTokenOption = None
 ) -> None:
@@ -244,6 +222,7 @@ class SelftestCheck:
     is_met: bool
 
 
+@app.command()
 def selftest() -> None:
     """Try the agent here: what it costs, whether its noise is right, and a resize in rehearsal."""
     console = open_console()

@@ -24,7 +24,7 @@ from scavenger.cli.output import (
     text_column,
     word_column,
 )
-from scavenger.cli.programs import become, require_controller
+from scavenger.cli.programs import become, require_extra
 from scavenger.client.client import Client
 from scavenger.schemas import OrphanView, SweepList, SweepView
 
@@ -103,7 +103,7 @@ def restore(file: BackupFileArgument, home: HomeOption = None) -> None:
 
 def run_backup_program(action: str, file: Path, home: Path | None) -> NoReturn:
     """Become the program that knows the database."""
-    require_controller()
+    require_extra("controller", "sqlalchemy")
     where = [] if home is None else ["--home", str(home.expanduser().absolute())]
     become("service.postgres.backup", action, str(file.expanduser().absolute()), *where)
 

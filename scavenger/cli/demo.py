@@ -21,7 +21,7 @@ from scavenger.cli.errors import ControllerStartFailed, render_report
 from scavenger.cli.jobs import exit_code_of_job, report_outcome
 from scavenger.cli.options import HomeOption
 from scavenger.cli.output import OutputFormat, Terminal, get_terminal
-from scavenger.cli.programs import program, require_controller
+from scavenger.cli.programs import program, require_extra
 from scavenger.cli.submit import read_job_file
 from scavenger.cli.watch import poll_job, show_updates
 from scavenger.client.client import Client
@@ -52,7 +52,7 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
     unless --home names a directory to keep.
     """
     terminal = get_terminal(context)
-    require_controller()
+    require_extra("demo", "sqlalchemy", "uvicorn", "torch", "sklearn")
     spec = read_job_file(example_job_file())
     with demo_directory(home) as place, sigterm_as_exit():
         if warning := load_warning(

@@ -30,7 +30,7 @@ AgentArguments = Annotated[
 
 def serve(arguments: ServeArguments = None) -> None:
     """Run the controller until Ctrl-C. scavenger serve --help lists its options."""
-    require_controller()
+    require_extra("controller", "sqlalchemy", "uvicorn")
     become("service", *(arguments or []))
 
 
@@ -39,10 +39,11 @@ def agent(arguments: AgentArguments = None) -> None:
     become("worker_agent", *(arguments or ["--help"]))
 
 
-def require_controller() -> None:
-    """Raise ExtraNotInstalled where the packages that the controller needs are missing."""
-    if importlib.util.find_spec("sqlalchemy") is None:
-        raise ExtraNotInstalled("The controller is not installed", "controller")
+def require_extra(extra: str, *modules: str) -> None:
+    """Raise ExtraNotInstalled where a module that an extra brings is missing."""
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        raise ExtraNotInstalled(f"{', '.join(missing)} is not installed", extra)
 
 
 def program(module: str, *arguments: str) -> list[str]:

@@ -36,7 +36,7 @@ from service.db import telemetry, vms, workers
 from tests.builders import document
 from tests.controller_double import until
 from tests.spool import rows_on_disk
-from worker_agent.__main__ import app
+from worker_agent.cli import app
 from worker_agent.telemetry.spool import Spool, SpoolHeader
 
 KEYS = ControllerKeys(token="scv_token", secret="s" * 48)

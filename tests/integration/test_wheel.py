@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from service.api.problems import PROBLEM_TYPES
 from tests.docs.test_docs import ROOT
@@ -46,6 +49,112 @@ def tracked() -> Iterator[str]:
         ["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, check=True
     )
     yield from listed.stdout.decode().splitlines()
+
+
+ONLY = """
+import sys
+from importlib.metadata import packages_distributions
+allowed = set(sys.argv.pop(1).split(","))
+ours = {"scavenger", "service", "worker_agent", "migrations"}
+forbidden = {
+    name for name, of in packages_distributions().items()
+    if name not in ours and not allowed & {each.lower().replace("_", "-") for each in of}
+}
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in forbidden:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def closure(site: Path, *extras: str) -> set[str]:
+    """Distributions that pip installs with the wheel and some of its extras."""
+    (own,) = distributions(name="scavenger", path=[str(site)])
+    found: set[str] = set()
+    waiting = [(own, frozenset(extras))]
+    while waiting:
+        distribution, wanted = waiting.pop()
+        for text in distribution.requires or []:
+            needed = Requirement(text)
+            name = canonicalize_name(needed.name)
+            marks = [{"extra": extra} for extra in wanted] or [{"extra": ""}]
+            if needed.marker is not None and not any(map(needed.marker.evaluate, marks)):
+                continue
+            if name == "scavenger":
+                waiting.append((own, frozenset(needed.extras)))
+            elif name not in found:
+                found.add(name)
+                of = next(iter(distributions(name=name)), None)
+                waiting += [] if of is None else [(of, frozenset(needed.extras))]
+    return found
+
+
+def run_with(
+    site: Path, extras: str, program: str, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program where only the wheel with these extras seems to be installed."""
+    names = ",".join(closure(site, *extras.split()))
+    return subprocess.run(
+        [sys.executable, "-c", ONLY + program, names, *arguments],
+        cwd=site,
+        env={"PYTHONPATH": str(site), "HOME": str(site), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_training_container_gets_the_few_packages_of_the_agent(site: Path) -> None:
+    heavy = {"fastapi", "sqlalchemy", "scipy", "typer", "rich", "torch", "uvicorn", "scikit-learn"}
+    assert closure(site) & heavy == set()
+    assert len(closure(site)) <= 15
+
+
+SUPERVISED = """
+import worker_agent, worker_agent.supervisor.supervisor, worker_agent.training.elastic
+import scavenger.client.client, scavenger.protocol
+from worker_agent.__main__ import main
+sys.argv[1:] = ["run", "--", sys.executable, "-c", "print('trained')"]
+main()
+"""
+
+
+def test_the_agent_runs_a_command_with_the_packages_of_no_extra(site: Path) -> None:
+    ended = run_with(site, "", SUPERVISED)
+    assert (ended.returncode, ended.stdout) == (0, "trained\n"), ended.stderr
+
+
+@pytest.mark.parametrize("command", [["list"], ["agent", "sync", "."]])
+def test_a_command_without_its_extra_says_in_one_line_what_to_install(
+    site: Path, command: list[str]
+) -> None:
+    program = "sys.argv[0] = 'scavenger'\n"
+    if command[0] == "agent":
+        program += "sys.argv.pop(1); from worker_agent.__main__ import main; main()"
+    else:
+        program += "from scavenger.cli import main; main()"
+    ended = run_with(site, "", program, *command)
+    assert ended.returncode == 1
+    assert ended.stderr.endswith("is not installed: pip install 'scavenger[cli]'\n")
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("extra", "modules"), [("cli", "scavenger"), ("controller", "scavenger service migrations")]
+)
+def test_an_extra_brings_all_that_its_modules_import(site: Path, extra: str, modules: str) -> None:
+    program = """
+import importlib, pkgutil
+for name in sys.argv[1:]:
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, name + "."):
+        if ".versions." not in module.name and module.name != "migrations.env":
+            importlib.import_module(module.name)
+"""
+    ended = run_with(site, extra, program, *modules.split())
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_the_wheel_holds_every_file_of_the_packages(site: Path) -> None:
