@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from scavenger.protocol import Member, StopAtProgress
 from tests.conductor import Conductor
 from worker_agent.parameter_server.server import ShardServer
+from worker_agent.pytorch.server_shard import TorchShard
 from worker_agent.session import Session
 from worker_agent.settings import AgentSettings
 from worker_agent.training.asynchronous import AsynchronousSession
@@ -163,7 +164,7 @@ def crew(
 ) -> Iterator[Crew]:
     """Open a job; its controller and its servers end with it."""
     count = 0 if strategy == "all_reduce" else servers
-    serving = [ShardServer("127.0.0.1", SECRET) for _ in range(count)]
+    serving = [ShardServer("127.0.0.1", SECRET, TorchShard.make) for _ in range(count)]
     for server in serving:
         threading.Thread(target=server.serve, daemon=True).start()
     members = tuple(Member(f"s{n}", server.address) for n, server in enumerate(serving))

@@ -35,10 +35,10 @@ from worker_agent.parameter_server.messages import (
     PushRequest,
     Segment,
     ShardManifest,
-    describe_optimizer,
     shard_ranges,
 )
 from worker_agent.parameter_server.server import ShardServer
+from worker_agent.pytorch.server_shard import TorchShard, describe_optimizer
 
 SIZES = {"3.2 MB": 800_000, "44.7 MB": 11_175_000}
 WORKERS = SERVERS = 2
@@ -127,7 +127,7 @@ def started_server(processes: list[multiprocessing.process.BaseProcess]) -> str:
 def serve(pipe: Connection) -> None:
     """Be a server."""
     torch.set_num_threads(1)
-    server = ShardServer("127.0.0.1", SECRET)
+    server = ShardServer("127.0.0.1", SECRET, TorchShard.make)
     pipe.send(server.address)
     server.serve()
 
@@ -190,14 +190,14 @@ class Trip:
             if applied[server] < 0:
                 segments, slots = (Segment(0, high - low),), (OptimizerSlots({}, ()),)
                 holding = ShardManifest("float32", describe_optimizer(sgd), segments, slots, "", 0)
-                self.client.put(server, 0, holding, [self.weights[low:high]])
+                self.client.put(server, 0, holding, [self.weights[low:high].numpy()])
 
     def ours(self) -> None:
         """Push to our servers and hear from them."""
         if self.rank >= WORKERS:
             return
         said = PushRequest(1 / WORKERS, False, np.zeros(7), np.array([0.01]), "")
-        self.client.push(self.iteration, said, [self.gradient], self.weights)
+        self.client.push(self.iteration, said, [self.gradient.numpy()], self.weights.numpy())
         self.iteration += 1
 
     def reduce(self) -> None:

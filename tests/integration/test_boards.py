@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -24,11 +23,13 @@ from worker_agent.pytorch.process_group import TorchStore
 from worker_agent.rendezvous import rendezvous as meetings
 from worker_agent.rendezvous import store as boards
 from worker_agent.rendezvous.rendezvous import Invitation, StoreRendezvous, is_proven_dead
-from worker_agent.rendezvous.store import (
-    LENGTH_PREFIX,
-    MAX_MESSAGE_BYTES,
-    KeyValueClient,
-    KeyValueServer,
+from worker_agent.rendezvous.store import KeyValueClient, KeyValueServer
+from worker_agent.transport import connection as transport
+from worker_agent.transport.connection import (
+    MAX_METADATA_BYTES,
+    FramedConnection,
+    FrameHeader,
+    MessageKind,
 )
 
 HOST = "127.0.0.1"
@@ -127,15 +128,17 @@ def test_whole_seconds_are_waited_like_others(
 def test_a_time_that_is_no_number_keeps_no_thread_busy(board: KeyValueServer, key: str) -> None:
     host, port = board.address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), IN_TIME) as stranger:
-        boards.send_json(stranger, {"do": "wait", "keys": [key], "timeout": float("nan")})
+        framed = FramedConnection(stranger)
+        request = {"do": "wait", "keys": [key], "timeout": float("nan")}
+        boards.send_json(framed, MessageKind.STORE, request)
         began = time.process_time()
         stranger.settimeout(0.5)
         with pytest.raises(TimeoutError):  # it waits
             stranger.recv(1)
         assert time.process_time() - began < 0.25
         board.set(key, "")
-        stranger.settimeout(IN_TIME)
-        assert boards.receive_json(stranger) == {"is": True}
+        stranger.settimeout(None)
+        assert boards.receive_json(framed) == {"is": True}
 
 
 def test_who_waits_hears_what_is_there_and_not_what_never_comes(
@@ -237,7 +240,7 @@ def test_who_does_not_answer_is_waited_for_a_while_only(
 def test_who_waits_for_longer_than_a_connection_takes_is_as_patient_as_it_said(
     board: KeyValueServer, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boards, "STORE_CONNECT_TIMEOUT", 0.05)
+    monkeypatch.setattr(transport, "CONNECT_TIMEOUT", 0.05)
     with closing(KeyValueClient(board.address)) as client:
         assert not client.wait([key], 0.3)
 
@@ -247,19 +250,29 @@ def test_a_late_answer_is_not_taken_for_the_next_ones(
 ) -> None:
     board.set(key, "late")
     monkeypatch.setattr(boards, "ANSWER_GRACE", 0.05)
-    with board.news, pytest.raises(TimeoutError):
+    with board.changed, pytest.raises(TimeoutError):
         client.read(key)
     with pytest.raises(OSError):
         client.read("another")
+
+
+def header(size: int) -> bytes:
+    """The beginning of a frame that announces so many bytes of JSON."""
+    return FrameHeader(MessageKind.STORE, metadata_size=size).to_bytes()
+
+
+def said(body: bytes) -> bytes:
+    return header(len(body)) + body
 
 
 @pytest.mark.parametrize(
     "answer",
     [
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        LENGTH_PREFIX.pack(3) + b"{]}",
-        LENGTH_PREFIX.pack(2) + b"[]",
-        LENGTH_PREFIX.pack(9) + b"{}",
+        said(b"{]}"),
+        said(b"[]"),
+        said(b"{}"),
+        header(9) + b"{}",
     ],
 )
 def test_where_another_language_is_spoken_there_is_no_board(answer: bytes) -> None:
@@ -273,25 +286,21 @@ def test_where_another_language_is_spoken_there_is_no_board(answer: bytes) -> No
                 client.read("key")
 
 
-def frame(content: object) -> bytes:
-    body = json.dumps(content).encode()
-    return LENGTH_PREFIX.pack(len(body)) + body
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        b"GET / HTTP/1.1\r\n\r\n",
-        LENGTH_PREFIX.pack(2**32 - 1),
-        LENGTH_PREFIX.pack(MAX_MESSAGE_BYTES + 1) + b"{}",
-        LENGTH_PREFIX.pack(0),
-        LENGTH_PREFIX.pack(2) + b"[]",
-        LENGTH_PREFIX.pack(3) + b"{]}",
-        LENGTH_PREFIX.pack(4) + b"\xff\xfe\x00\x80",
-        LENGTH_PREFIX.pack(200_000) + b"[" * 200_000,
-        frame({"do": "add", "key": "words", "amount": 1}),
+        b"GET / HTTP/1.1\r\nHost: somewhere.example\r\n\r\n",
+        header(2**32 - 1),
+        header(MAX_METADATA_BYTES + 1) + b"{}",
+        FrameHeader(MessageKind.STORE, payload_size=8).to_bytes() + b"8" * 8,
+        said(b""),
+        said(b"[]"),
+        said(b"{]}"),
+        said(b"\xff\xfe\x00\x80"),
+        said(b"[" * 200_000),
+        said(b'{"do": "add", "key": "words", "amount": 1}'),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_who_speaks_another_language_is_hung_up_on_and_hurts_nobody(
     board: KeyValueServer, client: KeyValueClient, key: str, words: bytes
@@ -306,9 +315,7 @@ def test_who_speaks_another_language_is_hung_up_on_and_hurts_nobody(
         assert another.read(key) == "well"
 
 
-@pytest.mark.parametrize(
-    "said", [LENGTH_PREFIX.pack(100)[:2], LENGTH_PREFIX.pack(100) + b'{"do": "set", ']
-)
+@pytest.mark.parametrize("said", [header(100)[:2], header(100) + b'{"do": "set", '])
 def test_who_stops_in_the_middle_of_a_word_holds_up_nobody(
     board: KeyValueServer, client: KeyValueClient, key: str, said: bytes
 ) -> None:
@@ -341,10 +348,11 @@ def test_what_is_asked_wrongly_is_answered_with_nothing(
     client.set("kept", "value")
     host, port = board.address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), IN_TIME) as stranger:
-        boards.send_json(stranger, request_)
-        assert boards.receive_json(stranger) == {"is": None}
-        boards.send_json(stranger, {"do": "read", "key": "kept"})
-        assert boards.receive_json(stranger) == {"is": "value"}
+        framed = FramedConnection(stranger)
+        boards.send_json(framed, MessageKind.STORE, request_)
+        assert boards.receive_json(framed) == {"is": None}
+        boards.send_json(framed, MessageKind.STORE, {"do": "read", "key": "kept"})
+        assert boards.receive_json(framed) == {"is": "value"}
 
 
 def hangs_up(stranger: socket.socket) -> bool:
@@ -507,6 +515,7 @@ def test_a_newcomer_that_dies_is_not_waited_for(
     monkeypatch.setattr(meetings, "ARRIVAL_TIMEOUT", 10 * IN_TIME)
     calling = pool.submit(a.call, generation(2, a, b), [member(b)])
     assert b.own.wait(["called"], IN_TIME)
+    until(lambda: not b.own.server.connections)  # the caller has its answer
     leave(b)
     with pytest.raises(GenerationBroken, match="b was called and did not come"):
         calling.result(IN_TIME)
@@ -528,7 +537,7 @@ def test_a_leader_that_only_sleeps_is_waited_for(
     planned = generation(2, a, b)
     a.call(planned, [])
     monkeypatch.setattr(boards, "ANSWER_GRACE", 0.05)
-    with a.own.news:  # as if it was stopped: it accepts and does not answer
+    with a.own.changed:  # as if it was stopped: it accepts and does not answer
         telling = pool.submit(b.told, 2, member(a))
         until(lambda: len(a.own.server.connections) > 1)  # it gave up once and came again
     assert telling.result(IN_TIME) == planned
@@ -650,7 +659,7 @@ def test_a_host_that_only_sleeps_is_waited_for(
     a, b, _ = trio
     planned = generation(2, a, b)
     monkeypatch.setattr(boards, "ANSWER_GRACE", 0.05)
-    with a.own.news:
+    with a.own.changed:
         agreed = come(pool, planned, b)
         until(lambda: times_asked(b))  # it gave up waiting for an answer once
     agreed += come(pool, planned, a)
@@ -707,7 +716,7 @@ def test_nobody_goes_on_while_the_first_member_sleeps(
     broken = generation(2, *trio)
     leave(c)
     monkeypatch.setattr(boards, "ANSWER_GRACE", 0.05)
-    with a.own.news:
+    with a.own.changed:
         assert [b.repair(broken) for _ in range(3)] == [None] * 3
     assert repaired(pool, broken, a, b) == [broken.without({"c"})] * 2
 

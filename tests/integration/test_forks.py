@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from tests.conductor import Conductor
 from tests.integration import loading
-from worker_agent.parameter_server.client import connect
 from worker_agent.training.base import SigtermListener
+from worker_agent.transport.connection import connect
 from worker_agent.transport.fork_safety import close_in_forks, list_sockets, tcp_connections
 
 ROOT = Path(__file__).parents[2]

@@ -19,9 +19,9 @@ from worker_agent.parameter_server.messages import (
     PushRequest,
     Segment,
     ShardManifest,
-    describe_optimizer,
 )
 from worker_agent.parameter_server.server import ShardServer
+from worker_agent.pytorch.server_shard import TorchShard, describe_optimizer
 
 SIZE, RATE = 6, 0.5
 START = torch.arange(SIZE, dtype=torch.float64)
@@ -30,7 +30,7 @@ NAMES = ("w0", "w1", "w2")
 
 @pytest.fixture
 def addresses() -> Iterator[list[str]]:
-    servers = [ShardServer("127.0.0.1", "ours") for _ in range(2)]
+    servers = [ShardServer("127.0.0.1", "ours", TorchShard.make) for _ in range(2)]
     for server in servers:
         threading.Thread(target=server.serve, daemon=True).start()
     yield [server.address for server in servers]
@@ -54,12 +54,12 @@ class Worker:
         for server, each in enumerate(applied):
             if each < 0:
                 half = START[server * 3 : server * 3 + 3]
-                self.client.put(server, 0, holding(), [half])
+                self.client.put(server, 0, holding(), [half.numpy()])
         return [max(each, 0) for each in applied]
 
     def push(self, iteration: int, gradient: Tensor, workers: int) -> None:
         said = PushRequest(1 / workers, False, np.zeros(1), np.array([RATE]), str(iteration + 1))
-        self.client.push(iteration, said, [gradient], self.weights)
+        self.client.push(iteration, said, [gradient.numpy()], self.weights.numpy())
 
 
 def holding() -> ShardManifest:
@@ -104,9 +104,10 @@ def test_an_iteration_that_one_server_applied_is_redone_at_the_other_only(
 def die_between_the_servers(worker: Worker) -> None:
     """Push to the first server only, and break both connections."""
     alone = ParameterServerClient.__new__(ParameterServerClient)
-    alone.channels, alone.turn = worker.client.channels[:1], worker.client.turn
+    alone.connections = worker.client.connections[:1]
+    alone.generation_key = worker.client.generation_key
     said = PushRequest(1 / 3, False, np.zeros(1), np.array([RATE]), "1")
-    alone.push(0, said, [gradient_of(2)[:3]], torch.zeros(3, dtype=torch.float64))
+    alone.push(0, said, [gradient_of(2)[:3].numpy()], np.zeros(3))
     worker.client.close()
 
 
@@ -117,5 +118,5 @@ def late_sees(late: Worker, pool: ThreadPoolExecutor, survivors: Sequence[Worker
     for worker in survivors:
         worker.join(3, members, 0)
     assert min(joining.result(timeout=10)) == 0
-    assert late.client.fetch(0, late.weights) == "0"
+    assert late.client.fetch(0, late.weights.numpy()) == "0"
     return late.weights.tolist()

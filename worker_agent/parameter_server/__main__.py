@@ -6,9 +6,7 @@ import logging
 import signal
 import sys
 import threading
-
-import torch
-from torch import nn
+from importlib import import_module
 
 from scavenger.protocol import Hello
 from worker_agent.controller import ControllerClient
@@ -33,8 +31,11 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    torch.optim.SGD([nn.Parameter(torch.zeros(1))])  # the first one imports, for seconds
-    server = ShardServer(settings.host, settings.job_secret)
+    # By name, because this package knows no framework; and before the controller hears of this
+    # server, because importing takes seconds and workers wait for whom the controller names.
+    framework = import_module("worker_agent.pytorch.server_shard")
+    framework.load_optimizers()
+    server = ShardServer(settings.host, settings.job_secret, framework.TorchShard.make)
     is_ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: is_ending.set())

@@ -2,55 +2,48 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from worker_agent.errors import GenerationBroken, MalformedFrame
 from worker_agent.parameter_server.messages import (
     JOIN_REQUEST,
     SHARD_MANIFEST,
+    Floats,
+    IterationOutcome,
     JoinRequest,
     PushRequest,
     ShardManifest,
-    dump_message,
+    combine_outcomes,
     pack_stream,
     parse_message,
     shard_ranges,
 )
-from worker_agent.pytorch.server_shard import IterationOutcome
 from worker_agent.sampler import SampleRange
 from worker_agent.transport.connection import (
     MAX_PAYLOAD_BYTES,
     FramedConnection,
     FrameHeader,
     MessageKind,
-    Numbers,
+    array_bytes,
+    connect,
     pack_numbers,
-    secret_proof,
-    tensor_bytes,
     unpack_numbers,
 )
-from worker_agent.transport.fork_safety import close_in_forks
-
-SERVER_CONNECT_TIMEOUT = 2.0
-
-_Turn = tuple[int, int]
+from worker_agent.transport.server import greet
 
 
 @dataclass(frozen=True, slots=True)
 class StreamReply:
-    """What the servers say to an update that nobody waited for.
+    """What the servers say to an update for which no worker waits.
 
     Attributes:
         before: Updates of all workers applied before it; -1 when nothing was pushed.
         now: Updates contained in the weights that came back, if any did.
-        done: Samples that all workers have used so far; -1 when none were told of.
+        done: Samples that all workers have used so far; -1 when the update named none.
     """
 
     before: int
@@ -74,187 +67,165 @@ class SampleAssignment:
 
 
 class ParameterServerClient:
-    """Speaks to all servers of a job at once: says everything before it hears anything.
+    """Speaks to all servers of a job at once: sends everything before it receives anything.
 
-    Every method raises Broken when a server cannot be reached, refuses, or is waited for no
-    longer; then the connections may be out of step, and the client is to be closed.
+    Every method raises GenerationBroken when a server cannot be reached or refuses, or when the
+    wait is abandoned. Then requests and replies may be out of step: close the client.
 
     Args:
         addresses: ``host:port`` of the servers in the order of their shards.
         secret: What all processes of the job know.
-        is_abandoned: Asked while waiting; True gives up.
+        is_abandoned: Called while waiting; True gives up.
     """
 
     def __init__(
         self, addresses: Sequence[str], secret: str, is_abandoned: Callable[[], bool]
     ) -> None:
         self.addresses = tuple(addresses)
-        self.channels: list[FramedConnection] = []
-        self.turn: _Turn = (0, 0)
+        self.connections: list[FramedConnection] = []
+        self.generation_key = (0, 0)
         try:
             for address in addresses:
-                channel = FramedConnection(connect(address), is_abandoned)
-                self.channels.append(channel)
-                channel.send(FrameHeader(MessageKind.GREET), secret_proof(secret))
+                self.connections.append(FramedConnection(connect(address), is_abandoned))
+                greet(self.connections[-1], secret)
         except OSError as error:
             self.close()
             raise GenerationBroken(f"a parameter server does not answer: {error}") from error
 
-    def join(self, turn: _Turn, iteration: int, joining: JoinRequest) -> list[int]:
+    def join(
+        self, generation_key: tuple[int, int], iteration: int, request: JoinRequest
+    ) -> list[int]:
         """Enter a generation; returns what each server has applied, -1 where a shard is wanted."""
-        self.turn = turn
-        note = dump_message(JOIN_REQUEST, joining)
-        for channel in self.channels:
-            self._send(channel, self._header(MessageKind.JOIN, iteration), note)
-        return [self._receive(channel, ()).iteration for channel in self.channels]
+        self.generation_key = generation_key
+        metadata = JOIN_REQUEST.dump_json(request)
+        for connection in self.connections:
+            self._send(connection, MessageKind.JOIN, iteration, metadata)
+        return [self._receive(connection).iteration for connection in self.connections]
 
     def put(
-        self, server: int, iteration: int, holding: ShardManifest, tensors: Iterable[Tensor]
+        self, server: int, iteration: int, manifest: ShardManifest, values: Iterable[Floats]
     ) -> None:
         """Hand a server its shard: weights first, then the optimizer's vectors."""
-        channel, note = self.channels[server], dump_message(SHARD_MANIFEST, holding)
-        self._send(channel, self._header(MessageKind.PUT, iteration), note, tensors)
-        self._receive(channel, ())
+        connection, metadata = self.connections[server], SHARD_MANIFEST.dump_json(manifest)
+        self._send(connection, MessageKind.PUT, iteration, metadata, values)
+        self._receive(connection)
 
-    def hold(self, server: int) -> tuple[ShardManifest, Tensor]:
-        """Fetch a whole shard; returns what it holds, and all its floats end to end."""
-        channel = self.channels[server]
-        self._send(channel, self._header(MessageKind.HOLD))
-        try:
-            header = self._heard(channel)
-            holding = parse_message(SHARD_MANIFEST, channel.receive_metadata(header))
-            dtype = getattr(torch, holding.precision)
-            floats = torch.empty(holding.payload_size // dtype.itemsize, dtype=dtype)
-            channel.receive_payload(header, tensor_bytes(floats))
-        except (OSError, MalformedFrame) as error:
-            raise GenerationBroken(f"a parameter server is lost: {error}") from error
-        return holding, floats
+    def hold(self, server: int) -> tuple[ShardManifest, Floats]:
+        """Fetch a whole shard; returns its description, and all its floats end to end."""
+        connection = self.connections[server]
+        self._send(connection, MessageKind.HOLD)
+        with broken_on_loss():
+            header = receive_reply_header(connection)
+            manifest = parse_message(SHARD_MANIFEST, connection.receive_metadata(header))
+            dtype = np.dtype(manifest.precision)
+            floats = np.empty(manifest.payload_size // dtype.itemsize, dtype)
+            connection.receive_payload(header, array_bytes(floats))
+        return manifest, floats
 
-    def fetch(self, iteration: int, weights: Tensor) -> str:
+    def fetch(self, iteration: int, weights: Floats) -> str:
         """Fill in the weights after so many iterations; returns the clock they were put with."""
-        for channel in self.channels:
-            self._send(channel, self._header(MessageKind.FETCH, iteration))
-        heard = [
-            self._receive(channel, (part,))
-            for channel, part in zip(self.channels, self._cut(weights), strict=True)
-        ]
-        return heard[0].note.decode()
+        for connection in self.connections:
+            self._send(connection, MessageKind.FETCH, iteration)
+        return self._receive_all(weights)[0].metadata.decode()
 
     def push(
-        self, iteration: int, said: PushRequest, gradient: Sequence[Tensor], weights: Tensor
+        self, iteration: int, request: PushRequest, gradient: Sequence[Floats], weights: Floats
     ) -> IterationOutcome:
         """Contribute to an iteration, wait for all others, and fill in the weights after it.
 
         Args:
             iteration: Iterations applied before this one.
-            said: What travels with it.
+            request: What travels with the gradient.
             gradient: The flat mean gradient in pieces that lie end to end.
-            weights: Filled with the weights, shape (size,); half filled when Broken is raised.
+            weights: Filled with the weights, shape (size,); half filled when GenerationBroken is
+                raised.
         """
-        header = self._header(MessageKind.PUSH, iteration)
-        note = said.to_bytes()
-        parts = cut_pieces(gradient, self._ranges(weights))
-        for channel, pieces in zip(self.channels, parts, strict=True):
-            self._send(channel, header, note, pieces)
-        heard = [
-            self._receive(channel, (part,))
-            for channel, part in zip(self.channels, self._cut(weights), strict=True)
-        ]
-        return combine_outcomes(
-            [unpack_numbers(each.note) for each in heard], columns=len(said.row)
-        )
+        metadata = request.to_bytes()
+        parts = cut_pieces(gradient, shard_ranges(weights.size, len(self.connections)))
+        for connection, pieces in zip(self.connections, parts, strict=True):
+            self._send(connection, MessageKind.PUSH, iteration, metadata, pieces)
+        replies = self._receive_all(weights)
+        return combine_outcomes([each.metadata for each in replies], columns=len(request.row))
 
     def stream(
         self,
         rates: Sequence[float],
         shares: Sequence[SampleRange],
-        gradient: Sequence[Tensor],
-        weights: Tensor,
+        gradient: Sequence[Floats],
+        weights: Floats,
         *,
         is_fetching: bool,
     ) -> StreamReply:
         """Push an update, or fetch the weights, or both; waits for no other worker.
 
-        Samples whose steps were skipped are told of without a gradient. The first server comes
-        last: it counts the samples, which are used when all have heard.
+        Samples whose steps were skipped are named without a gradient. The first server comes last:
+        it counts the samples, which are used only when all servers have the gradient.
         """
-        parts = self._cut(weights)
-        pieces = cut_pieces(gradient, self._ranges(weights)) if gradient else [[] for _ in parts]
-        backwards = range(len(self.channels) - 1, -1, -1)
+        ranges = shard_ranges(weights.size, len(self.connections))
+        parts = cut_pieces(gradient, ranges)
+        backwards = range(len(self.connections) - 1, -1, -1)
         for server in backwards:
-            note = pack_stream(is_fetching, rates, shares if server == 0 else ())
-            self._send(
-                self.channels[server], self._header(MessageKind.STREAM), note, pieces[server]
-            )
-        heard = {
-            server: self._receive(self.channels[server], (parts[server],) if is_fetching else ())
-            for server in backwards
-        }
-        before, done = unpack_numbers(heard[0].note)
-        return StreamReply(int(before), heard[0].iteration, int(done))
+            metadata = pack_stream(is_fetching, rates, shares if server == 0 else ())
+            self._send(self.connections[server], MessageKind.STREAM, -1, metadata, parts[server])
+        replies = {}
+        for server in backwards:
+            into = weights[slice(*ranges[server])] if is_fetching else None
+            replies[server] = self._receive(self.connections[server], into)
+        before, done = unpack_numbers(replies[0].metadata)
+        return StreamReply(int(before), replies[0].iteration, int(done))
 
     def take(self, count: int, limit: int) -> SampleAssignment:
         """Ask the first server for samples below the limit."""
-        self._send(self.channels[0], self._header(MessageKind.TAKE), pack_numbers([count, limit]))
-        is_over, done, start, size = unpack_numbers(self._receive(self.channels[0], ()).note)
+        self._send(self.connections[0], MessageKind.TAKE, -1, pack_numbers([count, limit]))
+        reply = unpack_numbers(self._receive(self.connections[0]).metadata)
+        is_over, done, start, size = reply
         share = SampleRange(int(start), int(size)) if size else None
         return SampleAssignment(share, bool(is_over), int(done))
 
     def finish(self) -> None:
-        """Tell that the target is reached: no more samples are handed out."""
-        self._send(self.channels[0], self._header(MessageKind.FINISH))
-        self._receive(self.channels[0], ())
+        """Say that the target is reached: no more samples are handed out."""
+        self._send(self.connections[0], MessageKind.FINISH)
+        self._receive(self.connections[0])
 
     def leave(self) -> None:
         """Close the connections; this worker comes back by others."""
         with suppress(OSError, GenerationBroken):
-            for channel in self.channels:
-                channel.send(FrameHeader(MessageKind.LEAVE))
+            for connection in self.connections:
+                connection.send(FrameHeader(MessageKind.LEAVE))
         self.close()
 
     def close(self) -> None:
         """Close the connections: the servers see that this worker is gone."""
-        for channel in self.channels:
-            channel.close()
-
-    def _header(self, word: MessageKind, iteration: int = -1) -> FrameHeader:
-        generation, revision = self.turn
-        return FrameHeader(word, generation, revision, iteration)
-
-    def _ranges(self, weights: Tensor) -> tuple[tuple[int, int], ...]:
-        return shard_ranges(weights.numel(), len(self.channels))
-
-    def _cut(self, weights: Tensor) -> list[Tensor]:
-        return [weights[low:high] for low, high in self._ranges(weights)]
+        for connection in self.connections:
+            connection.close()
 
     def _send(
         self,
-        channel: FramedConnection,
-        header: FrameHeader,
-        note: bytes = b"",
-        load: Iterable[Tensor] = (),
+        connection: FramedConnection,
+        kind: MessageKind,
+        iteration: int = -1,
+        metadata: bytes = b"",
+        payload: Iterable[Floats] = (),
     ) -> None:
-        try:
-            channel.send(header, note, map(tensor_bytes, load))
-        except OSError as error:
-            raise GenerationBroken(f"a parameter server is lost: {error}") from error
+        header = FrameHeader(kind, *self.generation_key, iteration)
+        with broken_on_loss():
+            connection.send(header, metadata, map(array_bytes, payload))
 
-    def _receive(self, channel: FramedConnection, into: Sequence[Tensor]) -> ServerReply:
+    def _receive(self, connection: FramedConnection, into: Floats | None = None) -> ServerReply:
         """Receive an answer; its floats go where they belong."""
-        try:
-            header = self._heard(channel)
-            note = channel.receive_metadata(header)
-            for part in into:
-                channel.receive_payload(header, tensor_bytes(part))
-        except (OSError, MalformedFrame) as error:
-            raise GenerationBroken(f"a parameter server is lost: {error}") from error
-        return ServerReply(header.iteration, note)
+        with broken_on_loss():
+            header = receive_reply_header(connection)
+            metadata = connection.receive_metadata(header)
+            if into is not None:
+                connection.receive_payload(header, array_bytes(into))
+        return ServerReply(header.iteration, metadata)
 
-    def _heard(self, channel: FramedConnection) -> FrameHeader:
-        header = channel.receive_header(max_payload=MAX_PAYLOAD_BYTES)
-        if header.word == MessageKind.FENCED:
-            raise GenerationBroken(channel.receive_metadata(header).decode())
-        return header
+    def _receive_all(self, weights: Floats) -> list[ServerReply]:
+        ranges = shard_ranges(weights.size, len(self.connections))
+        return [
+            self._receive(connection, weights[low:high])
+            for connection, (low, high) in zip(self.connections, ranges, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,35 +233,34 @@ class ServerReply:
     """An answer without its floats."""
 
     iteration: int
-    note: bytes
+    metadata: bytes
 
 
-def connect(address: str) -> socket.socket:
-    """Connect to a server; raises OSError."""
-    host, port = address.rsplit(":", 1)
-    connection = socket.create_connection((host, int(port)), SERVER_CONNECT_TIMEOUT)
-    close_in_forks(connection.fileno())  # a server knows by its end that this worker is dead
-    return connection
+@contextmanager
+def broken_on_loss() -> Iterator[None]:
+    """Turn the loss of a server into GenerationBroken."""
+    try:
+        yield
+    except (OSError, MalformedFrame) as error:
+        raise GenerationBroken(f"a parameter server is lost: {error}") from error
 
 
-def cut_pieces(pieces: Sequence[Tensor], edges: Sequence[tuple[int, int]]) -> list[list[Tensor]]:
+def receive_reply_header(connection: FramedConnection) -> FrameHeader:
+    """Receive the header of an answer; raises GenerationBroken when the server refuses."""
+    header = connection.receive_header(max_payload=MAX_PAYLOAD_BYTES)
+    if header.kind == MessageKind.FENCED:
+        raise GenerationBroken(connection.receive_metadata(header).decode())
+    return header
+
+
+def cut_pieces(pieces: Sequence[Floats], ranges: Sequence[tuple[int, int]]) -> list[list[Floats]]:
     """Cut pieces that lie end to end at other places; nothing is copied."""
-    found: list[list[Tensor]] = [[] for _ in edges]
+    found: list[list[Floats]] = [[] for _ in ranges]
     start = 0
     for piece in pieces:
-        for parts, (low, high) in zip(found, edges, strict=True):
+        for parts, (low, high) in zip(found, ranges, strict=True):
             part = piece[max(low - start, 0) : max(high - start, 0)]
-            if part.numel():
+            if part.size:
                 parts.append(part)
-        start += piece.numel()
+        start += piece.size
     return found
-
-
-def combine_outcomes(notes: Sequence[Numbers], columns: int) -> IterationOutcome:
-    """Add up what the servers measured on their shards; each has heard the same rows."""
-    workers = (len(notes[0]) - 1) // (columns + 1)
-    return IterationOutcome(
-        norms_sq=np.sum([note[1 : workers + 1] for note in notes], axis=0),
-        mean_norm_sq=float(sum(note[0] for note in notes)),
-        rows=notes[0][workers + 1 :].reshape(workers, columns),
-    )

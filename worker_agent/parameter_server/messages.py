@@ -1,28 +1,34 @@
 """Messages between workers and parameter servers, and the layout of shards they refer to.
 
-Rare messages are JSON in a frame's metadata; frequent ones carry numbers. A shard is a
-contiguous range of all parameters laid end to end. The server rebuilds the script's optimizer
-from its description: every optimizer allowed here treats each value by itself, so parameter
-boundaries do not matter; only parameter groups do, because they differ in hyperparameters.
+Rare messages are JSON in a frame's metadata; frequent ones carry numbers. A shard is a contiguous
+range of all parameters laid end to end. The server rebuilds the script's optimizer from its
+description: every optimizer allowed treats each value by itself, so parameter boundaries do not
+matter; only parameter groups do, because they differ in hyperparameters.
 """
 
 from __future__ import annotations
 
-import inspect
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
-import torch
+import numpy as np
+import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
-from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from worker_agent.errors import MalformedFrame, UnsupportedServerOptimizer
+from worker_agent.errors import MalformedFrame
 from worker_agent.sampler import SampleRange
 from worker_agent.transport.connection import Numbers, pack_numbers, unpack_numbers
+
+# Values of a shard, shape (size,). A framework's tensors cross into this package as arrays that
+# share their memory, so nothing is copied and nothing here imports the framework.
+Floats = npt.NDArray[np.floating[Any]]
+Precision = Literal["float32", "float64"]
+Hyperparameter = bool | int | float | tuple[float, float] | None
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class Segment:
 def shard_ranges(size: int, servers: int) -> tuple[tuple[int, int], ...]:
     """Cut so many values into one range per server; sizes differ by at most one.
 
-    >>> ranges(5, 2)
+    >>> shard_ranges(5, 2)
     ((0, 2), (2, 5))
     """
     edges = [size * server // servers for server in range(servers + 1)]
@@ -51,7 +57,7 @@ def shard_ranges(size: int, servers: int) -> tuple[tuple[int, int], ...]:
 def segments_within(segments: Sequence[Segment], low: int, high: int) -> tuple[Segment, ...]:
     """Return what lies between two places; neighbours of one group become one segment.
 
-    >>> within([Segment(0, 4), Segment(0, 2), Segment(1, 3)], 2, 7)
+    >>> segments_within([Segment(0, 4), Segment(0, 2), Segment(1, 3)], 2, 7)
     (Segment(group=0, size=4), Segment(group=1, size=1))
     """
     found: list[Segment] = []
@@ -68,25 +74,6 @@ def segments_within(segments: Sequence[Segment], low: int, high: int) -> tuple[S
     return tuple(found)
 
 
-SERVER_OPTIMIZERS: dict[str, type[Optimizer]] = {
-    kind.__name__: kind
-    for kind in (
-        torch.optim.SGD,
-        torch.optim.Adam,
-        torch.optim.AdamW,
-        torch.optim.Adagrad,
-        torch.optim.Adadelta,
-        torch.optim.Adamax,
-        torch.optim.NAdam,
-        torch.optim.RAdam,
-        torch.optim.RMSprop,
-    )
-}
-EXECUTION_OPTIONS = frozenset({"foreach", "fused", "capturable", "differentiable"})  # how, not what
-
-Hyperparameter = bool | int | float | tuple[float, float] | None
-
-
 @dataclass(frozen=True, slots=True)
 class OptimizerSpec:
     """What a server has to know to run the script's optimizer.
@@ -98,48 +85,6 @@ class OptimizerSpec:
 
     kind: str
     groups: tuple[dict[str, Hyperparameter], ...]
-
-    def __post_init__(self) -> None:
-        if self.kind not in SERVER_OPTIMIZERS:
-            raise UnsupportedServerOptimizer(
-                f"{self.kind} cannot run on parameter servers: use one of {SERVER_OPTIMIZER_NAMES}"
-            )
-
-
-SERVER_OPTIMIZER_NAMES = ", ".join(SERVER_OPTIMIZERS)
-
-
-def describe_optimizer(optimizer: Optimizer) -> OptimizerSpec:
-    """Describe the script's optimizer.
-
-    Raises:
-        UnsupportedServerOptimizer: It is not one of those that servers can run.
-    """
-    kind = type(optimizer)
-    if SERVER_OPTIMIZERS.get(kind.__name__) is not kind:
-        raise UnsupportedServerOptimizer(
-            f"{kind.__module__}.{kind.__name__} cannot run on parameter servers: "
-            f"use torch.optim's {SERVER_OPTIMIZER_NAMES}, or strategy: all_reduce"
-        )
-    known = hyperparameter_names(kind)
-    groups = tuple(
-        {name: plain_value(value) for name, value in group.items() if name in known}
-        for group in optimizer.param_groups
-    )
-    return OptimizerSpec(kind.__name__, groups)
-
-
-def hyperparameter_names(kind: type[Optimizer]) -> frozenset[str]:
-    """Return the names of what may be set for each parameter group."""
-    return frozenset(inspect.signature(kind).parameters) - {"params"} - EXECUTION_OPTIONS
-
-
-def plain_value(value: Any) -> Hyperparameter:
-    """Return a hyperparameter as a plain value; some scripts keep them in tensors."""
-    if isinstance(value, tuple | list):
-        first, second = value
-        return float(first), float(second)
-    return float(value) if torch.is_tensor(value) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,108 +100,16 @@ class OptimizerSlots:
     vectors: tuple[str, ...]
 
 
-class SegmentOptimizer:
-    """Runs the described optimizer on the segments of one shard.
-
-    Args:
-        description: The optimizer.
-        segments: What the shard's values belong to.
-        weights: The shard's values, shape (size,); changed in place by ``step``.
-    """
-
-    def __init__(
-        self, description: OptimizerSpec, segments: Sequence[Segment], weights: Tensor
-    ) -> None:
-        self.segments = tuple(segments)
-        self.parameters = [nn.Parameter(piece) for piece in self._cut(weights)]
-        kind = SERVER_OPTIMIZERS[description.kind]
-        allowed = hyperparameter_names(kind)
-        groups: list[dict[str, Any]] = [
-            {name: value for name, value in group.items() if name in allowed}
-            for group in description.groups
-        ]
-        how = {"fused": True} if "fused" in inspect.signature(kind).parameters else {}
-        make: Any = kind
-        self.optimizer: Optimizer = make(
-            [
-                {**groups[segment.group], "params": [parameter]}
-                for segment, parameter in zip(self.segments, self.parameters, strict=True)
-            ],
-            **groups[0],  # Adagrad reads what its sums begin with from here only
-            **how,
-        )
-
-    def step(self, weights: Tensor, gradient: Tensor, rates: Sequence[float]) -> None:
-        """Move these weights along the gradient.
-
-        Args:
-            weights: Where the weights lie now, shape (size,).
-            gradient: The mean gradient, same shape.
-            rates: Learning rate of each parameter group.
-        """
-        pieces = zip(
-            self.segments,
-            self.parameters,
-            self.optimizer.param_groups,
-            self._cut(weights),
-            self._cut(gradient),
-            strict=True,
-        )
-        for segment, parameter, group, place, slope in pieces:
-            parameter.data, parameter.grad = place, slope
-            group["lr"] = rates[segment.group]
-        self.optimizer.step()
-
-    def slots(self) -> tuple[tuple[OptimizerSlots, ...], list[Tensor]]:
-        """Return the state: what it holds for each segment, and the vectors in that order."""
-        described, vectors = [], []
-        for parameter in self.parameters:
-            state = self.optimizer.state.get(parameter, {})
-            own = {name: value for name, value in sorted(state.items()) if is_per_weight(value)}
-            scalars = {
-                name: float(value)
-                for name, value in state.items()
-                if value is not None and name not in own
-            }
-            described.append(OptimizerSlots(scalars, tuple(own)))
-            vectors += [value.detach() for value in own.values()]
-        return tuple(described), vectors
-
-    def restore(self, slots: Sequence[OptimizerSlots]) -> list[Tensor]:
-        """Make room for a state; returns the vectors to fill, in the order they travel."""
-        vectors: list[Tensor] = []
-        for parameter, described in zip(self.parameters, slots, strict=True):
-            if not described.scalars and not described.vectors:
-                continue
-            own = {name: torch.zeros_like(parameter.data) for name in described.vectors}
-            scalars = {name: torch.tensor(value) for name, value in described.scalars.items()}
-            self.optimizer.state[parameter] = {**scalars, **own}
-            vectors += own.values()
-        return vectors
-
-    def _cut(self, flat: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(flat, [segment.size for segment in self.segments])
-
-
-def is_per_weight(value: Any) -> bool:
-    """Whether a slot holds one value per weight."""
-    return torch.is_tensor(value) and value.dim() > 0
-
-
-PUSH_LAYOUT = struct.Struct("<dBII")
-
-Precision = Literal["float32", "float64"]
-
-T = TypeVar("T")
+_PUSH_LAYOUT = struct.Struct("<dBII")  # share, is_skipped, columns of the row, rates
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """A worker enters a generation; the header's turn says which.
+    """A worker enters a generation, which the header names.
 
     Attributes:
         worker: Its id.
-        members: Ids of all members in rank order; none when nobody waits for anybody.
+        members: Ids of all members in rank order; in Downpour, only the leader's.
         is_new: Whether it has no weights of this job yet.
         clock: Where training stands on it, as the session writes it; empty when it is new.
     """
@@ -269,7 +122,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class ShardManifest:
-    """The state of a shard without its floats, which travel as the load.
+    """The state of a shard without its floats, which travel as the payload.
 
     Attributes:
         precision: Type of the floats.
@@ -307,7 +160,7 @@ class PushRequest:
 
     Attributes:
         share: Fraction of the global batch its samples are.
-        is_skipped: Whether its script did not step, so nobody may.
+        is_skipped: Whether its script did not step, so no other may.
         row: What it tells the other workers.
         rates: Learning rate of each parameter group.
         clock: Where training stands after this iteration; said by the leader.
@@ -320,52 +173,89 @@ class PushRequest:
     clock: str
 
     def to_bytes(self) -> bytes:
-        """Return the note as it travels."""
-        sizes = PUSH_LAYOUT.pack(self.share, self.is_skipped, len(self.row), len(self.rates))
+        """Return the metadata as it travels."""
+        sizes = _PUSH_LAYOUT.pack(self.share, self.is_skipped, len(self.row), len(self.rates))
         return sizes + pack_numbers(self.row) + pack_numbers(self.rates) + self.clock.encode()
 
 
-def parse_push(note: bytes) -> PushRequest:
-    """Understand a push; raises Garbled when it makes no sense."""
-    if len(note) < PUSH_LAYOUT.size:
-        raise MalformedFrame(f"a push of {len(note)} bytes")
-    share, is_skipped, row, rates = PUSH_LAYOUT.unpack_from(note)
-    end = PUSH_LAYOUT.size + 8 * (row + rates)
-    if len(note) < end:
-        raise MalformedFrame(f"a push of {len(note)} bytes that announces {end}")
-    numbers = unpack_numbers(note[PUSH_LAYOUT.size : end])
-    return PushRequest(share, bool(is_skipped), numbers[:row], numbers[row:], note[end:].decode())
+def parse_push(metadata: bytes) -> PushRequest:
+    """Parse a push; raises MalformedFrame."""
+    if len(metadata) < _PUSH_LAYOUT.size:
+        raise MalformedFrame(f"a push of {len(metadata)} bytes")
+    share, is_skipped, row, rates = _PUSH_LAYOUT.unpack_from(metadata)
+    end = _PUSH_LAYOUT.size + 8 * (row + rates)
+    if len(metadata) < end:
+        raise MalformedFrame(f"a push of {len(metadata)} bytes that announces {end}")
+    numbers = unpack_numbers(metadata[_PUSH_LAYOUT.size : end])
+    try:
+        clock = metadata[end:].decode()
+    except UnicodeDecodeError as error:
+        raise MalformedFrame(f"a push whose clock is no text: {error}") from error
+    return PushRequest(share, bool(is_skipped), numbers[:row], numbers[row:], clock)
+
+
+@dataclass(frozen=True, slots=True)
+class IterationOutcome:
+    """What all workers hear about an iteration.
+
+    Attributes:
+        norms_sq: Share times ||g_k||² of each worker, shape (workers,).
+        mean_norm_sq: ||mean g||²; NaN when a member did not step.
+        rows: What each worker told the others, shape (workers, columns).
+    """
+
+    norms_sq: Numbers
+    mean_norm_sq: float
+    rows: Numbers
+
+    def to_bytes(self) -> bytes:
+        """Return the metadata as it travels."""
+        return pack_numbers([self.mean_norm_sq, *self.norms_sq, *self.rows.ravel()])
+
+
+def combine_outcomes(replies: Sequence[bytes], columns: int) -> IterationOutcome:
+    """Add up what the servers measured on their shards; each has heard the same rows."""
+    numbers = [unpack_numbers(metadata) for metadata in replies]
+    workers = (len(numbers[0]) - 1) // (columns + 1)
+    return IterationOutcome(
+        norms_sq=np.sum([each[1 : workers + 1] for each in numbers], axis=0),
+        mean_norm_sq=float(sum(each[0] for each in numbers)),
+        rows=numbers[0][workers + 1 :].reshape(workers, columns),
+    )
 
 
 def pack_stream(is_fetching: bool, rates: Sequence[float], shares: Sequence[SampleRange]) -> bytes:
-    """Write what a worker that waits for nobody says with its gradient."""
+    """Write what a Downpour worker says with its gradient."""
     places = [place for share in shares for place in (share.start, share.count)]
     return pack_numbers([is_fetching, len(rates), *rates, *places])
 
 
-def parse_stream(note: bytes) -> tuple[bool, Numbers, list[SampleRange]]:
-    """Understand it: whether it wants weights, its learning rates, the samples it used."""
-    numbers = unpack_numbers(note)
+def parse_stream(metadata: bytes) -> tuple[bool, Numbers, list[SampleRange]]:
+    """Parse it: whether it wants weights, its learning rates, the samples it used."""
+    numbers = unpack_numbers(metadata)
     if len(numbers) < 2 or not 0 <= numbers[1] <= len(numbers) - 2:
-        raise MalformedFrame(f"a push of {len(note)} bytes")
+        raise MalformedFrame(f"an update of {len(metadata)} bytes")
     end = 2 + int(numbers[1])
-    places = numbers[end:].astype(int).tolist()
+    places = to_counts(numbers[end:])
     shares = [SampleRange(*pair) for pair in zip(places[::2], places[1::2], strict=False)]
     return bool(numbers[0]), numbers[2:end], shares
+
+
+def to_counts(numbers: Numbers) -> list[int]:
+    """Return numbers as integers; raises MalformedFrame when they are none, such as NaN."""
+    if not (np.abs(numbers) < 2**53).all():  # above, not every integer is a float
+        raise MalformedFrame("numbers of samples that make no sense")
+    counts: list[int] = numbers.astype(int).tolist()
+    return counts
 
 
 JOIN_REQUEST, SHARD_MANIFEST = TypeAdapter(JoinRequest), TypeAdapter(ShardManifest)
 
 
-def parse_message(adapter: TypeAdapter[T], note: bytes) -> T:
-    """Read a note; raises Garbled when it says something else."""
+def parse_message(adapter: TypeAdapter[T], metadata: bytes) -> T:
+    """Parse JSON metadata; raises MalformedFrame."""
     try:
-        return adapter.validate_json(note)
+        return adapter.validate_json(metadata)
     except ValidationError as error:
         why = error.errors()[0]["msg"]
-        raise MalformedFrame(f"a note that makes no sense: {why}") from error
-
-
-def dump_message(adapter: TypeAdapter[Any], message: object) -> bytes:
-    """Write a note."""
-    return adapter.dump_json(message)
+        raise MalformedFrame(f"metadata that makes no sense: {why}") from error

@@ -5,32 +5,137 @@ no iteration mixes two generations. The first member that comes from training cl
 generation for good; a worker that has not trained yet waits for that, so an early newcomer
 disturbs no iteration. When a member's connection breaks, the iteration cannot be completed and
 all members that wait for it are told.
+
+Shards apply an iteration one after the other. When a worker dies in between, the others redo it
+from the weights before; a shard that had applied it already still holds those for newcomers.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from worker_agent.errors import Fenced, MalformedFrame
-from worker_agent.parameter_server.messages import JoinRequest, ShardManifest
-from worker_agent.pytorch.server_shard import (
-    Contribution,
-    GatheredIteration,
+from worker_agent.parameter_server.messages import (
+    Floats,
     IterationOutcome,
-    ShardWeights,
+    JoinRequest,
+    PushRequest,
+    ShardManifest,
 )
 from worker_agent.sampler import SampleRange
 from worker_agent.transport.connection import Numbers
 
-GenerationKey = tuple[int, int]
+GenerationKey = tuple[int, int]  # generation and revision, in the order of replacement
 
-LIVENESS_CHECK_EVERY = 0.5  # seconds between two looks whether who waits is still there
+LIVENESS_CHECK_EVERY = 0.5  # seconds between two looks whether a waiting worker is still there
 NO_SHARD = -1
+
+
+class ShardWeights(Protocol):
+    """The values of a shard and the optimizer that moves them; each framework has its own.
+
+    Attributes:
+        iteration: Iterations applied so far.
+    """
+
+    iteration: int
+
+    @property
+    def now(self) -> Floats:
+        """The values, shape (size,)."""
+
+    def at(self, iteration: int) -> Floats | None:
+        """Return the values after so many iterations; the last one and the one before are kept."""
+
+    def step(self, gradient: Floats, rates: Numbers) -> None:
+        """Apply an iteration; without rates it is only counted."""
+
+    def step_in_place(self, gradient: Floats, rates: Numbers) -> None:
+        """Apply an update of one worker, without keeping the values before."""
+
+    def describe(self, clock: str, samples: int) -> tuple[ShardManifest, list[Floats]]:
+        """Return the shard as it is handed to another process: description, and all values."""
+
+    def add(self, total: Floats, gradient: Floats, share: float, *, is_first: bool) -> None:
+        """Add a share of a gradient to a sum; the first overwrites it."""
+
+    def squared_norm(self, values: Floats) -> float:
+        """Return the sum of squares."""
+
+
+# Makes room for a shard after so many iterations; returns it and what is to be filled in, weights
+# first. Raises UnsupportedServerOptimizer.
+MakeWeights = Callable[[int, ShardManifest], tuple[ShardWeights, Sequence[Floats]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What one worker pushes.
+
+    Attributes:
+        gradient: Mean gradient over its samples, this shard's part, shape (size,).
+        norm_sq: ||gradient||² of this part.
+        request: What came with it; learning rates and clock of the leader count.
+    """
+
+    gradient: Floats
+    norm_sq: float
+    request: PushRequest
+
+
+class GatheredIteration:
+    """Adds gradients up in rank order, in whatever order they come: the sum is always the same.
+
+    Args:
+        number: Iterations applied before this one.
+        workers: How many contributions make it complete.
+        mean: Where the mean gradient is built, shape (size,); may hold anything.
+    """
+
+    def __init__(self, number: int, workers: int, mean: Floats) -> None:
+        self.number, self.workers, self.mean = number, workers, mean
+        self.contributions: dict[int, Contribution] = {}
+        self.added = 0
+        self.outcome: IterationOutcome | None = None
+
+    @property
+    def rates(self) -> Numbers:
+        """Learning rates to step with; none when a member did not step."""
+        if any(each.request.is_skipped for each in self.contributions.values()):
+            return np.empty(0)
+        return self.contributions[0].request.rates
+
+    def add(self, rank: int, contribution: Contribution, weights: ShardWeights) -> bool:
+        """Take a contribution, whose gradient must stay unchanged; returns whether it was the last.
+
+        Raises:
+            MalformedFrame: This worker has contributed already.
+        """
+        if rank in self.contributions:
+            raise MalformedFrame(f"rank {rank} contributes twice to iteration {self.number}")
+        self.contributions[rank] = contribution
+        # Added as soon as all lower ranks are: then little is left to do when the last one comes.
+        while (following := self.contributions.get(self.added)) is not None:
+            share, is_first = following.request.share, self.added == 0
+            weights.add(self.mean, following.gradient, share, is_first=is_first)
+            self.added += 1
+        return self.added == self.workers
+
+    def conclude(self, weights: ShardWeights) -> None:
+        """Say what to tell all members."""
+        ranked = [self.contributions[rank] for rank in range(self.workers)]
+        self.outcome = IterationOutcome(
+            norms_sq=np.array([each.request.share * each.norm_sq for each in ranked]),
+            mean_norm_sq=weights.squared_norm(self.mean) if len(self.rates) else math.nan,
+            rows=np.stack([each.request.row for each in ranked]),
+        )
 
 
 class ShardState:
@@ -40,8 +145,8 @@ class ShardState:
     """
 
     def __init__(self) -> None:
-        self.news = threading.Condition()
-        self.turn: GenerationKey = (0, 0)
+        self.changed = threading.Condition()
+        self.generation_key: GenerationKey = (0, 0)
         self.members: tuple[str, ...] = ()
         self.present: dict[str, object] = {}
         self.gone: set[str] = set()
@@ -49,92 +154,96 @@ class ShardState:
         self.clocks: dict[int, str] = {}
         self.weights: ShardWeights | None = None
         self.iteration: GatheredIteration | None = None
-        self.cursor = SampleAllocator()
+        self.samples = SampleAllocator()
         self.is_over = False
 
-    # Who is there.
+    # Presence.
 
-    def attend(self, worker: str, connection: object) -> None:
+    def register(self, worker: str, connection: object) -> None:
         """Note through which connection a worker speaks from now on."""
-        with self.news:
+        with self.changed:
             self.present[worker] = connection
             self.gone.discard(worker)
 
-    def miss(self, worker: str, connection: object, *, is_moving: bool) -> None:
+    def unregister(self, worker: str, connection: object, *, is_moving: bool) -> None:
         """Note that a worker's connection is closed; a moving one will be back by another."""
-        with self.news:
+        with self.changed:
             if self.present.get(worker) is not connection:
                 return
             del self.present[worker]
-            self.cursor.give_back(worker)
+            self.samples.give_back(worker)
             if not is_moving:
                 self.gone.add(worker)
                 self.lost = self.lost | {worker}.intersection(self.members)
-            self.news.notify_all()
+            self.changed.notify_all()
 
     def join(
-        self, turn: GenerationKey, iteration: int, joining: JoinRequest, is_gone: Callable[[], bool]
+        self, key: GenerationKey, iteration: int, request: JoinRequest, is_gone: Callable[[], bool]
     ) -> int:
         """Enter a generation; returns the iterations applied here, or NO_SHARD.
 
-        The iteration is the worker's own, of which its clock tells. NO_SHARD is answered to the
+        The iteration is the worker's own, to which its clock belongs. NO_SHARD is answered to the
         leader only, who then puts a shard; the others wait for it.
 
         Raises:
             Fenced: A newer generation was entered by another worker.
         """
-        with self.news:
-            if turn > self.turn and joining.is_new:
-                self._wait(lambda: turn <= self.turn or self._is_deserted(joining.worker), is_gone)
-            if turn > self.turn:
-                self._open(turn, joining.members)
-            self._check(turn)
-            if joining.clock:
-                self.clocks[iteration] = joining.clock
-            if joining.worker != next(iter(joining.members), joining.worker):
-                self._wait(lambda: self.weights is not None or self.turn != turn, is_gone)
-                self._check(turn)
+        with self.changed:
+            if key > self.generation_key and request.is_new:
+                self._wait(
+                    lambda: key <= self.generation_key or self._is_deserted(request.worker), is_gone
+                )
+            if key > self.generation_key:
+                # Nothing of the generation before can be completed any more.
+                self.generation_key, self.members = key, request.members
+                self.lost, self.iteration = self.gone.intersection(request.members), None
+                self.changed.notify_all()
+            self._check(key)
+            if request.clock:
+                self.clocks[iteration] = request.clock
+            if request.worker != next(iter(request.members), request.worker):
+                self._wait(lambda: self.weights is not None or self.generation_key != key, is_gone)
+                self._check(key)
             return NO_SHARD if self.weights is None else self.weights.iteration
 
     # The shard.
 
-    def publish(self, turn: GenerationKey, weights: ShardWeights, clock: str, samples: int) -> None:
-        """Let everybody have a shard that a worker has put here."""
-        with self.news:
-            self._check(turn)
+    def publish(self, key: GenerationKey, weights: ShardWeights, clock: str, samples: int) -> None:
+        """Give all workers the shard that one of them has put here."""
+        with self.changed:
+            self._check(key)
             self.weights, self.iteration = weights, None
             self.clocks = {weights.iteration: clock}
-            self.cursor = SampleAllocator(samples)
-            self.news.notify_all()
+            self.samples = SampleAllocator(samples)
+            self.changed.notify_all()
 
-    def read(self, turn: GenerationKey, iteration: int) -> tuple[Tensor, str]:
-        """Return weights and clock after so many iterations; nobody changes them meanwhile.
+    def read(self, key: GenerationKey, iteration: int) -> tuple[Floats, str]:
+        """Return weights and clock after so many iterations; they do not change meanwhile.
 
         Raises:
             Fenced: They are no longer there.
         """
-        with self.news:
-            self._check(turn)
+        with self.changed:
+            self._check(key)
             values = None if self.weights is None else self.weights.at(iteration)
             if values is None:
                 raise Fenced(f"the weights after {iteration} iterations are not here")
             return values, self.clocks.get(iteration, "")
 
-    def hold(self, turn: GenerationKey) -> tuple[int, ShardManifest, list[Tensor]]:
+    def hold(self, key: GenerationKey) -> tuple[int, ShardManifest, list[Floats]]:
         """Return iteration and state of the shard, to be saved between two iterations."""
-        with self.news:
-            self._check(turn)
-            weights = self._filled
-            slots, vectors = weights.optimizer.slots()
-            holding = ShardManifest(
-                precision="float64" if weights.now.dtype == torch.float64 else "float32",
-                description=weights.description,
-                segments=weights.optimizer.segments,
-                slots=slots,
-                clock=self.clocks.get(weights.iteration, ""),
-                samples=self.cursor.done,
-            )
-            return weights.iteration, holding, [weights.now, *vectors]
+        with self.changed:
+            self._check(key)
+            iteration = self.filled.iteration
+            clock = self.clocks.get(iteration, "")
+            return iteration, *self.filled.describe(clock, self.samples.done)
+
+    @property
+    def filled(self) -> ShardWeights:
+        """The weights; raises Fenced while there are none."""
+        if self.weights is None:
+            raise Fenced("this server has no weights yet")
+        return self.weights
 
     @property
     def size(self) -> int:
@@ -142,16 +251,16 @@ class ShardState:
         weights = self.weights
         return 0 if weights is None else weights.now.nbytes
 
-    # Together.
+    # Synchronous training.
 
     def push(
         self,
-        turn: GenerationKey,
+        key: GenerationKey,
         worker: str,
         iteration: int,
         contribution: Contribution,
         is_gone: Callable[[], bool],
-    ) -> tuple[IterationOutcome, Tensor]:
+    ) -> tuple[IterationOutcome, Floats]:
         """Contribute to an iteration and wait for all others; returns the weights after it.
 
         An iteration that was applied already is not applied again: some other server had lost a
@@ -160,90 +269,78 @@ class ShardState:
         Raises:
             Fenced: The generation is over, or a member of it is lost.
         """
-        with self.news:
-            self._check(turn)
+        with self.changed:
+            self._check(key)
             current = self._current(iteration)
-            current.add(self.members.index(worker), contribution)
-            if current.is_complete:
+            if current.add(self.members.index(worker), contribution, self.filled):
                 self._complete(current)
             self._wait(
-                lambda: current.outcome is not None or self.turn != turn or bool(self.lost), is_gone
+                lambda: current.outcome is not None or self.generation_key != key or self.lost,
+                is_gone,
             )
             if current.outcome is None:
-                self._check(turn)
+                self._check(key)
                 raise Fenced(f"lost in the iteration: {', '.join(sorted(self.lost))}")
-            values = self._filled.at(iteration + 1)
+            values = self.filled.at(iteration + 1)
             if values is None:
                 raise Fenced("the others have gone on")
             return current.outcome, values
 
-    # Each for itself.
+    # Downpour.
 
     def apply(
-        self, worker: str, gradient: Tensor, rates: Numbers, shares: Sequence[SampleRange]
+        self, worker: str, gradient: Floats, rates: Numbers, shares: Sequence[SampleRange]
     ) -> tuple[int, int]:
         """Apply one worker's update at once; returns updates before it, and samples used."""
-        with self.news:
-            weights = self._filled
-            before = weights.iteration
-            weights.step_in_place(gradient, rates.tolist())
-            self.cursor.finish(worker, shares)
-            return before, self.cursor.done
+        with self.changed:
+            before = self.filled.iteration
+            self.filled.step_in_place(gradient, rates)
+            self.samples.finish(worker, shares)
+            return before, self.samples.done
 
     def use(self, worker: str, shares: Sequence[SampleRange]) -> int:
         """Note samples that one worker used without an update; returns samples used."""
-        with self.news:
-            self.cursor.finish(worker, shares)
-            return self.cursor.done
+        with self.changed:
+            self.samples.finish(worker, shares)
+            return self.samples.done
 
-    def copy(self, into: Tensor) -> int:
+    def copy(self, into: Floats) -> int:
         """Copy the weights as they are between two updates; returns the updates so far."""
-        with self.news:
-            into.copy_(self._filled.now)
-            return self._filled.iteration
+        with self.changed:
+            np.copyto(into, self.filled.now)
+            return self.filled.iteration
 
     def take(self, worker: str, count: int, limit: int) -> tuple[SampleRange | None, bool]:
         """Hand out samples below the limit; says also whether all have been used."""
-        with self.news:
+        with self.changed:
             if self.is_over:
                 return None, True
-            share = self.cursor.take(worker, count, limit)
-            return share, share is None and self.cursor.is_over(limit)
+            share = self.samples.take(worker, count, limit)
+            return share, share is None and self.samples.is_over(limit)
 
     def finish(self) -> None:
-        """Hand out no more: the target is reached."""
-        with self.news:
+        """Hand out no more samples: the target is reached."""
+        with self.changed:
             self.is_over = True
 
-    # Rules.
+    # Rules; all of them run under the lock.
 
-    @property
-    def _filled(self) -> ShardWeights:
-        if self.weights is None:
-            raise Fenced("this server has no weights yet")
-        return self.weights
-
-    def _check(self, turn: GenerationKey) -> None:
-        if turn != self.turn:
-            raise Fenced(f"generation {turn[0]}.{turn[1]} is not {self.turn[0]}.{self.turn[1]}")
-
-    def _open(self, turn: GenerationKey, members: tuple[str, ...]) -> None:
-        """Begin a generation; nothing of the one before can be completed any more."""
-        self.turn, self.members = turn, members
-        self.lost, self.iteration = self.gone.intersection(members), None
-        self.news.notify_all()
+    def _check(self, key: GenerationKey) -> None:
+        if key != self.generation_key:
+            current = self.generation_key
+            raise Fenced(f"generation {key[0]}.{key[1]} is not {current[0]}.{current[1]}")
 
     def _is_deserted(self, newcomer: str) -> bool:
-        """Whether nobody is left who could close this generation."""
+        """Whether no member is left that could close this generation."""
         return not any(member in self.present for member in self.members if member != newcomer)
 
     def _current(self, iteration: int) -> GatheredIteration:
         """Return the iteration that is being gathered."""
-        weights = self._filled
+        weights = self.filled
         if self.lost:
             raise Fenced(f"lost: {', '.join(sorted(self.lost))}")
         if self.iteration is None or self.iteration.outcome is not None:
-            mean = torch.empty_like(weights.now) if self.iteration is None else self.iteration.mean
+            mean = np.empty_like(weights.now) if self.iteration is None else self.iteration.mean
             self.iteration = GatheredIteration(iteration, len(self.members), mean)
         if self.iteration.number != iteration or weights.iteration - iteration not in (0, 1):
             raise MalformedFrame(
@@ -253,27 +350,26 @@ class ShardState:
         return self.iteration
 
     def _complete(self, iteration: GatheredIteration) -> None:
-        """All have contributed: step, once."""
-        weights = self._filled
+        """Step once: all members have contributed."""
+        weights = self.filled
         if iteration.number == weights.iteration:
-            weights.step(iteration.mean, iteration.rates.tolist())
-            clock = iteration.contributions[0].clock
-            self.clocks = {weights.iteration: clock} | {
-                number: text
-                for number, text in self.clocks.items()
-                if number == weights.iteration - 1
-            }
-        iteration.conclude()
-        self.news.notify_all()
+            weights.step(iteration.mean, iteration.rates)
+            # The clock before stays with the weights before, for a newcomer that redoes this.
+            before = self.clocks.get(iteration.number)
+            self.clocks = {weights.iteration: iteration.contributions[0].request.clock}
+            if before is not None:
+                self.clocks[iteration.number] = before
+        iteration.conclude(weights)
+        self.changed.notify_all()
 
-    def _wait(self, is_there: Callable[[], bool], is_gone: Callable[[], bool]) -> None:
-        while not self.news.wait_for(is_there, LIVENESS_CHECK_EVERY):
+    def _wait(self, is_there: Callable[[], object], is_gone: Callable[[], bool]) -> None:
+        while not self.changed.wait_for(is_there, LIVENESS_CHECK_EVERY):
             if is_gone():
-                raise ConnectionResetError("who waits here is gone")
+                raise ConnectionResetError("the worker that waits here is gone")
 
 
 class SampleAllocator:
-    """What has been handed out, to whom, and what has been used.
+    """What has been handed out, to which worker, and what has been used.
 
     Attributes:
         done: Samples whose gradients have been applied.
@@ -287,9 +383,18 @@ class SampleAllocator:
 
     def take(self, worker: str, count: int, limit: int) -> SampleRange | None:
         """Hand out at most this many samples below the limit; None when none are left."""
-        share = self._again(count) or self._fresh(count, limit)
-        if share is not None:
-            self._taken.setdefault(worker, []).append(share)
+        size = min(count, limit - self._next)
+        if self._returned and count > 0:  # those of a dead worker first
+            share = self._returned.popleft()
+            if share.count > count:
+                self._returned.appendleft(SampleRange(share.start + count, share.count - count))
+            share = SampleRange(share.start, min(count, share.count))
+        elif size > 0:
+            share = SampleRange(self._next, size)
+            self._next += size
+        else:
+            return None
+        self._taken.setdefault(worker, []).append(share)
         return share
 
     def finish(self, worker: str, shares: Iterable[SampleRange]) -> None:
@@ -307,18 +412,3 @@ class SampleAllocator:
     def is_over(self, limit: int) -> bool:
         """Whether all samples below the limit have been used."""
         return self._next >= limit and not self._returned and not any(self._taken.values())
-
-    def _again(self, count: int) -> SampleRange | None:
-        if not self._returned:
-            return None
-        share = self._returned.popleft()
-        if share.count > count:
-            self._returned.appendleft(SampleRange(share.start + count, share.count - count))
-        return SampleRange(share.start, min(count, share.count))
-
-    def _fresh(self, count: int, limit: int) -> SampleRange | None:
-        size = min(count, limit - self._next)
-        if size <= 0:
-            return None
-        self._next += size
-        return SampleRange(self._next - size, size)

@@ -127,7 +127,7 @@ class DownpourStrategy:
                 if applied < 0:
                     self._fill(client, server, clock)
             self._forget()
-            self.streamed = client.stream([], [], [], self.flat.weights, is_fetching=True)
+            self.streamed = client.stream([], [], [], self.flat.weights.numpy(), is_fetching=True)
         except GenerationBroken:
             client.close()
             raise
@@ -256,10 +256,10 @@ class DownpourStrategy:
     def _exchange(self, *, is_pushing: bool, is_fetching: bool) -> None:
         """Push, or fetch, or both in one round trip."""
         began = time.perf_counter()
-        gradient = self.accrued if is_pushing else []
+        gradient = [piece.numpy() for piece in self.accrued] if is_pushing else []
         shares = self.used if is_pushing else []
         self.streamed = self._server.stream(
-            self.flat.rates, shares, gradient, self.flat.weights, is_fetching=is_fetching
+            self.flat.rates, shares, gradient, self.flat.weights.numpy(), is_fetching=is_fetching
         )
         if is_pushing:
             self.done = self.streamed.done

@@ -24,15 +24,15 @@ from torch.optim import Optimizer
 
 from worker_agent.errors import StateRefused
 from worker_agent.parameter_server.messages import (
+    Floats,
     OptimizerSlots,
     Precision,
     Segment,
     ShardManifest,
-    describe_optimizer,
-    is_per_weight,
     segments_within,
 )
 from worker_agent.pytorch.reducer import GradientBucket
+from worker_agent.pytorch.server_shard import describe_optimizer, is_per_weight
 from worker_agent.pytorch.state import group_options, load_group_options
 from worker_agent.pytorch.tensors import (
     assign_values,
@@ -93,8 +93,10 @@ class FlatModel:
                 [piece.view_as(p) for p, piece in self._pieces(self.weights)],
             )
 
-    def holding(self, low: int, high: int, clock: str, samples: int) -> tuple[ShardManifest, Any]:
-        """Return the part between two places: what it holds, and its tensors."""
+    def holding(
+        self, low: int, high: int, clock: str, samples: int
+    ) -> tuple[ShardManifest, list[Floats]]:
+        """Return the part between two places: what it holds, and its values."""
         segments = segments_within(self.segments, low, high)
         slots, vectors = self._slots(low, segments)
         said = ShardManifest(
@@ -105,14 +107,15 @@ class FlatModel:
             clock=clock,
             samples=samples,
         )
-        return said, [self._flat(p.data for p in self.parameters)[low:high], *vectors]
+        values = [self._flat(p.data for p in self.parameters)[low:high], *vectors]
+        return said, [each.numpy() for each in values]
 
-    def take_slots(self, parts: Sequence[tuple[ShardManifest, Tensor]]) -> None:
+    def take_slots(self, parts: Sequence[tuple[ShardManifest, Floats]]) -> None:
         """Give the script's optimizer the state that the servers hold, in shard order."""
         flats: dict[str, list[Tensor]] = {}
         scalars: dict[int, Mapping[str, float]] = {}
-        for holding, floats in parts:
-            start = holding.size
+        for holding, values in parts:
+            floats, start = torch.from_numpy(values), holding.size
             for segment, slots in zip(holding.segments, holding.slots, strict=True):
                 scalars[segment.group] = slots.scalars
                 for name in slots.vectors:

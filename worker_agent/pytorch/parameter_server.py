@@ -21,7 +21,12 @@ from torch.optim import Optimizer
 from scavenger.protocol import Directive
 from worker_agent.errors import GenerationBroken, StateRefused
 from worker_agent.parameter_server.client import ParameterServerClient
-from worker_agent.parameter_server.messages import JoinRequest, PushRequest, shard_ranges
+from worker_agent.parameter_server.messages import (
+    IterationOutcome,
+    JoinRequest,
+    PushRequest,
+    shard_ranges,
+)
 from worker_agent.pytorch import flat_model
 from worker_agent.pytorch.flat_model import FlatModel
 from worker_agent.pytorch.optimizer_hooks import (
@@ -38,7 +43,6 @@ from worker_agent.pytorch.reducer import (
     WorkListener,
     ignore_work,
 )
-from worker_agent.pytorch.server_shard import IterationOutcome
 from worker_agent.pytorch.state import TrainingState, reseed_worker, seed_iteration
 from worker_agent.pytorch.suppressed_steps import SuppressedSteps
 from worker_agent.rendezvous.rendezvous import Rendezvous
@@ -261,7 +265,7 @@ class ParameterServerStrategy:
         self, client: ParameterServerClient, iteration: int, clock: TrainingProgress
     ) -> TrainingProgress:
         """Take weights, and what else others have left for newcomers."""
-        text = client.fetch(iteration, self.flat.weights)
+        text = client.fetch(iteration, self.flat.weights.numpy())
         self.flat.load()
         if not text:
             return clock
@@ -311,7 +315,12 @@ class ParameterServerStrategy:
         began = time.perf_counter()
         try:
             gradient = unscale(self.optimizer, self.flat.gradient())
-            outcome = self._servers.push(self.clock.iteration, said, gradient, self.flat.weights)
+            outcome = self._servers.push(
+                self.clock.iteration,
+                said,
+                [piece.numpy() for piece in gradient],
+                self.flat.weights.numpy(),
+            )
         except GenerationBroken as error:
             self.failure = str(error)
             return

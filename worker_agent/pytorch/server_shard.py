@@ -1,171 +1,252 @@
-"""The weights of one parameter server, and the gradients of one iteration that are summed for it.
-
-Shards apply an iteration one after the other. When a worker dies in between, the others redo it
-from the weights before; a shard that had applied it already still holds those for newcomers.
-"""
+"""A shard of a parameter server in PyTorch: its weights, and the optimizer that moves them."""
 
 from __future__ import annotations
 
-import math
+import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from worker_agent.errors import MalformedFrame
+from worker_agent.errors import UnsupportedServerOptimizer
 from worker_agent.parameter_server.messages import (
+    Floats,
+    Hyperparameter,
+    OptimizerSlots,
     OptimizerSpec,
     Segment,
-    SegmentOptimizer,
     ShardManifest,
 )
 from worker_agent.transport.connection import Numbers
 
+# Each of them treats every value by itself, so a shard may begin in the middle of a parameter.
+SERVER_OPTIMIZERS: dict[str, type[Optimizer]] = {
+    kind.__name__: kind
+    for kind in (
+        torch.optim.SGD,
+        torch.optim.Adam,
+        torch.optim.AdamW,
+        torch.optim.Adagrad,
+        torch.optim.Adadelta,
+        torch.optim.Adamax,
+        torch.optim.NAdam,
+        torch.optim.RAdam,
+        torch.optim.RMSprop,
+    )
+}
+# They say how an optimizer computes, not what.
+_EXECUTION_OPTIONS = frozenset(
+    {"foreach", "fused", "capturable", "differentiable"}
+)  # how, not what
 
-class ShardWeights:
-    """The values of a shard and the optimizer that moves them.
+_SERVER_OPTIMIZER_NAMES = ", ".join(SERVER_OPTIMIZERS)
 
-    Attributes:
+
+def describe_optimizer(optimizer: Optimizer) -> OptimizerSpec:
+    """Describe the script's optimizer.
+
+    Raises:
+        UnsupportedServerOptimizer: It is not one of those that servers can run.
+    """
+    kind = type(optimizer)
+    if SERVER_OPTIMIZERS.get(kind.__name__) is not kind:
+        raise UnsupportedServerOptimizer(
+            f"{kind.__module__}.{kind.__name__} cannot run on parameter servers: "
+            f"use torch.optim's {_SERVER_OPTIMIZER_NAMES}, or strategy: all_reduce"
+        )
+    known = hyperparameter_names(kind)
+    groups = tuple(
+        {name: plain_value(value) for name, value in group.items() if name in known}
+        for group in optimizer.param_groups
+    )
+    return OptimizerSpec(kind.__name__, groups)
+
+
+def hyperparameter_names(kind: type[Optimizer]) -> frozenset[str]:
+    """Return the names of what may be set for each parameter group."""
+    return frozenset(inspect.signature(kind).parameters) - {"params"} - _EXECUTION_OPTIONS
+
+
+def plain_value(value: Any) -> Hyperparameter:
+    """Return a hyperparameter as a plain value; some scripts keep them in tensors."""
+    if isinstance(value, tuple | list):
+        first, second = value
+        return float(first), float(second)
+    return float(value) if torch.is_tensor(value) else value
+
+
+def load_optimizers() -> None:
+    """Make one optimizer: PyTorch imports for seconds when the first is made."""
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))])
+
+
+class TorchShard:
+    """The values of a shard and the optimizer that moves them, a `ShardWeights`.
+
+    Args:
         iteration: Iterations applied so far.
-        now: The values, shape (size,).
-        before: The values one iteration ago.
+        manifest: What the shard is; its values are filled in afterwards.
+
+    Raises:
+        UnsupportedServerOptimizer: The manifest names no optimizer that servers run.
+    """
+
+    def __init__(self, iteration: int, manifest: ShardManifest) -> None:
+        self.iteration, self.spec = iteration, manifest.description
+        dtype: torch.dtype = getattr(torch, manifest.precision)
+        # Two buffers that take turns: a worker that redoes an iteration needs the values before.
+        self.current, self.previous = (torch.zeros(manifest.size, dtype=dtype) for _ in range(2))
+        self.optimizer = SegmentOptimizer(self.spec, manifest.segments, self.current)
+
+    @classmethod
+    def make(cls, iteration: int, manifest: ShardManifest) -> tuple[TorchShard, list[Floats]]:
+        """Make room for a shard; returns it and what is to be filled in, weights first."""
+        shard = cls(iteration, manifest)
+        vectors = shard.optimizer.restore(manifest.slots)
+        return shard, [each.numpy() for each in (shard.current, *vectors)]
+
+    @property
+    def now(self) -> Floats:
+        """The values, shape (size,)."""
+        values: Floats = self.current.numpy()
+        return values
+
+    def at(self, iteration: int) -> Floats | None:
+        """Return the values after so many iterations; the last one and the one before are kept."""
+        if iteration == self.iteration:
+            return self.now
+        return self.previous.numpy() if iteration == self.iteration - 1 else None
+
+    def step(self, gradient: Floats, rates: Numbers) -> None:
+        """Apply an iteration; without rates it is only counted."""
+        self.previous, self.current = self.current, self.previous
+        self.current.copy_(self.previous)
+        if rates.size:
+            self.step_in_place(gradient, rates)
+        else:
+            self.iteration += 1
+
+    def step_in_place(self, gradient: Floats, rates: Numbers) -> None:
+        """Apply an update of one worker, without keeping the values before."""
+        self.iteration += 1
+        self.optimizer.step(self.current, torch.from_numpy(gradient), rates.tolist())
+
+    def describe(self, clock: str, samples: int) -> tuple[ShardManifest, list[Floats]]:
+        """Return the shard as it is handed to another process: description, and all values."""
+        slots, vectors = self.optimizer.slots()
+        manifest = ShardManifest(
+            precision="float64" if self.current.dtype == torch.float64 else "float32",
+            description=self.spec,
+            segments=self.optimizer.segments,
+            slots=slots,
+            clock=clock,
+            samples=samples,
+        )
+        return manifest, [each.numpy() for each in (self.current, *vectors)]
+
+    def add(self, total: Floats, gradient: Floats, share: float, *, is_first: bool) -> None:
+        """Add a share of a gradient to a sum; the first overwrites it."""
+        sum_, slope = torch.from_numpy(total), torch.from_numpy(gradient)
+        if is_first:
+            torch.mul(slope, share, out=sum_)
+        else:
+            sum_.add_(slope, alpha=share)
+
+    def squared_norm(self, values: Floats) -> float:
+        """Return the sum of squares."""
+        return float(torch.linalg.vector_norm(torch.from_numpy(values)).square())
+
+
+class SegmentOptimizer:
+    """Runs the described optimizer on the segments of one shard.
+
+    Args:
+        description: The optimizer.
+        segments: What the shard's values belong to.
+        weights: The shard's values, shape (size,); changed in place by ``step``.
     """
 
     def __init__(
-        self,
-        iteration: int,
-        dtype: torch.dtype,
-        description: OptimizerSpec,
-        segments: Sequence[Segment],
+        self, description: OptimizerSpec, segments: Sequence[Segment], weights: Tensor
     ) -> None:
-        size = sum(segment.size for segment in segments)
-        self.iteration = iteration
-        self.description = description
-        self.now = torch.zeros(size, dtype=dtype)
-        self.before = torch.zeros(size, dtype=dtype)
-        self.optimizer = SegmentOptimizer(description, segments, self.now)
-
-    @classmethod
-    def to_fill(cls, iteration: int, holding: ShardManifest) -> tuple[ShardWeights, list[Tensor]]:
-        """Make room for a shard; returns it and what is to be filled, weights first."""
-        dtype = getattr(torch, holding.precision)
-        weights = cls(iteration, dtype, holding.description, holding.segments)
-        return weights, [weights.now, *weights.optimizer.restore(holding.slots)]
-
-    def step(self, gradient: Tensor, rates: Sequence[float]) -> None:
-        """Apply an iteration; without rates it is only counted."""
-        self.iteration += 1
-        self.before, self.now = self.now, self.before
-        self.now.copy_(self.before)
-        if len(rates):
-            self.optimizer.step(self.now, gradient, rates)
-
-    def step_in_place(self, gradient: Tensor, rates: Sequence[float]) -> None:
-        """Apply an update of one worker that nobody waits for."""
-        self.iteration += 1
-        self.optimizer.step(self.now, gradient, rates)
-
-    def at(self, iteration: int) -> Tensor | None:
-        """Return the values after so many iterations, if they are still there."""
-        if iteration == self.iteration:
-            return self.now
-        return self.before if iteration == self.iteration - 1 else None
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """What one worker pushes.
-
-    Attributes:
-        gradient: Mean gradient over its samples, this shard's part, shape (size,).
-        norm_sq: ||gradient||² of this part.
-        share: Fraction of the global batch its samples are.
-        is_skipped: Whether its script did not step, so nobody may.
-        rates: Learning rate of each parameter group; the leader's count.
-        row: What it tells the other workers.
-        clock: Where training stands after this iteration; the leader's counts.
-    """
-
-    gradient: Tensor
-    norm_sq: float
-    share: float
-    is_skipped: bool
-    rates: Numbers
-    row: Numbers
-    clock: str
-
-
-@dataclass(frozen=True, slots=True)
-class IterationOutcome:
-    """What all workers hear about an iteration.
-
-    Attributes:
-        norms_sq: Share times ||g_k||² of this shard for each worker, shape (workers,).
-        mean_norm_sq: ||mean g||² of this shard; NaN when a member did not step.
-        rows: What each worker told, shape (workers, columns).
-    """
-
-    norms_sq: Numbers
-    mean_norm_sq: float
-    rows: Numbers
-
-
-class GatheredIteration:
-    """Adds gradients up in rank order, whoever comes first, so that the sum is always the same.
-
-    Args:
-        number: Iterations applied before this one.
-        workers: How many contributions make it complete.
-        mean: Where the mean gradient is built, shape (size,).
-    """
-
-    def __init__(self, number: int, workers: int, mean: Tensor) -> None:
-        self.number, self.workers, self.mean = number, workers, mean
-        self.contributions: dict[int, Contribution] = {}
-        self.added = 0
-        self.outcome: IterationOutcome | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all members have contributed."""
-        return self.added == self.workers
-
-    @property
-    def rates(self) -> Numbers:
-        """Learning rates to step with; none when a member did not step."""
-        if any(each.is_skipped for each in self.contributions.values()):
-            return np.empty(0)
-        return self.contributions[0].rates
-
-    def add(self, rank: int, contribution: Contribution) -> None:
-        """Take a contribution; its gradient may be overwritten once the iteration is complete.
-
-        Raises:
-            Garbled: This worker has contributed already.
-        """
-        if rank in self.contributions:
-            raise MalformedFrame(f"rank {rank} contributes twice to iteration {self.number}")
-        self.contributions[rank] = contribution
-        while (following := self.contributions.get(self.added)) is not None:
-            if self.added == 0:
-                torch.mul(following.gradient, following.share, out=self.mean)
-            else:
-                self.mean.add_(following.gradient, alpha=following.share)
-            self.added += 1
-
-    def conclude(self) -> IterationOutcome:
-        """Return what to tell everybody."""
-        ranked = [self.contributions[rank] for rank in range(self.workers)]
-        self.outcome = IterationOutcome(
-            norms_sq=np.array([each.share * each.norm_sq for each in ranked]),
-            mean_norm_sq=squared_norm(self.mean) if len(self.rates) else math.nan,
-            rows=np.stack([each.row for each in ranked]),
+        self.segments = tuple(segments)
+        self.parameters = [nn.Parameter(piece) for piece in self._cut(weights)]
+        kind = SERVER_OPTIMIZERS.get(description.kind)
+        if kind is None:
+            raise UnsupportedServerOptimizer(
+                f"{description.kind} cannot run on parameter servers: "
+                f"use one of {_SERVER_OPTIMIZER_NAMES}"
+            )
+        allowed = hyperparameter_names(kind)
+        groups: list[dict[str, Any]] = [
+            {name: value for name, value in group.items() if name in allowed}
+            for group in description.groups
+        ]
+        how = {"fused": True} if "fused" in inspect.signature(kind).parameters else {}
+        make: Any = kind
+        self.optimizer: Optimizer = make(
+            [
+                {**groups[segment.group], "params": [parameter]}
+                for segment, parameter in zip(self.segments, self.parameters, strict=True)
+            ],
+            **groups[0],  # Adagrad reads what its sums begin with from here only
+            **how,
         )
-        return self.outcome
+
+    def step(self, weights: Tensor, gradient: Tensor, rates: Sequence[float]) -> None:
+        """Move these weights along the gradient.
+
+        Args:
+            weights: Where the weights lie now, shape (size,).
+            gradient: The mean gradient, same shape.
+            rates: Learning rate of each parameter group.
+        """
+        pieces = zip(
+            self.segments,
+            self.parameters,
+            self.optimizer.param_groups,
+            self._cut(weights),
+            self._cut(gradient),
+            strict=True,
+        )
+        for segment, parameter, group, place, slope in pieces:
+            parameter.data, parameter.grad = place, slope
+            group["lr"] = rates[segment.group]
+        self.optimizer.step()
+
+    def slots(self) -> tuple[tuple[OptimizerSlots, ...], list[Tensor]]:
+        """Return the state: what it holds for each segment, and the vectors in that order."""
+        described, vectors = [], []
+        for parameter in self.parameters:
+            state = self.optimizer.state.get(parameter, {})
+            own = {name: value for name, value in sorted(state.items()) if is_per_weight(value)}
+            scalars = {
+                name: float(value)
+                for name, value in state.items()
+                if value is not None and name not in own
+            }
+            described.append(OptimizerSlots(scalars, tuple(own)))
+            vectors += [value.detach() for value in own.values()]
+        return tuple(described), vectors
+
+    def restore(self, slots: Sequence[OptimizerSlots]) -> list[Tensor]:
+        """Make room for a state; returns the vectors to fill, in the order they travel."""
+        vectors: list[Tensor] = []
+        for parameter, described in zip(self.parameters, slots, strict=True):
+            if not described.scalars and not described.vectors:
+                continue
+            own = {name: torch.zeros_like(parameter.data) for name in described.vectors}
+            scalars = {name: torch.tensor(value) for name, value in described.scalars.items()}
+            self.optimizer.state[parameter] = {**scalars, **own}
+            vectors += own.values()
+        return vectors
+
+    def _cut(self, flat: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(flat, [segment.size for segment in self.segments])
 
 
-def squared_norm(values: Tensor) -> float:
-    """Return the sum of squares."""
-    return float(torch.linalg.vector_norm(values).square())
+def is_per_weight(value: Any) -> bool:
+    """Whether a slot holds one value per weight."""
+    return torch.is_tensor(value) and value.dim() > 0

@@ -1,26 +1,22 @@
 """A small key-value store that one worker serves and the others read and write.
 
 PyTorch has one too, but it asks a name server about every address that connects, and blocks for
-as long as the name server does not answer. This store sends frames of a length and a line of
-JSON, and waits for keys instead of polling for them.
+as long as the name server does not answer. This store sends JSON in the frames that parameter
+servers use, and waits for keys instead of polling for them.
 """
 
 from __future__ import annotations
 
 import json
-import socket
-import struct
 import threading
+import time
 from collections.abc import Sequence
-from contextlib import suppress
-from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
-from worker_agent.transport.fork_safety import close_in_forks
+from worker_agent.errors import MalformedFrame
+from worker_agent.transport.connection import FramedConnection, FrameHeader, MessageKind, connect
+from worker_agent.transport.server import FrameServer
 
-LENGTH_PREFIX = struct.Struct("!I")
-MAX_MESSAGE_BYTES = 16 << 20
-STORE_CONNECT_TIMEOUT = 2.0
 MAX_STORE_WAIT = 60.0
 ANSWER_GRACE = 2.0  # seconds an answer may be late after the time it was to wait
 
@@ -34,43 +30,45 @@ class KeyValueServer:
 
     def __init__(self, host: str) -> None:
         self.values: dict[str, str] = {}
-        self.news = threading.Condition()
-        self.server = StoreListener((host, 0), self)
-        close_in_forks(self.server.fileno())
-        self.address = f"{host}:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+        self.changed = threading.Condition()
+        self.server = FrameServer(host, self._serve)
+        self.address = self.server.address
+        threading.Thread(target=self.server.serve, daemon=True).start()
 
     def set(self, key: str, value: str) -> None:
         """Write a value."""
-        with self.news:
+        with self.changed:
             self.values[key] = value
-            self.news.notify_all()
+            self.changed.notify_all()
 
     def add(self, key: str, amount: int) -> int:
         """Add to a number, which begins at 0; returns the sum."""
-        with self.news:
+        with self.changed:
             total = int(self.values.get(key, "0")) + amount
             self.values[key] = str(total)
-            self.news.notify_all()
+            self.changed.notify_all()
             return total
 
     def wait(self, keys: Sequence[str], timeout: float) -> bool:
         """Wait until all keys are there; whether they are."""
-        with self.news:
-            return self.news.wait_for(lambda: all(key in self.values for key in keys), timeout)
+        with self.changed:
+            return self.changed.wait_for(lambda: all(key in self.values for key in keys), timeout)
 
     def read(self, key: str) -> str | None:
         """Return a value; None when it is not there."""
-        with self.news:
+        with self.changed:
             return self.values.get(key)
 
     def close(self) -> None:
-        """Refuse everybody from now on."""
-        self.server.shutdown()
-        self.server.close_all()
+        """Refuse connections from now on: the others know that this worker is gone."""
+        self.server.close()
 
-    def answer(self, request: dict[str, Any]) -> Any:
-        """Do what another worker asks."""
+    def _serve(self, connection: FramedConnection) -> None:
+        while True:
+            answer = self._answer(receive_json(connection))
+            send_json(connection, MessageKind.DONE, {"is": answer})
+
+    def _answer(self, request: dict[str, Any]) -> Any:
         match request:
             case {"do": "set", "key": str(key), "value": str(value)}:
                 return self.set(key, value)
@@ -85,66 +83,21 @@ class KeyValueServer:
                 return None
 
 
-class StoreListener(ThreadingTCPServer):
-    """Accepts connections for a board."""
-
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 256
-
-    def __init__(self, address: tuple[str, int], board: KeyValueServer) -> None:
-        super().__init__(address, StoreRequestHandler)
-        self.board = board
-        self.connections: set[socket.socket] = set()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Note the connection before its thread starts: a closed board answers nobody."""
-        self.connections.add(request)
-        close_in_forks(request.fileno())
-        super().process_request(request, client_address)
-
-    def close_all(self) -> None:
-        """Stop listening and hang up on everybody."""
-        self.server_close()
-        for connection in list(self.connections):
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: who hangs up in the middle of a request is no news here."""
-
-
-class StoreRequestHandler(BaseRequestHandler):
-    """Answers one connection's requests, one after the other."""
-
-    server: StoreListener
-
-    def handle(self) -> None:
-        """Answer until the other side hangs up."""
-        try:
-            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            while (request := receive_json(self.request)) is not None:
-                send_json(self.request, self.server.board.answer(request))
-        finally:
-            self.server.connections.discard(self.request)
-
-
 class KeyValueClient:
-    """Speaks to another worker's board; safe to share between threads, which take turns.
+    """Speaks to another worker's store; safe to share between threads, which take turns.
 
     Args:
-        address: ``host:port`` of the board.
+        address: ``host:port`` of the store.
 
     Raises:
-        OSError: Nobody serves it; so do all calls once it is gone.
+        OSError: Its worker is gone; so do all calls from then on. TimeoutError, which is one: it
+            does not answer, and may only sleep.
     """
 
     def __init__(self, address: str) -> None:
-        host, port = address.rsplit(":", 1)
-        self.connection = socket.create_connection((host, int(port)), STORE_CONNECT_TIMEOUT)
-        close_in_forks(self.connection.fileno())
-        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.turn = threading.Lock()
+        self.connection = FramedConnection(connect(address), self._check_deadline)
+        self.deadline = 0.0
+        self.lock = threading.Lock()
 
     def set(self, key: str, value: str) -> None:
         """Write a value."""
@@ -168,48 +121,35 @@ class KeyValueClient:
         self.connection.close()
 
     def _ask(self, request: dict[str, Any], patience: float = 0.0) -> Any:
-        with self.turn:
+        with self.lock:
+            self.deadline = time.monotonic() + patience + ANSWER_GRACE
             try:
-                self.connection.settimeout(patience + ANSWER_GRACE)
-                send_json(self.connection, request)
-                answered = receive_json(self.connection)
-                if answered is None:
-                    raise ConnectionResetError("the board is gone")
-            except OSError:
+                send_json(self.connection, MessageKind.STORE, request)
+                return receive_json(self.connection)["is"]
+            except (OSError, MalformedFrame, KeyError) as error:
                 self.connection.close()  # a late answer would be taken for the next one's
-                raise
-        return answered["is"]
+                if isinstance(error, OSError):
+                    raise
+                raise ConnectionResetError(f"what answers is no store: {error}") from error
+
+    def _check_deadline(self) -> bool:
+        if time.monotonic() > self.deadline:
+            raise TimeoutError("the store does not answer")
+        return False
 
 
-def send_json(connection: socket.socket, content: Any) -> None:
-    """Send one frame; an answer is wrapped so that it may be anything."""
-    body = json.dumps(content if isinstance(content, dict) else {"is": content}).encode()
-    connection.sendall(LENGTH_PREFIX.pack(len(body)) + body)
+def send_json(connection: FramedConnection, kind: MessageKind, content: dict[str, Any]) -> None:
+    """Send a request or an answer."""
+    connection.send(FrameHeader(kind), json.dumps(content).encode())
 
 
-def receive_json(connection: socket.socket) -> dict[str, Any] | None:
-    """Receive one frame; None when the other side hung up or speaks another language."""
-    head = receive_exactly(connection, LENGTH_PREFIX.size)
-    if head is None:
-        return None
-    (length,) = LENGTH_PREFIX.unpack(head)
-    body = receive_exactly(connection, length) if length <= MAX_MESSAGE_BYTES else None
-    if body is None:
-        return None
+def receive_json(connection: FramedConnection) -> dict[str, Any]:
+    """Receive one; raises OSError or MalformedFrame."""
+    metadata = connection.receive_metadata(connection.receive_header(max_payload=0))
     try:
-        content = json.loads(body)
-    except ValueError:
-        return None
-    return content if isinstance(content, dict) else None
-
-
-def receive_exactly(connection: socket.socket, count: int) -> bytes | None:
-    """Receive so many bytes; None when there are fewer."""
-    parts = []
-    while count > 0:
-        part = connection.recv(min(count, 1 << 20))
-        if not part:
-            return None
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
+        content = json.loads(metadata)
+    except (ValueError, RecursionError) as error:
+        raise MalformedFrame(f"no JSON: {metadata[:40]!r}") from error
+    if not isinstance(content, dict):
+        raise MalformedFrame(f"no JSON object: {metadata[:40]!r}")
+    return content

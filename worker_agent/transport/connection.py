@@ -13,26 +13,34 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from worker_agent.errors import GenerationBroken, MalformedFrame
+from worker_agent.transport.fork_safety import close_in_forks
 
 FRAME_MAGIC = b"SCVG"
 FRAME_VERSION = 1
 HEADER_LAYOUT = struct.Struct("<4sBBxxIIQqQ")
 MAX_METADATA_BYTES = 1 << 22
 MAX_PAYLOAD_BYTES = 1 << 36  # bytes of weights and optimizer state of one server
-PROOF_PURPOSE = b"scavenger parameter server 1"
+CONNECT_TIMEOUT = 2.0  # seconds
+_PROOF_PURPOSE = b"scavenger parameter server 1"
+
+# A blocking call returns after half a second so that the caller can ask whether to go on waiting.
+# The kernel keeps this limit (struct timeval), because a socket with Python's own timeout does
+# not block and then receives a shard in thousands of calls instead of one.
+_WAIT_SLICE = struct.pack("@ll", 0, 500_000)
+# A computer that is lost sends no FIN: TCP's own probes find it after 10 + 3 * 5 seconds.
+_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
 Numbers = npt.NDArray[np.float64]
+Buffer = bytes | bytearray | memoryview
 
 
 class MessageKind(IntEnum):
-    """What a frame is about; the first of a connection is GREET."""
+    """What a frame is about; the first to a parameter server is GREET."""
 
     GREET = 1
     JOIN = 2
@@ -44,11 +52,12 @@ class MessageKind(IntEnum):
     STREAM = 8
     TAKE = 9
     FINISH = 10
+    STORE = 11
     DONE = 20
     FENCED = 21
 
 
-MESSAGE_KINDS = frozenset(map(int, MessageKind))
+_MESSAGE_KINDS = frozenset(map(int, MessageKind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +65,15 @@ class FrameHeader:
     """The fixed part of a frame.
 
     Attributes:
-        word: What the frame is about.
+        kind: What the frame is about.
         generation: Generation of the sender.
         revision: Its revision.
         iteration: Iteration the frame speaks of; -1 for none.
-        metadata_size: Bytes of the note that follows.
-        payload_size: Bytes of floats that follow the note.
+        metadata_size: Bytes of the metadata that follow.
+        payload_size: Bytes of floats that follow the metadata.
     """
 
-    word: MessageKind
+    kind: MessageKind
     generation: int = 0
     revision: int = 0
     iteration: int = -1
@@ -72,7 +81,7 @@ class FrameHeader:
     payload_size: int = 0
 
     @property
-    def turn(self) -> tuple[int, int]:
+    def generation_key(self) -> tuple[int, int]:
         """Generation and revision, in the order in which they replace each other."""
         return self.generation, self.revision
 
@@ -81,7 +90,7 @@ class FrameHeader:
         return HEADER_LAYOUT.pack(
             FRAME_MAGIC,
             FRAME_VERSION,
-            self.word,
+            self.kind,
             self.revision,
             self.metadata_size,
             self.generation,
@@ -91,56 +100,64 @@ class FrameHeader:
 
 
 def parse_frame_header(content: bytes, *, max_payload: int) -> FrameHeader:
-    """Understand a header.
+    """Parse a header.
 
     Raises:
-        Garbled: It is no header of ours, or announces more than may come; close the connection,
-            whatever follows has no meaning.
+        MalformedFrame: It is no header of ours, or announces more than may come; close the
+            connection, because the bytes that follow have no meaning.
     """
-    magic, version, word, revision, metadata_size, generation, iteration, payload_size = (
+    magic, version, kind, revision, metadata_size, generation, iteration, payload_size = (
         HEADER_LAYOUT.unpack(content)
     )
     if magic != FRAME_MAGIC or version != FRAME_VERSION:
         raise MalformedFrame(f"not a frame of version {FRAME_VERSION}: {content[:8]!r}")
-    if word not in MESSAGE_KINDS:
-        raise MalformedFrame(f"unknown word {word}")
+    if kind not in _MESSAGE_KINDS:
+        raise MalformedFrame(f"unknown message kind {kind}")
     if metadata_size > MAX_METADATA_BYTES or payload_size > max_payload:
         raise MalformedFrame(f"a frame of {metadata_size} + {payload_size} bytes is too large")
     return FrameHeader(
-        MessageKind(word), generation, revision, iteration, metadata_size, payload_size
+        MessageKind(kind), generation, revision, iteration, metadata_size, payload_size
     )
 
 
 def secret_proof(secret: str) -> bytes:
     """Return what shows that a process belongs to the job, without telling the secret."""
-    return hashlib.sha256(PROOF_PURPOSE + secret.encode()).digest()
+    return hashlib.sha256(_PROOF_PURPOSE + secret.encode()).digest()
 
 
 def pack_numbers(numbers: Sequence[float] | Numbers) -> bytes:
-    """Return numbers as they travel in a note."""
+    """Return numbers as they travel in metadata."""
     return np.asarray(numbers, dtype="<f8").tobytes()
 
 
-def unpack_numbers(note: bytes) -> Numbers:
-    """Return the numbers of a note; raises Garbled when it holds none."""
-    if len(note) % 8:
-        raise MalformedFrame(f"a note of {len(note)} bytes holds no numbers")
-    return np.frombuffer(note, dtype="<f8").astype(np.float64)
+def unpack_numbers(metadata: bytes) -> Numbers:
+    """Return the numbers in metadata; raises MalformedFrame when it holds none."""
+    if len(metadata) % 8:
+        raise MalformedFrame(f"metadata of {len(metadata)} bytes holds no numbers")
+    return np.frombuffer(metadata, dtype="<f8").astype(np.float64)
 
 
-# Half a second, as the system writes it, after which who waits asks whether it still should.
-WAIT_SLICE = struct.pack("@ll", 0, 500_000)
-KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES = (
-    10,
-    5,
-    3,
-)  # of TCP's own question whether the other computer is there
+def array_bytes(array: npt.NDArray[np.floating]) -> memoryview:
+    """Return the memory of a contiguous array, which may be empty."""
+    return array.view(np.uint8).data
 
-Buffer = bytes | bytearray | memoryview
+
+def connect(address: str) -> socket.socket:
+    """Connect to ``host:port``, with a socket that no fork of this process keeps open.
+
+    The other side knows by the end of the connection that this process is dead.
+
+    Raises:
+        OSError: The address refuses the connection, or does not answer in time.
+    """
+    host, port = address.rsplit(":", 1)
+    connection = socket.create_connection((host, int(port)), CONNECT_TIMEOUT)
+    close_in_forks(connection.fileno())
+    return connection
 
 
 def never_abandoned() -> bool:
-    """Return False: what is waited for will come."""
+    """Return False: wait until the other side answers or is gone."""
     return False
 
 
@@ -148,59 +165,63 @@ class FramedConnection:
     """Sends and receives whole frames.
 
     Args:
-        connection: A connected socket; the channel owns it.
-        is_abandoned: Asked while waiting; True gives up with Broken.
+        connection: A connected socket, which this object closes.
+        is_abandoned: Called while waiting; True gives up with GenerationBroken. It may raise an
+            error of its own instead.
     """
 
     def __init__(
         self, connection: socket.socket, is_abandoned: Callable[[], bool] = never_abandoned
     ) -> None:
         self.connection, self.is_abandoned = connection, is_abandoned
-        # A socket that blocks, with limits kept by the system: a shard comes in one call.
         connection.settimeout(None)
         for limit in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            connection.setsockopt(socket.SOL_SOCKET, limit, WAIT_SLICE)
+            connection.setsockopt(socket.SOL_SOCKET, limit, _WAIT_SLICE)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in (
-            ("TCP_KEEPIDLE", KEEPALIVE_IDLE),
-            ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL),
-            ("TCP_KEEPCNT", KEEPALIVE_PROBES),
-        ):
+        for name, value in _KEEPALIVE.items():
             if hasattr(socket, name):  # not on every system
                 connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
-    def send(self, header: FrameHeader, note: bytes = b"", load: Iterable[Buffer] = ()) -> None:
+    def send(
+        self, header: FrameHeader, metadata: bytes = b"", payload: Iterable[Buffer] = ()
+    ) -> None:
         """Send a frame; its sizes are filled in here.
 
         Raises:
             OSError: The connection is gone.
-            Broken: The wait was given up; the connection is of no more use.
+            GenerationBroken: The wait was given up; the connection is of no more use.
         """
-        pieces = [memoryview(piece).cast("B") for piece in load]
-        whole = replace(header, metadata_size=len(note), payload_size=sum(map(len, pieces)))
-        for piece in (memoryview(whole.to_bytes() + note), *pieces):
-            self._send(piece)
+        pieces = [memoryview(piece) for piece in payload]
+        whole = replace(
+            header, metadata_size=len(metadata), payload_size=sum(piece.nbytes for piece in pieces)
+        )
+        for piece in (memoryview(whole.to_bytes() + metadata), *pieces):
+            while piece:
+                try:
+                    piece = piece[self.connection.send(piece) :]
+                except BlockingIOError:
+                    self._check_abandoned()
 
     def receive_header(self, *, max_payload: int) -> FrameHeader:
-        """Receive the first part of a frame; ``receive_metadata`` and ``receive_into`` must follow.
+        """Receive the first part of a frame; the other parts must be received next.
 
         Raises:
             OSError: The connection is gone.
-            Garbled: What came is no frame, or too large a one; close the connection.
+            MalformedFrame: What came is no frame, or too large a one; close the connection.
         """
         content = bytearray(HEADER_LAYOUT.size)
         self.receive_into(memoryview(content))
         return parse_frame_header(bytes(content), max_payload=max_payload)
 
     def receive_metadata(self, header: FrameHeader) -> bytes:
-        """Receive the note of the frame."""
-        note = bytearray(header.metadata_size)
-        self.receive_into(memoryview(note))
-        return bytes(note)
+        """Receive the metadata of the frame."""
+        metadata = bytearray(header.metadata_size)
+        self.receive_into(memoryview(metadata))
+        return bytes(metadata)
 
     def receive_payload(self, header: FrameHeader, into: memoryview) -> None:
-        """Receive the floats of the frame; raises Garbled when they do not fill the buffer."""
+        """Receive the floats; raises MalformedFrame when they do not fill the buffer exactly."""
         if header.payload_size != len(into):
             raise MalformedFrame(
                 f"{header.payload_size} bytes of floats where {len(into)} were expected"
@@ -213,7 +234,7 @@ class FramedConnection:
             try:
                 received = self.connection.recv_into(buffer, 0, socket.MSG_WAITALL)
             except BlockingIOError:
-                self._ask()
+                self._check_abandoned()
                 continue
             if not received:
                 raise ConnectionResetError("the other side closed the connection")
@@ -232,19 +253,6 @@ class FramedConnection:
         """Close the connection."""
         self.connection.close()
 
-    def _send(self, piece: memoryview) -> None:
-        while piece:
-            try:
-                piece = piece[self.connection.send(piece) :]
-            except BlockingIOError:
-                self._ask()
-
-    def _ask(self) -> None:
+    def _check_abandoned(self) -> None:
         if self.is_abandoned():
             raise GenerationBroken("what was waited for is given up")
-
-
-def tensor_bytes(tensor: Tensor) -> memoryview:
-    """Return the memory of a contiguous tensor on the host."""
-    values: Any = tensor.numpy()
-    return memoryview(values).cast("B")
