@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from scavenger.protocol import Member, StopAtProgress
+from scavenger.worker_env import WorkerEnv
 from tests.conductor import Conductor
 from worker_agent.parameter_server.server import ShardServer
 from worker_agent.pytorch.server_shard import TorchShard
 from worker_agent.session import Session
-from worker_agent.settings import AgentSettings
 from worker_agent.training.asynchronous import AsynchronousSession
 from worker_agent.training.elastic import ElasticSession
 
@@ -127,7 +127,7 @@ class Crew:
         return sum(len(report.steps) for report in reports) >= iterations
 
     def _work(self, name: str) -> None:
-        settings = AgentSettings(
+        settings = WorkerEnv(
             controller=f"http://127.0.0.1:{self.conductor.server.server_port}",
             token="token",
             job="job",

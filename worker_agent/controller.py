@@ -17,8 +17,8 @@ from scavenger.protocol import (
     StepReport,
     VmLease,
 )
+from scavenger.worker_env import WorkerEnv
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
-from worker_agent.settings import AgentSettings
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class ControllerClient:
         token: What it shows; an answer may bring the next one.
     """
 
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: WorkerEnv) -> None:
         self.token = settings.token
         self._http = httpx.Client(
             base_url=settings.controller,

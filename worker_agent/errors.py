@@ -8,6 +8,8 @@
     ├── GenerationBroken         a generation's collective failed: wait for a newer Directive
     ├── ChangeAborted            a change was cancelled: continue in the current generation
     ├── StateRefused             a state cannot be carried or does not fit: the message says where
+    ├── UnsupportedModel         a model of no framework that is loaded: the message says what is
+    ├── UnsupportedStrategy      the framework has no such strategy: the message names those it has
     ├── UnsupportedOptimizer     an optimizer steps in a way that the agent cannot follow
     ├── UnsupportedServerOptimizer  an optimizer that parameter servers cannot run
     ├── ReadAhead                a script draws a batch before it has trained on the one before
@@ -54,6 +56,14 @@ class StateRefused(AgentError):
 
     Start anew without it, and show the person the message: it names the place.
     """
+
+
+class UnsupportedModel(AgentError):
+    """The script's model belongs to no framework that the agent supports and the script loaded."""
+
+
+class UnsupportedStrategy(AgentError):
+    """The model's framework does not have the job's training strategy; choose another one."""
 
 
 class UnsupportedOptimizer(AgentError):

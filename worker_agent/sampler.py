@@ -39,6 +39,21 @@ class SampleRange:
 
 
 @dataclass(frozen=True, slots=True)
+class SampleAssignment:
+    """Samples that a parameter server has assigned to one worker.
+
+    Attributes:
+        share: The samples; None if none are left for now.
+        is_over: Whether none will ever be left again.
+        done: Samples that all workers have used so far.
+    """
+
+    share: SampleRange | None
+    is_over: bool
+    done: int
+
+
+@dataclass(frozen=True, slots=True)
 class SampleOrder:
     """An endless stream of shuffled epochs: every epoch holds every sample exactly once.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol
 
+from worker_agent.frameworks import Framework, find_framework
 from worker_agent.sampler import SampleOrder, SampleRange
 
 
@@ -98,6 +99,7 @@ class StandaloneSession:
 
     def __init__(self, *, deterministic: bool = False) -> None:
         self.is_deterministic = deterministic
+        self.framework: Framework | None = None
         self.iteration = 0
         self.samples = 0
         self.is_leader = True
@@ -112,7 +114,8 @@ class StandaloneSession:
         scaler: Any = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Do nothing."""
+        """Note the model's framework, which decides on the form of the batches."""
+        self.framework = find_framework(model)
 
     def batches(
         self,
@@ -124,17 +127,13 @@ class StandaloneSession:
         until: Callable[[], bool] = never_stop,
     ) -> Iterator[Any]:
         """Yield whole batches until the epochs are used up or ``until`` says so."""
-        import torch
-
-        from worker_agent.pytorch.state import seed_iteration
-
-        if self.is_deterministic:
-            torch.use_deterministic_algorithms(True)
+        framework = self.framework
         order = SampleOrder(dataset_size, seed)
         while self.samples < epochs * dataset_size and not until():
-            if self.is_deterministic:
-                seed_iteration(seed, self.samples)
-            yield torch.from_numpy(order.indices(SampleRange(self.samples, global_batch)))
+            if framework is not None and self.is_deterministic:
+                framework.seed(seed, self.samples)
+            indices = order.indices(SampleRange(self.samples, global_batch))
+            yield indices if framework is None else framework.to_batch(indices)
             self.samples += global_batch
             self.iteration += 1
 

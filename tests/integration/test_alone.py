@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from tests.integration.reads import Reads
+from worker_agent.frameworks import BatchSlice, ControlFlags
 from worker_agent.pytorch.all_reduce import AllReduceStrategy
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
-from worker_agent.training.strategy import BatchSlice, ControlFlags
 
 WHOLE = BatchSlice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
 WORDS = ControlFlags(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)

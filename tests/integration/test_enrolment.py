@@ -16,6 +16,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
 from scavenger.protocol import RENEWAL_HEADER, Progress, StepReport
+from scavenger.worker_env import WorkerEnv
 from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.permissions import BootstrapOnly, PublicAccess, WorkersOnly
@@ -29,7 +30,6 @@ from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
 from tests.integration.test_supervisor import Machine
 from worker_agent.controller import ControllerClient
 from worker_agent.errors import ControllerUnreachable
-from worker_agent.settings import AgentSettings
 from worker_agent.telemetry.upload import TelemetryUploader
 
 KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
@@ -322,7 +322,7 @@ def test_a_machine_that_nobody_lets_in_ends_with_its_prepaid_time(
 def test_a_controller_that_is_too_busy_did_not_hear_and_is_told_again(
     controller: ControllerDouble,
 ) -> None:
-    me = AgentSettings(controller=controller.url, token=TOKEN, job="j", worker="w1", prepaid=60)
+    me = WorkerEnv(controller=controller.url, token=TOKEN, job="j", worker="w1", prepaid=60)
     client = ControllerClient(me)
     controller.busy = 1
     with pytest.raises(ControllerUnreachable):

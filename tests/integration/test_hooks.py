@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from worker_agent.launcher.step_records import (
     unpack_rank_steps,
 )
 from worker_agent.launcher.step_timer import PendingStep
+from worker_agent.pytorch.instrumentation import GroupStore
 
 ROOT = Path(__file__).parents[2]
 WORLD_SIZE = 3
@@ -114,7 +116,8 @@ def test_rows_and_parts_survive_their_travels() -> None:
 
 def open_exchanges(workers: int, rows: list[MeasuredStep], wish: Path) -> Sequence[RankAggregator]:
     store = Shared()
-    return [RankAggregator(rank, workers, store, rows.append, wish) for rank in range(workers)]
+    connect = partial(GroupStore, store)
+    return [RankAggregator(rank, workers, connect, rows.append, wish) for rank in range(workers)]
 
 
 class Shared(HashStore):

@@ -14,13 +14,13 @@ from scavenger.protocol import Directive, Hello, Member, Progress, Reply, StepRe
 from tests.builders import directive
 from tests.controller_double import until
 from worker_agent.errors import GenerationBroken
+from worker_agent.frameworks import BatchSlice, ControlFlags, JoinRole, StepSummary
 from worker_agent.rendezvous import rendezvous as meetings
 from worker_agent.rendezvous.rendezvous import _INVITATION, Invitation, StoreRendezvous
 from worker_agent.rendezvous.store import KeyValueClient
 from worker_agent.state.progress import TrainingProgress
 from worker_agent.telemetry.reporter import AWAITING_INTERVAL, Reporter
 from worker_agent.training.membership import Membership
-from worker_agent.training.strategy import BatchSlice, ControlFlags, JoinRole, StepSummary
 
 HOST = "127.0.0.1"
 IN_TIME = 10.0

@@ -19,9 +19,9 @@ from torch.distributed import ProcessGroupGloo
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.noise import ShardNorms, noise_at, pool_noise
 from tests.paper.tasks import digits_mlp
+from worker_agent.frameworks import BatchSlice
 from worker_agent.pytorch.reducer import SUMMARY_COLUMNS, Reducer
 from worker_agent.sampler import SampleRange
-from worker_agent.training.strategy import BatchSlice
 
 PATIENCE = timedelta(seconds=30)
 # Gradients whose |G|² is 2 and whose tr Σ is 30: φ is 15 samples.

@@ -17,6 +17,7 @@ from torch.distributed import HashStore, ProcessGroup, ProcessGroupGloo
 
 from tests.crew import SAMPLES, STREAM, assert_as_alone, crew, flat
 from worker_agent.errors import StateRefused
+from worker_agent.frameworks import BatchSlice, ControlFlags
 from worker_agent.pytorch.all_reduce import AllReduceStrategy
 from worker_agent.pytorch.state import TrainingState
 from worker_agent.pytorch.tensors import (
@@ -29,7 +30,6 @@ from worker_agent.pytorch.tensors import (
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.session import Session
 from worker_agent.state.progress import TrainingProgress
-from worker_agent.training.strategy import BatchSlice, ControlFlags
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn, optim
 
 from tests.crew import SAMPLES, Classifier, assert_as_alone, crew
+from worker_agent.frameworks import BatchSlice, ControlFlags
 from worker_agent.pytorch.all_reduce import AllReduceStrategy
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.session import Session
-from worker_agent.training.strategy import BatchSlice, ControlFlags
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -22,7 +22,7 @@ from torch import nn
 from scavenger.cluster import ClusterConfig
 from scavenger.learning_rate import LearningRateScaling
 from scavenger.protocol import Directive, Hello, Member, Reply, StepReport, StopAtProgress
-from worker_agent.settings import AgentSettings
+from scavenger.worker_env import WorkerEnv
 from worker_agent.training import base, elastic
 from worker_agent.training.elastic import ElasticSession
 
@@ -249,7 +249,7 @@ def test_nothing_of_ours_reaches_the_script(
 
 def open_session(server: Server) -> ElasticSession:
     return ElasticSession(
-        AgentSettings(
+        WorkerEnv(
             controller=f"http://127.0.0.1:{server.server_port}",
             token="token",
             job="job",

@@ -15,6 +15,7 @@ from sqlalchemy import Engine, delete, text
 
 from scavenger.job.spec import JobSpec
 from scavenger.protocol import Hello, Progress, StepReport, VmLease
+from scavenger.worker_env import WorkerEnv
 from service import ledger
 from service.api.problems import ApiProblem as Refused
 from service.api.routes import agent
@@ -40,7 +41,6 @@ from tests.money.door import Door
 from tests.money.sightings import Sightings
 from tests.money.stage import Stage
 from worker_agent.errors import ControllerUnreachable
-from worker_agent.settings import AgentSettings
 from worker_agent.supervisor.lifetime import LeaseKeeper
 
 JOB, FOREVER = "job_1", 1e8
@@ -192,7 +192,7 @@ class World:
             answered.append(self._carry(worker, journey))
             return answered[-1]
 
-        me = AgentSettings(controller="", token="", job=JOB, worker=vm.id, prepaid=vm.prepaid)
+        me = WorkerEnv(controller="", token="", job=JOB, worker=vm.id, prepaid=vm.prepaid)
         prepaid = LeaseKeeper(SimpleNamespace(lease=lease), me, self.clock.now)
         prepaid.renew()
         if answered:

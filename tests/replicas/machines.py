@@ -26,13 +26,13 @@ from scavenger.protocol import (
     Regrouped,
     StepReport,
 )
+from scavenger.worker_env import WorkerEnv
 from tests.builders import steps
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.machine import State
 from tests.fakecloud.refusal import Refusal
 from worker_agent.controller import ControllerClient
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
-from worker_agent.settings import AgentSettings
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ class Agent:
         self.machines, self.machine, self.training = machines, machine, training
         self.worker = environment["SCAVENGER_WORKER"]
         self.client = ControllerClient(
-            AgentSettings(
+            WorkerEnv(
                 controller=environment["SCAVENGER_CONTROLLER"],
                 token=environment["SCAVENGER_TOKEN"],
                 job=environment["SCAVENGER_JOB"],

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from scavenger.measurement.steps import StepColumns, StepRow
+from scavenger.measurement.steps import COLUMN_KINDS, StepColumns, StepRow
 from scavenger.protocol import Hello, Progress
 from tests.spool import next_sequence_on_disk
 from tests.telemetry.source import measured
@@ -21,7 +21,6 @@ from worker_agent.errors import ControllerUnreachable
 from worker_agent.settings import read_settings
 from worker_agent.telemetry.reporter import PROBING_INTERVAL, Reporter
 from worker_agent.telemetry.spool import Spool, SpoolHeader
-from worker_agent.telemetry.steps import STEP_COLUMNS
 
 BLOCK = 100
 GENERATIONS = 4
@@ -82,7 +81,7 @@ def block_of(worker: str, place: int) -> StepColumns:
 def row(block: StepColumns, number: int, total: int) -> StepRow:
     """Return one iteration."""
     return StepRow(
-        generation(number, total), *(getattr(block, n)[number % BLOCK] for n in STEP_COLUMNS)
+        generation(number, total), *(getattr(block, n)[number % BLOCK] for n in COLUMN_KINDS)
     )
 
 

@@ -15,11 +15,10 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import worker_agent
 from scavenger.protocol import Directive
 from worker_agent.rendezvous.store import KeyValueClient, KeyValueServer
 
-BOOT_DIRECTORY = Path(worker_agent.__file__).parent / "launcher" / "boot"
+BOOT_DIRECTORY = Path(__file__).parent / "boot"
 # The script's processes must not speak for the machine, nor take part in the job on their own.
 WITHHELD_VARIABLES = (
     "SCAVENGER_JOB",

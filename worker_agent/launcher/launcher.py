@@ -22,6 +22,7 @@ from typing import Literal, NoReturn
 
 from scavenger.measurement.steps import StepRow
 from scavenger.protocol import Directive, FinishReason, Hello, Regrouped, StopAtProgress
+from scavenger.worker_env import WorkerEnv
 from worker_agent.controller import ControllerClient
 from worker_agent.launcher.environment import (
     LOST_PEERS,
@@ -40,7 +41,6 @@ from worker_agent.launcher.step_records import (
     read_job_progress,
     write_job_progress,
 )
-from worker_agent.settings import AgentSettings
 from worker_agent.telemetry.reporter import CALM_INTERVAL, PROBING_INTERVAL, Reporter, spool_opener
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Launcher:
 
     def __init__(
         self,
-        settings: AgentSettings,
+        settings: WorkerEnv,
         words: Sequence[str],
         level: RunLevel,
         environment: Mapping[str, str],

@@ -9,20 +9,16 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, ParamSpec
-
-import torch
-from torch import Tensor
+from typing import Any, ParamSpec, Protocol
 
 from worker_agent.launcher.step_records import RankStep
 
 log = logging.getLogger(__name__)
 P = ParamSpec("P")
 
-HALF_PRECISION = (torch.float16, torch.bfloat16)
 MIXED_BEFORE_WARNING = 20
 MIXED_WARNING = (
     "scavenger: the noise goes unmeasured: gradients are averaged several times per step; wrap "
@@ -32,7 +28,7 @@ MIXED_WARNING = (
 
 @dataclass(slots=True)
 class RunningIteration:
-    """What has been seen of the iteration that runs.
+    """What the hooks have seen of the iteration that runs; norms are the framework's tensors.
 
     Attributes:
         forward_at: When its first forward pass began.
@@ -42,9 +38,9 @@ class RunningIteration:
         samples: Samples its forward passes saw.
         local_norms: ||·|| of pieces of this rank's gradient, on the device.
         mean_norms: ||·|| of this rank's pieces of the averaged gradient, on the device.
-        loss_scale: What the script multiplied its loss with, on the device.
-        is_mixed: Whether gradients were averaged more than once, so that what is averaged last is
-            not what the ranks computed by themselves.
+        loss_scale: Factor of the script's loss, on the device.
+        is_mixed: Whether gradients were averaged more than once, so that the last average is not
+            of gradients that the ranks computed by themselves.
     """
 
     forward_at: float | None = None
@@ -52,46 +48,35 @@ class RunningIteration:
     done_at: float | None = None
     blocked: float = 0.0
     samples: int = 0
-    local_norms: list[Tensor] = field(default_factory=list)
-    mean_norms: list[Tensor] = field(default_factory=list)
-    loss_scale: Tensor | None = None
+    local_norms: list[Any] = field(default_factory=list)
+    mean_norms: list[Any] = field(default_factory=list)
+    loss_scale: Any = None
     is_mixed: bool = False
 
 
-class DeviceReading:
-    """Values on their way from the device to the host."""
-
-    def __init__(self, values: Tensor) -> None:
-        self._values = values.to("cpu", non_blocking=True)
-        self._event: Any = None
-        if values.is_cuda:
-            event: Any = torch.cuda.Event
-            self._event = event()
-            self._event.record()
+class Reading(Protocol):
+    """Squared norms on their way from the device to the host: local, then of the mean gradient."""
 
     def is_there(self) -> bool:
-        """Whether reading would not wait."""
-        return self._event is None or bool(self._event.query())
+        """Whether ``read`` would return without waiting."""
 
     def read(self) -> list[float]:
         """Return the values."""
-        values: list[float] = self._values.tolist()
-        return values
 
 
 @dataclass(frozen=True, slots=True)
 class PendingStep:
-    """A part whose norms are still on their way; without a reading it has none."""
+    """A rank's step whose norms are still on the device; without a reading it has no norms."""
 
     part: RankStep
-    reading: DeviceReading | None
+    reading: Reading | None
 
     def is_there(self) -> bool:
-        """Whether reading would not wait."""
+        """Whether ``read`` would return without waiting."""
         return self.reading is None or self.reading.is_there()
 
     def read(self) -> RankStep:
-        """Return the part with its norms."""
+        """Return the step with its norms."""
         if self.reading is None:
             return self.part
         local, mean = self.reading.read()
@@ -104,15 +89,20 @@ class StepTimer:
     Attributes:
         iteration: Optimizer steps so far.
         reductions: Averaged gradients so far, equal on all ranks at the same place of training.
-        is_on: False once something unforeseen happened: nothing is measured any more.
-        is_averaged: Whether some gradient of this process was ever averaged with others.
+        is_on: False after an unexpected error: measuring has ended.
+        is_averaged: Whether a gradient of this process was ever averaged with others.
 
     Args:
-        on_part: Takes every part; called in the training thread, so it must not wait.
+        on_part: Takes every step; called in the training thread, so it must not wait.
+        read_norms: Starts to read an iteration's norms; returns None if it has none.
     """
 
-    def __init__(self, on_part: Callable[[PendingStep], None]) -> None:
-        self.on_part = on_part
+    def __init__(
+        self,
+        on_part: Callable[[PendingStep], None],
+        read_norms: Callable[[RunningIteration], Reading | None],
+    ) -> None:
+        self.on_part, self.read_norms = on_part, read_norms
         self.iteration = 0
         self.reductions = 0
         self.is_on = True
@@ -158,9 +148,9 @@ class StepTimer:
         self.ended_at = time.perf_counter()
         self.iteration += 1
         self.now = RunningIteration()
-        if began_at is not None:  # nobody knows when a loop without DDP began its first step
+        if began_at is not None:  # unknown for the first step of a loop without DDP
             part = self._to_part(now, began_at, self.ended_at)
-            self.on_part(PendingStep(part, start_reading(now)))
+            self.on_part(PendingStep(part, self.read_norms(now)))
 
     def _to_part(self, now: RunningIteration, began_at: float, ended_at: float) -> RankStep:
         ready_at = ended_at if now.ready_at is None else now.ready_at
@@ -176,47 +166,8 @@ class StepTimer:
         )
 
 
-def gradient_norm(gradient: Tensor) -> Tensor:
-    """Return ||gradient|| on its device, added up in at least float32."""
-    wide = torch.float32 if gradient.dtype in HALF_PRECISION else None
-    norm: Tensor = torch.linalg.vector_norm(gradient, dtype=wide)
-    return norm
-
-
-def gradient_norms(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Return the norms of the gradients of those parameters that have one."""
-    by_width: dict[bool, list[Tensor]] = {True: [], False: []}
-    for each in parameters:
-        if each.grad is not None:
-            by_width[each.grad.dtype in HALF_PRECISION].append(each.grad.detach())
-    norms: list[Tensor] = []
-    for is_narrow, gradients in by_width.items():
-        if gradients:
-            norms += torch._foreach_norm(gradients, 2, torch.float32 if is_narrow else None)
-    return norms
-
-
-def start_reading(now: RunningIteration) -> DeviceReading | None:
-    """Send both squared norms to the host, without the scale of the loss."""
-    if not now.local_norms or now.is_mixed:
-        return None
-    local = sum_of_squares(now.local_norms)
-    # With more ranks than parameters some have no part of the average to look at.
-    mean = sum_of_squares(now.mean_norms) if now.mean_norms else torch.zeros_like(local)
-    values = torch.stack([local, mean])
-    if now.loss_scale is not None:
-        values /= now.loss_scale.to(values).square()
-    return DeviceReading(values)
-
-
-def sum_of_squares(norms: list[Tensor]) -> Tensor:
-    """Return Σ ||·||² in float64, on the device."""
-    total: Tensor = torch.stack(norms).double().square().sum()
-    return total
-
-
 def disable_on_error(watch: StepTimer) -> Callable[[Callable[P, Any]], Callable[P, None]]:
-    """Keep what goes wrong in a hook of ours from the script: measuring ends, training goes on."""
+    """Return a decorator of hooks: an exception ends the measuring and never reaches the script."""
 
     def decorate(hook: Callable[P, Any]) -> Callable[P, None]:
         @wraps(hook)

@@ -9,10 +9,11 @@ import threading
 from importlib import import_module
 
 from scavenger.protocol import Hello
+from scavenger.worker_env import WorkerEnv
 from worker_agent.controller import ControllerClient
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
 from worker_agent.parameter_server.server import ShardServer
-from worker_agent.settings import AgentSettings, read_settings
+from worker_agent.settings import read_settings
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ def main() -> int:
     return 0
 
 
-def announce_until(settings: AgentSettings, address: str, is_ending: threading.Event) -> None:
+def announce_until(settings: WorkerEnv, address: str, is_ending: threading.Event) -> None:
     """Keep telling the controller where this server is, until the machine ends."""
     controller = ControllerClient(settings)
     hello = Hello(settings.worker, address, "server")

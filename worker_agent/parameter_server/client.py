@@ -22,7 +22,7 @@ from worker_agent.parameter_server.messages import (
     parse_message,
     shard_ranges,
 )
-from worker_agent.sampler import SampleRange
+from worker_agent.sampler import SampleAssignment, SampleRange
 from worker_agent.transport.connection import (
     MAX_PAYLOAD_BYTES,
     FramedConnection,
@@ -48,21 +48,6 @@ class StreamReply:
 
     before: int
     now: int
-    done: int
-
-
-@dataclass(frozen=True, slots=True)
-class SampleAssignment:
-    """What a worker is to do next.
-
-    Attributes:
-        share: Its samples; None when none are left.
-        is_over: Whether no more will be.
-        done: Samples that all workers have used so far.
-    """
-
-    share: SampleRange | None
-    is_over: bool
     done: int
 
 

@@ -25,6 +25,16 @@ from torch.optim import Optimizer
 
 from scavenger.protocol import Directive, Member
 from worker_agent.errors import GenerationBroken, StateRefused
+from worker_agent.frameworks import (
+    BatchSlice,
+    ControlFlags,
+    JoinRole,
+    StepSummary,
+    WorkListener,
+    ignore_work,
+    keep_progress,
+    name_columns,
+)
 from worker_agent.pytorch.optimizer_hooks import (
     FusedMomentumFix,
     LearningRateScaler,
@@ -33,21 +43,13 @@ from worker_agent.pytorch.optimizer_hooks import (
     refuse_line_search,
 )
 from worker_agent.pytorch.process_group import AbortableGroup, TorchStore, run_abandonable
-from worker_agent.pytorch.reducer import (
-    SUMMARY_COLUMNS,
-    IterationMeasurement,
-    Reducer,
-    WorkListener,
-    ignore_work,
-)
-from worker_agent.pytorch.state import TrainingState, reseed_worker, seed_iteration
+from worker_agent.pytorch.reducer import IterationMeasurement, Reducer
+from worker_agent.pytorch.state import TrainingState, reseed_worker
 from worker_agent.pytorch.suppressed_steps import SuppressedSteps
 from worker_agent.pytorch.tensors import Strides, memory_order
 from worker_agent.pytorch.transfer import broadcast_bytes
 from worker_agent.rendezvous.rendezvous import StoreRendezvous, any_proven_dead, generation_label
-from worker_agent.sampler import SampleIndices
 from worker_agent.state.progress import TrainingProgress, TrainingSnapshot
-from worker_agent.training.strategy import BatchSlice, ControlFlags, JoinRole, StepSummary
 from worker_agent.transport.fork_safety import (
     Ports,
     SocketDescriptor,
@@ -66,11 +68,6 @@ DEAD_PEER_CHECK_EVERY = 1.0  # seconds between two looks at who is dead, while w
 LEAVE_GROUP_TIMEOUT = 1.0
 SPARE_CONNECTIONS = 16  # connections that other threads may make while a group is formed
 _ORDERS: TypeAdapter[dict[str, Strides]] = TypeAdapter(dict[str, Strides])
-
-
-def keep_progress(_: TrainingState, clock: TrainingProgress) -> TrainingProgress:
-    """Restore nothing."""
-    return clock
 
 
 class AllReduceStrategy:
@@ -195,15 +192,6 @@ class AllReduceStrategy:
     def scale_learning_rate(self, factor: float) -> None:
         """Let the steps from now on use the script's learning rates times this factor."""
         self.steps.factor = factor
-
-    def seed(self, number: int, position: int) -> None:
-        """Set all random streams as a function of a seed and of the first sample's position."""
-        torch.use_deterministic_algorithms(True)
-        seed_iteration(number, position)
-
-    def to_batch(self, indices: SampleIndices) -> Tensor:
-        """Return indices as an int64 tensor on the host."""
-        return torch.from_numpy(indices)
 
     def leave(self) -> None:
         """Leave the generation; another one may follow."""
@@ -374,22 +362,14 @@ class AllReduceStrategy:
         if self.last is None:
             return None
         measured, message = self.last
-        rows = [dict(zip(SUMMARY_COLUMNS, row, strict=True)) for row in message.tolist()]
-        leader, mean = rows[0], measured.mean_norm_sq
+        rows = name_columns(message.tolist())
+        mean = measured.mean_norm_sq
         shards = 1 if any(row["is_skipped"] for row in rows) else measured.shards
-        compute_times = [row["compute_time"] for row in rows]
-        return StepSummary(
-            announced=int(leader["announced"]),
-            is_over=bool(leader["is_over"]),
-            leaving=tuple(rank for rank, row in enumerate(rows) if row["is_leaving"]),
-            learning_rate_factor=leader["learning_rate_factor"],
+        return StepSummary.of_rows(
+            rows,
             shards=shards,
             local_norm_sq=sum(row["local_norm_sq"] for row in rows) if shards > 1 else None,
             mean_norm_sq=None if mean is None or shards == 1 else mean.item(),
-            compute_time=max(compute_times),
-            previous_sync_time=min(row["previous_sync_time"] for row in rows),
-            mean_compute_time=sum(compute_times) / len(rows),
-            fastest_compute_time=min(compute_times),
         )
 
 

@@ -23,12 +23,8 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from worker_agent.launcher.patch import AnyFunction, Patch
-from worker_agent.launcher.step_timer import (
-    StepTimer,
-    disable_on_error,
-    gradient_norm,
-    gradient_norms,
-)
+from worker_agent.launcher.step_timer import StepTimer, disable_on_error
+from worker_agent.pytorch.norms import gradient_norm, gradient_norms
 from worker_agent.pytorch.optimizer_hooks import ModuleHook
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,38 +17,16 @@ from torch.optim import SGD, Adagrad, Optimizer
 
 from scavenger.protocol import Directive
 from worker_agent.errors import GenerationBroken, UnsupportedServerOptimizer
-from worker_agent.parameter_server.client import (
-    ParameterServerClient,
-    SampleAssignment,
-    StreamReply,
-)
+from worker_agent.frameworks import AsynchronousUpdate, WorkListener, ignore_work
+from worker_agent.parameter_server.client import ParameterServerClient, StreamReply
 from worker_agent.parameter_server.messages import JoinRequest, shard_ranges
 from worker_agent.pytorch import flat_model
 from worker_agent.pytorch.flat_model import FlatModel
 from worker_agent.pytorch.optimizer_hooks import ModuleHook, StepHook, is_step_skipped, unscale
-from worker_agent.pytorch.reducer import WHOLE_BATCH, Reducer, WorkListener, ignore_work
+from worker_agent.pytorch.reducer import WHOLE_BATCH, Reducer
 from worker_agent.pytorch.state import reseed_worker
-from worker_agent.sampler import SampleIndices, SampleRange
+from worker_agent.sampler import SampleAssignment, SampleRange
 from worker_agent.state.progress import TrainingProgress
-
-
-@dataclass(frozen=True, slots=True)
-class DownpourUpdate:
-    """What one worker knows after one of its iterations.
-
-    Attributes:
-        version: Updates contained in the weights it goes on with.
-        done: Samples used so far, by all workers; of the last push.
-        staleness: Updates by others that the gradients did not know of; None without a push.
-        compute_time: Seconds from first forward to last gradient.
-        sync_time: Seconds of pushing and fetching.
-    """
-
-    version: int
-    done: int
-    staleness: int | None
-    compute_time: float
-    sync_time: float
 
 
 class DownpourStrategy:
@@ -153,7 +130,7 @@ class DownpourStrategy:
         self.used.append(share)
         self.reducer.begin(WHOLE_BATCH)
 
-    def end(self) -> DownpourUpdate | None:
+    def end(self) -> AsynchronousUpdate | None:
         """Close the iteration; None when the servers were lost and it counts for nothing."""
         if self.reducer.is_owed:
             self.reducer.skip()  # its passes belong to no other batch
@@ -163,7 +140,7 @@ class DownpourStrategy:
             return None
         streamed = self.streamed
         has_pushed = streamed is not None and streamed.before >= 0
-        return DownpourUpdate(
+        return AsynchronousUpdate(
             version=self.version,
             done=self.done,
             staleness=self.staleness if has_pushed else None,
@@ -179,10 +156,6 @@ class DownpourStrategy:
     def finish(self) -> None:
         """Tell everybody that the target is reached; raises Broken."""
         self._server.finish()
-
-    def to_batch(self, indices: SampleIndices) -> Tensor:
-        """Return indices as an int64 tensor on the host."""
-        return torch.from_numpy(indices)
 
     def close(self) -> None:
         """Close the connections; samples that were taken and not pushed go to others."""

@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.autograd import Variable
 
 from worker_agent.launcher.patch import Patch
-from worker_agent.launcher.step_timer import StepTimer, disable_on_error, gradient_norm
+from worker_agent.launcher.step_timer import StepTimer, disable_on_error
 from worker_agent.pytorch.ddp import count_samples
+from worker_agent.pytorch.norms import gradient_norm
 
 log = logging.getLogger(__name__)
 

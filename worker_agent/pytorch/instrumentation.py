@@ -13,13 +13,16 @@ import logging
 import os
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import PrefixStore, Store
 from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -30,11 +33,12 @@ from torch.optim.optimizer import (
 
 from worker_agent.launcher.environment import LOST_PEERS, NOT_DISTRIBUTED, is_peer_loss
 from worker_agent.launcher.patch import Patch
-from worker_agent.launcher.rank_aggregator import RankAggregator
+from worker_agent.launcher.rank_aggregator import STORE_TIMEOUT, RankAggregator
 from worker_agent.launcher.step_records import MeasuredStep, StepFileWriter
 from worker_agent.launcher.step_timer import PendingStep, StepTimer, disable_on_error
 from worker_agent.pytorch.ddp import DdpInstrumentation
 from worker_agent.pytorch.fsdp import FsdpInstrumentation
+from worker_agent.pytorch.norms import start_reading
 from worker_agent.settings import InstrumentationSettings, read_instrumentation_settings
 from worker_agent.state.progress import TrainingProgress
 
@@ -68,7 +72,7 @@ class Instrumentation:
         restart: WarmRestart | None = None,
     ) -> None:
         self.rank, self.on_row, self.wish, self.restart = rank, on_row, wish, restart
-        self.watch = StepTimer(self._pass_on)
+        self.watch = StepTimer(self._pass_on, start_reading)
         self.parallel = DdpInstrumentation(self.watch, self._between_iterations)
         self.sharded = FsdpInstrumentation(self.watch)
         self.exchange: RankAggregator | None = None
@@ -206,12 +210,43 @@ class Instrumentation:
             on_row = self.on_row if self.rank == 0 else ignore_step
             return RankAggregator(0, 1, None, on_row, self.wish)
         store = dist.distributed_c10d._get_default_store()
-        return RankAggregator(dist.get_rank(), dist.get_world_size(), store, self.on_row, self.wish)
+        connect = partial(GroupStore, store)
+        rank, workers = dist.get_rank(), dist.get_world_size()
+        return RankAggregator(rank, workers, connect, self.on_row, self.wish)
 
 
 def is_distributed() -> bool:
     """Whether this process trains with others."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+class GroupStore:
+    """A `SharedStore` over the store that ``torch.distributed`` met at, by a connection of its own.
+
+    The script may block in its own connection, which must not hold up this one.
+    """
+
+    def __init__(self, store: Store) -> None:
+        connect: Any = store
+        own: Store = connect.clone()
+        own.set_timeout(timedelta(seconds=STORE_TIMEOUT))
+        self._store: Any = PrefixStore("scavenger", own)  # its stub knows no bytes
+
+    def set(self, key: str, value: bytes) -> None:
+        """Write a value."""
+        self._store.set(key, value)
+
+    def get(self, key: str) -> bytes:
+        """Return a value that is there."""
+        return bytes(self._store.get(key))
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all keys are there."""
+        return bool(self._store.check(list(keys)))
+
+    def delete(self, key: str) -> None:
+        """Delete a key; it need not be there."""
+        self._store.delete_key(key)
 
 
 def ignore_step(_: MeasuredStep) -> None:

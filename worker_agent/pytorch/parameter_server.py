@@ -15,11 +15,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from scavenger.protocol import Directive
 from worker_agent.errors import GenerationBroken, StateRefused
+from worker_agent.frameworks import (
+    BatchSlice,
+    ControlFlags,
+    JoinRole,
+    StepSummary,
+    WorkListener,
+    ignore_work,
+    keep_progress,
+    name_columns,
+)
 from worker_agent.parameter_server.client import ParameterServerClient
 from worker_agent.parameter_server.messages import (
     IterationOutcome,
@@ -36,24 +46,11 @@ from worker_agent.pytorch.optimizer_hooks import (
     is_step_skipped,
     unscale,
 )
-from worker_agent.pytorch.reducer import (
-    NO_FLAGS,
-    SUMMARY_COLUMNS,
-    Reducer,
-    WorkListener,
-    ignore_work,
-)
-from worker_agent.pytorch.state import TrainingState, reseed_worker, seed_iteration
+from worker_agent.pytorch.reducer import NO_FLAGS, Reducer
+from worker_agent.pytorch.state import TrainingState, reseed_worker
 from worker_agent.pytorch.suppressed_steps import SuppressedSteps
-from worker_agent.rendezvous.rendezvous import Rendezvous
-from worker_agent.sampler import SampleIndices
+from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.state.progress import TrainingProgress, TrainingSnapshot
-from worker_agent.training.strategy import BatchSlice, ControlFlags, JoinRole, StepSummary
-
-
-def keep_script_state(_: TrainingState, clock: TrainingProgress) -> TrainingProgress:
-    """Begin with what the script has made: there is no checkpoint."""
-    return clock
 
 
 class ParameterServerStrategy:
@@ -79,7 +76,7 @@ class ParameterServerStrategy:
         self,
         model: nn.Module,
         optimizer: Optimizer,
-        meeting: Rendezvous,
+        meeting: StoreRendezvous,
         *,
         worker: str,
         secret: str,
@@ -87,7 +84,7 @@ class ParameterServerStrategy:
         carried: Mapping[str, Any] | None = None,
         is_abandoned: Callable[[], bool],
         on_work: WorkListener = ignore_work,
-        restart: Callable[[TrainingState, TrainingProgress], TrainingProgress] = keep_script_state,
+        restart: Callable[[TrainingState, TrainingProgress], TrainingProgress] = keep_progress,
     ) -> None:
         self.meeting, self.model, self.optimizer = meeting, model, optimizer
         self.worker, self.secret = worker, secret
@@ -174,15 +171,6 @@ class ParameterServerStrategy:
     def scale_learning_rate(self, factor: float) -> None:
         """Let the steps from now on use the script's learning rates times this factor."""
         self.steps.factor = factor
-
-    def seed(self, number: int, position: int) -> None:
-        """Set all random streams as a function of a seed and of the first sample's position."""
-        torch.use_deterministic_algorithms(True)
-        seed_iteration(number, position)
-
-    def to_batch(self, indices: SampleIndices) -> Tensor:
-        """Return indices as an int64 tensor on the host."""
-        return torch.from_numpy(indices)
 
     def snapshot(self, clock: TrainingProgress) -> TrainingSnapshot:
         """Fetch the optimizer's state from the servers and copy everything, between iterations.
@@ -349,24 +337,15 @@ class ParameterServerStrategy:
 
     def _tally(self, outcome: IterationOutcome) -> StepSummary:
         """Join what the workers told with what the servers measured."""
-        rows = [dict(zip(SUMMARY_COLUMNS, row, strict=True)) for row in outcome.rows.tolist()]
+        rows = name_columns(outcome.rows.tolist())
         # Of a whole batch that a worker alone skips, its schedule is the script's own affair.
         is_ours = len(rows) > 1 or self.is_half_skipped
         self.is_given_up = is_ours and any(row["is_skipped"] for row in rows)
-        leader = rows[0]
-        compute_times = [row["compute_time"] for row in rows]
         own = np.array([row["local_norm_sq"] for row in rows])
         shards = self.reducer.measured.shards * len(rows)
-        return StepSummary(
-            announced=int(leader["announced"]),
-            is_over=bool(leader["is_over"]),
-            leaving=tuple(rank for rank, row in enumerate(rows) if row["is_leaving"]),
-            learning_rate_factor=leader["learning_rate_factor"],
+        return StepSummary.of_rows(
+            rows,
             shards=shards,
             local_norm_sq=float(outcome.norms_sq @ own) if shards > 1 else None,
             mean_norm_sq=outcome.mean_norm_sq if shards > 1 else None,
-            compute_time=max(compute_times),
-            previous_sync_time=min(row["previous_sync_time"] for row in rows),
-            mean_compute_time=sum(compute_times) / len(rows),
-            fastest_compute_time=min(compute_times),
         )

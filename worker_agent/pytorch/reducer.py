@@ -12,37 +12,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Variable
 from torch.distributed import ProcessGroup
 
+from worker_agent.frameworks import (
+    SUMMARY_COLUMNS,
+    BatchSlice,
+    ControlFlags,
+    WorkListener,
+    ignore_work,
+)
 from worker_agent.pytorch.process_group import await_work
 from worker_agent.pytorch.tensors import flatten_all, gradient_strides, view_strided
-from worker_agent.training.strategy import BatchSlice, ControlFlags
 
-FLAG_COLUMNS = ("announced", "is_over", "is_leaving", "learning_rate_factor")
-SUMMARY_COLUMNS = (
-    *FLAG_COLUMNS,
-    "local_norm_sq",
-    "compute_time",
-    "previous_sync_time",
-    "is_skipped",
-)
 NO_FLAGS = ControlFlags(0, is_over=False, is_leaving=False, learning_rate_factor=1.0)
-
-
-class WorkListener(Protocol):
-    """Hears when the script begins to work on its samples."""
-
-    def __call__(self, *, is_called_by_script: bool) -> None:
-        """Hear it; told whether a function of the script's has called, and not the device."""
-
-
-def ignore_work(*, is_called_by_script: bool) -> None:
-    """Take no notice."""
 
 
 WHOLE_BATCH = BatchSlice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)

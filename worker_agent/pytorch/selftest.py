@@ -26,11 +26,11 @@ from torch.optim import Optimizer
 
 import worker_agent
 from worker_agent.fake_controller import SELFTEST_TIMEOUT, FakeController
+from worker_agent.frameworks import BatchSlice, ControlFlags
 from worker_agent.pytorch.all_reduce import AllReduceStrategy
 from worker_agent.pytorch.reducer import Reducer
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.sampler import SampleOrder, SampleRange
-from worker_agent.training.strategy import BatchSlice, ControlFlags
 
 SELFTEST_SAMPLES, SELFTEST_FEATURES, SELFTEST_CLASSES = 960, 16, 4
 SELFTEST_BATCH = 48

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import NoReturn
 
+from scavenger.worker_env import WorkerEnv
 from worker_agent.controller import ControllerClient
 from worker_agent.errors import AgentError
-from worker_agent.settings import AgentSettings
 
 LEASE_RENEWAL = 5.0
 
@@ -31,7 +31,7 @@ class LeaseKeeper:
     def __init__(
         self,
         controller: ControllerClient,
-        settings: AgentSettings,
+        settings: WorkerEnv,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._controller = controller

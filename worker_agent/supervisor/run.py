@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import IO
 
 from worker_agent.heartbeat import HeartbeatPage, TrainingPhase
-from worker_agent.settings import TrainingCommand
 from worker_agent.supervisor.exit_reason import (
     EXIT_NOT_STARTED,
     Drained,
@@ -52,6 +51,19 @@ KILLED_CODES = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the second by a shell 
 MIN_REDACTED_LENGTH = 6  # what is shorter stands in many words that are none
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCommand:
+    """The user's training command.
+
+    Attributes:
+        arguments: Program and arguments.
+        directory: Where it starts; None for where the supervisor is.
+    """
+
+    arguments: tuple[str, ...]
+    directory: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +107,7 @@ def run_command(
         child = _start(command, environment)
     except OSError as error:
         return RunResult(
-            EXIT_NOT_STARTED, f"cannot start {command.words[0]}: {error}", NotStarted()
+            EXIT_NOT_STARTED, f"cannot start {command.arguments[0]}: {error}", NotStarted()
         )
     if child.stdout is None:
         raise AssertionError("the command was started with a pipe")
@@ -119,7 +131,7 @@ def redact_secrets(text: str, secrets: Collection[str]) -> str:
 
 def _start(command: TrainingCommand, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        command.words,
+        command.arguments,
         bufsize=0,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -19,21 +19,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from scavenger.protocol import EnrolmentRequest
+from scavenger.worker_env import WorkerEnv
 from worker_agent.controller import ControllerClient
 from worker_agent.errors import AgentError, ControllerRefused, ControllerUnreachable
 from worker_agent.heartbeat import HeartbeatPage
 from worker_agent.settings import (
     LAUNCH_CREDENTIAL_PREFIX,
-    AgentSettings,
-    TrainingCommand,
     read_settings,
-    read_training_command,
     training_environment,
 )
 from worker_agent.supervisor.exit_reason import RunResult
 from worker_agent.supervisor.lifetime import LeaseKeeper, RestartBudget, ShutdownSignal
 from worker_agent.supervisor.processes import kill_others
-from worker_agent.supervisor.run import BoundedLog, RunContext, run_command
+from worker_agent.supervisor.run import BoundedLog, RunContext, TrainingCommand, run_command
 from worker_agent.telemetry.upload import replay_spool
 
 CLEANUP_TIMEOUT = 1.0  # for what a command left behind to be gone
@@ -58,7 +56,16 @@ def main(arguments: Sequence[str], restarts: RestartBudget) -> None:
     if settings is None:
         raise ValueError("SCAVENGER_JOB is not set")
     spool = Path(machine).with_suffix(".spool")
-    Supervisor(settings, notice, restarts).supervise(read_training_command(), spool)
+    Supervisor(settings, notice, restarts).supervise(command_of(settings), spool)
+
+
+def command_of(settings: WorkerEnv) -> TrainingCommand:
+    """Return what this machine runs: the user's command, or a parameter server."""
+    if settings.role == "server":
+        return TrainingCommand((sys.executable, "-m", "worker_agent.parameter_server"), None)
+    if not settings.command:
+        raise ValueError("SCAVENGER_COMMAND is not set")
+    return TrainingCommand(settings.command, settings.directory)
 
 
 def power_off() -> None:
@@ -77,7 +84,7 @@ class Supervisor:
     """
 
     def __init__(
-        self, settings: AgentSettings, notice: ShutdownSignal, restarts: RestartBudget
+        self, settings: WorkerEnv, notice: ShutdownSignal, restarts: RestartBudget
     ) -> None:
         self._settings, self._notice, self._restarts = settings, notice, restarts
         self._controller = ControllerClient(settings)

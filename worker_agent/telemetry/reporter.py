@@ -25,8 +25,8 @@ from scavenger.protocol import (
     Reply,
     StepReport,
 )
+from scavenger.worker_env import WorkerEnv
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
-from worker_agent.settings import AgentSettings
 from worker_agent.telemetry.outbox import Outbox
 from worker_agent.telemetry.spool import BATCH_ROWS, Spool, SpoolHeader
 from worker_agent.telemetry.steps import sequence_after
@@ -344,7 +344,7 @@ class Reporter:
         self._state.notify_all()
 
 
-def spool_opener(settings: AgentSettings) -> Callable[[Hello], Spool] | None:
+def spool_opener(settings: WorkerEnv) -> Callable[[Hello], Spool] | None:
     """Return what opens the spool of this worker, None where it has none."""
     if settings.spool is None:
         return None

@@ -11,21 +11,25 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scavenger.measurement.steps import StepRow
 from scavenger.protocol import Directive, FinishReason, Hello, Regrouped, StopAtMetric
+from scavenger.worker_env import WorkerEnv
 from worker_agent.errors import GenerationBroken
+from worker_agent.frameworks import (
+    AsynchronousStrategy,
+    AsynchronousUpdate,
+    Framework,
+    StrategyContext,
+    find_framework,
+)
 from worker_agent.heartbeat import TrainingPhase
 from worker_agent.sampler import SampleOrder, SampleRange
 from worker_agent.session import never_stop
-from worker_agent.settings import AgentSettings
 from worker_agent.state.progress import TrainingProgress
 from worker_agent.telemetry.reporter import AWAITING_INTERVAL, CALM_INTERVAL
 from worker_agent.training.base import BaseSession
-
-if TYPE_CHECKING:
-    from worker_agent.pytorch.downpour import DownpourStrategy, DownpourUpdate
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +45,10 @@ class AsynchronousSession(BaseSession):
         settings: Who this worker is.
     """
 
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: WorkerEnv) -> None:
         super().__init__(settings)
-        self.strategy: DownpourStrategy | None = None
+        self.framework: Framework | None = None
+        self.strategy: AsynchronousStrategy | None = None
         self.current: Directive | None = None
 
     @property
@@ -74,19 +79,20 @@ class AsynchronousSession(BaseSession):
         Raises:
             NotServable: The optimizer is not one that Downpour SGD converges with.
         """
-        from worker_agent.pytorch.downpour import DownpourStrategy
-
         if scheduler or scaler or extra:
             log.warning("downpour: scheduler, scaler and extra stay each worker's own")
-        self.strategy = DownpourStrategy(
-            model,
-            optimizer,
+        self.framework = find_framework(model)
+        context = StrategyContext(
+            name=self.settings.strategy,
+            model=model,
+            optimizer=optimizer,
             worker=self.settings.worker,
             secret=self.settings.job_secret,
             micro_batches=micro_batches,
             is_abandoned=self._is_abandoned,
             on_work=self.alternation.work,
         )
+        self.strategy = self.framework.asynchronous_strategy(context)
 
     def batches(
         self,
@@ -118,7 +124,7 @@ class AsynchronousSession(BaseSession):
 
     # One iteration.
 
-    def _iteration(self, strategy: DownpourStrategy, order: SampleOrder) -> Iterator[Any]:
+    def _iteration(self, strategy: AsynchronousStrategy, order: SampleOrder) -> Iterator[Any]:
         """Yield one share of samples, if there is one, and count what became of it."""
         self._follow(strategy)
         if self.finished is not None:
@@ -127,7 +133,8 @@ class AsynchronousSession(BaseSession):
         if share is None:
             return
         strategy.begin(share, share.count / self._local_batch)
-        yield self.alternation.hand(strategy.to_batch(order.indices(share)))
+        assert self.framework is not None
+        yield self.alternation.hand(self.framework.to_batch(order.indices(share)))
         self.alternation.ask()
         update = strategy.end()
         if update is None:
@@ -136,7 +143,7 @@ class AsynchronousSession(BaseSession):
         self._record(update)
         self._judge(strategy)
 
-    def _take(self, strategy: DownpourStrategy) -> SampleRange | None:
+    def _take(self, strategy: AsynchronousStrategy) -> SampleRange | None:
         """Take samples; None when there are none for now, or none ever again."""
         try:
             handed = strategy.take(self._local_batch, self._limit)
@@ -152,7 +159,7 @@ class AsynchronousSession(BaseSession):
             time.sleep(DIRECTIVE_POLL)  # others still train on the last samples, and may die of it
         return handed.share
 
-    def _judge(self, strategy: DownpourStrategy) -> None:
+    def _judge(self, strategy: AsynchronousStrategy) -> None:
         """As leader, see whether the target is reached, and tell everybody."""
         stop = self._now.stop
         if not self.is_leader or not isinstance(stop, StopAtMetric):
@@ -176,7 +183,7 @@ class AsynchronousSession(BaseSession):
 
     # Telemetry.
 
-    def _record(self, update: DownpourUpdate) -> None:
+    def _record(self, update: AsynchronousUpdate) -> None:
         """Note the iteration; as leader, report it."""
         step_time = self._next_step_time()
         self.logbook.read_tensors()
@@ -188,7 +195,7 @@ class AsynchronousSession(BaseSession):
             self.reporter.record(self._row(update, step_time))
         self.reporter.tell(self._progress())
 
-    def _row(self, update: DownpourUpdate, step_time: float) -> StepRow:
+    def _row(self, update: AsynchronousUpdate, step_time: float) -> StepRow:
         """Return this worker's own iteration; there is no mean gradient to compare norms with."""
         return StepRow(
             generation=self._now.generation,
@@ -247,7 +254,7 @@ class AsynchronousSession(BaseSession):
         self.heartbeat.enter(TrainingPhase.TRAINING)
         self.reporter.pace(CALM_INTERVAL)
 
-    def _follow(self, strategy: DownpourStrategy) -> None:
+    def _follow(self, strategy: AsynchronousStrategy) -> None:
         """Do what the newest Directive says, from the next share on."""
         if self.is_leaving:
             self._leave(strategy)
@@ -272,7 +279,7 @@ class AsynchronousSession(BaseSession):
         news = Regrouped(directive.generation, 0.0, 0) if self.is_leader else None
         self.reporter.tell(self._progress(), regrouped=news)
 
-    def _leave(self, strategy: DownpourStrategy) -> None:
+    def _leave(self, strategy: AsynchronousStrategy) -> None:
         """Hand over what is not pushed yet, and stop."""
         try:
             strategy.flush()
@@ -280,7 +287,7 @@ class AsynchronousSession(BaseSession):
             log.debug("what was not pushed is trained on by others: %s", error)
         self.finished = "released"
 
-    def _reconnect(self, strategy: DownpourStrategy) -> None:
+    def _reconnect(self, strategy: AsynchronousStrategy) -> None:
         """Reach the servers again; after a while the controller is told that they are lost."""
         patience = time.monotonic() + SERVER_LOSS_TIMEOUT
         self.heartbeat.enter(TrainingPhase.WAITING)

@@ -13,10 +13,10 @@ from types import FrameType, TracebackType
 from typing import Protocol, Self
 
 from scavenger.protocol import Directive, FinishReason, Progress
+from scavenger.worker_env import WorkerEnv
 from worker_agent.controller import ControllerClient
 from worker_agent.heartbeat import Heartbeat, TrainingPhase
 from worker_agent.session import Loggable
-from worker_agent.settings import AgentSettings
 from worker_agent.state.progress import TrainingProgress
 from worker_agent.telemetry.reporter import Reporter, spool_opener
 from worker_agent.training.read_ahead import ReadAheadDetector
@@ -48,7 +48,7 @@ class BaseSession(ABC):
 
     strategy: Closable | None
 
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: WorkerEnv) -> None:
         self.settings, self.process = settings, os.getpid()
         self.reporter = Reporter(
             ControllerClient(settings),

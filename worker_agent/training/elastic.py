@@ -16,17 +16,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scavenger.protocol import Directive, FinishReason, Hello, Progress, Regrouped, StopAtMetric
+from scavenger.worker_env import WorkerEnv
 from worker_agent.errors import StateRefused
+from worker_agent.frameworks import (
+    BatchSlice,
+    ControlFlags,
+    Framework,
+    StepSummary,
+    StrategyContext,
+    TrainingStrategy,
+    find_framework,
+)
 from worker_agent.heartbeat import TrainingPhase
+from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.sampler import SampleOrder, SampleRange
 from worker_agent.session import never_stop
-from worker_agent.settings import AgentSettings
 from worker_agent.state.progress import TrainingProgress
 from worker_agent.telemetry.reporter import CALM_INTERVAL, PROBING_INTERVAL
 from worker_agent.training.base import BaseSession
 from worker_agent.training.learning_rate import LearningRateFactor, update_noise
 from worker_agent.training.membership import Membership
-from worker_agent.training.strategy import BatchSlice, ControlFlags, StepSummary, TrainingStrategy
 
 if TYPE_CHECKING:
     from worker_agent.state.checkpoints import Checkpointer
@@ -39,10 +48,11 @@ CLOSE_TIMEOUT = 4.0  # seconds; with what closing the group takes, an exit is la
 class ElasticSession(BaseSession):
     """The session of one worker of a job."""
 
-    def __init__(self, settings: AgentSettings, *, deterministic: bool = False) -> None:
+    def __init__(self, settings: WorkerEnv, *, deterministic: bool = False) -> None:
         super().__init__(settings)
         self.is_deterministic = deterministic
         self.membership: Membership | None = None
+        self.framework: Framework | None = None
         self.strategy: TrainingStrategy | None = None
         self.pace = LearningRateFactor()
         self.regrouped: Regrouped | None = None
@@ -70,33 +80,23 @@ class ElasticSession(BaseSession):
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Hook into the model, its optimizer and what else is to be carried."""
-        from worker_agent.rendezvous.rendezvous import StoreRendezvous
-
-        worker, host = self.settings.worker, self.settings.host
-        meeting = StoreRendezvous(worker, host, self._is_superseded)
-        strategy = self._strategy(
-            model,
-            optimizer,
-            meeting,
+        worker = self.settings.worker
+        self.framework = find_framework(model)
+        meeting = StoreRendezvous(worker, self.settings.host, self._is_superseded)
+        context = StrategyContext(
+            name=self.settings.strategy,
+            model=model,
+            optimizer=optimizer,
+            worker=worker,
+            secret=self.settings.job_secret,
             micro_batches=micro_batches,
             carried=name_carried(scheduler, scaler, extra),
             is_abandoned=self._is_abandoned,
             on_work=self.alternation.work,
             restart=self._restart,
         )
-        self.strategy = strategy
+        self.strategy = strategy = self.framework.strategy(meeting, context)
         self.membership = Membership(worker, strategy, self.reporter, self._wants_to_leave)
-
-    def _strategy(self, *arguments: Any, **named: Any) -> TrainingStrategy:
-        """Return how this job's workers train together, which never changes."""
-        if self.settings.strategy == "parameter_server":
-            from worker_agent.pytorch.parameter_server import ParameterServerStrategy
-
-            worker, secret = self.settings.worker, self.settings.job_secret
-            return ParameterServerStrategy(*arguments, **named, worker=worker, secret=secret)
-        from worker_agent.pytorch.all_reduce import AllReduceStrategy
-
-        return AllReduceStrategy(*arguments, **named)
 
     def batches(
         self,
@@ -138,6 +138,7 @@ class ElasticSession(BaseSession):
         whole = SampleRange(self.clock.samples, config.global_batch)
         mine = whole.split(config.workers)[self._rank]
         parts = mine.split(2) if self._is_split(mine) else (mine,)
+        assert self.framework is not None
         if self.regrouped is not None:
             self._entered(self.regrouped)
         for part in parts:
@@ -146,8 +147,8 @@ class ElasticSession(BaseSession):
             )
             strategy.begin(slice_, self._words())
             if self.is_deterministic:
-                strategy.seed(order.seed, part.start)
-            yield self.alternation.hand(strategy.to_batch(order.indices(part)))
+                self.framework.seed(order.seed, part.start)
+            yield self.alternation.hand(self.framework.to_batch(order.indices(part)))
             self.alternation.ask()
 
     def _words(self) -> ControlFlags:
@@ -328,7 +329,7 @@ class ElasticSession(BaseSession):
         return self.is_leaving
 
 
-def open_checkpointer(settings: AgentSettings) -> Checkpointer | None:
+def open_checkpointer(settings: WorkerEnv) -> Checkpointer | None:
     """Return what keeps this job's checkpoints; None when none are wanted."""
     if settings.checkpoints is None:
         return None

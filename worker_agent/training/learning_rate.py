@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from scavenger.measurement.noise import ShardNorms, SmoothedNoise
 from scavenger.protocol import Directive
+from worker_agent.frameworks import StepSummary
 from worker_agent.state.progress import TrainingProgress
-from worker_agent.training.strategy import StepSummary
 
 MIN_NOISE_ROWS = 20  # before them the smoothed noise says little
 

@@ -16,9 +16,9 @@ from dataclasses import replace
 
 from scavenger.protocol import Directive, Hello, Member, Progress
 from worker_agent.errors import ChangeAborted, GenerationBroken
+from worker_agent.frameworks import JoinRole, TrainingStrategy
 from worker_agent.state.progress import TrainingProgress
 from worker_agent.telemetry.reporter import AWAITING_INTERVAL, Reporter
-from worker_agent.training.strategy import JoinRole, TrainingStrategy
 
 log = logging.getLogger(__name__)
 

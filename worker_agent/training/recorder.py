@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from scavenger.measurement.steps import StepRow
 from scavenger.protocol import NotFinite
-from worker_agent.training.strategy import StepSummary
+from worker_agent.frameworks import StepSummary, hold_tensor
 
 MAX_METRIC_NAME = 256
 # What float() of a script's own object may raise.
@@ -67,8 +67,8 @@ class StepRecorder:
             iteration: Number of the iteration they are logged in.
         """
         for name, value in metrics.items():
-            if isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "detach"):
-                self.tensors[name] = value.detach(), iteration
+            if (held := hold_tensor(value)) is not None:
+                self.tensors[name] = held, iteration
             else:
                 self._note(name, value, iteration)
 

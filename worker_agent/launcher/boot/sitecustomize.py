@@ -18,17 +18,22 @@ if TYPE_CHECKING:
     from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SHARDING = "torch.distributed.fsdp._fully_shard._fsdp_state"
-HOOKS = {"torch": "install", SHARDING: "install_sharded"}
+# Module that a script may import, and the function that instruments it: one line each.
+INSTRUMENTATIONS = {
+    "torch": "worker_agent.pytorch.instrumentation:install",
+    "torch.distributed.fsdp._fully_shard._fsdp_state": (
+        "worker_agent.pytorch.instrumentation:install_sharded"
+    ),
+}
 
 
 class Finder:
-    """Finds what the others find, and calls ours once the module is there."""
+    """Finds modules as the other finders do, and instruments those in INSTRUMENTATIONS."""
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the module's own spec, its loader told to call ours afterwards."""
-        if name not in HOOKS:
+        """Return the module's own spec, with a loader that calls `instrument` afterwards."""
+        if name not in INSTRUMENTATIONS:
             return None
         others = [finder for finder in sys.meta_path if finder is not cls]
         specs = (finder.find_spec(name, path, target) for finder in others)
@@ -36,26 +41,26 @@ class Finder:
         execute = getattr(getattr(spec, "loader", None), "exec_module", None)
         if execute is not None:
 
-            def execute_and_hook(module: Any) -> None:
+            def execute_and_instrument(module: Any) -> None:
                 execute(module)
-                hook(name)
+                instrument(name)
 
-            spec.loader.exec_module = execute_and_hook
+            spec.loader.exec_module = execute_and_instrument
         return spec
 
 
-def hook(name: str) -> None:
-    """Let the agent patch a module that was just imported; unmeasured is better than broken."""
+def instrument(name: str) -> None:
+    """Instrument a module that was just imported; an error leaves the script unmeasured."""
     try:
-        from worker_agent.pytorch import instrumentation
-
-        getattr(instrumentation, HOOKS[name])()
-    except Exception as error:  # noqa: BLE001 the script knows nothing of us and must go on
+        module, _, function = INSTRUMENTATIONS[name].partition(":")
+        __import__(module)
+        getattr(sys.modules[module], function)()
+    except Exception as error:  # noqa: BLE001 the script must not fail because of the agent
         print(f"scavenger: {name} goes unmeasured: {error!r}", file=sys.stderr)
 
 
-def run_the_shadowed() -> None:
-    """Run the ``sitecustomize`` that Python would have found had ours not come first."""
+def run_shadowed() -> None:
+    """Run the ``sitecustomize`` that Python would have found without this one."""
     others = [place for place in sys.path if os.path.abspath(place or ".") != HERE]
     spec = _frozen_importlib_external.PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
@@ -65,4 +70,4 @@ def run_the_shadowed() -> None:
 
 if os.environ.get("SCAVENGER_ENABLE") == "1":
     sys.meta_path.insert(0, Finder)
-run_the_shadowed()
+run_shadowed()

@@ -1,0 +1,353 @@
+"""What a framework provides: its training strategies, batches and random streams; the registry.
+
+A training script imports its framework itself, so the agent looks for one that is loaded and owns
+the model. Nothing else in the agent names a framework, and ``worker_agent.pytorch`` implements this
+interface for PyTorch. docs/adding-a-framework.md adds another one step by step.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib import import_module
+from typing import Any, Protocol
+
+from scavenger.protocol import Directive, Member, TrainingStrategyName
+from worker_agent.errors import UnsupportedModel
+from worker_agent.rendezvous.rendezvous import StoreRendezvous
+from worker_agent.sampler import SampleAssignment, SampleIndices, SampleRange
+from worker_agent.state.progress import Stateful, TrainingProgress, TrainingSnapshot
+
+# The module that a script imports, and where the agent's implementation is: one line each.
+REGISTRY = {
+    "torch": "worker_agent.pytorch.framework:FRAMEWORK",
+}
+
+
+class Framework(Protocol):
+    """One framework, such as PyTorch."""
+
+    def owns(self, model: Any) -> bool:
+        """Whether the model is one of this framework's."""
+
+    def strategy(self, meeting: StoreRendezvous, context: StrategyContext) -> TrainingStrategy:
+        """Hook into the model and its optimizer, to train with others in lockstep.
+
+        Args:
+            meeting: Where the workers find each other.
+            context: What else the strategy needs.
+
+        Raises:
+            UnsupportedStrategy: The framework has no strategy of that name.
+            UnsupportedOptimizer: The strategy cannot follow this optimizer.
+        """
+
+    def asynchronous_strategy(self, context: StrategyContext) -> AsynchronousStrategy:
+        """The same, to train with others at this worker's own pace."""
+
+    def to_batch(self, indices: SampleIndices) -> Any:
+        """Return indices as the framework's integer tensor on the host."""
+
+    def seed(self, number: int, position: int) -> None:
+        """Set all random streams from a seed and the position of the iteration's first sample."""
+
+    def hold(self, value: Any) -> Any | None:
+        """Return a tensor of this framework so that ``float()`` can read it later; else None.
+
+        Reading a value waits for the device, so a session reads it one iteration later.
+        """
+
+
+def find_framework(model: Any) -> Framework:
+    """Return the framework of a model.
+
+    Raises:
+        UnsupportedModel: No framework that is loaded knows the model.
+    """
+    for framework in _loaded():
+        if framework.owns(model):
+            return framework
+    kind = type(model)
+    raise UnsupportedModel(
+        f"{kind.__module__}.{kind.__qualname__} is no model of a supported framework"
+        f" ({', '.join(REGISTRY)}): pass the model itself to job.prepare, without a wrapper"
+    )
+
+
+def hold_tensor(value: Any) -> Any | None:
+    """Return a value that is a tensor of some framework, to be read later; None for others."""
+    held = (framework.hold(value) for framework in _loaded())
+    return next((each for each in held if each is not None), None)
+
+
+def _loaded() -> Iterator[Framework]:
+    for imported, place in REGISTRY.items():
+        if imported in sys.modules:
+            module, _, name = place.partition(":")
+            framework: Framework = getattr(import_module(module), name)
+            yield framework
+
+
+def ignore_work(*, is_called_by_script: bool) -> None:
+    """Do nothing when the script begins to work on a batch."""
+
+
+class WorkListener(Protocol):
+    """Called when the script begins to work on its samples."""
+
+    def __call__(self, *, is_called_by_script: bool) -> None:
+        """Take notice.
+
+        Args:
+            is_called_by_script: Whether a function of the script is on the stack, rather than a
+                thread of the device.
+        """
+
+
+def keep_progress(_: Any, clock: TrainingProgress) -> TrainingProgress:
+    """Restore nothing: there is no checkpoint."""
+    return clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyContext:
+    """What a session passes to the strategy that it creates.
+
+    Attributes:
+        name: The job's strategy.
+        model: The script's model.
+        optimizer: Its optimizer.
+        worker: This worker's id.
+        secret: Secret that workers and parameter servers of the job share.
+        micro_batches: Backward passes that the script makes per batch.
+        carried: Objects whose state travels with the weights, besides the optimizer, by name.
+        is_abandoned: Called while waiting for others; True gives up the iteration.
+        on_work: Called when the script begins to work on a batch.
+        restart: Restores what a generation of newcomers alone goes on from, and returns the
+            progress of that.
+    """
+
+    name: TrainingStrategyName
+    model: Any
+    optimizer: Any
+    worker: str
+    secret: str = field(repr=False)
+    micro_batches: int = 1
+    carried: Mapping[str, Stateful] = field(default_factory=dict)
+    is_abandoned: Callable[[], bool]
+    on_work: WorkListener = ignore_work
+    restart: Callable[[Any, TrainingProgress], TrainingProgress] = keep_progress
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRole:
+    """Role of a worker in a generation that is being formed.
+
+    Attributes:
+        rank: Its rank, from 0; None for the previous leader that only hands its state over.
+        donor: That leader, if it is no member of the new generation.
+    """
+
+    rank: int | None
+    donor: Member | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSlice:
+    """The part of an iteration that one forward and backward pass covers.
+
+    Attributes:
+        share_of_worker: Fraction of this worker's samples, 1 unless the batch is split.
+        share_of_batch: Fraction of the global batch this worker's samples are, b_k / B.
+        is_last: Whether the gradient is complete after this slice.
+    """
+
+    share_of_worker: float
+    share_of_batch: float
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ControlFlags:
+    """What a worker tells the others together with its gradients.
+
+    Attributes:
+        announced: Newest generation the leader has announced; only the leader's counts.
+        is_over: Whether the target is reached; only the leader's counts.
+        is_leaving: Whether this worker leaves before the next iteration.
+        learning_rate_factor: Factor of the script's learning rates for all workers from the next
+            iteration on; only the leader's counts.
+    """
+
+    announced: int
+    is_over: bool
+    is_leaving: bool
+    learning_rate_factor: float
+
+
+# One row for each worker, which travels with the gradients.
+SUMMARY_COLUMNS = (
+    *(field.name for field in fields(ControlFlags)),
+    "local_norm_sq",
+    "compute_time",
+    "previous_sync_time",
+    "is_skipped",
+)
+
+
+def name_columns(rows: Iterable[Sequence[float]]) -> list[dict[str, float]]:
+    """Return the rows of all workers by the names of `SUMMARY_COLUMNS`."""
+    return [dict(zip(SUMMARY_COLUMNS, row, strict=True)) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class StepSummary:
+    """What all workers agree on about one iteration.
+
+    Attributes:
+        announced: Newest generation the leader has announced.
+        is_over: Whether the leader has seen the target reached.
+        leaving: Ranks that leave before the next iteration.
+        learning_rate_factor: Factor of the script's learning rates that the leader has chosen.
+        shards: Shards the norms were taken over; 1 when they carry no information about noise.
+        local_norm_sq: Mean over shards of ||g_k||².
+        mean_norm_sq: ||ḡ||², known to the leader only.
+        compute_time: Seconds from first forward to last local gradient, slowest worker.
+        previous_sync_time: Exposed seconds of synchronisation of the iteration before, of the
+            worker that waited least.
+        mean_compute_time: The same, mean over workers.
+        fastest_compute_time: The same, fastest worker.
+    """
+
+    announced: int
+    is_over: bool
+    leaving: tuple[int, ...]
+    learning_rate_factor: float
+    shards: int
+    local_norm_sq: float | None
+    mean_norm_sq: float | None
+    compute_time: float
+    previous_sync_time: float
+    mean_compute_time: float
+    fastest_compute_time: float
+
+    @classmethod
+    def of_rows(
+        cls,
+        rows: Sequence[Mapping[str, float]],
+        *,
+        shards: int,
+        local_norm_sq: float | None,
+        mean_norm_sq: float | None,
+    ) -> StepSummary:
+        """Return what follows from the rows of all workers, the leader's first."""
+        compute_times = [row["compute_time"] for row in rows]
+        return cls(
+            announced=int(rows[0]["announced"]),
+            is_over=bool(rows[0]["is_over"]),
+            leaving=tuple(rank for rank, row in enumerate(rows) if row["is_leaving"]),
+            learning_rate_factor=rows[0]["learning_rate_factor"],
+            shards=shards,
+            local_norm_sq=local_norm_sq,
+            mean_norm_sq=mean_norm_sq,
+            compute_time=max(compute_times),
+            previous_sync_time=min(row["previous_sync_time"] for row in rows),
+            mean_compute_time=sum(compute_times) / len(rows),
+            fastest_compute_time=min(compute_times),
+        )
+
+
+class TrainingStrategy(Protocol):
+    """One way of averaging gradients in lockstep, over a set of workers that changes."""
+
+    @property
+    def meeting(self) -> StoreRendezvous:
+        """Where members and newcomers of a generation find each other."""
+
+    def join(
+        self, directive: Directive, place: JoinRole, clock: TrainingProgress, *, is_new: bool
+    ) -> TrainingProgress:
+        """Form the generation and take the state of its most advanced member.
+
+        The old generation is left only once the new one stands.
+
+        Raises:
+            GenerationBroken: A member was lost meanwhile.
+        """
+
+    def begin(self, part: BatchSlice, words: ControlFlags) -> None:
+        """Prepare for one forward and backward pass; the flags travel with its gradients."""
+
+    def end(self) -> bool:
+        """Close the iteration; False if its collective failed and the iteration must be redone."""
+
+    def tally(self) -> StepSummary | None:
+        """Return what was agreed one iteration ago; None in a generation's first iteration."""
+
+    def snapshot(self, clock: TrainingProgress) -> TrainingSnapshot:
+        """Return a copy of everything that training goes on from; raises StateRefused."""
+
+    def scale_learning_rate(self, factor: float) -> None:
+        """Multiply the script's learning rates by this factor from the next step on."""
+
+    def leave(self) -> None:
+        """Leave the generation; another one may follow."""
+
+    def close(self) -> None:
+        """Leave the group and release its resources."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsynchronousUpdate:
+    """What one worker knows after one of its iterations.
+
+    Attributes:
+        version: Updates contained in the weights it goes on with.
+        done: Samples used so far, by all workers, as of the last push.
+        staleness: Updates by others that its gradients were computed without; None without a push.
+        compute_time: Seconds from first forward to last gradient.
+        sync_time: Seconds of pushing and fetching.
+    """
+
+    version: int
+    done: int
+    staleness: int | None
+    compute_time: float
+    sync_time: float
+
+
+class AsynchronousStrategy(Protocol):
+    """One way of training in which no worker waits for another."""
+
+    @property
+    def version(self) -> int:
+        """Updates contained in this worker's weights."""
+
+    def connect(
+        self, directive: Directive, clock: TrainingProgress, *, is_new: bool
+    ) -> TrainingProgress:
+        """Connect to the servers of a Directive; raises GenerationBroken if one is not there."""
+
+    def take(self, count: int, limit: int) -> SampleAssignment:
+        """Take samples below the limit that no other worker has; raises GenerationBroken."""
+
+    def begin(self, share: SampleRange, weight: float) -> None:
+        """Prepare for one forward and backward pass on these samples.
+
+        Args:
+            share: The samples.
+            weight: Their number relative to a whole batch.
+        """
+
+    def end(self) -> AsynchronousUpdate | None:
+        """Close the iteration; None if the servers were lost and it counts for nothing."""
+
+    def flush(self) -> None:
+        """Push what has not been pushed yet; raises GenerationBroken."""
+
+    def finish(self) -> None:
+        """Tell all workers that the target is reached; raises GenerationBroken."""
+
+    def close(self) -> None:
+        """Close the connections; samples that were taken and not pushed go to others."""

@@ -1,0 +1,73 @@
+"""Norms of gradients, computed on their device and read on the host once they have arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from worker_agent.launcher.step_timer import RunningIteration
+
+HALF_PRECISION = (torch.float16, torch.bfloat16)
+
+
+class DeviceReading:
+    """Values on their way from the device to the host."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._values = values.to("cpu", non_blocking=True)
+        self._event: Any = None
+        if values.is_cuda:
+            event: Any = torch.cuda.Event
+            self._event = event()
+            self._event.record()
+
+    def is_there(self) -> bool:
+        """Whether ``read`` would return without waiting."""
+        return self._event is None or bool(self._event.query())
+
+    def read(self) -> list[float]:
+        """Return the values."""
+        values: list[float] = self._values.tolist()
+        return values
+
+
+def gradient_norm(gradient: Tensor) -> Tensor:
+    """Return ||gradient|| on its device, added up in at least float32."""
+    wide = torch.float32 if gradient.dtype in HALF_PRECISION else None
+    norm: Tensor = torch.linalg.vector_norm(gradient, dtype=wide)
+    return norm
+
+
+def gradient_norms(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Return the norms of the gradients of those parameters that have one."""
+    by_width: dict[bool, list[Tensor]] = {True: [], False: []}
+    for each in parameters:
+        if each.grad is not None:
+            by_width[each.grad.dtype in HALF_PRECISION].append(each.grad.detach())
+    norms: list[Tensor] = []
+    for is_narrow, gradients in by_width.items():
+        if gradients:
+            norms += torch._foreach_norm(gradients, 2, torch.float32 if is_narrow else None)
+    return norms
+
+
+def start_reading(now: RunningIteration) -> DeviceReading | None:
+    """Send both squared norms to the host, without the scale of the loss."""
+    if not now.local_norms or now.is_mixed:
+        return None
+    local = sum_of_squares(now.local_norms)
+    # With more ranks than parameters some have no part of the average to look at.
+    mean = sum_of_squares(now.mean_norms) if now.mean_norms else torch.zeros_like(local)
+    values = torch.stack([local, mean])
+    if now.loss_scale is not None:
+        values /= now.loss_scale.to(values).square()
+    return DeviceReading(values)
+
+
+def sum_of_squares(norms: list[Tensor]) -> Tensor:
+    """Return Σ ||·||² in float64, on the device."""
+    total: Tensor = torch.stack(norms).double().square().sum()
+    return total
