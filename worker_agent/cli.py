@@ -20,10 +20,11 @@ from scavenger.client.errors import NoToken, Unreachable
 from scavenger.client.profile import ConnectionProfile, find_profile
 from scavenger.errors import ExitCode
 from scavenger.schemas import ProblemView
+from worker_agent.controller import TelemetryUploader
 from worker_agent.errors import ControllerRefused, ControllerUnreachable, SpoolUnusable
 from worker_agent.launcher.command import run
 from worker_agent.telemetry.spool import SpoolHeader, find_spools, read_spool_header
-from worker_agent.telemetry.upload import TelemetryUploader, UploadResult, replay_spool
+from worker_agent.telemetry.upload import UploadResult, replay_spool
 
 app = typer.Typer(
     name="scavenger agent",

@@ -1,7 +1,8 @@
-"""`ControllerClient`: the five requests that a machine sends to its controller."""
+"""HTTP to the controller: `ControllerClient` for a machine, `TelemetryUploader` for an operator."""
 
 from __future__ import annotations
 
+import time
 from typing import TypeVar
 
 import httpx
@@ -22,10 +23,9 @@ from worker_agent.errors import ControllerRefused, ControllerUnreachable
 
 T = TypeVar("T")
 
-STATUS_REQUEST_TIMEOUT, STATUS_TOO_MANY_REQUESTS = (
-    408,
-    429,
-)  # nothing about what was said, only about how
+# These 4xx say nothing about the request itself, so repeating it may help.
+_RETRYABLE = (TOO_SLOW, TOO_MANY_REQUESTS) = (408, 429)
+RATE_LIMIT_PAUSE = 1.0
 
 _HELLO = TypeAdapter(Hello)
 _REPORT = TypeAdapter(StepReport)
@@ -37,13 +37,14 @@ _ENROL, _ENROLLED = TypeAdapter(EnrolmentRequest), TypeAdapter(EnrolmentCredenti
 
 
 class ControllerClient:
-    """Speak to the controller; every call may raise one of two errors.
+    """The requests of a machine; each may raise one of two errors.
 
-    ``ControllerUnreachable`` says nothing about whether the controller heard it: the message may be
-    sent again. ``ControllerRefused`` says it heard and declined. Safe to share between threads.
+    ``ControllerUnreachable`` leaves open whether the controller has received the message, so it may
+    be sent again. ``ControllerRefused`` says that it received and declined it. Safe to share
+    between threads.
 
     Attributes:
-        token: What it shows; an answer may bring the next one.
+        token: Token of the next request; a reply may renew it.
     """
 
     def __init__(self, settings: WorkerEnv) -> None:
@@ -56,50 +57,88 @@ class ControllerClient:
         )
 
     def enrol(self, enrol: EnrolmentRequest) -> EnrolmentCredentials:
-        """Show what this machine was launched with, for a token of its own."""
+        """Exchange the credential that this machine was launched with for a token of its own."""
         enrolled = _parse(_ENROLLED, self._post("enrol", _ENROL.dump_json(enrol)))
         self.token = enrolled.token
         return enrolled
 
     def hello(self, hello: Hello) -> Reply:
-        """Say that this worker is up and can join a generation."""
+        """Announce that this worker is up and can join a generation."""
         return _parse(_REPLY, self._post("hello", _HELLO.dump_json(hello)))
 
     def report(self, report: StepReport) -> Reply:
-        """Hand over what was measured; the reply is the newest Directive."""
+        """Send measurements; the reply contains the newest Directive."""
         return _parse(_REPLY, self._post("report", _REPORT.dump_json(report)))
 
     def lease(self, worker: str) -> VmLease:
-        """Ask how long this machine may go on, counted from before this call."""
+        """Renew the lease of this machine; it is counted from before this call."""
         return _parse(_LEASE, self._post("lease", _WORKER.dump_json({"worker": worker})))
 
     def exit(self, message: CommandExit) -> None:
-        """Say that the training command ended."""
+        """Report that the training command ended."""
         self._post("exit", _EXIT.dump_json(message))
 
     def _post(self, what: str, content: bytes) -> bytes:
-        try:
-            response = self._http.post(
-                f"/v1/agent/{what}",
-                content=content,
-                headers={
-                    "Content-Type": "application/json",
-                    "Authorization": f"Bearer {self.token}",
-                },
-            )
-        except httpx.RequestError as error:
-            raise ControllerUnreachable(f"{what}: {error!r}") from error
-        is_received = response.status_code not in (STATUS_REQUEST_TIMEOUT, STATUS_TOO_MANY_REQUESTS)
-        if response.is_client_error and is_received:
-            raise ControllerRefused(response.status_code, response.text)
-        if not response.is_success:
-            raise ControllerUnreachable(f"{what}: status {response.status_code}")
+        response = _post(self._http, f"/v1/agent/{what}", content, self.token)
         self.token = response.headers.get(RENEWAL_HEADER, self.token)
         return response.content
+
+
+class TelemetryUploader:
+    """Sends spooled reports of any machine with an operator's token.
+
+    Args:
+        url: Address of the controller.
+        token: Token of an operator; a machine's token is valid for that machine only.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        self._http, self._token = httpx.Client(base_url=url, timeout=30.0), token
+
+    def __enter__(self) -> TelemetryUploader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def hello(self, hello: Hello) -> Reply:
+        """Do nothing: the controller knows its machines, and none of them trains here."""
+        return Reply(None, 0)
+
+    def report(self, report: StepReport) -> Reply:
+        """Send one report, and wait while the controller limits the rate.
+
+        Raises:
+            ControllerUnreachable: No valid answer; try again later.
+            ControllerRefused: The controller declined; the text says why.
+        """
+        while True:
+            try:
+                content = _REPORT.dump_json(report)
+                answer = _post(self._http, "/v1/telemetry/backfill", content, self._token)
+                return _parse(_REPLY, answer.content)
+            except ControllerUnreachable as error:
+                if error.status != TOO_MANY_REQUESTS:
+                    raise
+            time.sleep(RATE_LIMIT_PAUSE)
+
+
+def _post(http: httpx.Client, path: str, content: bytes, token: str) -> httpx.Response:
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    try:
+        response = http.post(path, content=content, headers=headers)
+    except httpx.RequestError as error:
+        raise ControllerUnreachable(f"POST {path}: {str(error) or repr(error)}") from error
+    status = response.status_code
+    if response.is_client_error and status not in _RETRYABLE:
+        raise ControllerRefused(status, response.text)
+    if not response.is_success:
+        raise ControllerUnreachable(f"POST {path}: status {status}", status)
+    return response
 
 
 def _parse(adapter: TypeAdapter[T], content: bytes) -> T:
     try:
         return adapter.validate_json(content)
     except ValidationError as error:
-        raise ControllerUnreachable(f"an answer that is not the controller's: {error}") from error
+        raise ControllerUnreachable(f"the answer is not a controller's: {error}") from error

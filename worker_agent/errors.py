@@ -26,15 +26,23 @@ class AgentError(Exception):
 
 
 class ControllerUnreachable(AgentError):
-    """The controller did not answer, or not sensibly; training goes on, ask again later."""
+    """The controller sent no valid answer; training goes on, retry later.
+
+    Attributes:
+        status: HTTP status of the answer; None without one.
+    """
+
+    def __init__(self, why: str, status: int | None = None) -> None:
+        self.status = status
+        super().__init__(why)
 
 
 class ControllerRefused(AgentError):
-    """The controller said no (4xx); repeating the same words will not help.
+    """The controller declined the request (4xx); repeating it will not help.
 
     Attributes:
         status: HTTP status of the answer.
-        text: What the controller wrote.
+        text: Body of the answer.
     """
 
     def __init__(self, status: int, text: str) -> None:
@@ -48,13 +56,13 @@ class GenerationBroken(AgentError):
 
 
 class ChangeAborted(AgentError):
-    """A change was called off before anybody left the generation before; go on in it."""
+    """A change was cancelled before any member left the generation; continue in it."""
 
 
 class StateRefused(AgentError):
-    """A state holds what cannot be carried, or does not fit this model; nothing was changed.
+    """A state contains an object that cannot be carried, or does not fit this model.
 
-    Start anew without it, and show the person the message: it names the place.
+    Nothing was changed. Start without the state, and show the message: it names the place.
     """
 
 
@@ -69,23 +77,23 @@ class UnsupportedStrategy(AgentError):
 class UnsupportedOptimizer(AgentError):
     """The script's optimizer steps in a way that the agent cannot follow.
 
-    No wrong weight was trained. Show the person the message: it says what to do instead.
+    No wrong weight was trained. Show the message: it says what to do instead.
     """
 
 
 class ReadAhead(AgentError):
     """The script asked for a batch before it had trained on the one before.
 
-    No wrong weight was trained. Show the person the message: it says what to do instead.
+    No wrong weight was trained. Show the message: it says what to do instead.
     """
 
 
 class SpoolUnusable(AgentError):
-    """A spool is in use, or not this worker's, or none; go on without, or use another directory."""
+    """A spool is in use, damaged, missing, or another worker's; use another directory, or none."""
 
 
 class MalformedFrame(AgentError):
-    """Bytes that are no frame of ours, or a frame that makes no sense; close the connection."""
+    """Received bytes are not a valid frame; close the connection."""
 
 
 class UnsupportedServerOptimizer(AgentError):

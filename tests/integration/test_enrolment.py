@@ -28,9 +28,8 @@ from tests.builders import document
 from tests.contract.host import ROUTES
 from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
 from tests.integration.test_supervisor import Machine
-from worker_agent.controller import ControllerClient
+from worker_agent.controller import ControllerClient, TelemetryUploader
 from worker_agent.errors import ControllerUnreachable
-from worker_agent.telemetry.upload import TelemetryUploader
 
 KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 NOBODY = ControllerKeys(token="scv_token", secret="t" * 48)
@@ -336,5 +335,5 @@ def test_what_a_person_brings_waits_until_the_controller_is_less_busy(
     controller.busy = 1
     with TelemetryUploader(controller.url, TOKEN) as courier:
         courier.report(StepReport("w1", Progress(1, 0, 0, 0.0, {})))
-    assert [path for path, _ in controller.shown] == ["/v1/deliveries"] * 2
+    assert [path for path, _ in controller.shown] == ["/v1/telemetry/backfill"] * 2
     assert len(controller.reports) == 1
