@@ -20,7 +20,7 @@ from worker_agent.sampler import SampleAssignment, SampleIndices, SampleRange
 from worker_agent.state.progress import Stateful, TrainingProgress, TrainingSnapshot
 
 # The module that a script imports, and where the agent's implementation is: one line each.
-REGISTRY = {
+FRAMEWORKS = {
     "torch": "worker_agent.pytorch.framework:FRAMEWORK",
 }
 
@@ -71,7 +71,7 @@ def find_framework(model: Any) -> Framework:
     kind = type(model)
     raise UnsupportedModel(
         f"{kind.__module__}.{kind.__qualname__} is no model of a supported framework"
-        f" ({', '.join(REGISTRY)}): pass the model itself to job.prepare, without a wrapper"
+        f" ({', '.join(FRAMEWORKS)}): pass the model itself to job.prepare, without a wrapper"
     )
 
 
@@ -82,7 +82,7 @@ def hold_tensor(value: Any) -> Any | None:
 
 
 def _loaded() -> Iterator[Framework]:
-    for imported, place in REGISTRY.items():
+    for imported, place in FRAMEWORKS.items():
         if imported in sys.modules:
             module, _, name = place.partition(":")
             framework: Framework = getattr(import_module(module), name)
