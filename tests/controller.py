@@ -156,8 +156,6 @@ def supervisor_of(file: Path) -> list[psutil.Process]:
     try:
         number = int(file.read_text())
         process = psutil.Process(number)
-        return (
-            [process] if "worker_agent.supervisor.supervisor" in " ".join(process.cmdline()) else []
-        )
+        return [process] if "worker_agent.supervisor" in " ".join(process.cmdline()) else []
     except (ValueError, psutil.Error):
         return []

@@ -7,7 +7,7 @@ Three lines in a training script::
         for indices in job.batches(len(dataset), global_batch=64, epochs=30):
             ...
 
-Without the environment of a Scavenger job the session does nothing and the script runs alone.
+Without the environment of a Scavenger job the script runs alone.
 """
 
 from worker_agent.session import Session, StandaloneSession
@@ -17,10 +17,10 @@ __all__ = ["Session", "session"]
 
 
 def session(*, deterministic: bool = False) -> Session:
-    """Open the session of this training process; without a job's environment it does nothing.
+    """Open the session of this training process.
 
     Args:
-        deterministic: Let the random streams of an iteration depend on nothing but the seed of
+        deterministic: Make the random streams of an iteration depend only on the seed of
             ``batches()`` and the position in the data, and refuse operations whose result varies.
     """
     settings = read_settings()

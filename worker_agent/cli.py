@@ -76,11 +76,11 @@ SyncTokenOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class SyncFailure:
-    """Why a spool could not be delivered.
+    """Why a spool could not be uploaded.
 
     Attributes:
-        code: Exit code that says so.
-        report: What to tell a person.
+        code: Exit code of the command.
+        report: What to show.
     """
 
     code: ExitCode
@@ -91,9 +91,9 @@ class SyncFailure:
 def sync(
     directory: SpoolArgument, controller: ControllerOption = None, token: SyncTokenOption = None
 ) -> None:
-    """Deliver what machines measured and could not tell while their controller was away.
+    """Upload measurements that machines kept while their controller was away.
 
-    Each row is stored once, however often this runs. A spool that was delivered stays, empty.
+    Each row is stored once, however often this runs. An uploaded spool stays, empty.
     """
     console = open_console(is_stderr=True)
     spools = find_spools(directory)
@@ -116,7 +116,7 @@ def sync(
 def sync_spool(
     console: Console, directory: Path, controller: str | None, token: str | None
 ) -> SyncFailure | None:
-    """Deliver one spool and say how it went; returns what went wrong, if anything did."""
+    """Upload one spool and show the result; returns the failure, if there is one."""
     try:
         header = read_spool_header(directory)
         profile = find_profile(controller or header.controller, token)
@@ -134,46 +134,49 @@ def sync_spool(
         return refused_failure(directory, controller or header.controller, error)
     if not delivered.is_complete:
         return incomplete_failure(directory, delivered.why)
-    told = (
+    result = (
         f"{pluralize(delivered.rows, 'row')} delivered" if delivered.rows else "nothing to deliver"
     )
-    console.print(plain_text(f"✔ {header.worker} of {header.job}: {told}"))
+    console.print(plain_text(f"✔ {header.worker} of {header.job}: {result}"))
     return None
 
 
 def upload_with_progress(
     console: Console, directory: Path, header: SpoolHeader, profile: ConnectionProfile
 ) -> UploadResult:
-    """Deliver one spool with a bar that grows."""
+    """Upload one spool with a progress bar."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with (
         Progress(*columns, console=console, transient=True) as progress,
-        TelemetryUploader(profile.url, profile.token) as courier,
+        TelemetryUploader(profile.url, profile.token) as uploader,
     ):
         task = progress.add_task(header.worker, total=None)
 
-        def grow(done: int, waiting: int) -> None:
+        def show(done: int, waiting: int) -> None:
             progress.update(task, completed=done, total=waiting)
 
-        return replay_spool(directory, courier, grow)
+        return replay_spool(directory, uploader, show)
 
 
 def incomplete_failure(directory: Path, why: str) -> SyncFailure:
-    """Say that a spool, or part of it, cannot be delivered as it is."""
+    """Return the failure of a spool that cannot be uploaded completely."""
     return SyncFailure(
         ExitCode.OTHER,
         ErrorReport(
             f"{directory} is not delivered completely",
             (
                 ("What happened", why),
-                ("You can", "end the process that uses it, or look at the disk, and run it again"),
+                (
+                    "You can",
+                    "end the process that uses it, or check the disk, then repeat the command",
+                ),
             ),
         ),
     )
 
 
 def unreachable_failure(directory: Path, url: str, why: str) -> SyncFailure:
-    """Say that nobody answered."""
+    """Return the failure of a controller that does not answer."""
     facts = (
         ("What happened", why),
         ("You can", f"name another address: --controller URL. Else {ADVICE_RETRY}"),
@@ -183,7 +186,7 @@ def unreachable_failure(directory: Path, url: str, why: str) -> SyncFailure:
 
 
 def refused_failure(directory: Path, url: str, error: ControllerRefused) -> SyncFailure:
-    """Say that the controller does not want it."""
+    """Return the failure of a controller that declines."""
     headline = f"{directory} is not delivered: the controller at {url} refuses it"
     code, remedy = REMEDY_OF_STATUS.get(
         error.status, (ExitCode.OTHER, "read what the controller logged")
@@ -193,14 +196,14 @@ def refused_failure(directory: Path, url: str, error: ControllerRefused) -> Sync
 
 
 def problem_detail(error: ControllerRefused) -> str:
-    """Return the sentence of an answer that says no, or all of it."""
+    """Return the detail of a problem document, or the text of another answer."""
     try:
         return ProblemView.model_validate_json(error.text).detail
     except ValidationError:
         return f"status {error.status}: {error.text[:200]}"
 
 
-MAX_OVERHEAD = 0.05  # of an iteration; the machine's own noise is part of what is measured
+MAX_OVERHEAD = 0.05  # of an iteration, including the machine's own noise
 MAX_NOISE_ERROR = 1e-5
 MAX_RESIZE_PAUSE = 2.0
 MAX_WEIGHT_DIFFERENCE = 1e-9
@@ -208,13 +211,13 @@ MAX_WEIGHT_DIFFERENCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class SelftestCheck:
-    """One thing that was tried.
+    """Result of one check.
 
     Attributes:
-        name: What it is.
-        figure: What was measured, in words.
-        bound: What it has to be, in words.
-        is_met: Whether it is.
+        name: What was checked.
+        figure: The measured figure, in words.
+        bound: Its bound, in words.
+        is_met: Whether the figure is within the bound.
     """
 
     name: str
@@ -225,7 +228,7 @@ class SelftestCheck:
 
 @app.command()
 def selftest() -> None:
-    """Try the agent here: what it costs, whether its noise is right, and a resize in rehearsal."""
+    """Check the agent on this machine: its overhead, its noise measurement, and a resize."""
     console = open_console()
     table = Table(title="The agent on this machine")
     for heading in ("check", "measured", "must be", ""):
@@ -241,17 +244,17 @@ def selftest() -> None:
     console.print(table)
     if failed:
         console.print(
-            f"{failed} of these failed. Training under the agent may be slow or wrong here: "
-            "run it once more on an idle machine, and tell us if it stays so."
+            f"{failed} of these checks failed. Training under the agent may be slow or wrong here: "
+            "repeat the selftest on an idle machine, and report it if it fails again."
         )
         raise typer.Exit(ExitCode.FAILED)
-    console.print("All is well: scripts with worker_agent.session() train here as they should.")
+    console.print("All checks passed: scripts with worker_agent.session() train correctly here.")
 
 
 def run_checks(
     doing: str, examine: Callable[[], Iterator[SelftestCheck]]
 ) -> Iterator[SelftestCheck]:
-    """Examine; what cannot be tried at all is a check that failed."""
+    """Run the checks of one stage; a stage that cannot run is a failed check."""
     try:
         yield from examine()
     except (ImportError, OSError, RuntimeError, TimeoutError) as error:
@@ -259,7 +262,7 @@ def run_checks(
 
 
 def check_overhead() -> Iterator[SelftestCheck]:
-    """What the agent adds to an iteration."""
+    """Check what the agent adds to an iteration."""
     from worker_agent.pytorch.selftest import measure_overhead
 
     cost = measure_overhead()
@@ -269,7 +272,7 @@ def check_overhead() -> Iterator[SelftestCheck]:
 
 
 def check_noise() -> Iterator[SelftestCheck]:
-    """Whether the noise that is measured is right."""
+    """Check that the measured noise is right."""
     from worker_agent.pytorch.selftest import measure_noise_error
 
     error = measure_noise_error()
@@ -283,7 +286,7 @@ def check_noise() -> Iterator[SelftestCheck]:
 
 
 def check_resizing() -> Iterator[SelftestCheck]:
-    """Whether a resize is quick and loses nothing."""
+    """Check that a resize is quick and loses nothing."""
     from worker_agent.pytorch.selftest import try_resize
 
     seen = try_resize()
@@ -303,7 +306,7 @@ def check_resizing() -> Iterator[SelftestCheck]:
 
 
 SELFTEST_STAGES: tuple[tuple[str, Callable[[], Iterator[SelftestCheck]]], ...] = (
-    ("training in turns with and without the agent", check_overhead),
+    ("training with and without the agent in turns", check_overhead),
     ("comparing the gradient noise", check_noise),
-    ("rehearsing a resize", check_resizing),
+    ("resizing a small job", check_resizing),
 )

@@ -19,34 +19,34 @@ SELFTEST_TIMEOUT = 120.0
 
 
 class FakeController:
-    """Answers workers on this computer with the Directive it was given last."""
+    """Answers workers on this computer with the Directive that was ordered last."""
 
     def __init__(self) -> None:
         self.directive: Directive | None = None
         self.hellos: dict[str, Hello] = {}
         self.reports: list[StepReport] = []
         self.stored: dict[str, int] = {}
-        self.news = threading.Condition()
+        self.changed = threading.Condition()
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), make_handler(self.answer))
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     @property
     def url(self) -> str:
-        """Where workers find it."""
+        """URL for the workers."""
         return f"http://127.0.0.1:{self.server.server_port}"
 
     def answer(self, path: str, body: bytes) -> bytes:
-        """Note what a worker says, and return what it is told."""
-        with self.news:
-            worker = self._note(path, body)
-            self.news.notify_all()
+        """Record a worker's message, and return the reply."""
+        with self.changed:
+            worker = self._record(path, body)
+            self.changed.notify_all()
             return _REPLY.dump_json(Reply(self.directive, self.stored.get(worker, 0)))
 
     def order(self, workers: Sequence[str], global_batch: int, epochs: float, share: float) -> int:
-        """Publish a generation of these workers once all are up; returns its number."""
+        """Publish a generation of these workers once all have said Hello; returns its number."""
         self.wait(lambda: all(worker in self.hellos for worker in workers))
-        with self.news:
+        with self.changed:
             before = self.directive
             self.directive = Directive(
                 generation=1 if before is None else before.generation + 1,
@@ -58,32 +58,32 @@ class FakeController:
                 stop=StopAtProgress(epochs),
                 split_every=0,
                 report_after=1,
-                why="the rehearsal goes on",
+                why="the selftest resizes",
                 handover=None if before is None else before.members[0],
             )
             return self.directive.generation
 
     def pause_of(self, generation: int) -> float:
-        """Wait until a generation was entered, and return the seconds that took."""
+        """Wait until a generation was entered, and return the seconds of the change."""
         self.wait(lambda: any(self._entered(generation)))
-        with self.news:
+        with self.changed:
             return next(iter(self._entered(generation)))
 
     def wait(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds.
 
         Raises:
-            TimeoutError: It did not for two minutes.
+            TimeoutError: It did not hold within SELFTEST_TIMEOUT.
         """
         deadline = time.monotonic() + SELFTEST_TIMEOUT
-        with self.news:
+        with self.changed:
             while not condition():
                 if time.monotonic() > deadline:
-                    raise TimeoutError("the workers of the rehearsal do not answer")
-                self.news.wait(0.5)
+                    raise TimeoutError("the workers of the selftest do not answer")
+                self.changed.wait(0.5)
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop the server."""
         self.server.shutdown()
         self.server.server_close()
 
@@ -91,7 +91,7 @@ class FakeController:
         told = [report.regrouped for report in self.reports]
         return [each.pause for each in told if each and each.generation == generation]
 
-    def _note(self, path: str, body: bytes) -> str:
+    def _record(self, path: str, body: bytes) -> str:
         if path.endswith("/hello"):
             hello = _HELLO.validate_json(body)
             self.hellos[hello.worker] = hello
@@ -103,7 +103,7 @@ class FakeController:
 
 
 def make_handler(answer: Callable[[str, bytes], bytes]) -> type[BaseHTTPRequestHandler]:
-    """Return what serves one request with an answer."""
+    """Return a handler class that serves every POST with an answer."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

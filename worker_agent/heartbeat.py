@@ -14,16 +14,16 @@ import sys
 from dataclasses import dataclass
 from enum import IntEnum
 
-PAGE_MAGIC = 0x5363_6176_4265_6174  # what a page of ours begins with
+PAGE_MAGIC = 0x5363_6176_4265_6174  # first cell of a page
 PAGE_SIZE = mmap.PAGESIZE
-DUMP_SIGNAL = 37  # a real-time signal of Linux that nobody uses; elsewhere it does not exist
+DUMP_SIGNAL = 37  # a real-time signal of Linux without another use; elsewhere it does not exist
 _STDERR = 2
 
 log = logging.getLogger(__name__)
 
 
 class TrainingPhase(IntEnum):
-    """What a training process is doing, as far as it matters to who watches it."""
+    """What a training process is doing, as far as the watchdog needs to know."""
 
     BOOTING = 0
     TRAINING = 1
@@ -33,13 +33,13 @@ class TrainingPhase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReading:
-    """What the page says at one moment.
+    """Content of the page at one moment.
 
     Attributes:
         process: Id of the training process; 0 before it has opened its session.
         phase: What it is doing.
-        iteration: The iteration it is at.
-        waits: How often it has found that it still waits for other workers.
+        iteration: Iterations so far.
+        waits: Number of times it has found that it still waits for other workers.
     """
 
     process: int = 0
@@ -49,7 +49,7 @@ class HeartbeatReading:
 
     @property
     def is_session(self) -> bool:
-        """Whether a session is open that hears a request to end."""
+        """Whether a session is open, which handles SIGTERM."""
         return self.process > 0 and self.phase is not TrainingPhase.OVER
 
 
@@ -57,7 +57,7 @@ class Heartbeat:
     """The training process's side; without a page it does nothing, and it never raises.
 
     Args:
-        path: The page, as the supervisor named it; None outside a machine.
+        path: Path of the page, from the supervisor; None outside a machine.
     """
 
     def __init__(self, path: str | None) -> None:
@@ -66,29 +66,29 @@ class Heartbeat:
             return
         self._cells[1] = os.getpid()
         self._cells[2] = TrainingPhase.BOOTING
-        _dump_stacks_when_asked()
+        _handle_dump_signal()
 
     def beat(self, iteration: int) -> None:
-        """Say that an iteration is done."""
+        """Publish that an iteration is done."""
         if self._cells is not None:
             self._cells[3] = iteration
 
     def wait(self) -> None:
-        """Say that this process still waits for other workers."""
+        """Publish that this process still waits for other workers."""
         if self._cells is not None:
             self._cells[4] += 1
 
     def enter(self, phase: TrainingPhase) -> None:
-        """Say what this process does from now on."""
+        """Publish what this process does from now on."""
         if self._cells is not None:
             self._cells[2] = phase
 
 
 class HeartbeatPage:
-    """The supervisor's side: the page itself, in memory, gone with the supervisor.
+    """The supervisor's side: the page itself, which disappears with the supervisor.
 
     Attributes:
-        path: Name under which the training process opens it.
+        path: Path at which the training process opens it.
     """
 
     def __init__(self) -> None:
@@ -99,31 +99,31 @@ class HeartbeatPage:
         self._cells[0] = PAGE_MAGIC
 
     def clear(self) -> None:
-        """Forget the process before; the next one has not spoken yet."""
+        """Reset the page for the next process."""
         for cell in (1, 2, 3, 4):
             self._cells[cell] = 0
 
     def pulse(self) -> HeartbeatReading:
-        """Return what the training process says now."""
+        """Return what the training process has published."""
         process, phase, iteration, waits = self._cells[1:5].tolist()
         try:
             return HeartbeatReading(process, TrainingPhase(phase), iteration, waits)
-        except ValueError:  # the page is the training process's to write, whatever it writes
+        except ValueError:  # the training process can write any number into the page
             return HeartbeatReading()
 
 
 def _open_page(path: str) -> memoryview[int] | None:
-    """Return the cells of a page, or None if there is none: then nobody watches."""
+    """Return the cells of a page; None if there is no page, so no supervisor watches."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            # Elsewhere, such as in a container, the name may stand for somebody else's file.
+            # In a container, for example, the path may lead to an unrelated file.
             is_ours = int.from_bytes(os.pread(descriptor, 8, 0), sys.byteorder) == PAGE_MAGIC
             return _map_cells(descriptor) if is_ours else None
         finally:
             os.close(descriptor)
     except (OSError, ValueError) as error:
-        log.debug("nobody watches the progress of this process: %s", error)
+        log.debug("no supervisor watches this process: %s", error)
         return None
 
 
@@ -131,8 +131,8 @@ def _map_cells(descriptor: int) -> memoryview[int]:
     return memoryview(mmap.mmap(descriptor, PAGE_SIZE)).cast("q")
 
 
-def _dump_stacks_when_asked() -> None:
+def _handle_dump_signal() -> None:
     try:
         faulthandler.register(DUMP_SIGNAL, file=_STDERR, all_threads=True, chain=False)
     except (OSError, RuntimeError, ValueError) as error:
-        log.debug("no stacks will be shown should this process hang: %s", error)
+        log.debug("this process could not dump its stacks if it hung: %s", error)

@@ -31,8 +31,8 @@ class SampleRange:
     def split(self, parts: int) -> tuple[SampleRange, ...]:
         """Cut into parts whose sizes differ by at most one, in order.
 
-        >>> Share(10, 5).split(2)
-        (Share(start=10, count=2), Share(start=12, count=3))
+        >>> SampleRange(10, 5).split(2)
+        (SampleRange(start=10, count=2), SampleRange(start=12, count=3))
         """
         edges = [self.start + self.count * part // parts for part in range(parts + 1)]
         return tuple(SampleRange(low, high - low) for low, high in pairwise(edges))
@@ -55,7 +55,7 @@ class SampleAssignment:
 
 @dataclass(frozen=True, slots=True)
 class SampleOrder:
-    """An endless stream of shuffled epochs: every epoch holds every sample exactly once.
+    """An endless stream of shuffled epochs; every epoch contains every sample exactly once.
 
     Attributes:
         dataset_size: Samples per epoch.

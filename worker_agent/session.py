@@ -17,12 +17,12 @@ class Loggable(Protocol):
 
 
 def never_stop() -> bool:
-    """Return False: there is no reason to end early."""
+    """Return False: train for all epochs."""
     return False
 
 
 class Session(Protocol):
-    """What a training script may ask for."""
+    """The interface of a training script to its job."""
 
     @property
     def iteration(self) -> int:
@@ -49,13 +49,13 @@ class Session(Protocol):
         """Take part in backward passes and optimizer steps of this model.
 
         Args:
-            model: A ``torch.nn.Module``; keep using it directly, without DDP.
-            optimizer: Its ``torch.optim.Optimizer``.
+            model: The model; keep using it directly, without DDP.
+            optimizer: Its optimizer.
             micro_batches: Backward passes the script makes per batch, the loss of each divided
                 by this number.
             scheduler: Its learning-rate scheduler, if any: newcomers continue its schedule.
             scaler: Its ``torch.amp.GradScaler``, if any.
-            extra: What else the next iteration depends on, by name: objects that have
+            extra: Other objects that the next iteration depends on, by name; each has
                 ``state_dict`` and ``load_state_dict``.
         """
 
@@ -72,15 +72,15 @@ class Session(Protocol):
 
         Args:
             dataset_size: Samples in the data set.
-            global_batch: Batch to use when running alone; a job decides its own.
-            epochs: Epochs to run for when running alone; a job decides its own.
+            global_batch: Batch outside a job; a job chooses its own.
+            epochs: Epochs outside a job; a job has its own target.
             seed: Seed of the data order, the same on every worker.
-            until: Asked before each iteration when running alone; True ends training. A job
-                stops at its own target.
+            until: Called before each iteration outside a job; True ends training. A job stops at
+                its own target.
         """
 
     def log(self, **metrics: Loggable) -> None:
-        """Note named values of this iteration: floats, or tensors that are read later."""
+        """Record named values of this iteration: floats, or tensors that are read later."""
 
     def __enter__(self) -> Session:
         """Open the session."""
@@ -95,7 +95,7 @@ class Session(Protocol):
 
 
 class StandaloneSession:
-    """The session of a script that runs alone: plain batches, nothing measured, nothing sent."""
+    """The session of a script outside a job: plain batches, nothing measured, nothing sent."""
 
     def __init__(self, *, deterministic: bool = False) -> None:
         self.is_deterministic = deterministic
@@ -114,7 +114,7 @@ class StandaloneSession:
         scaler: Any = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Note the model's framework, which decides on the form of the batches."""
+        """Find the model's framework, which decides on the form of the batches."""
         self.framework = find_framework(model)
 
     def batches(
@@ -126,7 +126,7 @@ class StandaloneSession:
         seed: int = 0,
         until: Callable[[], bool] = never_stop,
     ) -> Iterator[Any]:
-        """Yield whole batches until the epochs are used up or ``until`` says so."""
+        """Yield whole batches until the epochs are over or ``until`` returns True."""
         framework = self.framework
         order = SampleOrder(dataset_size, seed)
         while self.samples < epochs * dataset_size and not until():

@@ -9,32 +9,34 @@ from pathlib import Path
 
 from scavenger.worker_env import WorkerEnv
 
-LAUNCH_CREDENTIAL_PREFIX = "scb_"  # begins what a machine is launched with; it buys a token, once
+# A machine exchanges the credential that it is launched with for a token, once.
+LAUNCH_CREDENTIAL_PREFIX = "scb_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstrumentationSettings:
-    """What ``agent run`` tells the processes it starts.
+    """Settings that ``agent run`` passes to the processes of a script.
 
     Attributes:
-        rows: File that takes what is measured, a line per iteration; None measures nothing.
-        wish: File that asks for a stop at the next boundary once it exists; None never stops.
-        ended: File that tells the launcher how training ended, where an exit code does not.
+        rows: File for measured iterations, one line each; None measures nothing.
+        stop_request: File that requests a stop at the next boundary once it exists; None never
+            stops.
+        outcome: File that tells the launcher how training ended, if an exit code cannot.
         checkpoints: Directory of the checkpoints for a restart.
         checkpoint_every: Seconds between two while training runs.
-        checkpoint_keep: How many are kept, the newest ones.
+        checkpoint_keep: Number of newest checkpoints that are kept.
         job: Id of the job, for the checkpoints.
         generation: Generation these processes train in; the newer checkpoint has the later one.
         restarts: Generations before this one, the same on every machine; 0 in the first.
         rank: Rank of this process among those that run the script, by torchrun's contract.
-        workers: How many those are.
+        workers: Number of those processes.
         is_under_torchrun: Whether torchrun started this process; it takes any code but 0
             for a failure.
     """
 
     rows: str | None = None
-    wish: str | None = None
-    ended: str | None = None
+    stop_request: str | None = None
+    outcome: str | None = None
     checkpoints: str | None = None
     checkpoint_every: float = 60.0
     checkpoint_keep: int = 3
@@ -52,11 +54,11 @@ def inherited_environment() -> dict[str, str]:
 
 
 def read_instrumentation_settings() -> InstrumentationSettings:
-    """Return what ``agent run`` told this process."""
+    """Return the settings of this process from ``agent run``."""
     return InstrumentationSettings(
         rows=os.environ.get("SCAVENGER_ROWS"),
-        wish=os.environ.get("SCAVENGER_WISH"),
-        ended=os.environ.get("SCAVENGER_ENDED"),
+        stop_request=os.environ.get("SCAVENGER_WISH"),
+        outcome=os.environ.get("SCAVENGER_ENDED"),
         checkpoints=os.environ.get("SCAVENGER_CHECKPOINTS"),
         checkpoint_every=float(os.environ.get("SCAVENGER_CHECKPOINT_EVERY", "60")),
         checkpoint_keep=int(os.environ.get("SCAVENGER_CHECKPOINT_KEEP", "3")),
@@ -79,11 +81,15 @@ def read_settings() -> WorkerEnv | None:
 
 
 def training_environment(spool: Path, heartbeat: str, secrets: Mapping[str, str]) -> dict[str, str]:
-    """Return what the training command gets: all of ours, and one thread unless it asks for more.
+    """Return the environment of the training command: that of this process, and more.
 
-    Secrets are what this machine was not launched with. And several workers that share one
-    computer, each with as many threads as there are cores, would spend their time waiting for
-    one another.
+    Workers that share a computer, each with as many threads as there are cores, would spend their
+    time waiting for one another; so the default is one thread.
+
+    Args:
+        spool: Directory of the spool.
+        heartbeat: Path of the heartbeat page.
+        secrets: Variables that this machine was not launched with.
     """
-    ours = {"SCAVENGER_SPOOL": str(spool), "SCAVENGER_HEARTBEAT": heartbeat}
-    return {"OMP_NUM_THREADS": "1"} | dict(os.environ) | dict(secrets) | ours
+    added = {"SCAVENGER_SPOOL": str(spool), "SCAVENGER_HEARTBEAT": heartbeat}
+    return {"OMP_NUM_THREADS": "1"} | dict(os.environ) | dict(secrets) | added

@@ -27,7 +27,7 @@ import psutil
 from service.clouds.provider import Instance, InstanceState, LaunchRequest
 from service.errors import LaunchRefused, OutOfCapacity, ProviderUnavailable
 
-SUPERVISOR_MODULE = ("-m", "worker_agent.supervisor.supervisor")
+SUPERVISOR_MODULE = ("-m", "worker_agent.supervisor")
 PACKAGE_ROOT = Path(__file__).parents[2]  # supervisors run the same version as the controller
 KILL_TIMEOUT = 2.0  # a killed group is gone in milliseconds unless the computer is overloaded
 PROCESS_START_SECONDS = (

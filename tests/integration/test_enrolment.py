@@ -302,7 +302,7 @@ def test_a_machine_that_is_not_let_in_ends(controller: ControllerDouble, tmp_pat
     machine = Machine(tmp_path, controller)
     machine.start(SHOW, SCAVENGER_TOKEN="scb_w1_wrong")
     until(machine.ended)
-    assert "this machine is not let in, so it ends" in machine.said()
+    assert "enrolment was refused, so this machine ends" in machine.said()
     assert "SCAVENGER_JOB_SECRET" not in machine.said()
     assert controller.exits == []
 

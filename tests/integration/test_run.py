@@ -204,7 +204,7 @@ def test_a_script_goes_on_from_our_checkpoint_when_it_is_resized(tmp_path: Path)
         }
     assert iterations == list(range(1, len(iterations) + 1))
     assert shards == {1: {1}, 2: {2}, 3: {1}}
-    assert said.count("training goes on from iteration") == 2
+    assert said.count("training continues from iteration") == 2
     assert conductor.processes["w1"].returncode == 0
 
 
@@ -244,7 +244,7 @@ def test_a_script_with_its_own_checkpoint_goes_on_from_that(tmp_path: Path) -> N
         resize(conductor, GROW_AND_SHRINK, iterations=80)
         said = conductor.logs()
     assert said.count("resuming at epoch") == 2
-    assert said.count("the script goes on from its own checkpoint") == 2
+    assert said.count("the script continues from its own checkpoint") == 2
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def test_the_selftest_shows_what_the_agent_costs_measures_and_can_do(tmp_path: P
     failed = [name for name, (_, mark) in rows.items() if mark == "✘"]
     assert set(failed) <= {"overhead"}
     assert ended.returncode == (ExitCode.FAILED if failed else ExitCode.SUCCESS)
-    assert ("1 of these failed" if failed else "All is well") in ended.stdout
+    assert ("1 of these checks failed" if failed else "All checks passed") in ended.stdout
     assert list(tmp_path.glob("tmp*")) == []
 
 

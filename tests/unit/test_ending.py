@@ -112,9 +112,9 @@ def test_a_drained_machine_never_counts_as_a_script_that_failed() -> None:
 
 def test_there_are_three_restarts_within_an_hour() -> None:
     restarts = RestartBudget((1.0, 4.0, 16.0))
-    assert [restarts.pause(now) for now in (0.0, 10.0, 20.0, 30.0)] == [1.0, 4.0, 16.0, None]
-    assert restarts.pause(HOUR + 5.0) == 16.0, "one is forgotten by then"
-    assert restarts.pause(3 * HOUR) == 1.0
+    assert [restarts.next_delay(now) for now in (0.0, 10.0, 20.0, 30.0)] == [1.0, 4.0, 16.0, None]
+    assert restarts.next_delay(HOUR + 5.0) == 16.0, "one is forgotten by then"
+    assert restarts.next_delay(3 * HOUR) == 1.0
 
 
 KERNELS = {

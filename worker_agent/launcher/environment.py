@@ -19,7 +19,7 @@ from scavenger.protocol import Directive
 from worker_agent.rendezvous.store import KeyValueClient, KeyValueServer
 
 BOOT_DIRECTORY = Path(__file__).parent / "boot"
-# The script's processes must not speak for the machine, nor take part in the job on their own.
+# The script's processes must not report for the machine, nor join the job by themselves.
 WITHHELD_VARIABLES = (
     "SCAVENGER_JOB",
     "SCAVENGER_TOKEN",
@@ -30,38 +30,38 @@ WITHHELD_VARIABLES = (
 
 @dataclass(frozen=True, slots=True)
 class LauncherFiles:
-    """Through which the launcher and the script's processes talk.
+    """Files through which the launcher and the script's processes communicate.
 
     Attributes:
-        rows: What was measured, a line per iteration.
-        wish: Asks for a stop once it exists.
-        ended: Says how training ended, where an exit code does not.
+        rows: Measured iterations, one line each.
+        stop_request: Requests a stop once it exists.
+        outcome: How training ended, if an exit code cannot tell.
         checkpoints: Directory of the checkpoints.
     """
 
     rows: Path
-    wish: Path
-    ended: Path
+    stop_request: Path
+    outcome: Path
     checkpoints: Path
 
     def to_environment(self) -> dict[str, str]:
-        """Return them by the names the hooks look for."""
+        """Return them as the variables that the instrumentation reads."""
         return {
             "SCAVENGER_ROWS": str(self.rows),
-            "SCAVENGER_WISH": str(self.wish),
-            "SCAVENGER_ENDED": str(self.ended),
+            "SCAVENGER_WISH": str(self.stop_request),
+            "SCAVENGER_ENDED": str(self.outcome),
             "SCAVENGER_CHECKPOINTS": str(self.checkpoints),
         }
 
 
 def instrumented_environment(
-    environment: Mapping[str, str], ours: Mapping[str, str]
+    environment: Mapping[str, str], added: Mapping[str, str]
 ) -> dict[str, str]:
     """Return an environment whose Python processes are measured."""
     path = environment.get("PYTHONPATH")
     return {
         **environment,
-        **ours,
+        **added,
         "PYTHONPATH": str(BOOT_DIRECTORY) if not path else f"{BOOT_DIRECTORY}{os.pathsep}{path}",
         "SCAVENGER_ENABLE": "1",
     }
@@ -70,12 +70,13 @@ def instrumented_environment(
 def generation_environment(
     environment: Mapping[str, str], directive: Directive, rank: int, port: int, job: str
 ) -> dict[str, str]:
-    """Return what torchrun would tell this machine's process, what torchrun itself reads, and more.
+    """Return the variables of torchrun for this machine's process, and the agent's own.
 
-    A script finds its place in ``RANK`` and its like; ``torchrun`` on every machine finds the same
-    in the ``PET_`` variables. At ``port`` of the first machine the first rank listens.
+    A script reads its place from ``RANK`` and similar variables; ``torchrun`` on every machine
+    reads the same from the ``PET_`` variables. The first rank listens at ``port`` of the first
+    machine.
     """
-    # The same on a machine that is new: all take a checkpoint over together, or none does.
+    # The same on a new machine, so that all ranks restore a checkpoint together or none does.
     restarts = str(directive.generation - 1)
     host = directive.members[0].address.rpartition(":")[0]
     workers, batch = directive.config.workers, directive.config.global_batch
@@ -105,7 +106,7 @@ MAX_FIRST_RANK_SILENCE = 30.0  # seconds without an answer after which the first
 
 
 class MasterPort:
-    """The board of this machine, and the port it keeps for its first rank.
+    """The port that this machine reserves for the first rank, and publishes in its store.
 
     Attributes:
         host: Address at which the other machines reach this one.
@@ -113,56 +114,56 @@ class MasterPort:
 
     def __init__(self, host: str) -> None:
         self.host = host
-        self._board = KeyValueServer(host)
+        self._store = KeyValueServer(host)
         self._kept: socket.socket | None = None
 
     @property
     def address(self) -> str:
-        """``host:port`` of the board."""
-        return self._board.address
+        """``host:port`` of the store."""
+        return self._store.address
 
     def choose(self, generation: int) -> int:
-        """As first rank, choose the generation's port and write it on the board.
+        """As first rank, choose the generation's port and publish it.
 
-        It is kept without listening on it; PyTorch, which reuses addresses, may listen beside us.
-        The port of the generation before is let go afterwards, or the kernel might give it again.
+        The port is bound without listening, so that PyTorch, which reuses addresses, may listen on
+        it. The previous port is released afterwards, or the kernel might assign it again.
         """
         kept = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET)
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         kept.bind(("", 0))
-        self._let_go()
+        self._release()
         self._kept = kept
         port = int(kept.getsockname()[1])
-        self._board.set(port_key(generation), str(port))
+        self._store.set(port_key(generation), str(port))
         return port
 
     def close(self) -> None:
-        """Let the port go, and answer nobody any more."""
-        self._let_go()
-        self._board.close()
+        """Release the port and stop the store."""
+        self._release()
+        self._store.close()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._kept is not None:
             self._kept.close()
 
 
 def find_master_port(first: str, generation: int, is_over: Callable[[], bool]) -> int | None:
-    """Wait for the port that a generation's first machine chooses; None if waiting is pointless.
+    """Wait for the port that a generation's first machine chooses; None if it is superseded.
 
     Args:
-        first: Address of its board.
-        generation: The one that is being formed.
-        is_over: Asked while waiting.
+        first: Address of its store.
+        generation: The generation that is being formed.
+        is_over: Called while waiting; True ends it.
 
     Raises:
-        ConnectionError: The machine has not answered for long.
+        ConnectionError: The machine has not answered for MAX_FIRST_RANK_SILENCE.
     """
     heard_at = time.monotonic()
     while not is_over():
         with suppress(OSError):
-            with closing(KeyValueClient(first)) as board:
-                is_there = board.wait([port_key(generation)], PORT_POLL)
-                if is_there and (port := board.read(port_key(generation))) is not None:
+            with closing(KeyValueClient(first)) as store:
+                is_there = store.wait([port_key(generation)], PORT_POLL)
+                if is_there and (port := store.read(port_key(generation))) is not None:
                     return int(port)
             heard_at = time.monotonic()
             continue
@@ -173,7 +174,7 @@ def find_master_port(first: str, generation: int, is_over: Callable[[], bool]) -
 
 
 def port_key(generation: int) -> str:
-    """Name what is written on the board."""
+    """Return the key of a generation's port."""
     return f"port/{generation}"
 
 
@@ -193,11 +194,11 @@ PEER_LOSS_SIGNS = (
 
 
 def is_peer_loss(error: BaseException) -> bool:
-    """Whether an exception of the script says that another process of its job went away.
+    """Whether an exception of the script means that another process of its job disappeared.
 
-    >>> is_loss_of_others(RuntimeError("[...] Connection closed by peer [127.0.0.1]:123"))
+    >>> is_peer_loss(RuntimeError("[...] Connection closed by peer [127.0.0.1]:123"))
     True
     """
-    said = str(error).lower()
-    is_torch = isinstance(error, RuntimeError) and any(sign in said for sign in PEER_LOSS_SIGNS)
+    text = str(error).lower()
+    is_torch = isinstance(error, RuntimeError) and any(sign in text for sign in PEER_LOSS_SIGNS)
     return is_torch or type(error).__name__ in ("DistBackendError", "DistNetworkError")

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -45,28 +45,32 @@ from worker_agent.telemetry.reporter import CALM_INTERVAL, PROBING_INTERVAL, Rep
 
 log = logging.getLogger(__name__)
 
+# Columns that the script's processes measure under the same name; they count iterations anew.
+MEASURED_COLUMNS = {f.name for f in fields(StepRow)} & {f.name for f in fields(MeasuredStep)}
+MEASURED_COLUMNS -= {"iteration"}
+
 RunLevel = Literal["observe", "advise", "control"]
 
 LAUNCHER_POLL = 0.05
 FINAL_REPORT_TIMEOUT = 5.0
-LINGER_TIMEOUT = 10.0  # seconds a command may take to end once its script has stopped in order
-EXIT_REFUSED = 2  # exit code, as for wrong usage
-MAX_LOSSES = 3  # starts in a row that lost the others before they measured anything
+LINGER_TIMEOUT = 10.0  # for a command to end after its script has stopped in order
+EXIT_REFUSED = 2  # as for wrong usage
+MAX_LOSSES = 3  # starts in a row that lost their peers before they measured an iteration
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True, slots=True)
 class StartResult:
-    """The command ended.
+    """How one start of the command ended.
 
     Attributes:
         code: Its exit code, negative for a signal.
-        word: What its processes said about it.
-        rows: Iterations it had measured on this machine.
+        outcome: What its processes wrote about it, such as STOPPED_AT_BOUNDARY.
+        rows: Iterations measured on this machine.
     """
 
     code: int
-    word: str
+    outcome: str
     rows: int
 
 
@@ -74,29 +78,29 @@ class Launcher:
     """Runs a command in the generations of a job.
 
     Args:
-        settings: Who this machine is.
-        words: The command.
-        level: Only ``control`` ever starts the command again.
-        environment: What the command inherits.
+        settings: Settings of this machine.
+        command: Program and arguments.
+        level: Only ``control`` restarts the command to resize.
+        environment: Environment that the command inherits.
     """
 
     def __init__(
         self,
         settings: WorkerEnv,
-        words: Sequence[str],
+        command: Sequence[str],
         level: RunLevel,
         environment: Mapping[str, str],
     ) -> None:
-        self.settings, self.words, self.level = settings, list(words), level
+        self.settings, self.command, self.level = settings, list(command), level
         self.environment = dict(environment)
         self.directory = Path(tempfile.mkdtemp(prefix="scavenger-run-"))
         self.files = LauncherFiles(
             rows=self.directory / "rows.jsonl",
-            wish=self.directory / "wish",
-            ended=self.directory / "ended",
+            stop_request=self.directory / "wish",
+            outcome=self.directory / "ended",
             checkpoints=Path(settings.checkpoints or self.directory / "checkpoints"),
         )
-        self.meeting = MasterPort(settings.host)
+        self.port = MasterPort(settings.host)
         self.reporter = Reporter(
             ControllerClient(settings),
             settings.worker,
@@ -105,20 +109,20 @@ class Launcher:
         )
         self.directive: Directive | None = None
         self.child: subprocess.Popen[bytes] | None = None
-        self.standing = JobProgress()
-        self.is_told_to_end = self.is_over = self.has_gone_on = self.has_warned = False
+        self.progress = JobProgress()
+        self.is_ending = self.is_over = self.is_resumed = self.has_warned = False
         self.news: Regrouped | None = None
         self.row_at = time.monotonic()
 
     def run(self) -> int:
-        """Run until the command ends by itself or this machine is released; returns its code."""
+        """Run until the command ends or this machine is released; returns the exit code."""
         for number in FORWARDED_SIGNALS:
             signal.signal(number, self._forward)
-        self.reporter.start(Hello(self.settings.worker, self.meeting.address))
+        self.reporter.start(Hello(self.settings.worker, self.port.address))
         try:
             return self._train()
         finally:
-            self.meeting.close()
+            self.port.close()
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def _train(self) -> int:
@@ -126,27 +130,27 @@ class Launcher:
         while self._await_directive():
             ended = self._start_once()
             losses = 0 if ended.rows else losses + 1
-            if ended.word == NOT_DISTRIBUTED:
+            if ended.outcome == NOT_DISTRIBUTED:
                 return self._refuse()
-            if self.is_told_to_end or self.is_over or not self._goes_on(ended, losses):
+            if self.is_ending or self.is_over or not self._goes_on(ended, losses):
                 return self._conclude(ended.code)
-        return self._say_finished("released")
+        return self._report_finish("released")
 
     def _goes_on(self, ended: StartResult, losses: int) -> bool:
-        """Whether the command is to be started again, in the next generation."""
-        if ended.word == STOPPED_AT_BOUNDARY:
+        """Whether the command must be started again, in the next generation."""
+        if ended.outcome == STOPPED_AT_BOUNDARY:
             return True
-        if ended.word != LOST_PEERS or losses > MAX_LOSSES or self.level != "control":
+        if ended.outcome != LOST_PEERS or losses > MAX_LOSSES or self.level != "control":
             return False
         generation = self._now.generation
         log.warning("generation %d lost one of its members", generation)
-        self.reporter.tell(self.standing.to_progress(generation), broken=generation)
+        self.reporter.tell(self.progress.to_progress(generation), broken=generation)
         return self._now.config.workers > 1
 
     def _refuse(self) -> int:
-        """Several machines would be paid for what one does."""
+        """Stop a script that does not use its peers: several machines would do the work of one."""
         log.error(
-            "stopped: each of the %d workers trains by itself, for the script never calls "
+            "stopped: each of the %d workers trains by itself, because the script never calls "
             "torch.distributed.init_process_group. Wrap the model in DistributedDataParallel, or "
             "set limits.workers to 1 in the job spec",
             self._now.config.workers,
@@ -155,20 +159,20 @@ class Launcher:
         return EXIT_REFUSED
 
     def _conclude(self, code: int) -> int:
-        """The command will not be started again: tell the controller, unless it failed."""
-        # No metric is seen here, so the script's own end does not mean that one is reached.
+        """Report the end of the command to the controller, unless it failed."""
+        # The launcher sees no metric, so the script's own end does not mean that it is reached.
         how: FinishReason = "target" if isinstance(self._now.stop, StopAtProgress) else "exhausted"
         if self.is_over:
-            return self._say_finished(how)
+            return self._report_finish(how)
         if code == 0 and self.rank == 0:
-            self._say_finished(how)
+            self._report_finish(how)
         else:
             self.reporter.flush()
         return code
 
-    def _say_finished(self, how: FinishReason) -> int:
+    def _report_finish(self, how: FinishReason) -> int:
         generation = 0 if self.directive is None else self.directive.generation
-        self.reporter.close(self.standing.to_progress(generation), how, FINAL_REPORT_TIMEOUT)
+        self.reporter.close(self.progress.to_progress(generation), how, FINAL_REPORT_TIMEOUT)
         return 0
 
     # Directives.
@@ -180,17 +184,17 @@ class Launcher:
 
     @property
     def rank(self) -> int:
-        """Place of this machine among those of the generation."""
+        """Rank of this machine in the generation."""
         return self._now.rank_of(self.settings.worker) or 0
 
     def _await_directive(self) -> bool:
-        """Wait for a newer generation that names this machine; False when it is left out.
+        """Wait for a newer generation that lists this machine; False if it is released.
 
-        One that is to stand by says hello again, at another address, and waits on.
+        A machine on standby sends a Hello with another address, and waits on.
         """
         self.reporter.pace(PROBING_INTERVAL)
         known = 0 if self.directive is None else self.directive.generation
-        while not self.is_told_to_end:
+        while not self.is_ending:
             newest = self.reporter.newest
             if newest is not None and newest.generation > known:
                 if newest.rank_of(self.settings.worker) is not None:
@@ -200,37 +204,37 @@ class Launcher:
                     return False
                 if known:
                     self._stand_by()
-                    known = 0  # from now on it waits as a newcomer, which each Directive leaves out
+                    known = 0  # it waits as a newcomer now, which most Directives do not list
             time.sleep(LAUNCHER_POLL)
         return False
 
     def _stand_by(self) -> None:
         log.info("%s stands by", self.settings.worker)
-        self.meeting.close()
-        self.meeting = MasterPort(self.settings.host)
-        hello = Hello(self.settings.worker, self.meeting.address)
-        self.reporter.greet(hello, self.standing.to_progress(0))
+        self.port.close()
+        self.port = MasterPort(self.settings.host)
+        hello = Hello(self.settings.worker, self.port.address)
+        self.reporter.greet(hello, self.progress.to_progress(0))
 
     def _enter(self, directive: Directive) -> None:
         self.directive = directive
-        self.standing = self.standing.entering(directive)
+        self.progress = self.progress.entering(directive)
         self.news = Regrouped(directive.generation, 0.0, 0)
         self.reporter.pace(PROBING_INTERVAL if directive.purpose == "probe" else CALM_INTERVAL)
 
     def _consider(self, newest: Directive | None) -> None:
-        """Adopt a Directive that changes nothing for the script; ask for a stop for another."""
+        """Adopt a Directive that changes nothing for the script; request a stop for another."""
         now = self._now
         if newest is None or newest.generation <= now.generation:
             return
         if newest.config == now.config and newest.members == now.members and not newest.repairs:
             self._enter(newest)
         elif self.level == "control" and self.rank == 0:
-            self.files.wish.touch()
+            self.files.stop_request.touch()
 
     # One start of the command.
 
     def _start_once(self) -> StartResult:
-        """Start the command in this generation, where its first rank is, and see it through."""
+        """Run the command in this generation, once the port of its first rank is known."""
         try:
             port = self._meet()
         except ConnectionError as error:
@@ -243,25 +247,25 @@ class Launcher:
     def _meet(self) -> int | None:
         generation = self._now.generation
         if self.rank == 0:
-            return self.meeting.choose(generation)
+            return self.port.choose(generation)
         return find_master_port(self._now.members[0].address, generation, self._is_superseded)
 
     def _is_superseded(self) -> bool:
         newest = self.reporter.newest
         is_newer = newest is not None and newest.generation > self._now.generation
-        return is_newer or self.is_told_to_end
+        return is_newer or self.is_ending
 
     def _run_command(self, port: int) -> StartResult:
-        for path in (self.files.rows, self.files.wish, self.files.ended):
+        for path in (self.files.rows, self.files.stop_request, self.files.outcome):
             path.unlink(missing_ok=True)
-        self.standing = read_job_progress(self._place_of_standing).entering(self._now)
-        self.has_gone_on = self.standing.iteration > 0
+        self.progress = read_job_progress(self._progress_file).entering(self._now)
+        self.is_resumed = self.progress.iteration > 0
         tail, rows = StepFileReader(self.files.rows), 0
         try:
-            self.child = subprocess.Popen(self.words, env=self._environment(port))
+            self.child = subprocess.Popen(self.command, env=self._environment(port))
             while (code := self._wait(self.child)) is None:
                 rows += self._report(tail.read())
-                if self._word() == NOT_DISTRIBUTED:
+                if self._outcome() == NOT_DISTRIBUTED:
                     self.child.terminate()
                 self._consider(self.reporter.newest)
             rows += self._report(tail.read())
@@ -269,8 +273,8 @@ class Launcher:
             self.child = None
             tail.close()
         if self.rank == 0:
-            write_job_progress(self._place_of_standing, self.standing)
-        return StartResult(code, self._word(), rows)
+            write_job_progress(self._progress_file, self.progress)
+        return StartResult(code, self._outcome(), rows)
 
     def _environment(self, port: int) -> dict[str, str]:
         ours = generation_environment(
@@ -279,27 +283,27 @@ class Launcher:
         return instrumented_environment(ours, self.files.to_environment())
 
     @property
-    def _place_of_standing(self) -> Path:
+    def _progress_file(self) -> Path:
         return self.files.checkpoints / "standing.json"
 
-    def _word(self) -> str:
+    def _outcome(self) -> str:
         with suppress(OSError):
-            return self.files.ended.read_text()
+            return self.files.outcome.read_text()
         return ""
 
     def _wait(self, child: subprocess.Popen[bytes]) -> int | None:
-        """Wait a moment for the command's end; help one along whose script has stopped."""
+        """Wait a moment for the command's end; terminate it if its script stopped long ago."""
         with suppress(subprocess.TimeoutExpired):
             return child.wait(LAUNCHER_POLL)
         with suppress(OSError):
-            if time.time() - self.files.ended.stat().st_mtime > LINGER_TIMEOUT:
+            if time.time() - self.files.outcome.stat().st_mtime > LINGER_TIMEOUT:
                 child.terminate()
         return None
 
     def _forward(self, number: int, _: object) -> None:
-        """Pass a signal on to the command; a request to end is not answered with a restart."""
+        """Forward a signal to the command; after SIGTERM or SIGINT it is not restarted."""
         if number in (signal.SIGTERM, signal.SIGINT):
-            self.is_told_to_end = True
+            self.is_ending = True
         if self.child is not None:
             with suppress(OSError):
                 self.child.send_signal(number)
@@ -307,44 +311,37 @@ class Launcher:
     # Telemetry.
 
     def _report(self, rows: Sequence[MeasuredStep]) -> int:
-        """As first rank, tell the controller of these rows; returns how many there are."""
+        """As first rank, report these rows to the controller; returns how many there are."""
         if self.rank != 0 or not rows:
             return len(rows)
-        self._see_whether_batch_is_read(rows[-1])
+        self._check_batch(rows[-1])
         for row in rows:
-            self.standing = self.standing.after(row, self._now)
+            self.progress = self.progress.after(row, self._now)
             self.reporter.record(self._to_row(row))
-        self.reporter.tell(self.standing.to_progress(self._now.generation), regrouped=self._news())
-        self._see_whether_it_is_over()
+        self.reporter.tell(self.progress.to_progress(self._now.generation), regrouped=self._news())
+        self._check_progress()
         return len(rows)
 
     def _to_row(self, row: MeasuredStep) -> StepRow:
         return StepRow(
             generation=self._now.generation,
-            iteration=self.standing.iteration,
-            shards=row.shards,
-            local_norm_sq=row.local_norm_sq,
-            mean_norm_sq=row.mean_norm_sq,
-            compute_time=row.compute_time,
-            sync_time=row.sync_time,
-            step_time=row.step_time,
+            iteration=self.progress.iteration,
             loss=None,
-            mean_compute_time=row.mean_compute_time,
-            fastest_compute_time=row.fastest_compute_time,
+            **{name: getattr(row, name) for name in MEASURED_COLUMNS},
         )
 
     def _news(self) -> Regrouped | None:
-        """With the first rows of a generation, say how long it took to get there."""
+        """With the first rows of a generation, report how long the change took."""
         now, before = time.monotonic(), self.row_at
         self.row_at = now
         news, self.news = self.news, None
         return None if news is None else replace(news, pause=now - before)
 
-    def _see_whether_batch_is_read(self, row: MeasuredStep) -> None:
-        """A script that trains on another batch than was asked for is measured for the wrong one.
+    def _check_batch(self, row: MeasuredStep) -> None:
+        """Warn if the script trains on another batch than the Directive's.
 
-        A local batch is rounded down. More is not done about it: what a forward pass is given need
-        not begin with its samples.
+        A local batch is rounded down, hence the tolerance. It is only a warning, because the first
+        tensor of a forward pass need not have one row per sample.
         """
         wanted = self._now.config.global_batch
         if (
@@ -356,28 +353,28 @@ class Launcher:
         self.has_warned = True
         log.warning(
             "an iteration took %d samples where the job wants %d: let the script read "
-            "SCAVENGER_LOCAL_BATCH, or what is measured is counted for another batch",
+            "SCAVENGER_LOCAL_BATCH, or its measurements are attributed to another batch",
             row.samples,
             wanted,
         )
 
-    def _see_whether_it_is_over(self) -> None:
-        """The script counts its own epochs, but not across starts: then the job's count holds."""
-        if self.level == "control" and self.has_gone_on:
-            self.is_over = self.standing.epochs >= self._now.stop.max_progress
+    def _check_progress(self) -> None:
+        """Stop at the job's target: the script counts its own epochs, but not across restarts."""
+        if self.level == "control" and self.is_resumed:
+            self.is_over = self.progress.epochs >= self._now.stop.max_progress
         if self.is_over:
-            self.files.wish.touch()
+            self.files.stop_request.touch()
 
 
 def exec_command(
-    words: Sequence[str], environment: Mapping[str, str], out: Path | None
+    command: Sequence[str], environment: Mapping[str, str], out: Path | None
 ) -> NoReturn:
-    """Let this process be the command, measured into a file if one is given.
+    """Replace this process by the command, measured into a file if one is given.
 
     Raises:
         OSError: There is no such command, or it cannot be run.
     """
     if out is None:
-        os.execvpe(words[0], list(words), dict(environment))  # noqa: S606
-    ours = {"SCAVENGER_ROWS": str(out.resolve())}
-    os.execvpe(words[0], list(words), instrumented_environment(environment, ours))  # noqa: S606
+        os.execvpe(command[0], list(command), dict(environment))  # noqa: S606
+    added = {"SCAVENGER_ROWS": str(out.resolve())}
+    os.execvpe(command[0], list(command), instrumented_environment(environment, added))  # noqa: S606

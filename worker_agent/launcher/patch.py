@@ -21,18 +21,18 @@ log = logging.getLogger(__name__)
 
 
 def ignore_call(*_: Any) -> None:
-    """Take no notice."""
+    """Ignore a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A function that is to be listened to.
+    """A function whose calls are reported to listeners.
 
-    Listeners are given all arguments by position, in the order of the function's signature and with
-    its defaults. One that raises is not called again; the script never hears of it.
+    Listeners get all arguments by position, in the order of the function's signature and with its
+    defaults. A listener that raises is not called again; the exception never reaches the script.
 
     Attributes:
-        owner: Class or module the function is looked up in.
+        owner: Class or module that the function is looked up in.
         name: Its name there.
         before: Called first; may return other arguments, in the same order.
         after: Called once the function has returned; not when it raised.
@@ -47,25 +47,25 @@ class Patch:
         """Replace the function wherever a script finds it.
 
         Raises:
-            AttributeError: This version has no such function: go without.
+            AttributeError: This version of the framework has no such function.
         """
         original = getattr(self.owner, self.name)
         replacement = self.around(original)
         setattr(self.owner, self.name, replacement)
-        # A module may only pass on what another one defines: pickle looks there.
+        # A module may re-export what another one defines, and pickle looks there.
         home = sys.modules.get(getattr(original, "__module__", None) or "")
         if inspect.ismodule(self.owner) and getattr(home, self.name, None) is original:
             setattr(home, self.name, replacement)
 
     def around(self, original: AnyFunction) -> AnyFunction:
-        """Return a function that does the same as the original and tells the listeners."""
+        """Return a function that does the same as the original and calls the listeners."""
         before, after = guard_listener(self.before), guard_listener(self.after)
         signature = try_signature(original)
 
         @wraps(original)
         def call(*arguments: Any, **options: Any) -> Any:
             bound = bind_call(signature, arguments, options)
-            if bound is None:  # the original says best what is wrong with such a call
+            if bound is None:  # the original raises the best error for such a call
                 return original(*arguments, **options)
             values = tuple(bound.arguments.values())
             changed = before(*values)
@@ -77,13 +77,13 @@ class Patch:
             after(*values)
             return result
 
-        if signature is not None:  # some that ask for it do not look behind a wrapper
+        if signature is not None:  # not every caller of inspect.signature follows __wrapped__
             call.__signature__ = signature  # type: ignore[attr-defined]
         return call
 
 
 def guard_listener(listener: AnyFunction) -> AnyFunction:
-    """Return a listener that raises nothing, and is left alone once it has wanted to."""
+    """Return a listener that never raises; after its first exception it is not called again."""
     is_on = True
 
     def listen(*values: Any) -> Any:
@@ -94,14 +94,14 @@ def guard_listener(listener: AnyFunction) -> AnyFunction:
             return listener(*values)
         except Exception:
             is_on = False
-            log.exception("scavenger: this is no longer listened to; training goes on")
+            log.exception("scavenger: a hook is disabled after this error; training goes on")
             return None
 
     return listen
 
 
 def try_signature(function: AnyFunction) -> inspect.Signature | None:
-    """Return a function's signature; None where it does not tell."""
+    """Return a function's signature; None if it has none."""
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
@@ -111,7 +111,7 @@ def try_signature(function: AnyFunction) -> inspect.Signature | None:
 def bind_call(
     signature: inspect.Signature | None, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> inspect.BoundArguments | None:
-    """Return all arguments of a call by name, in order; None if it is none that is legal."""
+    """Return all arguments of a call by name, in order; None if the call is not legal."""
     if signature is None:
         return None
     try:

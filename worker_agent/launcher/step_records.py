@@ -48,12 +48,12 @@ class RankStep:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
-    """What all ranks together measured of one iteration, in the words of ``StepColumns``.
+    """What all ranks together measured of one iteration, named as in ``StepColumns``.
 
     Attributes:
         iteration: Optimizer steps of the process so far, this one included.
         samples: Samples of all ranks.
-        shards: Ranks the norms were taken over; 1 when they say nothing about noise.
+        shards: Ranks the norms were taken over; 1 if they carry no information about noise.
         local_norm_sq: Mean over ranks of ||g_k||²; None if unknown or not finite.
         mean_norm_sq: ||ḡ||²; None if unknown or not finite.
         compute_time: Of the slowest rank.
@@ -76,7 +76,7 @@ class MeasuredStep:
 
 
 def combine_ranks(parts: Sequence[RankStep]) -> MeasuredStep:
-    """Join the parts of one iteration, the first rank's first."""
+    """Combine the parts of one iteration, the first rank's first."""
     compute_times = [part.compute_time for part in parts]
     local = sum(part.local_norm_sq for part in parts) / len(parts)
     mean = sum(part.share_of_mean_norm_sq for part in parts)
@@ -95,12 +95,12 @@ def combine_ranks(parts: Sequence[RankStep]) -> MeasuredStep:
 
 
 def pack_rank_steps(parts: Iterable[RankStep]) -> bytes:
-    """Write parts for the other ranks."""
+    """Encode parts for the first rank."""
     return b"".join(RANK_STEP_LAYOUT.pack(*astuple(part)) for part in parts)
 
 
 def unpack_rank_steps(content: bytes) -> list[RankStep]:
-    """Read what another rank packed."""
+    """Decode what another rank encoded."""
     return [RankStep(*values) for values in RANK_STEP_LAYOUT.iter_unpack(content)]
 
 
@@ -110,7 +110,7 @@ def to_line(row: MeasuredStep) -> str:
 
 
 def from_line(line: str) -> MeasuredStep:
-    """Read one line; raises ValueError or TypeError if it is none."""
+    """Read one line; raises ValueError or TypeError if it is no row."""
     return MeasuredStep(**json.loads(line))
 
 
@@ -118,10 +118,10 @@ log = logging.getLogger(__name__)
 
 
 class StepFileWriter:
-    """Appends rows to a file, as long as that works and no other process does.
+    """Appends rows to a file, until that fails; only one process per file writes.
 
     Args:
-        path: The file; it is made with the first row.
+        path: The file; created with the first row.
     """
 
     def __init__(self, path: Path) -> None:
@@ -149,13 +149,13 @@ class StepFileReader:
     """Reads rows that are complete; one that is no row is skipped and logged.
 
     Args:
-        path: The file; it may not be there yet.
+        path: The file; it need not exist yet.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.file: BinaryIO | None = None
-        self.rest = b""
+        self.incomplete = b""
 
     def read(self) -> list[MeasuredStep]:
         """Return the rows since the last call."""
@@ -163,7 +163,7 @@ class StepFileReader:
             if not self.path.exists():
                 return []
             self.file = self.path.open("rb")
-        *lines, self.rest = (self.rest + self.file.read()).split(b"\n")
+        *lines, self.incomplete = (self.incomplete + self.file.read()).split(b"\n")
         return [row for line in lines if (row := try_parse_line(line)) is not None]
 
     def close(self) -> None:
@@ -173,23 +173,23 @@ class StepFileReader:
 
 
 def try_parse_line(line: bytes) -> MeasuredStep | None:
-    """Return the row of a line, None if it is none."""
+    """Return the row of a line; None if the line is not a row."""
     try:
         return from_line(line.decode())
     except (ValueError, TypeError) as error:
-        log.warning("a line that is no measured iteration: %s", error)
+        log.warning("a line is not a measured iteration: %s", error)
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """How far the job has come.
+    """Progress of the job over all starts of its script.
 
     Attributes:
         iteration: Iterations so far.
         samples: Samples so far, as far as forward passes showed them.
         epochs: Progress in reference epochs.
-        provisional: The part of it that was counted while noise had not settled.
+        provisional: The part of ``epochs`` that was counted before noise had settled.
     """
 
     iteration: int = 0
@@ -198,7 +198,7 @@ class JobProgress:
     provisional: float = 0.0
 
     def after(self, row: MeasuredStep, directive: Directive) -> JobProgress:
-        """Return the standing after one more iteration."""
+        """Return the progress after one more iteration."""
         return replace(
             self,
             iteration=self.iteration + 1,
@@ -209,28 +209,28 @@ class JobProgress:
         )
 
     def entering(self, directive: Directive) -> JobProgress:
-        """Return the standing as a generation counts it; see ``Clock.entering``."""
+        """Return the progress as a generation counts it; see ``TrainingProgress.entering``."""
         if directive.is_provisional or not self.provisional:
             return self
         corrected = self.epochs + self.provisional * (directive.correction - 1)
         return replace(self, epochs=corrected, provisional=0.0)
 
     def to_progress(self, generation: int) -> Progress:
-        """Return it in the controller's words."""
+        """Return the message for the controller."""
         return Progress(generation, self.iteration, self.samples, self.epochs, {})
 
 
 def read_job_progress(path: Path) -> JobProgress:
-    """Read what a launcher, maybe of another machine, has written; the beginning if nothing."""
+    """Read what a launcher, perhaps of another machine, has written; zero if there is nothing."""
     with suppress(OSError, ValueError, TypeError):
         return JobProgress(**json.loads(path.read_text()))
     return JobProgress()
 
 
-def write_job_progress(path: Path, standing: JobProgress) -> None:
-    """Write it for the next start; without it the count begins anew, training does not."""
+def write_job_progress(path: Path, progress: JobProgress) -> None:
+    """Write it for the next start; an error only makes the count start from zero."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(asdict(standing)))
+        fresh.write_text(json.dumps(asdict(progress)))
         fresh.replace(path)

@@ -58,13 +58,11 @@ from worker_agent.transport.fork_safety import (
     tcp_connections,
 )
 
-GROUP_CONNECT_TIMEOUT = timedelta(
-    seconds=5
-)  # all members are there; one may still die in this moment
-COLLECTIVE_TIMEOUT = timedelta(
-    days=1
-)  # collectives are waited for in slices, and given up by decision
-DEAD_PEER_CHECK_EVERY = 1.0  # seconds between two looks at who is dead, while waiting
+# All members have arrived, but one may still die while they connect.
+GROUP_CONNECT_TIMEOUT = timedelta(seconds=5)
+# Never reached: waiting is sliced, and abandoned by decision.
+COLLECTIVE_TIMEOUT = timedelta(days=1)
+DEAD_PEER_CHECK_EVERY = 1.0  # while waiting
 LEAVE_GROUP_TIMEOUT = 1.0
 SPARE_CONNECTIONS = 16  # connections that other threads may make while a group is formed
 _ORDERS: TypeAdapter[dict[str, Strides]] = TypeAdapter(dict[str, Strides])
@@ -73,16 +71,7 @@ _ORDERS: TypeAdapter[dict[str, Strides]] = TypeAdapter(dict[str, Strides])
 class AllReduceStrategy:
     """Averages gradients over a generation of workers and hands the state to newcomers.
 
-    Args:
-        model: The trained model.
-        optimizer: Its optimizer.
-        meeting: Where the workers find each other.
-        micro_batches: Backward passes the script makes per batch.
-        carried: What travels with the weights besides the optimizer, by name.
-        is_abandoned: Asked while waiting for others; True gives the iteration up.
-        on_work: Called when the script begins to work on a batch.
-        restart: Restores what a generation of newcomers alone goes on from, and returns where that
-            is.
+    The arguments are those of `worker_agent.frameworks.StrategyContext`.
     """
 
     def __init__(
@@ -136,7 +125,7 @@ class AllReduceStrategy:
         self.others = [member for member in members if member.worker != self.meeting.worker]
         group: ProcessGroup | None = None
         if self.taken is not None and (is_new or self.taken.iteration > clock.iteration):
-            clock, is_new = self.taken, False  # taken over for a generation that then fell apart
+            clock, is_new = self.taken, False  # it was for a generation that then broke
         try:
             if place.donor is not None:
                 self.taken = clock = self._take_over(directive, place, clock, is_new=is_new)
@@ -151,7 +140,8 @@ class AllReduceStrategy:
             if group is not None:
                 self._compare_layouts(group, place.rank)
         except (RuntimeError, OSError) as error:
-            clear_frames(error.__traceback__)  # what they hold would be dropped here, not beside
+            # The frames hold the group; it must be dropped beside training, not here.
+            clear_frames(error.__traceback__)
             del group
             self._leave()
             raise GenerationBroken(f"generation {generation_label(directive)}: {error}") from error
@@ -169,13 +159,13 @@ class AllReduceStrategy:
         self.reducer.begin(part, words)
 
     def end(self) -> bool:
-        """Close the iteration and keep what it said until the next one has ended."""
+        """Close the iteration and keep its rows until the next one has ended."""
         if self.reducer.is_owed:
             self.reducer.skip()
         self.calls.settle()
         measured = self.reducer.end()
         if measured.failure is not None:
-            self._leave()  # closes the connections, so that the others fail at once too
+            self._leave()  # closes the connections, so that the other workers fail at once too
             return False
         self.agreed = self._read()
         self.last = (measured, self.reducer.message())
@@ -186,7 +176,7 @@ class AllReduceStrategy:
         return self.agreed
 
     def snapshot(self, clock: TrainingProgress) -> TrainingSnapshot:
-        """Return a copy of everything that training goes on from."""
+        """Return a copy of all state."""
         return self.state.snapshot(clock)
 
     def scale_learning_rate(self, factor: float) -> None:
@@ -199,9 +189,9 @@ class AllReduceStrategy:
         self._leave()
 
     def _leave(self) -> None:
-        """Drop the group beside training: it joins its threads, for long if a member hangs.
+        """Drop the group on another thread: it joins its threads, slowly if a member hangs.
 
-        Works that were never waited for keep the group alive, so they go with it.
+        Works that were never waited for keep the group alive, so they are dropped with it.
         """
         parked: list[object] = [self.group, *self.forming, self.reducer.measured, self.last]
         self.group = self.last = self.agreed = None
@@ -213,7 +203,7 @@ class AllReduceStrategy:
         self.leaving[-1].start()
 
     def close(self) -> None:
-        """Leave the group, and give its threads time to end before the process does."""
+        """Leave the group, and wait for its threads before the process ends."""
         self._leave()
         self.meeting.close()
         deadline = time.monotonic() + LEAVE_GROUP_TIMEOUT
@@ -228,27 +218,28 @@ class AllReduceStrategy:
         self.reducer.forward_starts(is_training=torch.is_grad_enabled())
 
     def _guard_step(self, optimizer: Optimizer) -> None:
-        """Make the step of an incomplete or failed iteration do nothing: no gradient, no step."""
+        """Let the step of an incomplete or failed iteration do nothing: no gradient, no step."""
         self.reducer.complete()
         if self._counts_nothing():
             optimizer.zero_grad(set_to_none=True)
 
     def _counts_nothing(self) -> bool:
-        """Whether this pass of the loop body is half an iteration, or one that will be redone.
+        """Whether this pass of the loop body must not count.
 
-        Or one whose samples a worker has skipped, as all do then: replicas stay equal.
+        It is half an iteration, one that will be redone, or one whose samples some worker has
+        skipped, as all workers do then so that replicas stay equal.
         """
         is_redone = self.reducer.measured.failure is not None
         return self.is_void or is_redone or self.reducer.is_skipped()
 
     def _is_open(self) -> bool:
-        """Whether others, or a failure, may yet let this iteration count for nothing."""
+        """Whether another worker or a failure may still invalidate this iteration."""
         return self.group is not None and not self.reducer.is_averaged
 
     def _is_hopeless(self) -> bool:
-        """Whether the collective that is waited for will never end.
+        """Whether the current collective will never end.
 
-        Gloo does not always notice that a member is gone; who waits for long looks for itself.
+        Gloo does not always notice that a member is gone, so a long wait checks the members itself.
         """
         if self.is_abandoned():
             return True
@@ -261,16 +252,16 @@ class AllReduceStrategy:
     def _form(
         self, name: str, directive: Directive, members: Sequence[Member], rank: int
     ) -> ProcessGroup | None:
-        """Connect the members, who are all there, over the store of the first; None for one."""
+        """Connect the members, which have all arrived, over the first one's store; None for one."""
         if len(members) == 1:
             return None
         prefix = f"group/{generation_label(directive)}/{name}"
-        board = TorchStore(members[0].address, GROUP_CONNECT_TIMEOUT.total_seconds())
+        rendezvous_store = TorchStore(members[0].address, GROUP_CONNECT_TIMEOUT.total_seconds())
         others = [member for member in members if member.worker != self.meeting.worker]
 
         def make() -> ProcessGroup:
-            with closing(board):  # afterwards the group never speaks to it again
-                store = PrefixStore(prefix, board)
+            with closing(rendezvous_store):  # the group uses it only while it connects
+                store = PrefixStore(prefix, rendezvous_store)
                 return connect_group(store, rank, len(members), self.meeting.host)
 
         before = list_sockets()
@@ -278,14 +269,14 @@ class AllReduceStrategy:
             make, lambda: self.is_abandoned() or any_proven_dead(others), self.left_behind
         )
         self.forming.append(group)
-        self._withhold(group, tcp_connections(list_sockets() - before))
+        self._close_in_forks(group, tcp_connections(list_sockets() - before))
         return group
 
-    def _withhold(self, group: ProcessGroup, made: dict[Ports, SocketDescriptor]) -> None:
-        """Let no fork of this process keep a group's connections: others see by them that it died.
+    def _close_in_forks(self, group: ProcessGroup, made: dict[Ports, SocketDescriptor]) -> None:
+        """Close a group's connections in forks, since other members notice a death by them.
 
-        Gloo does not tell which they are. Of the connections made meanwhile they are those whose
-        other end another member has.
+        Gloo does not say which connections it has made. They are those, among the connections made
+        meanwhile, whose other end another member has.
         """
         room = group.size() + SPARE_CONNECTIONS
         mine = torch.zeros(room, 2, dtype=torch.int64)
@@ -303,7 +294,7 @@ class AllReduceStrategy:
     def _take_over(
         self, directive: Directive, place: JoinRole, clock: TrainingProgress, *, is_new: bool
     ) -> TrainingProgress:
-        """Take the state of the leader before, who is no member, in a group it still belongs to."""
+        """Take the state of the previous leader in a group with it, as it is no member any more."""
         assert place.donor is not None
         members = (*directive.members, place.donor)
         rank = len(directive.members) if place.rank is None else place.rank
@@ -332,24 +323,24 @@ class AllReduceStrategy:
             return clock
         source = max(range(len(iterations)), key=lambda place: (iterations[place], -place))
         if rank != source and is_new:
-            reseed_worker(0, rank, generation)  # lest all workers drop the same neurons
+            reseed_worker(0, rank, generation)  # or all workers would drop the same neurons
         return self.state.broadcast(patient, rank, source, clock)
 
     def _compare_layouts(self, group: ProcessGroup, rank: int) -> None:
-        """See that the gradients of all members lie alike: added up otherwise, they would mix.
+        """Check that gradients have one memory layout on all members, or sums would mix them up.
 
         Raises:
-            StateRefused: Here they lie in another order than at the first member.
+            StateRefused: The layout here differs from the first member's.
         """
         mine = {name: memory_order(p) for name, p in self.state.model.named_parameters()}
-        said = to_json(mine)
-        digest = torch.tensor([int.from_bytes(blake2b(said, digest_size=7).digest())])
+        layout = to_json(mine)
+        digest = torch.tensor([int.from_bytes(blake2b(layout, digest_size=7).digest())])
         everyone = [torch.zeros_like(digest) for _ in range(group.size())]
         patient: Any = AbortableGroup(group, self._is_hopeless)
         patient.allgather([everyone], [digest]).wait()
         if len({int(theirs) for theirs in everyone}) == 1:
             return
-        first = _ORDERS.validate_json(broadcast_bytes(patient, said, 0))
+        first = _ORDERS.validate_json(broadcast_bytes(patient, layout, 0))
         for name, order in mine.items():
             if first.get(name) != order:
                 raise StateRefused(
@@ -374,10 +365,10 @@ class AllReduceStrategy:
 
 
 def connect_group(store: Store, rank: int, workers: int, host: str) -> ProcessGroup:
-    """Connect to the other members of a generation, who connect at the same time.
+    """Connect to the other members of a generation, which connect at the same time.
 
     Raises:
-        RuntimeError: One did not come.
+        RuntimeError: One of them did not connect in time.
     """
     gloo: Any = ProcessGroupGloo
     options = gloo._Options()

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class DdpInstrumentation:
-    """Hooks into the DDP modules of this process.
+    """Instruments the DDP modules of this process.
 
     Args:
         watch: Told what is seen.
@@ -49,7 +49,7 @@ class DdpInstrumentation:
         ] = WeakKeyDictionary()
 
     def patches(self) -> tuple[Patch, ...]:
-        """Return what is to be replaced to listen to every DDP module that is made from now on."""
+        """Return the patches that instrument every DDP module created from now on."""
         ddp = DistributedDataParallel
         return (
             Patch(ddp, "__init__", after=self._is_made),
@@ -63,7 +63,7 @@ class DdpInstrumentation:
     def _gets_hook(
         self, module: DistributedDataParallel, state: object, hook: Any
     ) -> tuple[Any, ...] | None:
-        """Put ours around a communication hook, if DDP would take it."""
+        """Wrap the script's communication hook in the agent's, if DDP would accept it."""
         listener = self.listeners.get(module)
         if not isinstance(listener, BucketViewListener) or not callable(hook):
             return None
@@ -75,7 +75,7 @@ class DdpInstrumentation:
             log.warning("scavenger: unmeasured: a built-in hook of DDP over bucket views")
 
     def listen(self, module: DistributedDataParallel) -> None:
-        """Listen to one module."""
+        """Instrument one module."""
         group = module.process_group
         if group.size() != dist.get_world_size():
             sizes = group.size(), dist.get_world_size()
@@ -118,7 +118,11 @@ CommunicationHook = Callable[[Any, GradBucket], Future[Tensor]]
 
 
 class BucketViewListener:
-    """Listens to the buckets of one DDP module.
+    """Measures the buckets of one DDP module whose gradients are views of them.
+
+    Such buckets are averaged in place while the rest of backward still runs, so each is measured in
+    a communication hook, right before. DDP scales these buckets in place with or without a hook, so
+    the hook costs nothing.
 
     Args:
         watch: Told what is seen.
@@ -135,12 +139,12 @@ class BucketViewListener:
         self.end = disable_on_error(watch)(self._end)
 
     def forward_starts(self, module: DistributedDataParallel) -> None:
-        """A forward pass of the module begins; a script that has a hook has told DDP of it."""
+        """At the start of a forward pass, register a hook unless the script has its own."""
         if self.workers > 1 and not module._comm_hooks:
             self.register(module, None, self.around(plain_all_reduce(module.process_group)))
 
     def around(self, averaging: CommunicationHook) -> CommunicationHook:
-        """Return a communication hook that does the same and is listened to."""
+        """Return a communication hook that does the same and measures."""
 
         @wraps(averaging)
         def measured(state: Any, bucket: GradBucket) -> Future[Tensor]:
@@ -160,12 +164,12 @@ class BucketViewListener:
         self.futures.append(future)
         if bucket.is_last():
             self.watch.gradients_are_ready()
-            # DDP queues the end of its own work right after this; ours comes behind it.
+            # DDP queues the end of its own work right after this; the inner callback follows it.
             engine = Variable._execution_engine
             engine.queue_callback(lambda: engine.queue_callback(self.end))
 
     def _end(self) -> None:
-        """All buckets are averaged; backward is about to return."""
+        """Measure the averaged buckets, as backward is about to return."""
         futures, self.futures = self.futures, []
         self.watch.gradients_are_averaged()
         self.watch.now.mean_norms += [
@@ -179,7 +183,7 @@ class BucketViewListener:
 
 
 def plain_all_reduce(group: dist.ProcessGroup) -> CommunicationHook:
-    """Return what DDP does without a hook, to the last bit: multiply by 1/K, then add up."""
+    """Return a hook that does what DDP does without one, to the last bit: multiply by 1/K, add."""
     share = 1 / group.size()
 
     def averaging(state: Any, bucket: GradBucket) -> Future[Tensor]:
@@ -193,7 +197,11 @@ def plain_all_reduce(group: dist.ProcessGroup) -> CommunicationHook:
 
 
 class GradientListener:
-    """Listens to the gradients of one DDP module.
+    """Measures the gradients of one DDP module that copies them into buckets and back.
+
+    Between the two copies a gradient still is what this rank computed. So when backward is done
+    with the last of them, and DDP waits for other ranks, all norms are taken at once. DDP itself,
+    and what the script has changed about its buckets, stay as they are.
 
     Args:
         watch: Told what is seen.
@@ -204,18 +212,18 @@ class GradientListener:
         self.parameters = [each for each in module._module_parameters if each.requires_grad]
         self.own = own_parameters(self.parameters, module.process_group)
         self.is_averaging = self.is_in_backward = False
-        # In its first backward pass a static graph is averaged before ours is called.
+        # In its first backward pass a static graph is averaged before the agent's hook runs.
         self.is_blind = module.static_graph
         self.begin = disable_on_error(watch)(self._begin)
         self.ready = disable_on_error(watch)(self._ready)
         self.end = disable_on_error(watch)(self._end)
-        # Any parameter will do that surely gets a gradient: its hook comes before DDP's.
+        # Any parameter that certainly gets a gradient will do: its hook runs before DDP's.
         certain = self.parameters if module.find_unused_parameters else self.parameters[:1]
         for parameter in certain:
             parameter.register_post_accumulate_grad_hook(self.begin)
 
     def forward_starts(self, module: DistributedDataParallel) -> None:
-        """A forward pass of the module begins; it settles whether backward averages."""
+        """At the start of a forward pass, note whether its backward pass averages."""
         self.is_averaging = module.require_backward_grad_sync
         self.is_in_backward = False
 
@@ -227,14 +235,14 @@ class GradientListener:
             Variable._execution_engine.queue_callback(self.ready)
 
     def _ready(self) -> None:
-        """All local gradients are there, none is averaged."""
+        """Measure the local gradients, of which none is averaged yet."""
         self.watch.gradients_are_ready()
         if not self.is_blind:
             self.watch.now.local_norms += gradient_norms(self.parameters)
         Variable._execution_engine.queue_callback(self.end)
 
     def _end(self) -> None:
-        """All gradients are averaged; backward is about to return."""
+        """Measure the averaged gradients, as backward is about to return."""
         self.is_in_backward = False
         self.watch.gradients_are_averaged()
         if not self.is_blind:
@@ -243,7 +251,7 @@ class GradientListener:
 
 
 def own_parameters(parameters: list[Tensor], group: dist.ProcessGroup) -> list[Tensor]:
-    """Return the parameters whose middle lies in this rank's part of all elements."""
+    """Return the parameters whose middle element is in this rank's part of all elements."""
     total = sum(each.numel() for each in parameters)
     own, position = [], 0
     for each in parameters:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class FsdpInstrumentation:
-    """Listens to the reduce-scatters of this process.
+    """Measures around the reduce-scatters of this process.
 
     Args:
         watch: Told what is seen.
@@ -42,7 +42,7 @@ class FsdpInstrumentation:
         self.begin = disable_on_error(watch)(self._begin)
 
     def patches(self) -> tuple[Patch, ...]:
-        """Return what is to be replaced to listen to everything that is sharded from now on."""
+        """Return the patches that measure everything sharded from now on."""
         from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
         from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 
@@ -87,7 +87,7 @@ class FsdpInstrumentation:
 
     def _end(self) -> None:
         self.is_in_backward = False
-        self.blocked = 0.0  # of the last one: it lies between ready and averaged
+        self.blocked = 0.0  # that of the last one lies between ready and averaged
         self.watch.gradients_are_averaged()
 
     def _complain(self) -> None:

@@ -60,8 +60,8 @@ class Instrumentation:
     Args:
         rank: Rank of this process by its environment, for scripts that do not average.
         on_row: Takes every row, on the first rank, in a background thread.
-        wish: File whose existence asks for a stop; None never stops.
-        restart: What saves and gives back; None for a process that is never restarted.
+        wish: File whose existence requests a stop; None never stops.
+        restart: Saves and restores state; None for a process that is never restarted.
     """
 
     def __init__(
@@ -81,25 +81,25 @@ class Instrumentation:
         self.process = os.getpid()
 
     def patches(self) -> tuple[Patch, ...]:
-        """Return what is to be replaced once torch is there; each may fail by itself."""
+        """Return the patches to apply once torch is imported; each may fail by itself."""
         made = () if self.restart is None else self.restart.inventory.patches()
         return (
             *made,
             *self.parallel.patches(),
             Patch(GradScaler, "scale", after=self._loss_is_scaled),
-            # The store must not outlive the script's own group, nor end before the last rows.
-            Patch(dist, "destroy_process_group", before=self._others_leave),
-            # Lets the launcher tell a script that failed from one that others left alone.
+            # The store must not outlive the script's own group, nor close before the last rows.
+            Patch(dist, "destroy_process_group", before=self._group_ends),
+            # Lets the launcher tell a script that failed from one that lost its peers.
             Patch(sys, "excepthook", before=self._script_fails),
         )
 
     def listen_to_steps(self) -> None:
-        """Hear of every step of every optimizer."""
+        """Register hooks on the steps of all optimizers."""
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self.after_step)
 
     def close(self) -> None:
-        """Write down what is still on its way, for a moment at most."""
+        """Write rows that are still on their way, for a few seconds at most."""
         exchange, self.exchange = self.exchange, None
         if exchange is not None and self.process == os.getpid():
             exchange.close()
@@ -109,7 +109,7 @@ class Instrumentation:
     def _loss_is_scaled(self, scaler: Any, _: Any) -> None:
         self.watch.now.loss_scale = getattr(scaler, "_scale", None)
 
-    def _others_leave(self, group: Any) -> None:
+    def _group_ends(self, group: Any) -> None:
         if group is None or group is dist.group.WORLD:
             self.close()
 
@@ -120,7 +120,7 @@ class Instrumentation:
     # What happens in training.
 
     def after_step(self, optimizer: Optimizer, *_: Any) -> None:
-        """An optimizer has stepped."""
+        """Count a step of an optimizer."""
         disable_on_error(self.watch)(self._after_step)(optimizer)
 
     def _after_step(self, optimizer: Optimizer) -> None:
@@ -137,14 +137,14 @@ class Instrumentation:
             self.watch.step_ends()
 
     def _trains_alone(self, restart: WarmRestart) -> bool:
-        """Whether this is one of several processes that each train the whole job."""
+        """Whether this is one of several processes of which each trains the whole job."""
         is_met = (
             self.watch.is_averaged or is_distributed() or OTHER_COMMUNICATION & sys.modules.keys()
         )
         return restart.settings.workers > 1 and not is_met
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        """Without DDP this is the only place where all of the iteration before is done."""
+        """Without DDP, save, restore or stop here: the previous iteration is complete."""
         if self.restart is None or self.watch.is_averaged or is_distributed():
             return
         if self.restart.is_due:
@@ -159,7 +159,7 @@ class Instrumentation:
             optimizer.zero_grad(set_to_none=True)  # it is of the weights before
 
     def _between_iterations(self, module: DistributedDataParallel) -> None:
-        """All that belongs to the iteration before is done, on every rank."""
+        """With DDP, save, restore or stop here: the previous iteration is complete on all ranks."""
         if self.restart is None:
             return
         if self.restart.is_due:
@@ -178,11 +178,11 @@ class Instrumentation:
     def _stop(
         self, exchange: RankAggregator, restart: WarmRestart, model: nn.Module | None
     ) -> None:
-        """Save and end this process; all ranks are here."""
+        """Save and end this process; all ranks do so here."""
         try:
             exchange.leave_after(lambda: self._save(restart, model))
         except Exception:
-            log.exception("scavenger: no checkpoint was written; an older one will have to do")
+            log.exception("scavenger: no checkpoint was written; the restart uses an older one")
         exchange.close()
         restart.leave()
 
@@ -197,7 +197,7 @@ class Instrumentation:
     # What was measured.
 
     def _pass_on(self, unread: PendingStep) -> None:
-        """Queue one part for the exchange, which begins with the first."""
+        """Queue one step for the aggregator, which starts with the first one."""
         if self.process != os.getpid():
             return
         if self.exchange is None:
@@ -250,7 +250,7 @@ class GroupStore:
 
 
 def ignore_step(_: MeasuredStep) -> None:
-    """Take a row that somebody else reports."""
+    """Ignore a row, which another rank reports."""
 
 
 INSTALLED: list[Instrumentation] = []
@@ -258,7 +258,7 @@ MAX_KEPT_STEPS = 100_000
 
 
 def install() -> None:
-    """Patch the torch that was just imported, if the launcher wants to know anything."""
+    """Patch the torch that was just imported, if the launcher wants measurements."""
     settings = read_instrumentation_settings()
     if settings.rows is None or INSTALLED:
         return
@@ -281,17 +281,17 @@ def install_sharded() -> None:
 def create_instrumentation(
     settings: InstrumentationSettings, on_row: Callable[[MeasuredStep], None]
 ) -> Instrumentation:
-    """Return the agent of this process, with what a restart needs only if there may be one."""
-    if settings.wish is None:
+    """Return the instrumentation of this process, with restarts only if a launcher wants them."""
+    if settings.stop_request is None:
         return Instrumentation(settings.rank, on_row)
     from worker_agent.pytorch.warm_restart import TrackedObjects, WarmRestart
 
     restart = WarmRestart(settings, TrackedObjects())
-    return Instrumentation(settings.rank, on_row, Path(settings.wish), restart)
+    return Instrumentation(settings.rank, on_row, Path(settings.stop_request), restart)
 
 
 def try_patch(patch: Callable[[], None]) -> None:
-    """Try one patch; training goes on without it."""
+    """Apply one patch; training goes on without it if it fails."""
     try:
         patch()
     except Exception:
@@ -299,7 +299,7 @@ def try_patch(patch: Callable[[], None]) -> None:
 
 
 class MeasuredModule:
-    """What ``measure`` returns.
+    """The result of ``measure_module``.
 
     Attributes:
         rows: The newest rows, on the first rank only; each comes a moment after its iteration.
@@ -309,7 +309,7 @@ class MeasuredModule:
         self._attached, self.rows = attached, rows
 
     def close(self) -> None:
-        """Wait a moment for what is on its way; call it before ``destroy_process_group``."""
+        """Wait a moment for rows on their way; call it before ``destroy_process_group``."""
         self._attached.close()
 
 
@@ -328,9 +328,9 @@ def measure_module(module: DistributedDataParallel, optimizer: Optimizer) -> Mea
 
 
 def find_model(optimizer: Optimizer) -> nn.Module | None:
-    """Search the memory for the smallest module that holds all an optimizer trains.
+    """Return the smallest module in memory that holds all parameters of an optimizer.
 
-    This takes as long as a garbage collection, so it is for restarts only.
+    The search takes as long as a garbage collection, so it is for restarts only.
     """
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
     candidates = []

@@ -26,12 +26,12 @@ CLOSURE_REMEDY = (
 
 
 class StepHook:
-    """Does something in every step of an optimizer, between its gradients and its first change.
+    """Calls a function in every step of an optimizer, after its gradients and before its update.
 
-    Several hooks of one optimizer act in the order in which they were made.
+    Several hooks of one optimizer run in the order of their creation.
 
     Args:
-        optimizer: Whose steps.
+        optimizer: The optimizer.
         act: Called with the optimizer.
     """
 
@@ -66,12 +66,12 @@ def with_closure(
     options: dict[str, Any],
     around: Callable[[ClosureFunction], ClosureFunction],
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return the arguments of a step with another closure; None if it has none.
+    """Return the arguments of a step with another closure; None if it has no closure.
 
     Args:
-        arguments: Those by place, the optimizer first.
-        options: Those by name.
-        around: Returns what the optimizer is to call instead of the script's closure.
+        arguments: Positional arguments, the optimizer first.
+        options: Keyword arguments.
+        around: Returns the function that replaces the script's closure.
     """
     if callable(options.get("closure")):
         return arguments, {**options, "closure": around(options["closure"])}
@@ -88,7 +88,7 @@ class TrackedClosure:
         self.is_called = False
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Make the gradients, and return what the script's closure returns.
+        """Compute the gradients, and return the result of the script's closure.
 
         Raises:
             UnsupportedOptimizer: It was called before in this step.
@@ -105,7 +105,7 @@ class TrackedClosure:
 
 
 def refuse_line_search(optimizer: Optimizer) -> None:
-    """Refuse an optimizer that looks at many places before it moves.
+    """Refuse an optimizer that evaluates its closure many times per step.
 
     Raises:
         UnsupportedOptimizer: It calls its closure many times in one step.
@@ -118,7 +118,7 @@ def refuse_line_search(optimizer: Optimizer) -> None:
 
 
 def optimizer_name(optimizer: Optimizer) -> str:
-    """Return what an optimizer is called."""
+    """Return the class name of an optimizer."""
     return type(optimizer).__qualname__
 
 
@@ -133,11 +133,15 @@ class ModuleHook:
         self.listener = listener
 
     def __call__(self, *arguments: Any) -> None:
-        """Tell the listener."""
+        """Call the listener."""
         self.listener(*arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let a copy be a function that takes any arguments and returns None."""
+        """Copy and pickle as a function of the standard library that does nothing.
+
+        A script may copy or save the module, and a program that loads the file may not have this
+        package.
+        """
         return getattr, (nullcontext(), "__exit__")
 
 
@@ -145,7 +149,7 @@ class LearningRateScaler:
     """Multiplies the learning rate of every parameter group for the length of each step.
 
     Attributes:
-        factor: What the rates are multiplied with from the next step on.
+        factor: Factor of the rates from the next step on.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -158,7 +162,7 @@ class LearningRateScaler:
         self._scale(optimizer)
 
         def around(closure: ClosureFunction) -> ClosureFunction:
-            """A closure is a part of the script, which reads and writes its own rates."""
+            """Run the closure, which is part of the script, with the script's own rates."""
 
             def unscaled(*given: Any, **named: Any) -> Any:
                 self._restore()
@@ -171,7 +175,7 @@ class LearningRateScaler:
         return with_closure(arguments, options, around)
 
     def _scale(self, optimizer: Optimizer) -> None:
-        self._restore()  # a step that raised has left its own behind
+        self._restore()  # after a step that raised
         if self.factor == 1.0:
             return
         self._written = [(group, group["lr"]) for group in optimizer.param_groups if "lr" in group]
@@ -185,14 +189,18 @@ class LearningRateScaler:
 
 
 class FusedMomentumFix:
-    """Sees to the buffers before the steps that a loss scaler may skip.
+    """Initialises the momentum of a fused SGD before a first step that a loss scaler may skip.
 
-    A zero buffer is as good as none where momentum · 0 + gradient is what a first step makes of it.
-    Dampening would shrink that gradient: there whether the step is skipped is read on the host, as
-    the scaler itself does for kernels that are not fused, until a step was not.
+    PyTorch does not clear the memory of its buffers. The kernel fills them in its first step; a
+    loss scaler that has found an infinite gradient keeps it from that, and later steps read
+    garbage. With its usual scale of 65 536 a scaler skips just that first step.
+
+    A zero buffer is as good as none: the first step computes momentum · 0 + gradient. Dampening
+    would shrink that gradient, so in that case the host reads whether the step is skipped, as the
+    scaler itself does for kernels that are not fused.
 
     Args:
-        optimizer: Any; nothing is done but for a fused SGD whose step is PyTorch's own.
+        optimizer: Any optimizer; only a fused SGD with PyTorch's own step is changed.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -202,7 +210,7 @@ class FusedMomentumFix:
             optimizer.register_step_post_hook(self._restore)
 
     def _before(self, optimizer: Optimizer) -> None:
-        self._restore()  # a step that raised has left its own behind
+        self._restore()  # after a step that raised
         found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
         if found_inf is None:
             return
@@ -217,7 +225,7 @@ class FusedMomentumFix:
                 self._skip(group["params"])
 
     def _skip(self, parameters: list[Tensor]) -> None:
-        """Let these have no gradient for the length of the step: no gradient, no step."""
+        """Remove the gradients of these parameters during the step: no gradient, no step."""
         for parameter in parameters:
             if parameter.grad is not None:
                 self.put_aside.append((parameter, parameter.grad))
@@ -230,7 +238,7 @@ class FusedMomentumFix:
 
 
 def parameters_without_momentum(optimizer: Optimizer, group: dict[str, Any]) -> list[Tensor]:
-    """Return the parameters of a group that will get their momentum in this step."""
+    """Return the parameters of a group whose momentum this step would create."""
     if not group["fused"] or not group["momentum"]:
         return []
     return [
@@ -242,13 +250,17 @@ def parameters_without_momentum(optimizer: Optimizer, group: dict[str, Any]) -> 
 
 
 def is_step_skipped(optimizer: Optimizer) -> bool:
-    """Whether the step that has begun must do nothing; reads the answer on the host."""
+    """Whether the running step must do nothing; reads the answer on the host.
+
+    ``GradScaler`` passes ``found_inf`` and ``grad_scale`` to an optimizer with
+    ``_step_supports_amp_scaling`` as attributes, for the length of the step.
+    """
     found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
     return found_inf is not None and bool(found_inf.item())
 
 
 def unscale(optimizer: Optimizer, gradients: list[Tensor]) -> list[Tensor]:
-    """Return the gradients of the step that has begun without their scale."""
+    """Return the gradients of the running step without their scale."""
     scale: Tensor | None = getattr(optimizer, "grad_scale", None)
     if scale is None:
         return gradients

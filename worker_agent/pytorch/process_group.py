@@ -28,10 +28,10 @@ CONNECT_POLL = 0.05
 
 
 def await_work(work: Work, is_hopeless: Callable[[], bool]) -> None:
-    """Wait for a collective until it ends, or until there is no hope that it does.
+    """Wait until a collective ends, or ``is_hopeless`` returns True.
 
     Raises:
-        RuntimeError: It failed, or was given up.
+        RuntimeError: It failed, or was abandoned.
     """
     while True:
         try:
@@ -39,7 +39,7 @@ def await_work(work: Work, is_hopeless: Callable[[], bool]) -> None:
         except RuntimeError as error:
             if SLICE_TIMEOUT_MESSAGE not in str(error):
                 raise
-            if work.is_completed():  # since: in the moment after the slice
+            if work.is_completed():  # in the moment after the slice
                 work.wait()
                 return
             if is_hopeless():
@@ -51,16 +51,16 @@ def await_work(work: Work, is_hopeless: Callable[[], bool]) -> None:
 def run_abandonable(
     make: Callable[[], T], is_hopeless: Callable[[], bool], left_behind: list[threading.Thread]
 ) -> T:
-    """Let a thread make something that takes long to fail, as long as there is hope.
+    """Run a function on a thread, and abandon it when ``is_hopeless`` returns True.
 
     Args:
-        make: What to run; it has a time limit of its own.
-        is_hopeless: Asked while waiting.
-        left_behind: Where a thread is noted that was given up: it must end before the process does,
-            for a thread in the midst of C++ would abort the interpreter's end.
+        make: The function; it has a time limit of its own.
+        is_hopeless: Called while waiting.
+        left_behind: Collects abandoned threads: they must end before the process does, because a
+            thread inside C++ would abort the interpreter at its exit.
 
     Raises:
-        RuntimeError: It failed, or was given up.
+        RuntimeError: It failed, or was abandoned.
     """
     made: Future[T] = Future()
 
@@ -82,11 +82,11 @@ def run_abandonable(
 
 
 class AbortableGroup:
-    """A process group whose collectives are waited for with patience.
+    """A process group whose collectives can be abandoned.
 
     Args:
         group: The group itself.
-        is_hopeless: Asked while waiting; True gives the collective up.
+        is_hopeless: Called while waiting; True abandons the collective.
     """
 
     def __init__(self, group: ProcessGroup, is_hopeless: Callable[[], bool]) -> None:
@@ -101,11 +101,11 @@ class AbortableGroup:
         return self.group.size()
 
     def allgather(self, received: list[list[Tensor]], sent: list[Tensor]) -> AbortableWork:
-        """Start to gather everybody's tensors."""
+        """Start to gather the tensors of all members."""
         return AbortableWork(self.group.allgather(received, sent), self.is_hopeless)
 
     def broadcast(self, tensors: list[Tensor], options: Any) -> AbortableWork:
-        """Start to send the tensors of one to all."""
+        """Start to send the tensors of one member to all."""
         return AbortableWork(self.group.broadcast(tensors, options), self.is_hopeless)
 
 
@@ -116,7 +116,7 @@ class AbortableWork:
         self.work, self.is_hopeless = work, is_hopeless
 
     def wait(self) -> None:
-        """Wait for its end; raises RuntimeError when it failed or was given up."""
+        """Wait for its end; raises RuntimeError if it failed or was abandoned."""
         await_work(self.work, self.is_hopeless)
 
 
@@ -124,41 +124,43 @@ BYTE_ENCODING = "latin-1"  # a character for each byte
 
 
 class TorchStore(Store):
-    """What a process group needs of a store; it is used while the group connects only.
+    """A ``torch.distributed`` store over a worker's store, used while a group connects.
 
     Args:
-        address: Address of the board.
-        patience: Seconds to wait for a key another member has to write.
+        address: Address of the worker's store.
+        patience: Seconds to wait for a key of another member.
     """
 
     def __init__(self, address: str, patience: float) -> None:
         super().__init__()
-        self.board = KeyValueClient(address)
+        self.client = KeyValueClient(address)
         self.patience = patience
 
     def close(self) -> None:
-        """Hang up."""
-        self.board.close()
+        """Close the connection."""
+        self.client.close()
 
     def set(self, key: str, value: Any) -> None:
         """Write a value."""
-        self.board.set(key, value if isinstance(value, str) else bytes(value).decode(BYTE_ENCODING))
+        self.client.set(
+            key, value if isinstance(value, str) else bytes(value).decode(BYTE_ENCODING)
+        )
 
     def get(self, key: str) -> bytes:
-        """Wait for a value and return it; raises RuntimeError when it does not come."""
+        """Wait for a value and return it; raises RuntimeError if it does not come."""
         self.wait([key], timedelta(seconds=self.patience))
-        return (self.board.read(key) or "").encode(BYTE_ENCODING)
+        return (self.client.read(key) or "").encode(BYTE_ENCODING)
 
     def add(self, key: str, amount: int) -> int:
         """Add to a number; returns the sum."""
-        return self.board.add(key, amount)
+        return self.client.add(key, amount)
 
     def check(self, keys: list[str]) -> bool:
         """Whether all keys are there."""
-        return self.board.wait(keys, 0.0)
+        return self.client.wait(keys, 0.0)
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        """Wait for keys; raises RuntimeError when they do not come."""
+        """Wait for keys; raises RuntimeError if they do not come."""
         patience = self.patience if timeout is None else timeout.total_seconds()
-        if not self.board.wait(keys, patience):
+        if not self.client.wait(keys, patience):
             raise RuntimeError(f"another member did not come in {patience:.0f} s: {keys}")

@@ -38,8 +38,8 @@ WHOLE_BATCH = BatchSlice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
 class GradientBucket:
     """Parameters whose gradients travel together, as views of one flat tensor.
 
-    Each view lies as its parameter does, also after a script has turned its model to another memory
-    format. So all workers of a group must have the same formats (``AllReduce.join`` looks).
+    Each view has the memory layout of its parameter, also after the script has changed the model's
+    memory format. So all workers of a group must have the same layouts; ``join`` checks that.
     """
 
     def __init__(self, parameters: list[Tensor], dtype: torch.dtype, device: torch.device) -> None:
@@ -51,7 +51,7 @@ class GradientBucket:
         self.allocate(tail=0)
 
     def allocate(self, tail: int) -> None:
-        """Make the flat tensor anew, with this many values after the gradients."""
+        """Allocate the flat tensor, with this many values after the gradients."""
         self.flat = torch.zeros(self.size + tail, dtype=self.dtype, device=self.device)
         self.gradient, self.tail = self.flat[: self.size], self.flat[self.size :]
         self.pieces = torch.split(self.gradient, self.sizes)
@@ -61,12 +61,12 @@ class GradientBucket:
         self.carried: Tensor | None = None
 
     def take(self, place: int) -> None:
-        """Move a parameter's fresh gradient into the flat tensor and let it be a view of it."""
+        """Move a parameter's new gradient into the flat tensor, and make it a view of that."""
         parameter = self.parameters[place]
         if parameter.stride() != self.strides[place]:
-            self._turn(place)
+            self._change_layout(place)
         view, gradient = self.views[place], parameter.grad
-        if view.data_ptr() != self.addresses[place]:  # the script has given it other data
+        if view.data_ptr() != self.addresses[place]:  # the script has replaced its data
             self.views[place] = view = self._view(place)
         self.used[place] = self.used[place] or gradient is not None
         if gradient is None:
@@ -77,7 +77,7 @@ class GradientBucket:
         self.missing -= 1
 
     def row_by_row(self) -> Tensor:
-        """Return the gradients end to end, row by row; perhaps not copied."""
+        """Return the gradients end to end in contiguous order; a copy only if needed."""
         if all(view.is_contiguous() for view in self.views):
             return self.gradient
         return flatten_all(self.views)
@@ -86,8 +86,8 @@ class GradientBucket:
         parameter = self.parameters[place]
         return view_strided(self.pieces[place], parameter.shape, gradient_strides(parameter))
 
-    def _turn(self, place: int) -> None:
-        """Let a parameter's part lie as the parameter does now."""
+    def _change_layout(self, place: int) -> None:
+        """Change a parameter's part to the parameter's new memory layout."""
         before = self.views[place].stride()
         self.strides[place] = self.parameters[place].stride()
         self.views[place] = view = self._view(place)
@@ -115,9 +115,9 @@ class IterationMeasurement:
     local_norm_sq: Tensor | None = None
     mean_norm_sq: Tensor | None = None
     shards: int = 0
-    is_short: bool = False  # fewer backward passes than said: its shards are not equal parts
+    is_short: bool = False  # fewer backward passes than announced: its shards are unequal
     is_skipped: bool = False  # the script has neither stepped nor made all of its passes
-    is_skipped_by_one: bool | None = None  # of all workers; None before a step has asked
+    is_skipped_by_one: bool | None = None  # by any worker; None until a step reads it
     failure: str | None = None
     works: list[Any] = field(default_factory=list)
 
@@ -127,13 +127,13 @@ class Reducer:
 
     Args:
         parameters: The trained parameters, in the same order on every worker.
-        micro_batches: Backward passes the script makes per iteration, each on 1 / micro_batches
-            of the samples and with its loss divided by ``micro_batches``.
-        bucket_bytes: Buckets are closed at this size.
-        is_abandoned: Asked while waiting for others; True gives the iteration up.
+        micro_batches: Backward passes of the script per iteration, each on 1 / micro_batches of
+            the samples and with its loss divided by ``micro_batches``.
+        bucket_bytes: Size at which a bucket is closed.
+        is_abandoned: Called while waiting for other workers; True abandons the iteration.
         on_work: Called when the script begins to work on a slice: at its first forward or backward
-            pass, or step; told whether the script itself has called.
-        has_servers: Whether servers step for the script.
+            pass, or step.
+        has_servers: Whether parameter servers step for the script.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Reducer:
         self.has_servers = has_servers
         self.measured = IterationMeasurement()
         self.is_stepped = self.is_at_work = False
-        self.backward: int | None = None  # PyTorch's number of the backward pass that runs
+        self.backward: int | None = None  # PyTorch's id of the running backward pass
         self.passes_left = 1
         self.next_bucket = 0
         self.regroup(None, 0, 1)
@@ -198,7 +198,7 @@ class Reducer:
         return not self.is_active or self.measured.done_at > 0
 
     def is_skipped(self) -> bool:
-        """Whether a worker has skipped its samples, so that none may step; ask after backward."""
+        """Whether any worker has skipped its samples, so that none may step; ask after backward."""
         measured, last = self.measured, self.buckets[-1]
         if measured.is_skipped or self.group is None or not measured.done_at:
             return measured.is_skipped
@@ -210,31 +210,30 @@ class Reducer:
         return measured.is_skipped_by_one
 
     def skip(self) -> None:
-        """Close an iteration whose samples the script has skipped: all workers skip theirs.
+        """Close an iteration whose samples the script has skipped, so that all workers skip theirs.
 
-        The others have sent their gradients, or will, and wait for this worker's.
+        The other workers have sent their gradients, or will, and wait for this worker's.
         """
         self.measured.is_skipped = self.measured.is_short = True
         if self.group is None:
             self.measured.ready_at = self.measured.done_at = time.perf_counter()
             self._write_tail(self.buckets[-1])
-            self._give_back()
+            self._restore_gradients()
             return
         self._clear_gradients()
         for bucket in self.buckets[self.next_bucket :]:
             bucket.carried = None
         self.passes_left = 1
-        self._rewind(sent=self.next_bucket)  # by a backward pass that failed
+        self._rewind(sent=self.next_bucket)  # some were sent by a failed backward pass
         self._backward_ends()
         self._clear_gradients()
 
     def complete(self) -> None:
-        """Send what there is when the script steps after fewer backward passes than it said.
+        """Send the gradients if the script steps after fewer backward passes than announced.
 
-        After none it skips its samples. Alone its step does nothing then; elsewhere it would be one
-        with the gradients of others, or with a gradient of zero.
+        After none it skips its samples: a step would use the gradients of other workers, or zero.
         """
-        self._works(is_called_by_script=True)
+        self._notify_work(is_called_by_script=True)
         self.is_stepped = True
         if not self.is_active or self.measured.done_at:
             return
@@ -247,8 +246,8 @@ class Reducer:
             self._backward_ends()
 
     def forward_starts(self, *, is_training: bool) -> None:
-        """Note the moment of the iteration's first forward pass."""
-        self._works(is_called_by_script=True)
+        """Record the time of the iteration's first forward pass."""
+        self._notify_work(is_called_by_script=True)
         if is_training and self.is_active and self.measured.forward_at is None:
             self.measured.forward_at = time.perf_counter()
 
@@ -278,18 +277,18 @@ class Reducer:
         return gradient_is_ready
 
     def _backward_starts(self, running: int) -> None:
-        """Expect the gradients of a pass, perhaps of one that is made again because it failed.
+        """Expect the gradients of a pass, which may repeat one that failed.
 
-        What a failed pass has sent cannot be taken back, and nothing else can be sent for it.
+        Buckets that a failed pass has sent cannot be taken back, nor be sent again.
         """
-        self._works(is_called_by_script=False)
+        self._notify_work(is_called_by_script=False)
         if self.next_bucket > 0:
             self.measured.is_skipped = self.measured.is_short = True
         self._rewind(sent=self.next_bucket)
         self.backward = running
         Variable._execution_engine.queue_callback(self._backward_ends)
 
-    def _works(self, *, is_called_by_script: bool) -> None:
+    def _notify_work(self, *, is_called_by_script: bool) -> None:
         if self.is_active and not self.is_at_work:
             self.is_at_work = True
             self.on_work(is_called_by_script=is_called_by_script)
@@ -302,30 +301,30 @@ class Reducer:
         return all(p.grad is None for bucket in self.buckets for p in bucket.parameters)
 
     def _rewind(self, sent: int = 0) -> None:
-        """Expect the gradients of all buckets but the first, which this pass has sent already."""
+        """Expect the gradients of all buckets but the first ``sent`` ones."""
         self.backward = None
         self.next_bucket = sent
         for bucket in self.buckets:
             bucket.missing = len(bucket.parameters)
 
     def _advance(self, buckets: Sequence[GradientBucket]) -> None:
-        """Go on with those of the first buckets that are complete.
+        """Process the next buckets as long as they are complete, in order.
 
-        While a pass runs it may yet fail, so only what can be sent meanwhile goes on. The last one
-        tells whether this worker skips its samples, so it waits for the end.
+        While a pass runs, the caller leaves out the last bucket: its tail says whether this worker
+        skips its samples, and a pass that runs may still fail.
         """
         for bucket in buckets[self.next_bucket :]:
             if bucket.missing > 0:
                 return
             self.next_bucket += 1
-            self._is_complete(bucket)
+            self._process(bucket)
 
     @property
     def _is_last_pass(self) -> bool:
         return self.passes_left == 1 and self.part.is_last
 
-    def _is_complete(self, bucket: GradientBucket) -> None:
-        """All gradients of a bucket are there: measure it, add it up or send it."""
+    def _process(self, bucket: GradientBucket) -> None:
+        """Measure a complete bucket, then add it to earlier passes or send it."""
         self._measure(bucket)
         if self.part.share_of_worker != 1:
             bucket.gradient.mul_(self.part.share_of_worker)
@@ -341,7 +340,7 @@ class Reducer:
         self._send(bucket)
 
     def _measure(self, bucket: GradientBucket) -> None:
-        """Add this bucket's share of mean_k ||g_k||²; the script divided its loss already."""
+        """Add this bucket's part of mean_k ||g_k||²; the script has divided its loss already."""
         if self._shards == 1:
             return
         factor = self.part.share_of_worker * self.part.share_of_batch * self.micro_batches
@@ -375,7 +374,7 @@ class Reducer:
             self.measured.failure = str(error)
 
     def _backward_ends(self) -> None:
-        """Runs once at the end of every backward pass."""
+        """Finish a backward pass; PyTorch calls it once at the end of each."""
         for bucket in self.buckets[self.next_bucket :]:
             for place, parameter in enumerate(bucket.parameters):
                 if parameter.grad is None or parameter.grad is not bucket.views[place]:
@@ -390,35 +389,35 @@ class Reducer:
         measured = self.measured
         measured.done_at = time.perf_counter()
         measured.shards = 1 if measured.is_short else self._shards
-        self._leave_unused_alone()
+        self._remove_unused()
         if self.rank == 0 and measured.shards > 1:
             measured.mean_norm_sq = torch.stack([b.norm_sq() for b in self.buckets]).sum()
         self._rewind()
 
     def _end_pass(self) -> None:
-        """More passes follow; after the last of a slice the script goes on to clip and step."""
+        """Prepare for the next pass; after the last one of a slice the script clips and steps."""
         if self.passes_left > 1:
             self._clear_gradients()
         else:
             for bucket in self.buckets:
-                bucket.gradient.zero_()  # a loss scaler wants gradients to look at
+                bucket.gradient.zero_()  # a loss scaler fails without gradients
         self.passes_left -= 1
         self._rewind()
 
-    def _leave_unused_alone(self) -> None:
-        """Give no gradient to what the script froze, nor alone to what it did not use.
+    def _remove_unused(self) -> None:
+        """Remove the gradients of frozen parameters, and of unused ones if this worker is alone.
 
-        With several workers an unused parameter has the gradient zero: another may have used it.
+        With several workers an unused parameter has a gradient: another worker may have used it.
         """
         for bucket in self.buckets:
             for parameter, is_used in zip(bucket.parameters, bucket.used, strict=True):
                 if not parameter.requires_grad or (self.workers == 1 and not is_used):
                     parameter.grad = None
 
-    def _give_back(self) -> None:
-        """Let gradients be what they are without the agent: the sum of the passes that were made.
+    def _restore_gradients(self) -> None:
+        """Restore the gradients as they would be without the agent: the sum of all passes.
 
-        Of a slice nothing stays: the script has cleared its first part, or does not know of it.
+        Not for a slice: the script has cleared its first half, or does not know of it.
         """
         for bucket in self.buckets:
             carried, bucket.carried = bucket.carried, None
@@ -435,7 +434,7 @@ class Reducer:
                 parameter.grad = None
 
     def _wait(self) -> None:
-        """Wait for all buckets in slices, so that a dead generation can be given up."""
+        """Wait for all buckets in slices of time, so that a dead generation can be abandoned."""
         for work in self.measured.works:
             if self.measured.failure is not None:
                 return
@@ -450,7 +449,7 @@ class Reducer:
 def fill_buckets(parameters: Iterable[Tensor], bucket_bytes: int) -> list[GradientBucket]:
     """Group parameters from last to first, the order in which backward finishes them.
 
-    The last bucket is at least float32, because its tail carries numbers that must be exact.
+    The last bucket is at least float32, because the numbers in its tail must be exact.
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad][::-1]
     if not trained:

@@ -38,7 +38,7 @@ SELFTEST_BATCH = 48
 
 @dataclass(frozen=True, slots=True)
 class SelftestTask:
-    """What is trained, and on what.
+    """A small training problem: model, optimizer and data.
 
     Attributes:
         model: A network without batch statistics, so that any split of a batch means the same.
@@ -52,7 +52,7 @@ class SelftestTask:
 
     @classmethod
     def make(cls, width: int = 32) -> SelftestTask:
-        """Return the task at its beginning; ``width`` sets what an iteration computes."""
+        """Return the untrained task; ``width`` sets the cost of an iteration."""
         generator = torch.Generator().manual_seed(5)
         inputs = torch.randn(
             SELFTEST_SAMPLES, SELFTEST_FEATURES, generator=generator, dtype=torch.float64
@@ -133,12 +133,12 @@ class Overhead:
 
     @property
     def share(self) -> float:
-        """What is added, relative to the iteration."""
+        """The overhead relative to the iteration."""
         return self.added / self.plain
 
 
 def measure_overhead() -> Overhead:
-    """Train two equal models in turns, one of them watched."""
+    """Train two equal models in turns, one of them under the agent."""
     plain, watched = SelftestTask.make(OVERHEAD_WIDTH), SelftestTask.make(OVERHEAD_WIDTH)
     strategy = AllReduceStrategy(
         watched.model,
@@ -165,7 +165,7 @@ def measure_overhead() -> Overhead:
 
 
 def train_step(task: SelftestTask, indices: torch.Tensor) -> None:
-    """Train on these samples; gradients stay where they are, or the allocator is measured too."""
+    """Train on these samples; gradients are kept, or the allocator would be measured too."""
     task.optimizer.zero_grad(set_to_none=False)
     task.loss(indices).backward()  # type: ignore[no-untyped-call]
     task.optimizer.step()
@@ -173,7 +173,7 @@ def train_step(task: SelftestTask, indices: torch.Tensor) -> None:
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """Compute on one thread: others spin while they wait, and all of that is CPU time."""
+    """Compute on one thread: further threads spin while they wait, which is CPU time too."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -198,7 +198,7 @@ FIRST_WORKER, SECOND_WORKER = "first", "second"
 
 @dataclass(frozen=True, slots=True)
 class ResizeResult:
-    """What a rehearsal showed.
+    """Result of a resize on this computer.
 
     Attributes:
         growing: Seconds without training when the second worker joined.
@@ -246,8 +246,8 @@ def start_worker(name: str, url: str, directory: Path) -> subprocess.Popen[bytes
     """Start a worker."""
     ours = {
         "SCAVENGER_CONTROLLER": url,
-        "SCAVENGER_TOKEN": "rehearsal",
-        "SCAVENGER_JOB": "rehearsal",
+        "SCAVENGER_TOKEN": "selftest",
+        "SCAVENGER_JOB": "selftest",
         "SCAVENGER_WORKER": name,
         "SCAVENGER_PREPAID": str(SELFTEST_TIMEOUT),
         "OMP_NUM_THREADS": "1",
@@ -268,7 +268,7 @@ def read_result(process: subprocess.Popen[bytes]) -> Mapping[str, object]:
     """
     output, _ = process.communicate(timeout=SELFTEST_TIMEOUT)
     if process.returncode:
-        raise RuntimeError(f"a worker of the rehearsal ended with code {process.returncode}")
+        raise RuntimeError(f"a worker of the selftest ended with code {process.returncode}")
     facts: Mapping[str, object] = json.loads(output)
     return facts
 
@@ -287,7 +287,7 @@ SELFTEST_SEED = 9
 
 
 def train_as_worker() -> None:
-    """Train until told to stop, then print the batches' sizes and the sum of the weights."""
+    """As one worker, train until the job ends, then print iterations and weights as JSON."""
     torch.set_num_threads(1)
     task = SelftestTask.make()
     batches = []

@@ -24,16 +24,16 @@ Method = Callable[..., Any]
 
 
 class SuppressedSteps:
-    """Lets schedulers and loss scalers take no notice of iterations that do not count.
+    """Keeps schedulers and loss scalers unchanged by iterations that do not count.
 
-    An object's class is replaced, not its attribute: a state of PyTorch's schedulers is all of
-    their attributes. What is pickled or copied is of the class it was.
+    It replaces an object's class, not its method attribute, because the state of PyTorch's
+    schedulers is all of their attributes. Pickles and copies have the original class.
 
     Args:
-        carried: The objects, by name; others have no such calls.
+        carried: The objects, by name.
         is_void: Whether this pass of the loop body is known not to count.
-        is_open: Whether it may yet turn out so. A schedule that is stepped meanwhile advances,
-            since the script may look at its rates, and is put back if need be.
+        is_open: Whether it may still turn out not to count. A schedule advances in the meantime,
+            since the script may read its rates, and is put back if necessary.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SuppressedSteps:
                 override_method(each, "update", partial(_update, is_void=is_void))
 
     def settle(self) -> None:
-        """Put back what advanced in an iteration that has ended, if it does not count."""
+        """After an iteration, put back the schedules if it does not count."""
         before, self.before = self.before, {}
         if before and self.is_void():
             for put_back in before.values():
@@ -67,7 +67,7 @@ class SuppressedSteps:
 
 
 def remember_scheduler(scheduler: LRScheduler) -> Callable[[], None]:
-    """Return what puts a scheduler and its parameter groups back to this moment."""
+    """Return a function that restores the present state of a scheduler and its groups."""
     tree = encode_torch_state(collect_states({"scheduler": scheduler}))
     tensors = {name: tensor.clone() for name, tensor in tree.arrays.items()}
     written = [
@@ -88,7 +88,7 @@ def remember_scheduler(scheduler: LRScheduler) -> Callable[[], None]:
 
 
 def override_method(owner: Any, name: str, around: Callable[[Method], Method]) -> None:
-    """Give one object another method."""
+    """Replace a method of one object."""
     kind: Any = type(owner)
     method = getattr(kind, name)
 
@@ -123,7 +123,7 @@ def _step(step: Method, may_step: Callable[[], bool]) -> Method:
 def _update(update: Method, is_void: Callable[[], bool]) -> Method:
     def update_if_it_counts(scaler: GradScaler, /, *arguments: Any, **named: Any) -> Any:
         if is_void() and scaler.is_enabled():
-            # Closes the scaler's own bookkeeping of this step, and changes neither scale nor count.
+            # Ends the scaler's bookkeeping of this step, and changes neither scale nor count.
             return update(scaler, scaler._scale)
         return update(scaler, *arguments, **named)
 

@@ -25,7 +25,7 @@ def is_dense(tensor: Tensor) -> bool:
     """Whether the values fill their memory without gaps, each in a place of its own.
 
     >>> turned = torch.zeros(2, 3).t()
-    >>> is_dense(turned), is_dense(turned[:, :1]), is_dense(torch.zeros(1).expand(3))
+    >>> is_dense(turned), is_dense(turned[:1]), is_dense(torch.zeros(1).expand(3))
     (True, False, False)
     """
     expected = 1

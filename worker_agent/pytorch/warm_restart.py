@@ -35,15 +35,15 @@ from worker_agent.state.progress import Stateful, TrainingProgress
 
 log = logging.getLogger(__name__)
 
-EXIT_STOPPED = 75  # a shell's "try again": training stopped in order, to go on in a new process
+EXIT_STOPPED = 75  # EX_TEMPFAIL: training stopped in order, to continue in a new process
 RESTART_TIMEOUT = timedelta(minutes=5)
 
 
 class WarmRestart:
-    """Saves what a process knows, now and then and when it stops, and gives it to the next one.
+    """Saves the state of a process periodically and when it stops, and restores it in the next one.
 
     Attributes:
-        is_due: Whether this process was started again and has not taken anything over yet.
+        is_due: Whether this process was restarted and has not restored a checkpoint yet.
     """
 
     def __init__(self, settings: InstrumentationSettings, inventory: TrackedObjects) -> None:
@@ -57,7 +57,7 @@ class WarmRestart:
         self.is_possible = True
 
     def restore_on_all_ranks(self, model: nn.Module) -> TrainingProgress | None:
-        """On all ranks alike, take over what the first rank finds; None if there is nothing."""
+        """Restore the first rank's checkpoint on all ranks; None if there is none."""
         self.is_due = False
         group = dist.new_group(backend="gloo", timeout=RESTART_TIMEOUT)
         rank = dist.get_rank()
@@ -71,10 +71,10 @@ class WarmRestart:
         return clock
 
     def take_over(self, model: nn.Module | None) -> TrainingProgress | None:
-        """Take over the newest checkpoint of the job; None if there is none that fits."""
+        """Restore the newest checkpoint of the job; None if there is none that fits."""
         self.is_due = False
         if self.inventory.has_resumed:
-            log.warning("scavenger: the script goes on from its own checkpoint")
+            log.warning("scavenger: the script continues from its own checkpoint")
             return None
         state = self._state(model)
         found = None if self.checkpoints is None else self.checkpoints.newest()
@@ -83,9 +83,12 @@ class WarmRestart:
         try:
             clock = state.restore(found)
         except StateRefused as error:
-            log.warning("scavenger: training starts anew, the checkpoint does not fit: %s", error)
+            log.warning(
+                "scavenger: training starts from the beginning, the checkpoint does not fit: %s",
+                error,
+            )
             return None
-        log.warning("scavenger: training goes on from iteration %d", clock.iteration)
+        log.warning("scavenger: training continues from iteration %d", clock.iteration)
         return clock
 
     def save_if_due(self, model: nn.Module | None, clock: TrainingProgress) -> None:
@@ -109,20 +112,20 @@ class WarmRestart:
         if self.checkpoints is not None:
             self.checkpoints.close(RESTART_TIMEOUT.total_seconds())
 
-    def write_outcome(self, word: str) -> None:
-        """Tell the launcher what an exit code cannot."""
-        if self.settings.ended is not None:
-            Path(self.settings.ended).write_text(word)
+    def write_outcome(self, outcome: str) -> None:
+        """Tell the launcher how training ended, which an exit code cannot."""
+        if self.settings.outcome is not None:
+            Path(self.settings.outcome).write_text(outcome)
 
     def leave(self) -> NoReturn:
-        """End this process at once: the script would take an exception for a failure."""
+        """End this process at once: the script would handle an exception as a failure."""
         self.write_outcome(STOPPED_AT_BOUNDARY)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(0 if self.settings.is_under_torchrun else EXIT_STOPPED)
 
     def _state(self, model: nn.Module | None) -> TrainingState | None:
-        """Return what training depends on; None if that is more than a checkpoint holds."""
+        """Return the state of training; None if it is more than a checkpoint can hold."""
         optimizers = self.inventory.optimizers
         if model is None or len(optimizers) != 1:
             self.is_possible = False
@@ -136,7 +139,7 @@ class WarmRestart:
 
 
 class TrackedObjects:
-    """Knows optimizers, schedulers and loss scalers in the order in which they were made.
+    """Tracks optimizers, schedulers and loss scalers in the order of their creation.
 
     Attributes:
         has_resumed: Whether the script has loaded an optimizer's state by itself.
@@ -148,7 +151,7 @@ class TrackedObjects:
         self._carried: list[ref[Any]] = []
 
     def patches(self) -> tuple[Patch, ...]:
-        """Return what is to be replaced to note every such object that is made from now on."""
+        """Return the patches that track every such object created from now on."""
         carried = (LRScheduler, ReduceLROnPlateau, GradScaler)
         return (
             Patch(Optimizer, "__init__", after=record_into(self._optimizers)),
@@ -161,18 +164,18 @@ class TrackedObjects:
 
     @property
     def optimizers(self) -> list[Optimizer]:
-        """Those that still live."""
+        """The optimizers that still exist."""
         return alive(self._optimizers)
 
     @property
     def carried(self) -> Mapping[str, Stateful]:
-        """Schedulers and enabled loss scalers that still live, by place and kind."""
+        """Schedulers and enabled loss scalers that still exist, by place and class."""
         objects = [each for each in alive(self._carried) if getattr(each, "_enabled", True)]
         return {f"{place} {type(each).__name__}": each for place, each in enumerate(objects)}
 
 
 def record_into(seen: list[ref[Any]]) -> AnyFunction:
-    """Return what notes an object that was just made, once."""
+    """Return a function that adds a new object to a list, once."""
 
     def note(made: Any, *_: Any) -> None:
         if all(each() is not made for each in seen):

@@ -213,7 +213,7 @@ def parse_arrays(content: bytes) -> Mapping[str, HostArray]:
 def dtype_of_code(short: str) -> str:
     """Return PyTorch's name of a type from the format's; raises Unreadable.
 
-    >>> spoken_dtype("BF16")
+    >>> dtype_of_code("BF16")
     'bfloat16'
     """
     for dtype in CHECKPOINT_DTYPES:

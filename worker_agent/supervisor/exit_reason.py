@@ -23,7 +23,7 @@ OUT_OF_MEMORY_SIGNS = (
 
 @dataclass(frozen=True, slots=True)
 class ExitedByItself:
-    """The command ended and nobody else had a hand in it."""
+    """The command ended by itself: no other process of the machine ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class ExitedAfterTraining:
-    """The command ended after its session had closed: training itself was done."""
+    """The command ended after its session had closed, so training was complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class Stalled:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """The machine was told to end.
+    """The machine was told to shut down.
 
     Attributes:
-        seconds: What the command took to end, or was given.
-        was_killed: Whether it did not end by itself in that time.
+        seconds: Time until the command had ended or was killed.
+        was_killed: Whether it was killed.
     """
 
     seconds: float
@@ -86,7 +86,7 @@ class RunResult:
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the same command may fare better: not after an error of its own."""
+        """Whether a restart may help: not after an error of the command itself."""
         match self.cause:
             case ExitedByItself():
                 return self.code < 0
@@ -99,7 +99,7 @@ class RunResult:
 
     @property
     def remark(self) -> str:
-        """What is known beyond the exit code, in one sentence; empty when the code says all."""
+        """One sentence about the reason; empty if the exit code says it all."""
         match self.cause:
             case ExitedByItself():
                 return quote_out_of_memory(self.tail) if self.code else ""
@@ -124,17 +124,17 @@ class RunResult:
     def to_message(self, worker: str, *, restarts: bool = False) -> CommandExit:
         """Return the message for the controller.
 
-        What a drained command makes of the request is no failure of the script's: it counts as
-        ended by the signal, whatever its code.
+        A drained command has not failed, so it counts as ended by SIGTERM even if its exit code
+        is another.
         """
         code = -signal.SIGTERM if isinstance(self.cause, Drained) else self.code
         return CommandExit(worker, code, self.tail, self.remark, restarts)
 
 
 def quote_out_of_memory(tail: str) -> str:
-    r"""Return what the last lines say of missing memory, or nothing.
+    r"""Return the last line that reports missing memory, or an empty string.
 
-    >>> no_memory("step 3\nRuntimeError: CUDA out of memory.\n")
+    >>> quote_out_of_memory("step 3\nRuntimeError: CUDA out of memory.\n")
     'probably out of memory: RuntimeError: CUDA out of memory.'
     """
     for line in reversed(tail.splitlines()):

@@ -19,13 +19,13 @@ log = logging.getLogger(__name__)
 
 
 class LeaseKeeper:
-    """How long this machine may go on.
+    """Renews the lease of this machine and says how much of it is left.
 
-    Lease requests run in a thread of their own: a controller that is slow to answer must delay
-    neither the training command's output nor the end of the prepaid time.
+    Renewal runs in a thread of its own: a controller that is slow to answer must delay neither
+    the training command's output nor the end of the lease.
 
     Args:
-        clock: Seconds that no change of the calendar moves.
+        clock: A monotonic clock, so that a change of the system time moves no lease.
     """
 
     def __init__(
@@ -41,80 +41,78 @@ class LeaseKeeper:
         self._end = clock() + settings.prepaid
 
     def left(self) -> float:
-        """Return the prepaid seconds left, 0 or more."""
+        """Return the seconds left, at least 0."""
         return max(0.0, self._end - self._clock())
 
     def keep_renewing(self) -> NoReturn:
-        """Ask for more time again and again; without an answer the end stays where it is."""
+        """Renew periodically; without an answer the lease keeps its end."""
         while True:
             self.renew()
             time.sleep(self._period)
 
     def renew(self) -> None:
-        """Ask for more time once."""
+        """Renew once."""
         # Counted from before the request, so a slow network shortens the lease, never extends it.
-        asked = self._clock()
+        requested_at = self._clock()
         try:
-            self._end = asked + self._controller.lease(self._worker).remaining
+            self._end = requested_at + self._controller.lease(self._worker).remaining
         except AgentError as error:
-            log.warning("no new lease, %.0f s left: %s", self.left(), error)
+            log.warning("the lease was not renewed, %.0f s are left: %s", self.left(), error)
 
 
 SIGNAL_POLL = 0.05
 
 
 class ShutdownSignal:
-    """Remembers that the machine was told to end; told twice, it ends at once."""
+    """Whether the machine was told to shut down; a second SIGTERM ends it at once."""
 
     def __init__(self) -> None:
-        self._is_heard = False
+        self._is_received = False
 
     @property
     def is_received(self) -> bool:
-        """Whether the machine was told to end."""
-        return self._is_heard
+        """Whether the machine was told to shut down."""
+        return self._is_received
 
-    def hear(self, number: int, frame: FrameType | None) -> None:
-        """Note a SIGTERM; this is its handler.
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Handle SIGTERM.
 
         Raises:
             SystemExit: It is the second one.
         """
-        if self._is_heard:
-            sys.exit("supervisor: told to end at once")
-        self._is_heard = True
+        if self._is_received:
+            sys.exit("supervisor: second SIGTERM, shutting down at once")
+        self._is_received = True
 
     def sleep(self, seconds: float) -> None:
-        """Wait, or return early because the machine was told to end."""
-        # A lock or an event here could be held by the very thread the handler interrupts.
+        """Wait, but return early when the machine is told to shut down."""
+        # Polling: a lock or event could be held by the very thread that the handler interrupts.
         until = time.monotonic() + seconds
-        while not self._is_heard and (left := until - time.monotonic()) > 0:
+        while not self._is_received and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, SIGNAL_POLL))
 
 
 HOUR = 3600.0
-RESTART_DELAYS = (
-    1.0,
-    4.0,
-    16.0,
-)  # one for each restart within an hour, the last well below a minute
+# Seconds before each restart within an hour; the last is well below the minute after which the
+# controller would replace the machine.
+RESTART_DELAYS = (1.0, 4.0, 16.0)
 
 
 class RestartBudget:
     """Counts the restarts of one machine.
 
     Args:
-        pauses: Seconds before each restart within an hour; there are no more than these.
+        delays: Seconds before each restart within an hour, which are all it may have.
     """
 
-    def __init__(self, pauses: Sequence[float] = RESTART_DELAYS) -> None:
-        self._pauses = pauses
-        self._at: list[float] = []
+    def __init__(self, delays: Sequence[float] = RESTART_DELAYS) -> None:
+        self._delays = delays
+        self._restarted_at: list[float] = []
 
-    def pause(self, now: float) -> float | None:
-        """Return the seconds to wait before another start, and count it; None for no more."""
-        self._at = [at for at in self._at if now - at < HOUR]
-        if len(self._at) >= len(self._pauses):
+    def next_delay(self, now: float) -> float | None:
+        """Count a restart and return the seconds to wait before it; None if none is left."""
+        self._restarted_at = [at for at in self._restarted_at if now - at < HOUR]
+        if len(self._restarted_at) >= len(self._delays):
             return None
-        self._at.append(now)
-        return self._pauses[len(self._at) - 1]
+        self._restarted_at.append(now)
+        return self._delays[len(self._restarted_at) - 1]

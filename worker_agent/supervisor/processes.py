@@ -17,10 +17,10 @@ from worker_agent.heartbeat import DUMP_SIGNAL, HeartbeatReading
 
 
 def terminate_training(pulse: HeartbeatReading) -> None:
-    """Send SIGTERM to the session if there is one, which leaves in order, else to everyone.
+    """Send SIGTERM to the process with the session, which leaves in order, else to all processes.
 
-    Processes that a session works with, such as those that load its data, must live until it has
-    left: it would fail in the middle of its last iteration.
+    Processes that a session works with, such as data loaders, must live until it has left;
+    otherwise it would fail in the middle of its last iteration.
     """
     if pulse.is_session and _is_ours(pulse.process):
         with suppress(OSError):
@@ -32,11 +32,11 @@ def terminate_training(pulse: HeartbeatReading) -> None:
 
 
 def kill_others(patience: float = 0.0) -> None:
-    """Kill every process but this one.
+    """Kill every process of the machine but this one.
 
     Args:
-        patience: Seconds to wait until they are gone; only without children of this process,
-            whose exit codes would be lost.
+        patience: Seconds to wait until they are gone. Only if this process has no children, whose
+            exit codes would be lost.
     """
     others = list(_others())
     for process in others:
@@ -47,7 +47,7 @@ def kill_others(patience: float = 0.0) -> None:
 
 
 def training_cpu_time(pulse: HeartbeatReading) -> float:
-    """Return the seconds the training process has computed so far; 0 where nobody knows."""
+    """Return the CPU seconds of the training process so far; 0 if unknown."""
     with suppress(psutil.Error):
         if _is_ours(pulse.process):
             times = psutil.Process(pulse.process).cpu_times()
@@ -56,7 +56,7 @@ def training_cpu_time(pulse: HeartbeatReading) -> float:
 
 
 def dump_stacks(pulse: HeartbeatReading) -> bool:
-    """Let the training process write its stacks to stderr; False when it is not prepared to."""
+    """Make the training process write its stacks to stderr; False if it has no handler for that."""
     if not (_is_ours(pulse.process) and _catches(pulse.process, DUMP_SIGNAL)):
         return False
     with suppress(OSError):
@@ -86,13 +86,12 @@ def _catches(process: int, number: int) -> bool:
 
 
 def count_oom_kills(root: Path = Path("/")) -> int | None:
-    """Return the kernel's count for this machine's control group; None where it does not say.
+    """Return the number of OOM kills in this machine's control group; None if unknown.
 
-    Both versions of control groups are understood; a machine without any has the count of the
-    whole computer.
+    Reads both versions of control groups; without any, the count is that of the whole computer.
 
     Args:
-        root: Where the kernel's files are; tests have their own.
+        root: Directory with the kernel's files; tests have their own.
     """
     for file in _counters(root):
         with suppress(OSError, ValueError, StopIteration):
@@ -102,7 +101,7 @@ def count_oom_kills(root: Path = Path("/")) -> int | None:
 
 
 def _counters(root: Path) -> Iterator[Path]:
-    """Yield the files that may hold the count, the nearest to this process first."""
+    """Yield the files that may hold the count, that of the innermost group first."""
     mounted = root / "sys/fs/cgroup"
     for controllers, group in _control_groups(root):
         if "memory" in controllers.split(","):

@@ -41,14 +41,12 @@ from worker_agent.supervisor.processes import (
 )
 from worker_agent.supervisor.watchdog import Watchdog
 
-RUN_POLL = 0.1  # a lease that was shortened, or a wish to end, is noticed this late
-TERMINATION_GRACE = (
-    4.5  # between asking the command to end and ending the machine, its time used up
-)
-OUTPUT_GRACE = 0.5  # for what it said last, after that
-STACK_DUMP_TIME = 1.0  # for writing stacks, before the process that hangs is killed
-KILLED_CODES = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the second by a shell that saw it
-MIN_REDACTED_LENGTH = 6  # what is shorter stands in many words that are none
+RUN_POLL = 0.1  # delay until a shortened lease or a shutdown signal is noticed
+TERMINATION_GRACE = 4.5  # from SIGTERM to the end of the machine, after its lease has expired
+OUTPUT_GRACE = 0.5  # for the last output, after that
+STACK_DUMP_TIME = 1.0  # to write stacks before a process that hangs is killed
+KILLED_CODES = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the second as a shell reports it
+MIN_REDACTED_LENGTH = 6  # shorter secrets would redact parts of ordinary words
 
 log = logging.getLogger(__name__)
 
@@ -71,17 +69,17 @@ class RunContext:
     """What an attempt has around it.
 
     Attributes:
-        page: Where the training process says how it advances.
+        page: Where the training process publishes its progress.
         log: Where the command's output goes.
-        prepaid: How long the machine may go on.
-        notice: Whether the machine was told to end.
-        drain: Seconds the command has to end in order, once told.
+        lease: Lease of the machine.
+        notice: Whether the machine was told to shut down.
+        drain: Seconds the command has to end in order after that.
         stall: Seconds without an iteration that are always allowed.
     """
 
     page: HeartbeatPage
     log: BoundedLog
-    prepaid: LeaseKeeper
+    lease: LeaseKeeper
     notice: ShutdownSignal
     drain: float
     stall: float
@@ -90,18 +88,18 @@ class RunContext:
 def run_command(
     command: TrainingCommand,
     environment: Mapping[str, str],
-    around: RunContext,
+    context: RunContext,
     secrets: Collection[str] = (),
 ) -> RunResult | None:
-    """Run the command once; return None if the prepaid time ended before it did.
+    """Run the command once; returns None if the lease expired first.
 
     Args:
         command: What to run.
-        environment: Its variables.
-        around: What it has around it.
-        secrets: What is taken out of its last lines.
+        environment: Its environment variables.
+        context: What surrounds the run.
+        secrets: Secrets to redact in its last lines.
     """
-    around.page.clear()
+    context.page.clear()
     kills = count_oom_kills()
     try:
         child = _start(command, environment)
@@ -111,19 +109,19 @@ def run_command(
         )
     if child.stdout is None:
         raise AssertionError("the command was started with a pipe")
-    output = OutputCopier(child.stdout, around.log)
-    cause = _watch_run(child, around)
+    output = OutputCopier(child.stdout, context.log)
+    cause = _watch_run(child, context)
     if cause is None:
         output.wait(OUTPUT_GRACE)
         return None
     if isinstance(cause, ExitedByItself):
-        cause = _classify_end(child.returncode, kills, around.page)
+        cause = _classify_end(child.returncode, kills, context.page)
     return RunResult(child.returncode, redact_secrets(output.tail(), secrets), cause)
 
 
 def redact_secrets(text: str, secrets: Collection[str]) -> str:
-    """Return last lines as the controller may show them; scripts print their environment."""
-    for secret in sorted(secrets, key=len, reverse=True):  # one may be a part of another
+    """Replace secrets, because scripts print their environment and users see the last lines."""
+    for secret in sorted(secrets, key=len, reverse=True):  # a secret may contain a shorter one
         if len(secret) >= MIN_REDACTED_LENGTH:
             text = text.replace(secret, "[redacted]")
     return text
@@ -143,37 +141,37 @@ def _start(command: TrainingCommand, environment: Mapping[str, str]) -> subproce
     )
 
 
-def _watch_run(child: subprocess.Popen[bytes], around: RunContext) -> ExitReason | None:
-    """Wait for the end of the command, or bring it about; None when its time was used up."""
-    watchdog = Watchdog(around.stall, time.monotonic())
+def _watch_run(child: subprocess.Popen[bytes], context: RunContext) -> ExitReason | None:
+    """Wait for the end of the command, or end it; returns None if the lease expired."""
+    watchdog = Watchdog(context.stall, time.monotonic())
     while True:
-        if _has_ended(child, min(RUN_POLL, around.prepaid.left())):
+        if _has_ended(child, min(RUN_POLL, context.lease.left())):
             return ExitedByItself()
-        if not around.prepaid.left():
-            log.warning("the prepaid time is over")
-            terminate_training(around.page.pulse())
+        if not context.lease.left():
+            log.warning("the lease has expired")
+            terminate_training(context.page.pulse())
             _has_ended(child, TERMINATION_GRACE)
             return None
-        if around.notice.is_received:
-            return _drain(child, around)
-        pulse = around.page.pulse()
+        if context.notice.is_received:
+            return _drain(child, context)
+        pulse = context.page.pulse()
         stalled_for = watchdog.look(pulse, time.monotonic(), training_cpu_time(pulse))
         if stalled_for is not None:
-            return _end_stalled(child, around.page, stalled_for)
+            return _end_stalled(child, context.page, stalled_for)
 
 
-def _drain(child: subprocess.Popen[bytes], around: RunContext) -> Drained:
-    """Let the command end in order, for as long as it may."""
+def _drain(child: subprocess.Popen[bytes], context: RunContext) -> Drained:
+    """Let the command end in order, and kill it when its time is up."""
     began = time.monotonic()
-    terminate_training(around.page.pulse())
-    was_killed = not _has_ended(child, min(around.drain, around.prepaid.left()))
+    terminate_training(context.page.pulse())
+    was_killed = not _has_ended(child, min(context.drain, context.lease.left()))
     if was_killed:
         _kill(child)
     return Drained(time.monotonic() - began, was_killed)
 
 
 def _end_stalled(child: subprocess.Popen[bytes], page: HeartbeatPage, seconds: float) -> Stalled:
-    """Kill a command that does not advance, once it has shown where it hangs."""
+    """Kill a command that does not advance, after it has dumped its stacks."""
     pulse = page.pulse()
     log.warning("no progress for %.0f s after iteration %d", seconds, pulse.iteration)
     if dump_stacks(pulse):
@@ -183,7 +181,7 @@ def _end_stalled(child: subprocess.Popen[bytes], page: HeartbeatPage, seconds: f
 
 
 def _classify_end(code: int, kills_before: int | None, page: HeartbeatPage) -> ExitReason:
-    """Return why a command ended that nobody here ended."""
+    """Return why a command ended that the supervisor did not end."""
     if page.pulse().phase is TrainingPhase.OVER:
         return ExitedAfterTraining()
     kills = count_oom_kills()
@@ -214,9 +212,9 @@ OUTPUT_TIMEOUT = 1.0
 
 
 class BoundedLog:
-    """A log file that does not outgrow a bound; anything but a file, such as a pipe, has none.
+    """A log file of bounded size; a pipe or terminal has no bound.
 
-    What lies between the beginning and the newest output is cut out when the file is full, and a
+    When the file is full, the output between its beginning and the newest part is cut out, and a
     line there says how much that was.
 
     Args:
@@ -232,16 +230,16 @@ class BoundedLog:
         self._beginning, self._full = beginning, beginning + end
         self._recent = bytearray()
         self._cut = 0
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
         if self._is_file:
-            # Without it, the first line after a cut would be written far beyond the end.
+            # Without O_APPEND, the first line after a cut would be written far beyond the end.
             flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
             fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_APPEND)
 
     def write(self, chunk: bytes) -> None:
-        """Append; a full disk must not stop the command, which would wait with a full pipe."""
-        with self._turn, suppress(OSError):
+        """Append; errors are ignored, since the command would block on a full pipe otherwise."""
+        with self._lock, suppress(OSError):
             self._remember(chunk)
             self._write(chunk)
             if self._is_file:
@@ -249,7 +247,7 @@ class BoundedLog:
 
     def _remember(self, chunk: bytes) -> None:
         self._recent += chunk
-        if len(self._recent) > 2 * KEPT_AFTER_CUT:  # seldom, because it moves all that is left
+        if len(self._recent) > 2 * KEPT_AFTER_CUT:  # rarely, since it moves the rest
             del self._recent[:-KEPT_AFTER_CUT]
 
     def _write(self, chunk: bytes) -> None:
@@ -268,7 +266,7 @@ class BoundedLog:
 
 
 class OutputCopier:
-    """Copies what the command says to the log and keeps its last lines, however much it is."""
+    """Copies the command's output to the log and keeps the last lines."""
 
     def __init__(self, source: IO[bytes], log: BoundedLog) -> None:
         self._source, self._log = source, log
@@ -277,14 +275,14 @@ class OutputCopier:
         self._thread.start()
 
     def wait(self, patience: float) -> None:
-        """Wait until all that an ended command said is in the log."""
-        # A background process of the command may keep the pipe open; do not wait for that.
+        """Wait until all output of an ended command is in the log."""
+        # Not for ever: a background process of the command may keep the pipe open.
         self._thread.join(timeout=patience)
 
     def tail(self) -> str:
-        """Return the last lines; call it when the command has ended."""
+        """Return the last lines; call it after the command has ended."""
         self.wait(OUTPUT_TIMEOUT)
-        # Postgres stores no NUL in text.
+        # Postgres cannot store NUL in text.
         text = self._end.decode(errors="replace").replace("\0", "")
         return "\n".join(text.splitlines()[-QUOTED_LINES:])
 

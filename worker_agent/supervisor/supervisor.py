@@ -34,23 +34,28 @@ from worker_agent.supervisor.processes import kill_others
 from worker_agent.supervisor.run import BoundedLog, RunContext, TrainingCommand, run_command
 from worker_agent.telemetry.upload import replay_spool
 
-CLEANUP_TIMEOUT = 1.0  # for what a command left behind to be gone
-ENROL_RETRY = 0.5  # while a machine waits to be let in
-FAREWELL_TIMEOUT = 5.0  # to reach the controller once the machine was told to end
+CLEANUP_TIMEOUT = 1.0  # for processes that a command left behind to end
+ENROL_RETRY = 0.5  # between two attempts to enrol
+FAREWELL_TIMEOUT = 5.0  # to reach the controller after the machine was told to shut down
 
 log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str], restarts: RestartBudget) -> None:
-    """Supervise the machine whose file is named by the only argument, and end it."""
+    """Supervise a machine until it ends.
+
+    Args:
+        arguments: The machine's file; its PID file and spool stand beside it.
+        restarts: Budget of restarts of the command.
+    """
     (machine,) = arguments
     logging.basicConfig(format="supervisor: %(message)s")
     if os.getpgrp() != os.getpid():
-        os.setpgid(0, 0)  # the machine is this group: nobody else's processes may be in it
-    # Last of all, after the traceback of whatever went wrong has been written.
+        os.setpgid(0, 0)  # the machine is this process group, so no other process may be in it
+    # Runs last, after the traceback of an unhandled exception has been written.
     atexit.register(power_off)
     notice = ShutdownSignal()
-    signal.signal(signal.SIGTERM, notice.hear)
+    signal.signal(signal.SIGTERM, notice.handle)
     _write_pid(Path(machine).with_suffix(".pid"))
     settings = read_settings()
     if settings is None:
@@ -75,12 +80,12 @@ def power_off() -> None:
 
 
 class Supervisor:
-    """Runs a command and speaks for its machine.
+    """Runs the command of a machine and reports to the controller.
 
     Args:
-        settings: Who this machine is.
-        notice: Whether it was told to end.
-        restarts: How often the command may be started again.
+        settings: Settings of this machine.
+        notice: Whether the machine was told to shut down.
+        restarts: Budget of restarts of the command.
     """
 
     def __init__(
@@ -88,47 +93,48 @@ class Supervisor:
     ) -> None:
         self._settings, self._notice, self._restarts = settings, notice, restarts
         self._controller = ControllerClient(settings)
-        self._prepaid = LeaseKeeper(self._controller, settings)
+        self._lease = LeaseKeeper(self._controller, settings)
         self._secrets: Mapping[str, str] = {}
 
     def supervise(self, command: TrainingCommand, spool: Path) -> None:
-        """Boot, run the command, and report how it ended unless the prepaid time ended first."""
-        self._notice.sleep(min(self._settings.boot_delay, self._prepaid.left()))
-        if not (self._may_go_on() and self._is_let_in()):
+        """Boot, run the command, and report how it ended, unless the lease expires first."""
+        self._notice.sleep(min(self._settings.boot_delay, self._lease.left()))
+        if not (self._may_continue() and self._enrol()):
             return
-        threading.Thread(target=self._prepaid.keep_renewing, daemon=True).start()
-        ending = self._last_ending(command, spool)
-        if ending is None or not self._prepaid.left():
+        threading.Thread(target=self._lease.keep_renewing, daemon=True).start()
+        result = self._run_until_final(command, spool)
+        if result is None or not self._lease.left():
             return
-        self._insist(lambda: replay_spool(spool, self._controller))
-        self._insist(lambda: self._controller.exit(ending.to_message(self._settings.worker)))
+        self._send_persistently(lambda: replay_spool(spool, self._controller))
+        message = result.to_message(self._settings.worker)
+        self._send_persistently(lambda: self._controller.exit(message))
 
-    def _is_let_in(self) -> bool:
-        """Get a token for what the machine was launched with; False if it may not go on."""
+    def _enrol(self) -> bool:
+        """Exchange the launch credential for a token; False if the machine must end."""
         if not self._settings.token.startswith(LAUNCH_CREDENTIAL_PREFIX):
             return True
         enrol = EnrolmentRequest(self._settings.worker, secrets.token_hex(16))
-        while self._may_go_on():
+        while self._may_continue():
             try:
                 enrolled = self._controller.enrol(enrol)
             except ControllerRefused as error:
-                log.warning("this machine is not let in, so it ends: %s", error)
+                log.warning("enrolment was refused, so this machine ends: %s", error)
                 return False
             except ControllerUnreachable as error:
-                log.warning("nobody lets this machine in yet: %s", error)
+                log.warning("enrolment failed and is retried: %s", error)
                 self._notice.sleep(ENROL_RETRY)
             else:
                 self._secrets = enrolled.secrets | {"SCAVENGER_JOB_SECRET": enrolled.job_secret}
                 return True
         return False
 
-    def _last_ending(self, command: TrainingCommand, spool: Path) -> RunResult | None:
-        """Run the command as often as it may be; None when the prepaid time is over."""
+    def _run_until_final(self, command: TrainingCommand, spool: Path) -> RunResult | None:
+        """Run the command, with restarts; returns the last result, None if the lease expired."""
         settings, page = self._settings, HeartbeatPage()
-        around = RunContext(
+        context = RunContext(
             page,
             BoundedLog(sys.stdout.fileno()),
-            self._prepaid,
+            self._lease,
             self._notice,
             drain=settings.drain,
             stall=settings.stall,
@@ -136,45 +142,46 @@ class Supervisor:
         while True:
             mine = {**self._secrets, "SCAVENGER_TOKEN": self._controller.token}
             environment = training_environment(spool, page.path, mine)
-            ending = run_command(command, environment, around, mine.values())
-            if ending is None or not self._starts_again(ending):
-                return ending
+            result = run_command(command, environment, context, mine.values())
+            if result is None or not self._restart_is_due(result):
+                return result
 
-    def _starts_again(self, ending: RunResult) -> bool:
-        """Decide on another attempt, tell the controller, and wait until it is time."""
-        message = ending.to_message(self._settings.worker, restarts=True)
+    def _restart_is_due(self, result: RunResult) -> bool:
+        """Decide on a restart; if there is one, tell the controller and wait for its time."""
+        message = result.to_message(self._settings.worker, restarts=True)
         if message.code or message.cause:
             log.warning("the command ended: %s", message.in_words)
-        if self._notice.is_received or not ending.is_retryable:
+        if self._notice.is_received or not result.is_retryable:
             return False
         began = time.monotonic()
-        pause = self._restarts.pause(began)
+        pause = self._restarts.next_delay(began)
         if pause is None:
-            log.warning("it was started again often enough")
+            log.warning("the command is not started again: its restarts of this hour are used up")
             return False
-        kill_others(CLEANUP_TIMEOUT)  # they would hold memory, ports and devices
+        # Processes that it left behind would hold memory, ports and devices.
+        kill_others(CLEANUP_TIMEOUT)
         try:
             self._controller.exit(message)
         except AgentError as error:
-            log.warning("the controller did not hear that the command starts again: %s", error)
+            log.warning("the controller could not be told about the restart: %s", error)
         self._notice.sleep(began + pause - time.monotonic())
-        return self._may_go_on()
+        return self._may_continue()
 
-    def _may_go_on(self) -> bool:
-        return not self._notice.is_received and self._prepaid.left() > 0
+    def _may_continue(self) -> bool:
+        return not self._notice.is_received and self._lease.left() > 0
 
-    def _insist(self, tell: Callable[[], object]) -> None:
-        """Tell the controller something; while it is away, again, as long as the machine may."""
+    def _send_persistently(self, send: Callable[[], object]) -> None:
+        """Send a message; retry while the controller is away and the machine may continue."""
         deadline = time.monotonic() + FAREWELL_TIMEOUT
         while True:
             try:
-                tell()
+                send()
             except ControllerRefused as error:
-                return log.warning("the end of the command is not wanted: %s", error)
+                return log.warning("the controller refused the final message: %s", error)
             except ControllerUnreachable as error:
                 is_late = self._notice.is_received and time.monotonic() > deadline
-                if is_late or not self._prepaid.left():
-                    return log.warning("nobody heard that the command ended: %s", error)
+                if is_late or not self._lease.left():
+                    return log.warning("the final message was not delivered: %s", error)
             else:
                 return None
             time.sleep(0.5)
@@ -185,7 +192,3 @@ def _write_pid(path: Path) -> None:
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(str(os.getpid()))
     fresh.replace(path)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:], RestartBudget())

@@ -11,25 +11,23 @@ from worker_agent.heartbeat import HeartbeatReading, TrainingPhase
 STEP_TIMES_KEPT = 101  # iterations whose step time counts
 MEDIAN_FACTOR = 10
 LONGEST_GAP_FACTOR = 3
-BUSY_FACTOR = 6  # a long evaluation computes all the time; what hangs seldom does
-BUSY_SHARE = 0.1  # of the time, to count as computing on a crowded computer too
-WAITING_FACTOR = (
-    2  # who waits for a worker that is stuck has to be left alone until that one was ended
-)
+BUSY_FACTOR = 6  # a long evaluation uses the CPU all the time; a process that hangs seldom does
+BUSY_SHARE = 0.1  # of the time, so that a process on a crowded computer counts as busy too
+WAITING_FACTOR = 2  # a worker that waits for a stuck one must outlive it
 
 
 class Watchdog:
-    """Judges one process by how its iteration counter moves (RELIABILITY, M12).
+    """Decides from the iteration counter of one process whether it is stuck.
 
-    It is stuck once the counter has stood for longer than ten median step times, three times the
-    longest pause there was (an evaluation that was long once may be long again), and the patience.
-    Who has computed meanwhile has six times as long, who waits for other workers inside
-    an iteration twice; who waits for a generation,
-    has not finished an iteration yet, or never speaks is not stuck.
+    It is stuck once the counter has not moved for longer than ten median step times, three times
+    the longest pause so far (an evaluation that was long once may be long again), and the
+    patience. A process that has used the CPU meanwhile has six times as long; one that waits for
+    other workers inside an iteration, twice. A process that waits for a generation, has not
+    finished its first iteration, or has no session is never stuck.
 
     Args:
         patience: Seconds without an iteration that are always allowed.
-        now: The moment it starts to look, on the clock of ``look``.
+        now: Start of the observation, on the clock of ``look``.
     """
 
     def __init__(self, patience: float, now: float) -> None:
@@ -42,12 +40,12 @@ class Watchdog:
         self._since = now
 
     def look(self, pulse: HeartbeatReading, now: float, cpu_time: float = 0.0) -> float | None:
-        """Return for how many seconds the process has been stuck; None while all is well.
+        """Return how many seconds the process has been stuck; None if it is not.
 
         Args:
-            pulse: What the process says.
-            now: The moment.
-            cpu_time: Seconds it has computed since it was started.
+            pulse: What the process has published.
+            now: Seconds on a monotonic clock.
+            cpu_time: CPU seconds of the process since its start.
         """
         before, self._before = self._before, pulse
         if pulse.phase is not TrainingPhase.TRAINING or before.phase is not TrainingPhase.TRAINING:

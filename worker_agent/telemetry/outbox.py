@@ -32,16 +32,16 @@ SPOOL_ANSWER_TIMEOUT = 0.2
 
 
 class Outbox:
-    """Rows in order, each with a number, none of them lost without being counted.
+    """Rows in order, each with a number; a row that is lost is counted.
 
     Args:
         worker: Whose rows they are.
-        open_spool: Opens the spool, on the outbox's thread; None keeps rows in memory only. It may
+        open_spool: Opens the spool, on the outbox's thread; None keeps rows in memory only. May
             raise SpoolUnusable and OSError.
 
     Attributes:
-        progress: Where training stands, as written beside the rows.
-        dropped: Rows given up so far because too many were waiting.
+        progress: Progress of training, as written beside the rows.
+        dropped: Rows dropped so far because too many were waiting.
         acknowledged: Rows below this number are stored by the controller.
     """
 
@@ -57,11 +57,11 @@ class Outbox:
         self.acknowledged = 0
         self._expected: int | None = None
         self._is_numbered = False
-        self._last_words: StepReport | None = None
-        self._are_words_written = False
+        self._final_report: StepReport | None = None
+        self._is_final_report_written = False
         self._spool: Spool | None = None
         self._try_disk_at = 0.0
-        self._asked = self._answered = 0
+        self._requested = self._answered = 0
         self._is_over = self._is_delivered = False
         self._state = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="scavenger-outbox", daemon=True)
@@ -71,7 +71,7 @@ class Outbox:
         self._thread.start()
 
     def put(self, row: StepRow) -> None:
-        """Queue one row; a full queue gives up the oldest, which is counted."""
+        """Queue one row; a full queue drops the oldest one and counts it."""
         with self._state:
             if len(self._fresh) >= MAX_QUEUED_ROWS:
                 self._fresh.popleft()
@@ -80,74 +80,74 @@ class Outbox:
             self._fresh.append(row)
 
     def expect(self, sequence: int) -> None:
-        """Note which row the controller expects, from its answer to a Hello."""
+        """Take the sequence that the controller expects next, from its answer to a Hello."""
         with self._state:
             if self._expected is None:
                 self._expected = sequence
             else:
-                self._note(sequence)
+                self._forget_stored(sequence)
 
     def next_report(self) -> tuple[StepReport | None, int]:
-        """Return the rows to send next, None if there are none, and how many are behind them.
+        """Return the rows to send next, None if there are none, and how many follow them.
 
-        Does not wait for a disk that hangs: then there is nothing to send, and something behind.
+        Does not wait for a disk that hangs: then there is nothing to send, and something follows.
         """
         with self._state:
-            self._ask()
-            asked = self._asked
+            self._request()
+            requested = self._requested
             is_done = self._state.wait_for(
-                lambda: self._is_over or self._answered >= asked, SPOOL_ANSWER_TIMEOUT
+                lambda: self._is_over or self._answered >= requested, SPOOL_ANSWER_TIMEOUT
             )
             end = self._sequence if self._next is None else sequence_after(self._next)
             behind = max(0, self._sequence - end) + len(self._fresh)
             return self._next, behind if is_done else max(1, behind)
 
     def acknowledge(self, next_sequence: int) -> None:
-        """Forget the rows below a sequence: the controller has stored them."""
+        """Delete the rows below a sequence: the controller has stored them."""
         with self._state:
-            self._note(next_sequence)
+            self._forget_stored(next_sequence)
 
-    def leave(self, last_words: StepReport) -> None:
-        """Write what is left and these words to the spool, soon: this process is about to end."""
+    def leave(self, final_report: StepReport) -> None:
+        """Write what is left, then the final report, to the spool: this process is about to end."""
         with self._state:
-            self._last_words = last_words
-            self._ask()
+            self._final_report = final_report
+            self._request()
 
     def close(self, *, is_delivered: bool, timeout: float) -> None:
-        """End the thread; what was delivered is removed from the spool."""
+        """End the thread; if everything was delivered, empty the spool."""
         with self._state:
             self._is_over, self._is_delivered = True, is_delivered
-            self._ask()
+            self._request()
         if self._thread.ident is not None:
             self._thread.join(timeout)
 
     def has_left(self, timeout: float) -> bool:
-        """Wait until the last words are in the spool; False if they are not."""
+        """Wait until the final report is in the spool; False if it is not."""
         with self._state:
-            return self._state.wait_for(lambda: self._are_words_written, timeout)
+            return self._state.wait_for(lambda: self._is_final_report_written, timeout)
 
     # The outbox's thread.
 
     def _run(self) -> None:
         try:
-            self._spool = self._opened()
+            self._spool = self._open()
             while not self._is_over:
-                asked = self._asked
-                self._tend()
+                requested = self._requested
+                self._run_once()
                 with self._state:
-                    self._answered = asked
+                    self._answered = requested
                     self._state.notify_all()
-                    self._state.wait_for(self._is_asked, SPOOL_WRITE_INTERVAL)
+                    self._state.wait_for(self._has_request, SPOOL_WRITE_INTERVAL)
             if not self._is_delivered:
-                self._tend()
-        except Exception:  # the agent adds nothing to the damage: training goes on
-            log.exception("measurements are kept no more; training goes on without them")
+                self._run_once()
+        except Exception:  # a bug in telemetry must not end the training
+            log.exception("measurements are no longer kept; training goes on without them")
         finally:
             self._is_over = True
-            self._put_away()
+            self._close_spool()
 
-    def _opened(self) -> Spool | None:
-        """Open the spool and go on where the process before ended."""
+    def _open(self) -> Spool | None:
+        """Open the spool and continue where the previous process ended."""
         try:
             spool = None if self._open_spool is None else self._open_spool()
         except (SpoolUnusable, OSError) as error:
@@ -160,7 +160,7 @@ class Outbox:
                 self.dropped += spool.dropped
         return spool
 
-    def _put_away(self) -> None:
+    def _close_spool(self) -> None:
         if self._spool is None:
             return
         with suppress(OSError):
@@ -168,24 +168,24 @@ class Outbox:
                 self._spool.clear()
             self._spool.close()
 
-    def _tend(self) -> None:
-        """Number the rows, write them, forget what is stored, and lay out what is to be sent."""
+    def _run_once(self) -> None:
+        """Number the rows, write them, delete what is stored, and prepare what to send next."""
         self._continue_numbering()
         while (report := self._hold()) is not None and self._write(report):
             with self._state:
                 self._held = None
-        self._write_last_words()
-        self._lay_out()
+        self._write_final_report()
+        self._prepare_next()
 
     def _continue_numbering(self) -> None:
-        """Number the rows of this process from what the controller expects of its worker."""
+        """Number the rows of this process from the sequence that the controller expects."""
         with self._state:
             expected = self._expected
             if expected is None or self._is_numbered:
                 return
             by = max(0, expected - self._first)
         if by and self._spool is not None:
-            # The process before sent rows that never reached this disk, under numbers used here.
+            # The previous process sent rows, under numbers used here, that never reached this disk.
             self._renumber(self._spool, by)
         with self._state:
             self._sequence += by
@@ -193,20 +193,20 @@ class Outbox:
                 self._held = replace(self._held, sequence=self._held.sequence + by)
             self._is_numbered = True
             self._next = None
-            self._note(expected)
+            self._forget_stored(expected)
 
     def _renumber(self, spool: Spool, by: int) -> None:
         try:
             spool.renumber(self._first, by)
         except OSError as error:
             lost = spool.following - self._first
-            log.warning("%d measured iterations are given up: %s", lost, error)
+            log.warning("%d measured iterations are dropped: %s", lost, error)
             spool.trim(spool.following)
             with self._state:
                 self.dropped += lost
 
     def _hold(self) -> StepReport | None:
-        """Take the next rows out of the queue; they are held until they are written or stored."""
+        """Take the next rows from the queue; they are held until they are written or stored."""
         with self._state:
             if self._held is None and self._fresh:
                 generation = self._fresh[0].generation
@@ -225,27 +225,27 @@ class Outbox:
             return self._held
 
     def _write(self, report: StepReport) -> bool:
-        """Write a report to the spool; False without one, and while the disk refuses."""
+        """Write a report to the spool; False without a spool, and while the disk refuses."""
         if self._spool is None or time.monotonic() < self._try_disk_at:
             return False
         try:
-            given_up = self._spool.append(replace(report, dropped=self.dropped))
+            dropped_now = self._spool.append(replace(report, dropped=self.dropped))
         except OSError as error:
-            log.warning("the disk refuses, measurements are kept in memory: %s", error)
+            log.warning("the spool cannot be written, measurements are kept in memory: %s", error)
             self._try_disk_at = time.monotonic() + DISK_RETRY
             return False
         with self._state:
-            self.dropped += given_up
+            self.dropped += dropped_now
         return True
 
-    def _write_last_words(self) -> None:
-        if self._last_words is None or self._are_words_written or self._held is not None:
+    def _write_final_report(self) -> None:
+        if self._final_report is None or self._is_final_report_written or self._held is not None:
             return
-        words = replace(self._last_words, sequence=self._sequence)
-        self._are_words_written = self._write(words)
+        words = replace(self._final_report, sequence=self._sequence)
+        self._is_final_report_written = self._write(words)
 
-    def _lay_out(self) -> None:
-        """Choose what to send next: what lies on disk comes before what is held in memory."""
+    def _prepare_next(self) -> None:
+        """Choose what to send next: rows on disk come before rows in memory."""
         with self._state:
             if not self._is_numbered or self._next is not None:
                 return
@@ -268,14 +268,14 @@ class Outbox:
 
     # With the state held.
 
-    def _is_asked(self) -> bool:
-        return self._asked > self._answered
+    def _has_request(self) -> bool:
+        return self._requested > self._answered
 
-    def _ask(self) -> None:
-        self._asked += 1
+    def _request(self) -> None:
+        self._requested += 1
         self._state.notify_all()
 
-    def _note(self, next_sequence: int) -> None:
+    def _forget_stored(self, next_sequence: int) -> None:
         self.acknowledged = max(self.acknowledged, next_sequence)
         if self._held is not None and sequence_after(self._held) <= self.acknowledged:
             self._held = None

@@ -53,30 +53,29 @@ UNKNOWN_WORKER_STATUS = 409  # status of a controller that has not heard the Hel
 
 
 class TelemetryEndpoint(Protocol):
-    """The two calls the reporter makes."""
+    """The two requests that the reporter makes."""
 
     def hello(self, hello: Hello) -> Reply:
         """Announce the worker."""
 
     def report(self, report: StepReport) -> Reply:
-        """Report and learn the newest Directive."""
+        """Send measurements; the reply contains the newest Directive."""
 
 
 class Reporter:
-    """Sends rows and notes in order, each at least once, and keeps the newest Directive.
+    """Sends rows and news in order, each at least once, and keeps the newest Directive.
 
     Args:
         controller: Where to send.
         worker: This worker's id.
         on_directive: Called on the reporter's thread with every Directive that is newer than all
-            before; it may raise nothing.
+            before; must not raise.
         open_spool: Opens the spool of this worker, given its Hello; None keeps rows in memory
-            only. It runs on a background thread and may raise SpoolUnusable and OSError.
-        chance: Spreads the attempts to reach a controller that is away, so that not all workers
-            come back at once.
+            only. Runs on a background thread; may raise SpoolUnusable and OSError.
+        chance: Jitter of retries, so that not all workers come back at once.
 
     Attributes:
-        newest: The newest Directive the controller sent.
+        newest: The newest Directive from the controller.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class Reporter:
         self._hello = Hello(worker, "")
         self._greeting: Hello | None = None
         self._progress = Progress(0, 0, 0, 0.0, {})
-        self._note = StepReport(worker, self._progress)
+        self._pending = StepReport(worker, self._progress)
         self._interval = AWAITING_INTERVAL
         self._failures = self._begun = self._ended = 0
         self._has_news = self._is_closing = self._is_given_up = self._is_warned = False
@@ -104,21 +103,21 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="scavenger-reporter", daemon=True)
 
     def start(self, hello: Hello) -> None:
-        """Start the threads; hello is said before anything else."""
+        """Start the threads; the Hello is sent before anything else."""
         self._hello = self._greeting = hello
         self.outbox.start()
         self._thread.start()
 
     def greet(self, hello: Hello, progress: Progress) -> None:
-        """Say hello again from another address, before any report that tells this progress."""
+        """Send a Hello with another address, before any report with this progress."""
         with self._state:
             self._hello = self._greeting = hello
             self._progress = self.outbox.progress = progress
-            self._note = replace(self._note, broken=None)
+            self._pending = replace(self._pending, broken=None)
             self._wake()
 
     def record(self, row: StepRow) -> None:
-        """Queue one iteration; when too many wait, the oldest are given up and counted."""
+        """Queue one iteration; when too many wait, the oldest are dropped and counted."""
         self.outbox.put(row)
 
     def tell(
@@ -130,24 +129,24 @@ class Reporter:
     ) -> None:
         """Update what the next report says besides its rows; news is sent at once.
 
-        Who does not say that its generation is broken has mended it.
+        Without ``broken`` the worker's generation counts as repaired.
         """
         with self._state:
             self._progress = self.outbox.progress = progress
-            self._note = replace(self._note, broken=broken)
+            self._pending = replace(self._pending, broken=broken)
             if regrouped is not None:
-                self._note = replace(self._note, regrouped=regrouped)
+                self._pending = replace(self._pending, regrouped=regrouped)
             if regrouped is not None or broken is not None:
                 self._wake()
 
     def refuse(self, generation: int) -> None:
-        """Say that a generation could not be prepared; training goes on as it was."""
+        """Report that a generation could not be prepared; training goes on unchanged."""
         with self._state:
-            self._note = replace(self._note, refused=generation)
+            self._pending = replace(self._pending, refused=generation)
             self._wake()
 
     def pace(self, interval: float) -> None:
-        """Report that often, in seconds, from now on: the answer brings the next Directive."""
+        """Set the seconds between reports; the reply to a report brings the next Directive."""
         with self._state:
             if interval < self._interval:
                 self._failures = 0
@@ -155,41 +154,41 @@ class Reporter:
             self._wake()
 
     def flush(self) -> None:
-        """Send what there is now, without waiting for it."""
+        """Send what there is at once, without waiting for the reply."""
         with self._state:
             self._wake()
 
-    def hear(self, timeout: float) -> None:
-        """Wait until an exchange with the controller that begins now has ended, at most so long."""
+    def wait_for_reply(self, timeout: float) -> None:
+        """Wait for the end of an exchange with the controller that begins now, at most so long."""
         with self._state:
             mine = self._begun + 1
             self._wake()
             self._state.wait_for(lambda: self._ended >= mine, timeout)
 
     def close(self, progress: Progress, finished: FinishReason, timeout: float) -> bool:
-        """Send the last report, for at most this many seconds.
+        """Send the final report, for at most this many seconds.
 
         Returns:
-            Whether the controller heard everything; what it did not stays in the spool.
+            Whether the controller received everything; the rest stays in the spool.
         """
         deadline = time.monotonic() + timeout
         with self._state:
             self._progress = self.outbox.progress = progress
-            self._note = replace(self._note, finished=finished, broken=None)
+            self._pending = replace(self._pending, finished=finished, broken=None)
             self._is_closing = True
             self._wake()
         if self._thread.ident is None:
             return False
-        self.outbox.leave(replace(self._note, progress=progress, regrouped=None, refused=None))
+        self.outbox.leave(replace(self._pending, progress=progress, regrouped=None, refused=None))
         self._thread.join(timeout)
         with self._state:
-            is_told = not self._thread.is_alive() and not self._is_given_up
-            self._is_given_up = not is_told
-        self.outbox.close(is_delivered=is_told, timeout=max(0.0, deadline - time.monotonic()))
-        return is_told
+            is_delivered = not self._thread.is_alive() and not self._is_given_up
+            self._is_given_up = not is_delivered
+        self.outbox.close(is_delivered=is_delivered, timeout=max(0.0, deadline - time.monotonic()))
+        return is_delivered
 
     def leave(self, timeout: float) -> None:
-        """End without a last word; what waits stays in the spool for somebody else to deliver."""
+        """End without a final report; waiting rows stay in the spool for the supervisor."""
         with self._state:
             self._is_given_up = True
             self._wake()
@@ -206,12 +205,12 @@ class Reporter:
         try:
             while not self._is_given_up and not self._count_exchange():
                 self._wait()
-        except Exception:  # the agent adds nothing to the damage: training goes on
+        except Exception:  # a bug in telemetry must not end the training
             self._is_given_up = True
             log.exception("reporting stopped; training goes on without the controller")
 
     def _wait(self) -> None:
-        """Wait for the next exchange; news shortens it, but while nobody answers only the end."""
+        """Wait for the next exchange; news ends the wait, unless the controller does not answer."""
         with self._state:
             self._state.wait_for(self._is_awake, self._pause())
             self._has_news = False
@@ -221,7 +220,7 @@ class Reporter:
         return self._is_given_up or (self._has_news and is_answered)
 
     def _pause(self) -> float:
-        """Return the seconds until the next exchange: more and more while nobody answers."""
+        """Return the seconds until the next exchange, which grow while no answer comes."""
         interval = min(self._interval, AWAITING_INTERVAL) if self._is_closing else self._interval
         if not self._failures:
             return interval
@@ -231,7 +230,7 @@ class Reporter:
         return min(grown, last) * self._chance.uniform(0.5, 1.0)
 
     def _count_exchange(self) -> bool:
-        """Exchange, and let who waits for the controller's answer know."""
+        """Make one exchange, and wake threads in ``wait_for_reply``."""
         with self._state:
             self._begun += 1
         is_over = self._exchange()
@@ -241,7 +240,7 @@ class Reporter:
         return is_over
 
     def _exchange(self) -> bool:
-        """Say what there is to say; True once the controller has heard the last of it."""
+        """Send what there is; True once the controller has received the final report."""
         try:
             is_over = self._send_all()
         except ControllerUnreachable as error:
@@ -249,15 +248,15 @@ class Reporter:
             self._failures += 1
             return False
         except ControllerRefused as error:
-            self._stand_back(error)
+            self._handle_refusal(error)
             return False
         self._failures = 0
         return is_over
 
-    def _stand_back(self, error: ControllerRefused) -> None:
-        """The controller does not accept this worker: the rows wait for one that does."""
+    def _handle_refusal(self, error: ControllerRefused) -> None:
+        """Keep the rows: the controller does not accept this worker now."""
         if not self._failures:
-            log.warning("the controller refuses this worker, its rows wait: %s", error)
+            log.warning("the controller refuses this worker; its rows are kept: %s", error)
         self._failures += 1
         if error.status == UNKNOWN_WORKER_STATUS:
             self._greeting = self._hello
@@ -273,7 +272,7 @@ class Reporter:
         self._receive(reply.directive)
 
     def _send_all(self) -> bool:
-        """Send what waits, batch after batch; True if that was all there will ever be."""
+        """Send waiting rows, batch after batch; True if the final report was among them."""
         while True:
             if self._greeting is not None:
                 self._greet(self._greeting)
@@ -282,8 +281,8 @@ class Reporter:
                 continue
             report, behind = composed
             self._send(report)
-            is_hurried = behind >= BATCH_ROWS or (self._is_closing and behind > 0)
-            if not is_hurried or not len(report.steps) or self._is_given_up:
+            is_more_due = behind >= BATCH_ROWS or (self._is_closing and behind > 0)
+            if not is_more_due or not len(report.steps) or self._is_given_up:
                 return report.finished is not None and not behind
 
     def _send(self, report: StepReport) -> None:
@@ -292,48 +291,48 @@ class Reporter:
         except ControllerRefused as error:
             if error.status not in UNUSABLE_STATUSES:
                 raise
-            log.warning("the controller refused a report, its rows are skipped: %s", error)
-            self._hear(report, sequence_after(report))
+            log.warning("the controller refused a report; its rows are skipped: %s", error)
+            self._acknowledge(report, sequence_after(report))
         else:
-            self._hear(report, reply.next_sequence)
-            self._mind(reply)
+            self._acknowledge(report, reply.next_sequence)
+            self._log_rejections(reply)
             self._receive(reply.directive)
 
-    def _mind(self, reply: Reply) -> None:
-        """Say once that the controller leaves rows out; it counts them, and the rest goes on."""
+    def _log_rejections(self, reply: Reply) -> None:
+        """Log once that the controller rejects rows; it counts them and stores the others."""
         if reply.rejected and not self._is_warned:
             self._is_warned = True
             row = reply.rejected[0]
-            log.warning("the controller leaves out rows, first %d: %s", row.sequence, row.why)
+            log.warning("the controller rejects rows, first %d: %s", row.sequence, row.why)
 
     def _compose(self) -> tuple[StepReport, int] | None:
-        """Build a report of rows that wait; returns it and how many rows are behind it.
+        """Build a report of waiting rows; returns it and how many rows follow it.
 
-        None if the worker has moved meanwhile: its Hello goes before what it says from there.
+        None if the worker's address has changed meanwhile: its Hello must be sent first.
         """
         rows, behind = self.outbox.next_report()
         with self._state:
             if self._greeting is not None:
                 return None
-            report = replace(self._note, progress=self._progress, dropped=self.outbox.dropped)
+            report = replace(self._pending, progress=self._progress, dropped=self.outbox.dropped)
         if rows is None:
             return replace(report, sequence=self.outbox.acknowledged), behind
         progress = replace(report.progress, generation=rows.progress.generation)
         return replace(report, progress=progress, sequence=rows.sequence, steps=rows.steps), behind
 
-    def _hear(self, report: StepReport, next_sequence: int) -> None:
-        """Forget what the controller has stored, and news it has heard."""
+    def _acknowledge(self, report: StepReport, next_sequence: int) -> None:
+        """Delete rows that the controller has stored, and news that it has received."""
         self.outbox.acknowledge(next_sequence)
         with self._state:
-            if self._note.regrouped is report.regrouped:
-                self._note = replace(self._note, regrouped=None)
+            if self._pending.regrouped is report.regrouped:
+                self._pending = replace(self._pending, regrouped=None)
 
     def _receive(self, directive: Directive | None) -> None:
         if directive is None:
             return
         if self.newest is None or directive.generation > self.newest.generation:
             with self._state:
-                self._note = replace(self._note, refused=None)
+                self._pending = replace(self._pending, refused=None)
             self.newest = directive
             self.on_directive(directive)
 
@@ -345,7 +344,7 @@ class Reporter:
 
 
 def spool_opener(settings: WorkerEnv) -> Callable[[Hello], Spool] | None:
-    """Return what opens the spool of this worker, None where it has none."""
+    """Return a function that opens the spool of this worker; None if it has no spool."""
     if settings.spool is None:
         return None
     directory = Path(settings.spool)

@@ -21,17 +21,17 @@ log = logging.getLogger(__name__)
 
 
 def ignore_progress(done: int, waiting: int) -> None:
-    """Do nothing about progress."""
+    """Show no progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class UploadResult:
-    """What became of a spool.
+    """Result of the upload of one spool.
 
     Attributes:
-        rows: Rows the controller has now and was not known to have before.
-        is_complete: Whether nothing was lost and nothing is left to deliver.
-        why: What is missing, for people; empty when it is complete.
+        rows: Rows that the controller has stored now.
+        is_complete: Whether no row was lost and none is left.
+        why: What is missing, as a sentence; empty if it is complete.
     """
 
     rows: int
@@ -44,19 +44,19 @@ def replay_spool(
     controller: TelemetryEndpoint,
     on_rows: Callable[[int, int], None] = ignore_progress,
 ) -> UploadResult:
-    """Send everything that lies in a spool and the last words of its process, if it left any.
+    """Send all rows of a spool, and the final report of its process if there is one.
 
-    May be called again and again: the controller stores each row once, by its number.
+    May be repeated: the controller stores each row once, by its number.
 
     Args:
-        directory: The spool; one that does not exist holds nothing.
+        directory: The spool; a missing one counts as empty.
         controller: Where to send.
-        on_rows: Told how many rows were sent, and of how many, before and after each batch.
+        on_rows: Called with the rows sent so far and the total, before and after each batch.
 
     Raises:
         ControllerUnreachable: Nothing is lost; call again later.
-        ControllerRefused: The controller does not accept this worker; nothing is lost. Ask
-            another controller or with another token, or give up.
+        ControllerRefused: The controller does not accept this worker; nothing is lost. Try another
+            controller or token.
     """
     if not directory.exists():
         return UploadResult(0, is_complete=True)
@@ -83,9 +83,9 @@ def _replay(
         skipped += refused
         sent += len(report.steps) - refused
         on_rows(sent + skipped, waiting)
-    words = spool.final_report()
-    if words is not None:
-        _send(spool, controller, words)
+    final = spool.final_report()
+    if final is not None:
+        _send(spool, controller, final)
     spool.clear()
     why = _describe_losses(missing, skipped)
     return UploadResult(sent, is_complete=not why, why=why)
@@ -94,7 +94,7 @@ def _replay(
 def _describe_losses(missing: int, skipped: int) -> str:
     parts = []
     if missing:
-        parts.append(f"{missing} rows lie in a ruined part of a file")
+        parts.append(f"{missing} rows were damaged on disk")
     if skipped:
         parts.append(f"the controller found no use for {skipped} rows")
     return " and ".join(parts)
@@ -102,18 +102,18 @@ def _describe_losses(missing: int, skipped: int) -> str:
 
 def _send(spool: Spool, controller: TelemetryEndpoint, report: StepReport) -> int:
     """Send one report; returns how many of its rows the controller cannot use."""
-    told = replace(report, dropped=spool.dropped)
+    report = replace(report, dropped=spool.dropped)
     try:
-        return len(_insist(spool, controller, told).rejected)
+        return len(_report(spool, controller, report).rejected)
     except ControllerRefused as error:
         if error.status not in UNUSABLE_STATUSES:
             raise
-        log.warning("the controller refused a report, its rows are skipped: %s", error)
+        log.warning("the controller refused a report; its rows are skipped: %s", error)
         return len(report.steps)
 
 
-def _insist(spool: Spool, controller: TelemetryEndpoint, report: StepReport) -> Reply:
-    """Send a report; introduce the worker first if the controller never heard of it."""
+def _report(spool: Spool, controller: TelemetryEndpoint, report: StepReport) -> Reply:
+    """Send a report; send a Hello first if the controller does not know the worker."""
     try:
         return controller.report(report)
     except ControllerRefused as error:

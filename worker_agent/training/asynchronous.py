@@ -90,7 +90,7 @@ class AsynchronousSession(BaseSession):
             secret=self.settings.job_secret,
             micro_batches=micro_batches,
             is_abandoned=self._is_abandoned,
-            on_work=self.alternation.work,
+            on_work=self.read_ahead.work,
         )
         self.strategy = self.framework.asynchronous_strategy(context)
 
@@ -109,7 +109,7 @@ class AsynchronousSession(BaseSession):
         self.reporter.start(Hello(self.settings.worker, f"{self.settings.host}:0"))
         order = SampleOrder(dataset_size, seed)
         self.boundary_at = time.perf_counter()
-        self.alternation.ask()
+        self.read_ahead.ask()
         self._await_directive()
         try:
             while self.finished is None:
@@ -120,7 +120,7 @@ class AsynchronousSession(BaseSession):
     def _close(self, *, is_in_order: bool) -> None:
         if self.strategy is not None:
             self.strategy.close()  # the samples it had taken are handed to others at once
-        self._say_last_words(is_in_order=is_in_order)
+        self._send_final_report(is_in_order=is_in_order)
 
     # One iteration.
 
@@ -134,14 +134,14 @@ class AsynchronousSession(BaseSession):
             return
         strategy.begin(share, share.count / self._local_batch)
         assert self.framework is not None
-        yield self.alternation.hand(self.framework.to_batch(order.indices(share)))
-        self.alternation.ask()
+        yield self.read_ahead.hand(self.framework.to_batch(order.indices(share)))
+        self.read_ahead.ask()
         update = strategy.end()
         if update is None:
             self._reconnect(strategy)
             return
         self._record(update)
-        self._judge(strategy)
+        self._check_target(strategy)
 
     def _take(self, strategy: AsynchronousStrategy) -> SampleRange | None:
         """Take samples; None when there are none for now, or none ever again."""
@@ -153,18 +153,18 @@ class AsynchronousSession(BaseSession):
             self._reconnect(strategy)
             return None
         if handed.is_over:
-            self._count(strategy.version, handed.done)
-            self.finished = self._verdict()
+            self._set_progress(strategy.version, handed.done)
+            self.finished = self._finish_reason()
         elif handed.share is None:
             time.sleep(DIRECTIVE_POLL)  # others still train on the last samples, and may die of it
         return handed.share
 
-    def _judge(self, strategy: AsynchronousStrategy) -> None:
-        """As leader, see whether the target is reached, and tell everybody."""
+    def _check_target(self, strategy: AsynchronousStrategy) -> None:
+        """As leader, check whether the target is reached, and tell the other workers."""
         stop = self._now.stop
         if not self.is_leader or not isinstance(stop, StopAtMetric):
             return
-        value = self.logbook.metrics.get(stop.metric)
+        value = self.recorder.metrics.get(stop.metric)
         if value is None or not stop.reached(value):
             return
         self.is_over = True
@@ -175,9 +175,9 @@ class AsynchronousSession(BaseSession):
             log.warning("the others do not hear from the servers that the target is reached")
         self.finished = "target"
 
-    def _verdict(self) -> FinishReason:
+    def _finish_reason(self) -> FinishReason:
         """Say how training ended, once no samples are handed out any more."""
-        if self.clock.samples < self._limit:
+        if self.progress.samples < self._limit:
             return "target"  # the leader has said so
         return "exhausted" if isinstance(self._now.stop, StopAtMetric) else "target"
 
@@ -186,14 +186,14 @@ class AsynchronousSession(BaseSession):
     def _record(self, update: AsynchronousUpdate) -> None:
         """Note the iteration; as leader, report it."""
         step_time = self._next_step_time()
-        self.logbook.read_tensors()
-        self._count(update.version, update.done)
+        self.recorder.read_tensors()
+        self._set_progress(update.version, update.done)
         self.heartbeat.beat(update.version)
         if update.staleness is not None:
             self._note_staleness(update.staleness)
         if self.is_leader:
             self.reporter.record(self._row(update, step_time))
-        self.reporter.tell(self._progress())
+        self.reporter.tell(self._message())
 
     def _row(self, update: AsynchronousUpdate, step_time: float) -> StepRow:
         """Return this worker's own iteration; there is no mean gradient to compare norms with."""
@@ -206,22 +206,22 @@ class AsynchronousSession(BaseSession):
             compute_time=update.compute_time,
             sync_time=update.sync_time,
             step_time=step_time,
-            loss=self.logbook.metrics.get("loss"),
+            loss=self.recorder.metrics.get("loss"),
             mean_compute_time=update.compute_time,
             fastest_compute_time=update.compute_time,
         )
 
     def _note_staleness(self, staleness: int) -> None:
-        before = self.logbook.metrics.get("staleness", float(staleness))
-        self.logbook.metrics["staleness"] = (
+        before = self.recorder.metrics.get("staleness", float(staleness))
+        self.recorder.metrics["staleness"] = (
             STALENESS_MEMORY * before + (1 - STALENESS_MEMORY) * staleness
         )
 
-    def _count(self, version: int, done: int) -> None:
+    def _set_progress(self, version: int, done: int) -> None:
         """Take over how far all workers have come."""
-        samples = max(done, self.clock.samples)
+        samples = max(done, self.progress.samples)
         per_sample = self._now.progress_per_iteration / self._now.config.global_batch
-        self.clock = TrainingProgress(version, samples, samples * per_sample)
+        self.progress = TrainingProgress(version, samples, samples * per_sample)
 
     # What the controller wants.
 
@@ -268,16 +268,16 @@ class AsynchronousSession(BaseSession):
             return
         self.current = newest
         try:
-            strategy.connect(newest, self.clock, is_new=current is None)
+            strategy.connect(newest, self.progress, is_new=current is None)
         except GenerationBroken as error:
             log.warning("%s", error)
             self._reconnect(strategy)
-        self._entered(newest)
+        self._report_entry(newest)
 
-    def _entered(self, directive: Directive) -> None:
+    def _report_entry(self, directive: Directive) -> None:
         """Say that this worker trains as it is told."""
         news = Regrouped(directive.generation, 0.0, 0) if self.is_leader else None
-        self.reporter.tell(self._progress(), regrouped=news)
+        self.reporter.tell(self._message(), regrouped=news)
 
     def _leave(self, strategy: AsynchronousStrategy) -> None:
         """Hand over what is not pushed yet, and stop."""
@@ -297,12 +297,12 @@ class AsynchronousSession(BaseSession):
                 break
             self.current = current = max(self._now, newest, key=lambda each: each.generation)
             try:
-                strategy.connect(current, self.clock, is_new=False)
+                strategy.connect(current, self.progress, is_new=False)
                 break
             except GenerationBroken as error:
                 log.debug("%s", error)
             if time.monotonic() > patience:
-                self.reporter.tell(self._progress(), broken=current.generation)
+                self.reporter.tell(self._message(), broken=current.generation)
                 patience = math.inf
             time.sleep(DIRECTIVE_POLL)
         self.heartbeat.enter(TrainingPhase.TRAINING)

@@ -24,26 +24,26 @@ from worker_agent.training.recorder import StepRecorder
 
 log = logging.getLogger(__name__)
 
-FINISH_TIMEOUT, ABANDON_TIMEOUT = 3.5, 1.0  # seconds
+FINISH_TIMEOUT, ABANDON_TIMEOUT = 3.5, 1.0
 
 
 class Closable(Protocol):
-    """How a worker trains with others."""
+    """The part of a training strategy that every session needs."""
 
     def close(self) -> None:
-        """Let go of the others, who notice at once."""
+        """Close the connections, so that other workers notice at once."""
 
 
 class BaseSession(ABC):
     """One worker of a job.
 
     Attributes:
-        clock: How far training has come.
+        progress: Progress of training.
         finished: How training ended for this worker; None while it trains.
-        is_leaving: Whether somebody asked this process to end.
+        is_leaving: Whether this process received SIGTERM.
 
     Args:
-        settings: Who this worker is.
+        settings: Settings of this machine.
     """
 
     strategy: Closable | None
@@ -53,13 +53,13 @@ class BaseSession(ABC):
         self.reporter = Reporter(
             ControllerClient(settings),
             settings.worker,
-            self._is_directed,
+            self._on_directive,
             open_spool=spool_opener(settings),
         )
         self.heartbeat = Heartbeat(settings.heartbeat)
-        self.logbook = StepRecorder()
-        self.alternation = ReadAheadDetector()
-        self.clock = TrainingProgress()
+        self.recorder = StepRecorder()
+        self.read_ahead = ReadAheadDetector()
+        self.progress = TrainingProgress()
         self.finished: FinishReason | None = None
         self.is_over = False
         self.is_leaving = False
@@ -69,23 +69,23 @@ class BaseSession(ABC):
     @property
     def iteration(self) -> int:
         """Iterations applied so far, by all workers."""
-        return self.clock.iteration
+        return self.progress.iteration
 
     @property
     def samples(self) -> int:
         """Samples whose gradients have been applied, by all workers."""
-        return self.clock.samples
+        return self.progress.samples
 
     def log(self, **metrics: Loggable) -> None:
-        """Note named values; a tensor is read one iteration later, when it is surely there."""
-        present = self.clock.iteration + 1
+        """Record named values; tensors are read one iteration later, without waiting."""
+        present = self.progress.iteration + 1
         try:
-            self.logbook.log(metrics, present)
+            self.recorder.log(metrics, present)
         except (TypeError, ValueError, RuntimeError) as error:
-            log.warning("job.log: %s is no number and is left out: %s", ", ".join(metrics), error)
+            log.warning("job.log: %s is not a number, skipped: %s", ", ".join(metrics), error)
 
     def __enter__(self) -> Self:
-        """Open the session; the controller hears of it when training begins."""
+        """Open the session; the controller learns of it when training begins."""
         self.drain = SigtermListener(self._leave_soon)
         return self
 
@@ -95,9 +95,9 @@ class BaseSession(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Tell the controller how training ended; a failing script is told by its exit code.
+        """Report how training ended; the supervisor reports the exit code of a failing script.
 
-        A process that the script has forked leaves without a word: the session is its parent's.
+        A process that the script has forked reports nothing: the session is its parent's.
         """
         if os.getpid() != self.process:
             return
@@ -108,21 +108,23 @@ class BaseSession(ABC):
 
     @abstractmethod
     def _close(self, *, is_in_order: bool) -> None:
-        """Leave the others and say the last words, in the order this kind of training needs."""
+        """Leave the other workers and send the final report, in the order the strategy needs."""
 
-    def _say_last_words(self, *, is_in_order: bool) -> None:
-        """Send what is left to be said, for a moment at most; the spool keeps the rest."""
+    def _send_final_report(self, *, is_in_order: bool) -> None:
+        """Send what is left, for a few seconds at most; the spool keeps the rest."""
         if is_in_order:
-            self.reporter.close(self._progress(), self.finished or "exhausted", FINISH_TIMEOUT)
+            self.reporter.close(self._message(), self.finished or "exhausted", FINISH_TIMEOUT)
             self.heartbeat.enter(TrainingPhase.OVER)
         else:
             self.reporter.leave(ABANDON_TIMEOUT)
 
-    def _progress(self) -> Progress:
+    def _message(self) -> Progress:
         generation = 0 if self.directive is None else self.directive.generation
-        clock, logbook = self.clock, self.logbook
-        metrics, odd = logbook.finite_metrics(), dict(logbook.not_finite)
-        return Progress(generation, clock.iteration, clock.samples, clock.epochs, metrics, odd)
+        progress, recorder = self.progress, self.recorder
+        metrics, odd = recorder.finite_metrics(), dict(recorder.not_finite)
+        return Progress(
+            generation, progress.iteration, progress.samples, progress.epochs, metrics, odd
+        )
 
     def _next_step_time(self) -> float:
         """Return the seconds since the boundary before; this is a boundary."""
@@ -134,41 +136,41 @@ class BaseSession(ABC):
     def directive(self) -> Directive | None:
         """The generation this worker is in; None before the first."""
 
-    def _is_directed(self, directive: Directive) -> None:  # noqa: B027 not all need to act at once
-        """Runs on the reporter's thread, with every Directive newer than all before."""
+    def _on_directive(self, directive: Directive) -> None:  # noqa: B027 optional to override
+        """Take a Directive that is newer than all before; runs on the reporter's thread."""
 
     def _leave_soon(self) -> None:
-        """Somebody asked this process to end: it leaves the others at the next boundary."""
+        """Leave the other workers at the next boundary, because of SIGTERM."""
         self.is_leaving = True
 
 
 class SigtermListener:
-    """Listens for SIGTERM, unless the script does so itself.
+    """Handles SIGTERM, unless the script has a handler of its own.
 
-    A process that the script forks inherits this; for it SIGTERM still means its end, or who starts
-    and terminates it would wait for ever.
+    A process that the script forks inherits the handler; SIGTERM must still end it, because the
+    script that terminates it would wait for ever.
 
     Args:
-        is_asked: Called when somebody asks this process to end.
+        on_signal: Called on SIGTERM.
     """
 
-    def __init__(self, is_asked: Callable[[], None]) -> None:
-        self.is_asked, self.process = is_asked, os.getpid()
+    def __init__(self, on_signal: Callable[[], None]) -> None:
+        self.on_signal, self.process = on_signal, os.getpid()
         self.is_armed = (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
         )
         if self.is_armed:
-            signal.signal(signal.SIGTERM, self._hear)
+            signal.signal(signal.SIGTERM, self._handle)
 
     def disarm(self) -> None:
-        """Let SIGTERM end the process again."""
+        """Restore the default action of SIGTERM."""
         if self.is_armed:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() == self.process:
-            self.is_asked()
+            self.on_signal()
             return
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)

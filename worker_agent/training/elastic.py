@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CLOSE_TIMEOUT = 4.0  # seconds; with what closing the group takes, an exit is late by 5 at most
+CLOSE_TIMEOUT = 4.0  # with the time to close the group, an exit is at most 5 s late
 
 
 class ElasticSession(BaseSession):
@@ -79,7 +79,7 @@ class ElasticSession(BaseSession):
         scaler: Any = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Hook into the model, its optimizer and what else is to be carried."""
+        """Hook into the model and its optimizer, and note the objects to be carried."""
         worker = self.settings.worker
         self.framework = find_framework(model)
         meeting = StoreRendezvous(worker, self.settings.host, self._is_superseded)
@@ -92,11 +92,11 @@ class ElasticSession(BaseSession):
             micro_batches=micro_batches,
             carried=name_carried(scheduler, scaler, extra),
             is_abandoned=self._is_abandoned,
-            on_work=self.alternation.work,
+            on_work=self.read_ahead.work,
             restart=self._restart,
         )
         self.strategy = strategy = self.framework.strategy(meeting, context)
-        self.membership = Membership(worker, strategy, self.reporter, self._wants_to_leave)
+        self.membership = Membership(worker, strategy, self.reporter, lambda: self.is_leaving)
 
     def batches(
         self,
@@ -113,18 +113,18 @@ class ElasticSession(BaseSession):
         order = SampleOrder(dataset_size, seed)
         self.reporter.start(Hello(self.settings.worker, self.strategy.meeting.address))
         self.boundary_at = time.perf_counter()
-        self.alternation.ask()
-        self._go(self.membership.begin)
+        self.read_ahead.ask()
+        self._change_generation(self.membership.begin)
         try:
             while self.finished is None:
                 yield from self._iteration(self.strategy, order)
                 self._boundary(self.strategy, self.membership)
         except GeneratorExit:
-            self.finished = self.finished or self._verdict(is_over=False)
+            self.finished = self.finished or self._finish_reason(is_over=False)
 
     def _close(self, *, is_in_order: bool) -> None:
         end = time.monotonic() + CLOSE_TIMEOUT
-        self._say_last_words(is_in_order=is_in_order)
+        self._send_final_report(is_in_order=is_in_order)
         if self.checkpointer is not None:
             self.checkpointer.close(max(end - time.monotonic(), 0.0))
         if self.strategy is not None:
@@ -133,142 +133,145 @@ class ElasticSession(BaseSession):
     # One iteration.
 
     def _iteration(self, strategy: TrainingStrategy, order: SampleOrder) -> Iterator[Any]:
-        """Yield this worker's samples, in two halves when noise is measured alone."""
+        """Yield this worker's samples, in two halves if one worker alone measures noise."""
         config = self._now.config
-        whole = SampleRange(self.clock.samples, config.global_batch)
+        whole = SampleRange(self.progress.samples, config.global_batch)
         mine = whole.split(config.workers)[self._rank]
         parts = mine.split(2) if self._is_split(mine) else (mine,)
         assert self.framework is not None
         if self.regrouped is not None:
-            self._entered(self.regrouped)
+            self._report_entry(self.regrouped)
         for part in parts:
             slice_ = BatchSlice(
                 part.count / mine.count, mine.count / whole.count, is_last=part is parts[-1]
             )
-            strategy.begin(slice_, self._words())
+            strategy.begin(slice_, self._flags())
             if self.is_deterministic:
                 self.framework.seed(order.seed, part.start)
-            yield self.alternation.hand(self.framework.to_batch(order.indices(part)))
-            self.alternation.ask()
+            yield self.read_ahead.hand(self.framework.to_batch(order.indices(part)))
+            self.read_ahead.ask()
 
-    def _words(self) -> ControlFlags:
+    def _flags(self) -> ControlFlags:
         assert self.membership is not None
-        factor = self.pace.wanted(self._now, self.clock)
+        factor = self.pace.wanted(self._now, self.progress)
         return ControlFlags(self.membership.announced, self.is_over, self.is_leaving, factor)
 
     def _is_split(self, mine: SampleRange) -> bool:
         every = self._now.split_every
         is_alone = self._now.config.workers == 1 and mine.count > 1
-        return is_alone and every > 0 and self.clock.iteration % every == 0
+        return is_alone and every > 0 and self.progress.iteration % every == 0
 
     def _boundary(self, strategy: TrainingStrategy, membership: Membership) -> None:
-        """Count the iteration, tell what it measured, and change generation if agreed."""
+        """Count the iteration, report its measurements, and change generation if agreed."""
         if not strategy.end():
-            self._go(membership.recover)
+            self._change_generation(membership.recover)
             return
-        tally = strategy.tally()
+        summary = strategy.tally()
         self._advance()
-        self._record(tally)
-        self._steer(strategy, tally)
-        is_over = self._judge() or (tally is not None and tally.is_over)
-        if is_over or self.clock.epochs >= self._now.stop.max_progress:
-            self.finished = self._verdict(is_over)
-        elif tally is not None and membership.is_announced(tally.announced):
-            self._go(partial(membership.change, tally.announced))
+        self._record(summary)
+        self._apply_learning_rate(strategy, summary)
+        is_over = self._check_target() or (summary is not None and summary.is_over)
+        if is_over or self.progress.epochs >= self._now.stop.max_progress:
+            self.finished = self._finish_reason(is_over)
+        elif summary is not None and membership.is_announced(summary.announced):
+            self._change_generation(partial(membership.change, summary.announced))
         elif membership.is_fenced_out():
             self.finished = "released"
-        elif leaving := self._leaving(tally):
+        elif leaving := self._leaving_ranks(summary):
             if len(leaving) == len(self._now.members):
-                self._save(strategy)  # nobody is left to hand the state to
-            self._go(partial(membership.part, leaving))
-        # Who was released leads no more, and has no generation if it had stood by.
+                self._save(strategy)  # no worker remains that could take the state
+            self._change_generation(partial(membership.part, leaving))
+        # A released worker leads no more, and has no generation if it stood by.
         if self.is_leader and self.checkpointer is not None and self.checkpointer.is_due():
             self._save(strategy)
 
     def _advance(self) -> None:
-        self.clock = self.clock.after_iteration(self._now)
-        self.heartbeat.beat(self.clock.iteration)
+        self.progress = self.progress.after_iteration(self._now)
+        self.heartbeat.beat(self.progress.iteration)
 
     def _save(self, strategy: TrainingStrategy) -> None:
-        """Have a checkpoint written; one that cannot be taken is no reason to stop training."""
+        """Write a checkpoint in the background; training goes on if the state cannot be saved."""
         if self.checkpointer is None or self._rank != 0:
             return
         try:
-            self.checkpointer.write(strategy.snapshot(self.clock), self._now.generation)
+            self.checkpointer.write(strategy.snapshot(self.progress), self._now.generation)
         except StateRefused as error:
             log.warning("no checkpoint: %s", error)
 
-    def _restart(self, state: Any, clock: TrainingProgress) -> TrainingProgress:
-        """Go on from the newest checkpoint when no worker has a state to hand over."""
+    def _restart(self, state: Any, progress: TrainingProgress) -> TrainingProgress:
+        """Restore the newest checkpoint, because no worker has a state to hand over."""
         snapshot = None if self.checkpointer is None else self.checkpointer.newest()
         if snapshot is None:
-            return clock
+            return progress
         try:
             restored: TrainingProgress = state.restore(snapshot)
         except StateRefused as error:
-            log.warning("the checkpoint is left alone, training begins anew: %s", error)
-            return clock
-        log.warning("training goes on from the checkpoint of iteration %d", restored.iteration)
+            log.warning("the checkpoint is not used, training starts from the beginning: %s", error)
+            return progress
+        log.warning("training continues from the checkpoint of iteration %d", restored.iteration)
         return restored
 
-    def _steer(self, strategy: TrainingStrategy, tally: StepSummary | None) -> None:
-        """Take over the learning rate's factor that all have agreed on."""
-        now, clock = self._now, self.clock
-        if tally is not None and self._rank == 0:
-            clock = replace(clock, noise=update_noise(clock.noise, tally, now.config.global_batch))
-        factor = self.pace.factor(now, clock, tally)
+    def _apply_learning_rate(self, strategy: TrainingStrategy, summary: StepSummary | None) -> None:
+        """Apply the learning-rate factor that all workers have agreed on."""
+        now, progress = self._now, self.progress
+        if summary is not None and self._rank == 0:
+            progress = replace(
+                progress, noise=update_noise(progress.noise, summary, now.config.global_batch)
+            )
+        factor = self.pace.factor(now, progress, summary)
         strategy.scale_learning_rate(factor)
-        self.clock = replace(clock, learning_rate_factor=factor)
+        self.progress = replace(progress, learning_rate_factor=factor)
 
-    def _leaving(self, tally: StepSummary | None) -> tuple[int, ...]:
-        """Return the ranks that leave at this boundary; who is alone has nobody to tell."""
+    def _leaving_ranks(self, summary: StepSummary | None) -> tuple[int, ...]:
+        """Return the ranks that leave at this boundary; a worker alone agrees with itself."""
         if self._now.config.workers == 1:
             return (0,) if self.is_leaving else ()
-        return () if tally is None else tally.leaving
+        return () if summary is None else summary.leaving
 
-    def _judge(self) -> bool:
-        """As leader, see whether the target is reached; True when nobody else need be told."""
+    def _check_target(self) -> bool:
+        """As leader, check whether the target is reached; True if no other worker must be told."""
         if self._rank == 0:
             self.is_over = self.is_over or self._has_reached_goal()
         return self.is_over and self._now.config.workers == 1
 
-    def _verdict(self, is_over: bool) -> FinishReason:
-        """Say how training ended; a follower believes the leader that it is over."""
+    def _finish_reason(self, is_over: bool) -> FinishReason:
+        """Return how training ended; a follower trusts the leader that the target is reached."""
         stop = self._now.stop
         if isinstance(stop, StopAtMetric):
-            is_good = self._has_reached_goal() if self._rank == 0 else is_over
+            is_reached = self._has_reached_goal() if self._rank == 0 else is_over
         else:
-            is_good = self.clock.epochs >= stop.max_progress
-        return "target" if is_good else "exhausted"
+            is_reached = self.progress.epochs >= stop.max_progress
+        return "target" if is_reached else "exhausted"
 
     def _has_reached_goal(self) -> bool:
         stop = self._now.stop
-        if not isinstance(stop, StopAtMetric) or stop.metric not in self.logbook.metrics:
+        if not isinstance(stop, StopAtMetric) or stop.metric not in self.recorder.metrics:
             return False
-        return stop.reached(self.logbook.metrics[stop.metric])
+        return stop.reached(self.recorder.metrics[stop.metric])
 
     # Telemetry.
 
-    def _record(self, tally: StepSummary | None) -> None:
-        """Note the iteration; as leader, report the row that became complete.
+    def _record(self, summary: StepSummary | None) -> None:
+        """Record the iteration; as leader, report the row that became complete.
 
-        A follower tells where it stands only when what it logged became NaN: it may be the first.
+        A follower reports its progress only when a metric became NaN: it may be the first to know.
         """
         step_time = self._next_step_time()
-        self.logbook.read_tensors()
-        has_changed, self.logbook.has_changed = self.logbook.has_changed, False
+        self.recorder.read_tensors()
+        has_changed, self.recorder.has_changed = self.recorder.has_changed, False
         if self._rank != 0:
             if has_changed:
-                self.reporter.tell(self._progress())
+                self.reporter.tell(self._message())
             return
-        generation, iteration = self._now.generation, self.clock.iteration
-        row = self.logbook.record(generation, iteration, step_time, tally)
-        if row is None or self._now.revision:  # no configuration that anybody asked for
-            self.reporter.tell(self._progress())
+        generation, iteration = self._now.generation, self.progress.iteration
+        row = self.recorder.record(generation, iteration, step_time, summary)
+        # After a repair the workers train in a configuration that the controller did not choose.
+        if row is None or self._now.revision:
+            self.reporter.tell(self._message())
             return
         self.reporter.record(row)
-        self.reporter.tell(self._progress())
-        if self.logbook.rows == self._now.report_after:
+        self.reporter.tell(self._message())
+        if self.recorder.rows == self._now.report_after:
             self.reporter.flush()
 
     # Generations.
@@ -283,38 +286,40 @@ class ElasticSession(BaseSession):
         assert self.membership is not None
         return self.membership.rank
 
-    def _go(self, move: Callable[[TrainingProgress, Progress], TrainingProgress]) -> None:
-        """Let the membership move to another generation, and settle in there."""
+    def _change_generation(
+        self, move: Callable[[TrainingProgress, Progress], TrainingProgress]
+    ) -> None:
+        """Let the membership move to another generation, and apply its configuration."""
         assert self.membership is not None
-        before, directive = self.clock, self.directive
+        before, directive = self.progress, self.directive
         self.heartbeat.enter(TrainingPhase.WAITING)
-        self.clock = move(self.clock, self._progress())
+        self.progress = move(self.progress, self._message())
         self.heartbeat.enter(TrainingPhase.TRAINING)
         if self.membership.is_released:
             self.finished = "released"
         elif self.directive is not directive:
-            self._settle_in(self._now, lost=before.iteration - self.clock.iteration)
+            self._apply_generation(self._now, lost=before.iteration - self.progress.iteration)
 
-    def _settle_in(self, directive: Directive, lost: int) -> None:
-        """Take over the generation's configuration."""
+    def _apply_generation(self, directive: Directive, lost: int) -> None:
+        """Apply the configuration of a generation."""
         assert self.strategy is not None
-        self.logbook.turn()
-        self.pace = LearningRateFactor(self.clock.learning_rate_factor, self.clock.epochs)
-        self._steer(self.strategy, None)
+        self.recorder.start_generation()
+        self.pace = LearningRateFactor(self.progress.learning_rate_factor, self.progress.epochs)
+        self._apply_learning_rate(self.strategy, None)
         self.regrouped = Regrouped(directive.generation, 0.0, max(lost, 0))
         self.reporter.pace(PROBING_INTERVAL if directive.purpose == "probe" else CALM_INTERVAL)
         newest = self.reporter.newest
         if newest is not None:
-            self._is_directed(newest)
+            self._on_directive(newest)
 
-    def _entered(self, regrouped: Regrouped) -> None:
-        """The first iteration of a generation starts: say how long the change took."""
+    def _report_entry(self, regrouped: Regrouped) -> None:
+        """As the first iteration of a generation starts, report how long the change took."""
         pause, self.regrouped = self._next_step_time(), None
         news = replace(regrouped, pause=pause) if self._rank == 0 else None
-        self.reporter.tell(self._progress(), regrouped=news)
+        self.reporter.tell(self._message(), regrouped=news)
 
-    def _is_directed(self, directive: Directive) -> None:
-        """Runs on the reporter's thread, with every Directive newer than all before."""
+    def _on_directive(self, directive: Directive) -> None:
+        """Let the leader announce a newer generation; runs on the reporter's thread."""
         if self.membership is not None:
             self.membership.announce(directive)
 
@@ -325,12 +330,9 @@ class ElasticSession(BaseSession):
         self.heartbeat.wait()
         return self.membership is not None and self.membership.is_abandoned()
 
-    def _wants_to_leave(self) -> bool:
-        return self.is_leaving
-
 
 def open_checkpointer(settings: WorkerEnv) -> Checkpointer | None:
-    """Return what keeps this job's checkpoints; None when none are wanted."""
+    """Return the job's checkpointer; None if the job wants no checkpoints."""
     if settings.checkpoints is None:
         return None
     from worker_agent.state.checkpoints import Checkpointer  # needs safetensors
@@ -340,6 +342,6 @@ def open_checkpointer(settings: WorkerEnv) -> Checkpointer | None:
 
 
 def name_carried(scheduler: Any, scaler: Any, extra: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Name what travels with the weights besides the optimizer."""
+    """Name the objects whose state travels with the weights, besides the optimizer."""
     named = {"scheduler": scheduler, "scaler": scaler, **(extra or {})}
     return {name: each for name, each in named.items() if each is not None}

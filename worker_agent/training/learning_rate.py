@@ -10,12 +10,12 @@ from scavenger.protocol import Directive
 from worker_agent.frameworks import StepSummary
 from worker_agent.state.progress import TrainingProgress
 
-MIN_NOISE_ROWS = 20  # before them the smoothed noise says little
+MIN_NOISE_ROWS = 20  # the smoothed noise of fewer rows is too unsure
 
 
 @dataclass(frozen=True, slots=True)
 class LearningRateFactor:
-    """The way from one factor to the next.
+    """The transition from the factor of one generation to that of the next.
 
     Attributes:
         before: Factor when the generation was entered.
@@ -26,31 +26,33 @@ class LearningRateFactor:
     entered_at: float = 0.0
 
     def factor(
-        self, directive: Directive, clock: TrainingProgress, tally: StepSummary | None
+        self, directive: Directive, progress: TrainingProgress, summary: StepSummary | None
     ) -> float:
         """Return the factor of the next iteration, the same on every worker.
 
-        What depends on measured noise is the leader's to say, so that all step alike.
+        A factor that depends on measured noise is the leader's choice, so that all workers agree.
         """
         rule = directive.learning_rate
         if rule.rule == "adascale":
-            return clock.learning_rate_factor if tally is None else tally.learning_rate_factor
+            return (
+                progress.learning_rate_factor if summary is None else summary.learning_rate_factor
+            )
         warm = rule.factor(directive.config.global_batch)
-        return rule.warm_up_factor(self.before, warm, clock.epochs - self.entered_at)
+        return rule.warm_up_factor(self.before, warm, progress.epochs - self.entered_at)
 
-    def wanted(self, directive: Directive, clock: TrainingProgress) -> float:
-        """Return the factor a leader wants, by the noise it has measured."""
-        if clock.noise.rows < MIN_NOISE_ROWS or clock.noise.noise_scale is None:
-            return clock.learning_rate_factor
+    def wanted(self, directive: Directive, progress: TrainingProgress) -> float:
+        """Return the factor that the leader chooses from its measured noise."""
+        if progress.noise.rows < MIN_NOISE_ROWS or progress.noise.noise_scale is None:
+            return progress.learning_rate_factor
         batch, rule = directive.config.global_batch, directive.learning_rate
-        return rule.factor(batch, clock.noise.noise_scale)
+        return rule.factor(batch, progress.noise.noise_scale)
 
 
-def update_noise(noise: SmoothedNoise, tally: StepSummary, global_batch: int) -> SmoothedNoise:
-    """Return the averages with what was agreed on one iteration, if it says anything of noise."""
-    local, mean = tally.local_norm_sq, tally.mean_norm_sq
-    if tally.shards < 2 or local is None or mean is None:
+def update_noise(noise: SmoothedNoise, summary: StepSummary, global_batch: int) -> SmoothedNoise:
+    """Return the averages with one more iteration, if that carries information about noise."""
+    local, mean = summary.local_norm_sq, summary.mean_norm_sq
+    if summary.shards < 2 or local is None or mean is None:
         return noise
     if not math.isfinite(local) or not math.isfinite(mean):
         return noise
-    return noise.with_row(ShardNorms(tally.shards, local, mean), global_batch)
+    return noise.with_row(ShardNorms(summary.shards, local, mean), global_batch)

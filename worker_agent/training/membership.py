@@ -23,25 +23,23 @@ from worker_agent.telemetry.reporter import AWAITING_INTERVAL, Reporter
 log = logging.getLogger(__name__)
 
 MEMBERSHIP_POLL = 0.01
-CONTROLLER_GRACE = (
-    0.2  # seconds the controller has to say something newer before the survivors help themselves
-)
+CONTROLLER_GRACE = 0.2  # for the controller to send a repair before the survivors agree on one
 
 
 class Membership:
     """The generations of one worker.
 
     Attributes:
-        directive: The generation it is in; None before the first.
+        directive: The worker's generation; None before the first.
         rank: Its rank there.
-        announced: Newest generation it has announced, as leader.
-        is_released: Whether it is no member any more.
+        announced: Newest generation that it has announced, as leader.
+        is_released: Whether it is no longer a member.
 
     Args:
         worker: This worker's id.
         strategy: How the workers train together.
-        reporter: Who speaks to the controller.
-        is_leaving: Asked while waiting: whether this worker is to end.
+        reporter: Connection to the controller.
+        is_leaving: Called while waiting: whether this worker must end.
     """
 
     def __init__(
@@ -65,13 +63,13 @@ class Membership:
 
     @property
     def now(self) -> Directive:
-        """The generation this worker is in; call it after the first was entered."""
+        """The worker's generation; valid after the first was entered."""
         if self.directive is None:
             raise RuntimeError("no generation was entered yet")
         return self.directive
 
-    def begin(self, clock: TrainingProgress, progress: Progress) -> TrainingProgress:
-        """Wait for the first generation that names this worker, and enter it."""
+    def begin(self, progress: TrainingProgress, message: Progress) -> TrainingProgress:
+        """Wait for the first generation that lists this worker, and enter it."""
         self.reporter.pace(AWAITING_INTERVAL)
         tried: set[tuple[int, str]] = set()
         while not self.is_leaving():
@@ -81,38 +79,38 @@ class Membership:
                 continue
             tried.add((directive.generation, host.worker))
             try:
-                return self._join(directive, clock, directive.members, host, may_abort=False)
+                return self._join(directive, progress, directive.members, host, may_abort=False)
             except (ChangeAborted, GenerationBroken) as error:
                 log.warning("%s", error)
-                self.reporter.tell(progress, broken=directive.generation)
+                self.reporter.tell(message, broken=directive.generation)
         self.is_released = True
-        return clock
+        return progress
 
     def is_announced(self, generation: int) -> bool:
-        """Whether the leader's words announce a generation to change to."""
+        """Whether the leader announces a generation to change to."""
         return generation > max(self.now.generation, self.cancelled_generation)
 
     def change(
-        self, generation: int, clock: TrainingProgress, progress: Progress
+        self, generation: int, progress: TrainingProgress, message: Progress
     ) -> TrainingProgress:
-        """Leave this generation for the announced one, or stay if the change is called off."""
+        """Leave this generation for the announced one, or stay if the change is cancelled."""
         leader = self.now.members[0]
         try:
             directive = self.meeting.told(generation, leader)
             expected = dict.fromkeys((*self.now.members, *directive.members))
-            clock = self._join(directive, clock, tuple(expected), leader, may_abort=True)
+            progress = self._join(directive, progress, tuple(expected), leader, may_abort=True)
         except ChangeAborted as error:
             self._stay(generation, error)
-            return clock
+            return progress
         except GenerationBroken as error:
             log.warning("%s", error)
-            return self.recover(clock, progress)
+            return self.recover(progress, message)
         if self.is_released and self.worker in directive.standby:
-            return self._stand_by(clock, progress)
-        return clock
+            return self._stand_by(progress, message)
+        return progress
 
-    def _stand_by(self, clock: TrainingProgress, progress: Progress) -> TrainingProgress:
-        """Wait to be named again, as a newcomer does: what this worker trained is outdated then."""
+    def _stand_by(self, progress: TrainingProgress, message: Progress) -> TrainingProgress:
+        """Wait as a newcomer does, since this worker's state will be outdated by then."""
         log.info("%s stands by", self.worker)
         self.strategy.leave()
         self.meeting.renew()
@@ -120,29 +118,31 @@ class Membership:
         self.announced = self.inviting = self.cancelled_generation = 0
         self.has_state = self.is_released = False
         hello = Hello(self.worker, self.meeting.address)
-        self.reporter.greet(hello, replace(progress, generation=0))
-        return self.begin(clock, progress)
+        self.reporter.greet(hello, replace(message, generation=0))
+        return self.begin(progress, message)
 
     def part(
-        self, leaving: Collection[int], clock: TrainingProgress, progress: Progress
+        self, leaving: Collection[int], progress: TrainingProgress, message: Progress
     ) -> TrainingProgress:
-        """Go on without the members of these ranks, or be left out."""
+        """Continue without the members of these ranks, or be released as one of them."""
         if self.rank in leaving:
             self.is_released = True
-            return clock
+            return progress
         revised = self.now.without({self.now.members[rank].worker for rank in leaving})
         try:
-            return self._join(revised, clock, revised.members, revised.members[0], may_abort=False)
+            return self._join(
+                revised, progress, revised.members, revised.members[0], may_abort=False
+            )
         except GenerationBroken as error:
             log.warning("%s", error)
-            return self.recover(clock, progress)
+            return self.recover(progress, message)
 
-    def recover(self, clock: TrainingProgress, progress: Progress) -> TrainingProgress:
-        """The collective failed: go on with those who are left, as soon as it is sure who is."""
+    def recover(self, progress: TrainingProgress, message: Progress) -> TrainingProgress:
+        """Continue with the surviving members after a failed collective, once they are known."""
         self.is_broken = True
-        self.reporter.tell(progress, broken=self.now.generation)
+        self.reporter.tell(message, broken=self.now.generation)
         self.reporter.pace(AWAITING_INTERVAL)
-        self.reporter.hear(CONTROLLER_GRACE)
+        self.reporter.wait_for_reply(CONTROLLER_GRACE)
         while not self.is_leaving():
             directive = self._repair()
             if directive is None:
@@ -151,18 +151,15 @@ class Membership:
             try:
                 members = directive.members
                 host = directive.handover or members[0]
-                return self._join(directive, clock, members, host, may_abort=False)
+                return self._join(directive, progress, members, host, may_abort=False)
             except GenerationBroken as error:
                 log.warning("%s", error)
-                self.reporter.tell(progress, broken=directive.generation)
+                self.reporter.tell(message, broken=directive.generation)
         self.is_released = True
-        return clock
+        return progress
 
     def announce(self, directive: Directive) -> None:
-        """As leader, bring the newcomers to the meeting, then announce the change.
-
-        Returns at once.
-        """
+        """As leader, invite the newcomers, then announce the change; returns at once."""
         current = self.directive
         is_leader = current is not None and self.rank == 0 and not self.is_broken
         if current is None or not is_leader or directive.generation <= current.generation:
@@ -170,7 +167,7 @@ class Membership:
         if directive.generation <= self.inviting:
             return
         self.inviting = directive.generation
-        # Who is called may not answer: neither training nor the reporter waits for that.
+        # An invited worker may never answer, so invite from a background thread.
         threading.Thread(
             target=self._invite_newcomers, args=(current, directive), daemon=True
         ).start()
@@ -188,9 +185,10 @@ class Membership:
             self.announced = directive.generation
 
     def is_fenced_out(self) -> bool:
-        """Whether the controller has the job repaired without this worker, which it holds lost.
+        """Whether the controller considers this worker lost and has repaired the job without it.
 
-        No collective tells a worker that is alone; it would train on beside the others.
+        A worker that is alone has no collective that would fail; it would train on beside the
+        others.
         """
         newest = self.reporter.newest
         if newest is None or self.directive is None:
@@ -200,36 +198,36 @@ class Membership:
         return newest.fence > self.directive.generation and not is_named
 
     def is_abandoned(self) -> bool:
-        """Whether the collective that is waited for will never end."""
+        """Whether the current collective will never complete."""
         return self.directive is not None and self.is_superseded(self.directive)
 
     def is_superseded(self, directive: Directive) -> bool:
-        """Whether a generation that is waited for will not come."""
+        """Whether a newer Directive replaces a generation that is being formed."""
         newest = self._newest()
         if newest is None or newest.generation <= directive.generation:
             return False
         return newest.fence > directive.generation or not self.has_state
 
     def _find_invitation(self) -> tuple[Directive | None, Member]:
-        """Return the newest generation that names this newcomer, and where to meet."""
+        """Return the newest generation that lists this newcomer, and the member to meet at."""
         call, told = self.meeting.called(), self.reporter.newest
-        nobody = Member("", "")
+        no_member = Member("", "")
         if call is not None and (told is None or call.directive.generation >= told.generation):
             return call.directive, call.caller
-        # Named at another address was the process before this one, which died: that is over.
+        # Another address means the previous process of this worker, which has died.
         if told is None or Member(self.worker, self.meeting.address) not in told.members:
-            return None, nobody
+            return None, no_member
         return told, told.handover or told.members[0]
 
     def _newest(self) -> Directive | None:
-        """Return the newest Directive the controller sent or a leader called with."""
+        """Return the newest Directive from the controller or from a leader's invitation."""
         call = self.meeting.called()
         told = [self.reporter.newest, None if call is None else call.directive]
         known = [directive for directive in told if directive is not None]
         return max(known, key=lambda directive: directive.generation, default=None)
 
     def _repair(self) -> Directive | None:
-        """Return the generation that repairs this one; None while there is none."""
+        """Return the generation that repairs this one; None if there is none yet."""
         newest = self._newest()
         given_up = max(self.now.generation, self.cancelled_generation)
         is_newer = newest is not None and newest.generation > given_up
@@ -240,20 +238,20 @@ class Membership:
         ):
             return newest
         if self.now.rank_of(self.worker) is None:
-            self._take_back()
+            self._return_to_previous()
             return None
         return self.meeting.repair(self.now)
 
     def _is_donor_of(self, directive: Directive) -> bool:
-        """Whether this worker is no member of a generation, but the one whose state it takes."""
+        """Whether this worker is not a member of a generation but hands its state to it."""
         handover = directive.handover
         is_named = handover is not None and handover.worker == self.worker
         return is_named and directive.rank_of(self.worker) is None
 
-    def _take_back(self) -> None:
-        """Handing over failed: go back to the generation before once nobody of the new one lives.
+    def _return_to_previous(self) -> None:
+        """Return to the previous generation if handing over failed.
 
-        As long as one lives, it may have the state and train on.
+        As long as one member of the new generation lives, it may have the state and train on.
         """
         members = [member.worker for member in self.now.members]
         if self.previous_directive is not None and self.meeting.dead(self.now.members) >= set(
@@ -267,32 +265,32 @@ class Membership:
     def _join(
         self,
         directive: Directive,
-        clock: TrainingProgress,
+        progress: TrainingProgress,
         expected: Sequence[Member],
         host: Member,
         *,
         may_abort: bool,
     ) -> TrainingProgress:
-        """Agree with the others, then form the generation with them."""
+        """Agree with the other workers, then form the generation with them."""
         rank = directive.rank_of(self.worker)
         is_donor = host.worker == self.worker and rank is None
         if rank is None and not may_abort and not is_donor:
             self.is_released = True
-            return clock
+            return progress
         self.meeting.agree(directive, expected, host, may_abort=may_abort)
         if rank is None and not is_donor:
             self.is_released = True
-            return clock
+            return progress
         self.previous_directive = self.directive if rank is None else None
         self.directive, self.rank = directive, rank or 0
         self.is_broken = True  # until it is formed
         donor = None if directive.rank_of(host.worker) is not None else host
-        place, known = JoinRole(rank, donor), clock.entering(directive)
-        clock = self.strategy.join(directive, place, known, is_new=not self.has_state)
+        place, known = JoinRole(rank, donor), progress.entering(directive)
+        progress = self.strategy.join(directive, place, known, is_new=not self.has_state)
         self.is_released = rank is None
         self.is_broken, self.has_state = False, True
         self.announced = directive.generation
-        return clock.entering(directive)
+        return progress.entering(directive)
 
     def _stay(self, generation: int, error: ChangeAborted) -> None:
         log.warning("%s", error)

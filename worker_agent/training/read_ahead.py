@@ -45,10 +45,10 @@ READ_AHEAD_REMEDY = (
 
 
 class ReadAheadDetector:
-    """Sees that a script works on one batch at a time; looks until that is sure, then no more.
+    """Checks that a script works on one batch at a time, until that is certain.
 
     Attributes:
-        is_sure: Whether the script works on a batch before it asks for the next.
+        is_sure: Whether the script works on each batch before it asks for the next.
     """
 
     def __init__(self) -> None:
@@ -62,11 +62,11 @@ class ReadAheadDetector:
         self._refused: ReadAhead | None = None
 
     def ask(self) -> None:
-        """The script asks for a batch.
+        """Take notice that the script asks for a batch.
 
         Raises:
-            ReadAhead: It has not worked on the one before, and is no loop that skips; or it is a
-                process that the script has forked.
+            ReadAhead: It has not worked on the one before, and is not a loop that skips; or the
+                caller is a process that the script has forked.
         """
         if os.getpid() != self._process:
             self._refuse()
@@ -88,22 +88,22 @@ class ReadAheadDetector:
             self._refuse()
 
     def hand(self, batch: Any) -> Any:
-        """Return a batch that the script is about to be given."""
+        """Return a batch that is about to be given to the script."""
         self._is_at_work = False
         if not self.is_sure:
             self._handed.append(ref(batch))
         return batch
 
     def work(self, *, is_called_by_script: bool) -> None:
-        """The model or its optimizer is at work.
+        """Take notice that the model or its optimizer is at work.
 
         Args:
-            is_called_by_script: Whether the function that called is below this one on the stack; a
-                device's gradients come from a thread of PyTorch's.
+            is_called_by_script: Whether the script's function is below this one on the stack;
+                gradients of a device come from a thread of the framework.
 
         Raises:
-            ReadAhead: It is at work on another batch than the last one, before it trains on it; or
-                another thread draws the batches, which is ahead sooner or later.
+            ReadAhead: The model works on an earlier batch than the last one; or another thread
+                draws the batches, which reads ahead sooner or later.
         """
         if self.is_sure:
             return
@@ -118,7 +118,7 @@ class ReadAheadDetector:
         self._is_at_work = True
 
     def _is_passed_on(self, before: Callers, now: Callers, *, has_moved_on: bool) -> bool:
-        """Whether who asks has done with the batch before; a helper has returned."""
+        """Whether the caller has finished with the batch before, and its helper has returned."""
         function, place = now[0]
         if before[0][0] is not function or holds_batch(function, self._handed[-1:]):
             return True
@@ -139,7 +139,7 @@ class ReadAheadDetector:
 
 
 def calling_frames() -> Callers:
-    """Return the script's functions that ask, innermost first, and where each of them is."""
+    """Return the script's calling functions, innermost first, and the instruction each is at."""
     frame: FrameType | None = sys._getframe(1)
     asked = []
     while frame is not None:
@@ -152,7 +152,7 @@ def calling_frames() -> Callers:
 def instruction_at(code: CodeType, place: int) -> int:
     """Return where the instruction at a place begins.
 
-    A frame stands at one of its inline caches if Python has adapted it to what it met before.
+    A frame may stand at one of its inline caches, if Python has specialised the instruction.
     """
     content = code.co_code
     while place > 0 and content[place] == CACHE:
@@ -161,10 +161,10 @@ def instruction_at(code: CodeType, place: int) -> int:
 
 
 def find_loop(before: Callers, now: Callers) -> Callers:
-    """Return who asks, out to the function that went on from one batch to the next.
+    """Return the callers, out to the function that continued from one batch to the next.
 
-    Generators, such as a loader of one's own or a progress bar, are looked through. Nothing is
-    returned if one asks from elsewhere now.
+    Generators, such as a loader of the script or a progress bar, are looked through. The result is
+    empty if a function asks from another place now.
     """
     for number, ((one, place), (other, its_place)) in enumerate(zip(before, now, strict=False)):
         if one.f_code is not other.f_code or place != its_place:
@@ -175,12 +175,12 @@ def find_loop(before: Callers, now: Callers) -> Callers:
 
 
 def variable_identities(asked: Callers) -> dict[str, int]:
-    """Return which object each variable of the function that asks has; two differ after a body."""
+    """Return the identity of each variable's object; it differs after the body of a loop ran."""
     return {name: id(value) for name, value in asked[0][0].f_locals.items()} if asked else {}
 
 
 def holds_batch(function: FrameType, batches: list[ref[Any]]) -> bool:
-    """Whether one of these batches is in a variable of a function, or waits in a queue in one."""
+    """Whether one of these batches is in a variable of a function, or in a queue in one."""
     wanted = {id(batch()) for batch in batches} - {id(None)}
     values = function.f_locals.values()
     queued = [each for value in values if isinstance(value, deque) for each in value]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 from scavenger.measurement.steps import StepRow
@@ -30,6 +30,9 @@ CONVERSION_ERRORS = (
 
 log = logging.getLogger(__name__)
 
+# Columns of a row that the strategy's summary has under the same name.
+AGREED_COLUMNS = {f.name for f in fields(StepRow)} & {f.name for f in fields(StepSummary)}
+
 LoggedTensor = tuple[Any, int]  # a tensor, and the iteration it was logged in
 
 
@@ -38,7 +41,7 @@ class StepRecorder:
 
     Attributes:
         metrics: Last value of everything logged; tensors appear one iteration late.
-        not_finite: What of it was NaN or infinite.
+        not_finite: Metrics that were NaN or infinite at some time.
         has_changed: Whether a value became NaN or infinite, or finite again, since this was unset.
         rows: Rows completed in this generation.
     """
@@ -51,16 +54,16 @@ class StepRecorder:
         self.tensors: dict[str, LoggedTensor] = {}
         self.old_tensors: dict[str, LoggedTensor] = {}
         self.left_out: set[str] = set()
-        self.turn()
+        self.start_generation()
 
-    def turn(self) -> None:
-        """Start a generation; rows that are not complete yet are dropped."""
-        self.unagreed: StepRow | None = None
+    def start_generation(self) -> None:
+        """Drop rows that are not complete: a row belongs to one generation."""
+        self.unagreed: tuple[int, int, float] | None = None
         self.unsynced: StepRow | None = None
         self.rows = 0
 
     def log(self, metrics: Mapping[str, Any], iteration: int) -> None:
-        """Note named values; what is no number is left out, which is said once per name.
+        """Record named values; a value that is not a number is skipped and logged once per name.
 
         Args:
             metrics: The values.
@@ -70,15 +73,15 @@ class StepRecorder:
             if (held := hold_tensor(value)) is not None:
                 self.tensors[name] = held, iteration
             else:
-                self._note(name, value, iteration)
+                self._record_number(name, value, iteration)
 
     def read_tensors(self) -> None:
         """Read the tensors logged one iteration ago; this iteration's are kept for the next."""
         for name, (value, iteration) in self.old_tensors.items():
-            self._note(name, value, iteration)
+            self._record_number(name, value, iteration)
         self.old_tensors, self.tensors = self.tensors, {}
 
-    def _note(self, name: str, value: Any, iteration: int) -> None:
+    def _record_number(self, name: str, value: Any, iteration: int) -> None:
         try:
             if not (len(name) <= MAX_METRIC_NAME and name.isprintable()):
                 raise ValueError(f"a name is at most {MAX_METRIC_NAME} printable characters")
@@ -86,26 +89,26 @@ class StepRecorder:
         except CONVERSION_ERRORS as error:
             if name not in self.left_out:
                 self.left_out.add(name)
-                log.warning("job.log: %.80r is left out: %s", name, error)
+                log.warning("job.log: %.80r is skipped: %s", name, error)
             return
         self._watch(name, number, iteration)
         self.metrics[name] = number
 
     def _watch(self, name: str, number: float, iteration: int) -> None:
-        """Note when a value becomes NaN or infinite, and when it is finite again."""
+        """Record when a value becomes NaN or infinite, and when it is finite again."""
         before, known = self.metrics.get(name), self.not_finite.get(name)
         if math.isfinite(number):
             if known is not None and known.since is not None:
-                self._turn_to(name, replace(known, since=None))
+                self._set_not_finite(name, replace(known, since=None))
             return
         if before is not None and math.isfinite(before):
             self.last_finite[name] = before
         if known is None:
-            self._turn_to(name, NotFinite(spell_non_finite(number), iteration, iteration))
+            self._set_not_finite(name, NotFinite(spell_non_finite(number), iteration, iteration))
         elif known.since is None:
-            self._turn_to(name, replace(known, since=iteration))
+            self._set_not_finite(name, replace(known, since=iteration))
 
-    def _turn_to(self, name: str, now: NotFinite) -> None:
+    def _set_not_finite(self, name: str, now: NotFinite) -> None:
         self.not_finite[name] = now
         self.has_changed = True
 
@@ -118,42 +121,30 @@ class StepRecorder:
         return {name: value for name, value in known.items() if value is not None}
 
     def record(
-        self, generation: int, iteration: int, step_time: float, tally: StepSummary | None
+        self, generation: int, iteration: int, step_time: float, summary: StepSummary | None
     ) -> StepRow | None:
-        """Open an iteration's row; returns the row that became complete, if one did."""
+        """Start an iteration's row; returns the row that this completes, if any."""
         complete = None
-        if tally is not None and self.unagreed is not None:
-            complete = self._tell(self.unagreed, tally)
-        self.unagreed = StepRow(
-            generation=generation,
-            iteration=iteration,
-            shards=1,
-            local_norm_sq=None,
-            mean_norm_sq=None,
-            compute_time=0.0,
-            sync_time=0.0,
-            step_time=step_time,
-            loss=None,
-            mean_compute_time=0.0,
-            fastest_compute_time=0.0,
-        )
+        if summary is not None and self.unagreed is not None:
+            complete = self._complete(*self.unagreed, summary)
+        self.unagreed = generation, iteration, step_time
         return complete
 
-    def _tell(self, row: StepRow, tally: StepSummary) -> StepRow | None:
-        """Join a row with what was agreed on it, and the one before with its synchronisation."""
+    def _complete(
+        self, generation: int, iteration: int, step_time: float, summary: StepSummary
+    ) -> StepRow | None:
+        """Fill an iteration's row with what was agreed on it, and complete the one before it."""
         complete = None
         if self.unsynced is not None:
-            complete = replace(self.unsynced, sync_time=tally.previous_sync_time)
+            complete = replace(self.unsynced, sync_time=summary.previous_sync_time)
             self.rows += 1
-        self.unsynced = replace(
-            row,
-            shards=tally.shards,
-            local_norm_sq=tally.local_norm_sq,
-            mean_norm_sq=tally.mean_norm_sq,
-            compute_time=tally.compute_time,
+        self.unsynced = StepRow(
+            generation=generation,
+            iteration=iteration,
+            step_time=step_time,
+            sync_time=0.0,
             loss=self.metrics.get("loss"),
-            mean_compute_time=tally.mean_compute_time,
-            fastest_compute_time=tally.fastest_compute_time,
+            **{name: getattr(summary, name) for name in AGREED_COLUMNS},
         )
         return complete
 
@@ -161,7 +152,7 @@ class StepRecorder:
 def spell_non_finite(value: float) -> Literal["NaN", "Infinity", "-Infinity"]:
     """Write a value that is not finite.
 
-    >>> [in_words(float(each)) for each in ("nan", "inf", "-inf")]
+    >>> [spell_non_finite(float(each)) for each in ("nan", "inf", "-inf")]
     ['NaN', 'Infinity', '-Infinity']
     """
     if math.isnan(value):

@@ -1,0 +1,10 @@
+"""``python -m worker_agent.supervisor FILE``: the first process of a machine."""
+
+from __future__ import annotations
+
+import sys
+
+from worker_agent.supervisor.lifetime import RestartBudget
+from worker_agent.supervisor.supervisor import main
+
+main(sys.argv[1:], RestartBudget())
