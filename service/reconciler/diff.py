@@ -85,20 +85,29 @@ def diff_unlisted(
 
 
 def is_launch_due(vm: Vm, now: datetime) -> bool:
-    """Whether to ask for a machine again: after as long as it was asked for already."""
+    """Whether to ask for a machine, or to ask for it again."""
+    return now >= launch_retry_at(vm)
+
+
+def launch_retry_at(vm: Vm) -> datetime:
+    """Return when to ask for a machine again: after as long as it was asked for already."""
     if vm.attempted_at is None:
-        return True
-    return now - vm.attempted_at >= min(
-        max(vm.attempted_at - vm.paid_from, FIRST_RETRY), MAX_LAUNCH_RETRY
-    )
+        return vm.intended_at
+    return vm.attempted_at + min(max(vm.attempted_at - vm.paid_from, FIRST_RETRY), MAX_LAUNCH_RETRY)
 
 
 def is_end_due(vm: Vm, now: datetime) -> bool:
     """Whether a machine that the cloud shows should be told, once more, to end."""
+    due = termination_retry_at(vm)
+    return now > due if vm.ordered_at is None else now >= due
+
+
+def termination_retry_at(vm: Vm) -> datetime:
+    """Return when a machine should be gone, or is told again to end."""
     if vm.ordered_at is None:
-        return now > vm.prepaid_until + ledger.POWER_OFF_GRACE
+        return vm.prepaid_until + ledger.POWER_OFF_GRACE
     pause: timedelta = min(FIRST_RETRY * 2 ** min(vm.orders - 1, 10), MAX_RETRY)
-    return now - vm.ordered_at >= pause
+    return vm.ordered_at + pause
 
 
 class TerminationReason(StrEnum):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from statistics import median
 
 from scavenger.cluster import ClusterConfig
@@ -67,6 +66,7 @@ from service.reconciler.target import (
 from service.reconciler.timeouts import (
     BOOT_TIMEOUT,
     LAUNCH_FREEZE,
+    LAUNCH_SILENCE,
     LAUNCH_UNANSWERED,
     PROBE_TIMEOUT,
     RELEASE_TIMEOUT,
@@ -80,7 +80,6 @@ from service.state.job_state import JobState
 PROBE_REPORT_ROWS = (PROBE_ITERATIONS + WARM_UP_ITERATIONS) * (
     PROBE_SPLIT_EVERY + 1
 ) // PROBE_SPLIT_EVERY + 1
-LAUNCH_SILENCE = timedelta(minutes=1)
 
 
 def plan(state: JobState) -> Action:

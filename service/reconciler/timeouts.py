@@ -18,6 +18,8 @@ from service.state.job_state import SILENCE_LIMIT, JobState
 MAX_FRUITLESS_DIRECTIVES = 5
 MAX_REFORM_DELAY = timedelta(minutes=1)
 
+LAUNCH_SILENCE = timedelta(minutes=1)  # a slow launch is not worth an event before
+
 
 @dataclass(frozen=True, slots=True)
 class Timeout:

@@ -1,0 +1,173 @@
+"""When a job is looked at again: at once when there is news of it, otherwise at its next deadline.
+
+Looking at every job in every pass costs as much for a job that rests for hours as for one that is
+being searched. What a plan follows from changes in two ways only. Either a row changes: then the
+program that wrote it notes the job here. Or time passes: `next_deadline` returns the first moment
+at which time alone can change the plan. A law (tests/laws/test_agenda_laws.py) holds that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
+
+from service import ledger
+from service.db.vms import Vm
+from service.reconciler.actions import Action, Idle
+from service.reconciler.diff import launch_retry_at, termination_retry_at
+from service.reconciler.timeouts import (
+    ALL_WORKERS_SILENT,
+    BOOT_TIMEOUT,
+    COMMAND_TIMEOUT,
+    ENTRY_TIMEOUT,
+    FIRST_ITERATION_TIMEOUT,
+    FRUITLESS_DIRECTIVES,
+    LAUNCH_FREEZE,
+    LAUNCH_SILENCE,
+    LAUNCH_UNANSWERED,
+    PROBE_TIMEOUT,
+    RELEASE_TIMEOUT,
+    STANDBY_TIMEOUT,
+    WORKER_SILENT,
+    directive_audible_since,
+    reform_delay,
+)
+from service.state.job_state import REVIEW_AGE, JobState
+
+# Timeouts are over *after* their span; a look at the very moment would come too early.
+JUST_AFTER = timedelta(milliseconds=1)
+REVIEW_INTERVAL = timedelta(seconds=15)  # noise and metrics of a job that trains change slowly
+LONGEST_REST = timedelta(
+    minutes=10
+)  # so that a mistake in a deadline delays a job, but not for ever
+CAP_PRECISION = timedelta(seconds=1)
+
+
+class Agenda:
+    """Which jobs are to be looked at, by seconds of a monotonic clock.
+
+    Any thread may note news; all other methods belong to the loop.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._news: set[str] = set()
+        self._look_at: dict[str, float] = {}
+
+    def note(self, job: str) -> None:
+        """Look at a job in the next pass."""
+        with self._lock:
+            self._news.add(job)
+
+    def note_all(self) -> None:
+        """Look at every job in the next pass: news may have been missed."""
+        with self._lock:
+            self._news |= self._look_at.keys()
+
+    def keep(self, jobs: Collection[str]) -> None:
+        """Forget all jobs but these; one that is new is looked at in the next pass."""
+        known = set(jobs)
+        with self._lock:
+            self._news = (self._news & known) | (known - self._look_at.keys())
+            self._look_at = {job: self._look_at.get(job, 0.0) for job in jobs}
+
+    def take_due(self, now: float) -> list[str]:
+        """Return the jobs with news or whose time has come, news first; they count as looked at."""
+        with self._lock:
+            news, self._news = self._news & self._look_at.keys(), set()
+        due = [job for job, at in self._look_at.items() if at <= now and job not in news]
+        return [*sorted(news), *due]
+
+    def rest(self, job: str, until: float) -> None:
+        """Leave a job alone until then, unless there is news of it."""
+        if job in self._look_at:
+            self._look_at[job] = until
+
+
+def time_to_rest(state: JobState, action: Action) -> timedelta:
+    """Return for how long a job may be left alone after an action, as long as there is no news."""
+    if not isinstance(action, Idle) or is_moving(state):
+        return timedelta(0)
+    deadline = next_deadline(state)
+    longest = REVIEW_INTERVAL if state.directive is not None else LONGEST_REST
+    return longest if deadline is None else min(deadline - state.now, longest)
+
+
+def is_moving(state: JobState) -> bool:
+    """Whether a job waits for what no row announces, so that every pass looks at it.
+
+    Iterations of a probe are rows of which there are too many to note each. A machine that lists
+    miss is judged by the next list.
+    """
+    is_searched = state.directive is not None and state.directive.purpose == "probe"
+    is_unclear = state.is_hidden or any(vm.missed_at is not None for vm in state.vms if vm.is_alive)
+    return is_unclear or (is_searched and not state.job.phase.is_final)
+
+
+def next_deadline(state: JobState) -> datetime | None:
+    """Return the first moment after `state.now` at which time alone can change the plan."""
+    later = [moment + JUST_AFTER for moment in deadlines(state)]
+    return min((moment for moment in later if moment > state.now), default=None)
+
+
+def deadlines(state: JobState) -> Iterator[datetime]:
+    """Yield every moment that a concern of the plan compares with now; some are long past."""
+    for worker in state.workers:
+        heard = state.heard_since_start(worker.seen_at)
+        for timeout in (WORKER_SILENT, ALL_WORKERS_SILENT, BOOT_TIMEOUT, COMMAND_TIMEOUT):
+            yield heard + timeout.after
+    for vm in state.vms:
+        yield vm.intended_at + LAUNCH_FREEZE.after
+        if vm.is_alive:
+            yield from machine_deadlines(state, vm)
+    yield from directive_deadlines(state)
+    yield from limit_deadlines(state)
+
+
+def machine_deadlines(state: JobState, vm: Vm) -> Iterator[datetime]:
+    """Yield when a machine counts as late, is asked for again, or is told to end again."""
+    asked = vm.attempted_at or vm.intended_at
+    yield vm.intended_at + LAUNCH_SILENCE
+    yield vm.intended_at + LAUNCH_UNANSWERED.after
+    yield state.heard_since_start(asked) + BOOT_TIMEOUT.after
+    yield asked + state.boot
+    yield launch_retry_at(vm)
+    yield termination_retry_at(vm)
+
+
+def directive_deadlines(state: JobState) -> Iterator[datetime]:
+    """Yield when the newest Directive should have been entered, or have borne iterations."""
+    published, audible = state.published_at, directive_audible_since(state)
+    if published is None or audible is None:
+        return
+    stall = timedelta(seconds=2 * state.job.spec.run.stall)
+    yield audible + ENTRY_TIMEOUT.after + stall
+    for timeout in (FIRST_ITERATION_TIMEOUT, PROBE_TIMEOUT, STANDBY_TIMEOUT):
+        yield audible + timeout.after
+    yield published + RELEASE_TIMEOUT.after
+    yield published + reform_delay(state)
+    yield published + REVIEW_AGE
+    if state.drifted is not None:
+        yield state.drifted.at + REVIEW_AGE
+    if state.fruitless:
+        yield state.fruitless[0] + FRUITLESS_DIRECTIVES.after
+
+
+def limit_deadlines(state: JobState) -> Iterator[datetime]:
+    """Yield when the job's time is over, and when its machines have used its money up."""
+    limits = state.job.spec.limits
+    if limits.max_time is not None and state.vms:
+        yield state.vms[0].intended_at + timedelta(seconds=limits.max_time)
+    if limits.max_cost is None or not any(vm.price_per_hour for vm in state.vms if vm.is_alive):
+        return
+    # What machines cost never falls, so the moment is found by halving.
+    low, high = state.now, state.now + LONGEST_REST
+    if ledger.accrued(state.vms, high + ledger.POWER_OFF_GRACE) <= limits.max_cost:
+        return
+    while high - low > CAP_PRECISION:
+        middle = low + (high - low) / 2
+        is_spent = ledger.accrued(state.vms, middle + ledger.POWER_OFF_GRACE) > limits.max_cost
+        low, high = (low, middle) if is_spent else (middle, high)
+    # The earlier end: a look too early costs a tick, one too late costs money beyond the cap.
+    yield low

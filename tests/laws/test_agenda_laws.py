@@ -1,0 +1,109 @@
+"""Until its next deadline, time alone changes nothing in what a job is to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scavenger.cluster import ClusterConfig
+from scavenger.schemas import JobPhase
+from service.reconciler.actions import Idle
+from service.reconciler.agenda import Agenda, is_moving, next_deadline, time_to_rest
+from service.reconciler.endings import max_launches
+from service.reconciler.plan import plan
+from tests.builders import job, spec
+from tests.laws.test_liveness_laws import FOR_ONE, KINDS, LIMITS, WHOLE, Fate, World
+
+FAR = timedelta(days=2)
+SHORT = {**LIMITS, "max_time": "90m"}
+POOR = {**LIMITS, "max_cost": "9 USD"}
+
+
+@given(
+    fates=st.lists(st.sampled_from(Fate), min_size=2, max_size=6),
+    is_measured=st.booleans(),
+    kind=KINDS,
+    limits=st.sampled_from([LIMITS, FOR_ONE, SHORT, POOR]),
+    chosen=st.sampled_from([None, ClusterConfig(1, 128), ClusterConfig(2, 128)]),
+    hidden=st.lists(st.booleans(), max_size=12),
+    shares=st.lists(st.floats(0, 1), min_size=1, max_size=3),
+)
+@settings(max_examples=60)
+def test_no_plan_changes_before_the_next_deadline(
+    fates: list[Fate],
+    is_measured: bool,
+    kind: dict[str, object],
+    limits: dict[str, object],
+    chosen: ClusterConfig | None,
+    hidden: list[bool],
+    shares: list[float],
+) -> None:
+    made = job(spec=spec(limits=limits, **kind), phase=JobPhase.PENDING, chosen=chosen)
+    world = World(fates, is_measured, made, hidden)
+    launches = max_launches(world.see()) + 2
+    while not world.is_over and world.now - world.see().now < launches * WHOLE:
+        world.act()
+        check_rest(world, shares)
+        world.pass_time()
+
+
+def check_rest(world: World, shares: list[float]) -> None:
+    """Plan again at moments up to the next deadline, while nothing else has changed."""
+    state = world.see()
+    action = plan(state)
+    assert isinstance(action, Idle)
+    if is_moving(state):
+        assert time_to_rest(state, action) == timedelta(0)
+        return
+    end = next_deadline(state) or state.now + FAR
+    last = end - state.now - timedelta(milliseconds=2)
+    for share in (*shares, 1.0):
+        later = replace(state, now=state.now + max(last * share, timedelta(0)))
+        assert isinstance(plan(later), Idle), (later.now - state.now, action, plan(later))
+
+
+jobs = st.sampled_from(["a", "b", "c", "d"])
+steps = st.one_of(
+    st.tuples(st.just("note"), jobs),
+    st.tuples(st.just("rest"), jobs, st.floats(0, 20)),
+    st.tuples(st.just("keep"), st.sets(jobs)),
+    st.tuples(st.just("wait"), st.floats(0, 5)),
+    st.tuples(st.just("take")),
+    st.tuples(st.just("note all")),
+)
+
+
+@given(st.lists(steps, max_size=40))
+def test_the_agenda_returns_each_known_job_with_news_or_past_its_time_once(
+    script: list[tuple[object, ...]],
+) -> None:
+    agenda, now = Agenda(), 0.0
+    until: dict[str, float] = {}
+    news: set[str] = set()
+    for step in script:
+        match step:
+            case ("note", str(name)):
+                agenda.note(name)
+                news.add(name)
+            case ("note all",):
+                agenda.note_all()
+                news |= until.keys()
+            case ("rest", str(name), float(pause)):
+                agenda.rest(name, now + pause)
+                if name in until:
+                    until[name] = now + pause
+            case ("keep", set(names)):
+                agenda.keep(names)
+                news = (news | (names - until.keys())) & names
+                until = {name: until.get(name, 0.0) for name in names}
+            case ("wait", float(pause)):
+                now += pause
+            case ("take",):
+                due = agenda.take_due(now)
+                expected = {name for name in until if name in news or until[name] <= now}
+                assert len(due) == len(set(due))
+                assert set(due) == expected
+                news.clear()
