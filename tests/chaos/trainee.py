@@ -25,7 +25,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 import worker_agent
 import worker_agent.pytorch.all_reduce
-import worker_agent.rendezvous.rendezvous as board_meeting
+import worker_agent.rendezvous.rendezvous as rendezvous
 import worker_agent.training.elastic
 
 SAMPLES = 240
@@ -119,12 +119,12 @@ def describe(job: Any, indices: Tensor) -> dict[str, Any]:
 
 def hurry() -> None:
     """Shorten the agent's patience, as everything here is over in seconds."""
-    board_meeting.COMING, board_meeting.GATHERING = 1.0, 1.5
+    rendezvous.ARRIVAL_TIMEOUT, rendezvous.BARRIER_TIMEOUT = 1.0, 1.5
 
 
 def look_out_for_traps() -> None:
     """Die or stop right before coming to a change that all others come to, if so told."""
-    agree = board_meeting.BoardMeeting.agree
+    agree = rendezvous.StoreRendezvous.agree
     traps = {trap(os.environ["SCAVENGER_WORKER"], end): end for end in ENDS}
 
     def trapped(meeting: Any, *arguments: Any, may_abort: bool) -> None:
@@ -134,7 +134,7 @@ def look_out_for_traps() -> None:
                 os.kill(os.getpid(), number)
         agree(meeting, *arguments, may_abort=may_abort)
 
-    board_meeting.BoardMeeting.agree = trapped  # type: ignore[method-assign]
+    rendezvous.StoreRendezvous.agree = trapped  # type: ignore[method-assign]
 
 
 def trap(worker: str, end: signal.Signals) -> Path:
