@@ -28,11 +28,12 @@ from pydantic_core import to_json
 from worker_agent.state.progress import HostArray, TrainingProgress, TrainingSnapshot
 
 TENSORS_FILE, MANIFEST_FILE = "state.safetensors", "state.json"
-OS_ERROR_NUMBER = re.compile(r"os error (\d+)")
 MAX_MANIFEST_BYTES = 1 << 28
+_OS_ERROR_NUMBER = re.compile(r"os error (\d+)")
 _DESERIALIZE: Any = safetensors.deserialize  # not annotated
-OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-CHECKPOINT_DTYPES = (
+# Without O_NONBLOCK, opening a named pipe in place of a file would wait for ever.
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DTYPES = (
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
     *("float16", "bfloat16", "float32", "float64", "complex64", "float8_e4m3fn", "float8_e5m2"),
 )
@@ -85,7 +86,7 @@ def read_checkpoint(place: Path, job: str) -> tuple[TrainingSnapshot, Checkpoint
     """Read one checkpoint.
 
     Raises:
-        Unreadable: It is not what its writer wrote, or of another job.
+        CheckpointUnreadable: It is not what its writer wrote, or of another job.
         OSError: It cannot be opened.
     """
     manifest = read_manifest(place)
@@ -99,9 +100,6 @@ def read_checkpoint(place: Path, job: str) -> tuple[TrainingSnapshot, Checkpoint
     return TrainingSnapshot(manifest.clock, manifest.tree, parse_arrays(content)), manifest.origin
 
 
-# Writing.
-
-
 def write_files(place: Path, snapshot: TrainingSnapshot, origin: CheckpointOrigin) -> None:
     """Write both files of a checkpoint and force them onto the disk."""
     tensors = place / TENSORS_FILE
@@ -109,7 +107,9 @@ def write_files(place: Path, snapshot: TrainingSnapshot, origin: CheckpointOrigi
     try:
         safetensors.serialize_file(specs, tensors)
     except safetensors.SafetensorError as error:
-        raise to_os_error(error) from error
+        # The library says a full disk in a text only; the caller has a remedy by its number.
+        number = _OS_ERROR_NUMBER.search(str(error))
+        raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
     with tensors.open("rb") as file:
         digest = file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())
@@ -122,19 +122,13 @@ def write_files(place: Path, snapshot: TrainingSnapshot, origin: CheckpointOrigi
     flush_directory(place)
 
 
-def to_os_error(error: Exception) -> OSError:
-    """Return what the library could not do as the error of the system that it has in its text."""
-    number = OS_ERROR_NUMBER.search(str(error))
-    return OSError(int(number[1]) if number else errno.EIO, str(error))
-
-
 def tensor_spec(array: HostArray) -> safetensors.TensorSpec:
     """Return where an array lies, so that it is written without being copied.
 
     Raises:
         ValueError: The format has no such type.
     """
-    if array.dtype not in CHECKPOINT_DTYPES:
+    if array.dtype not in _DTYPES:
         raise ValueError(f"a checkpoint cannot hold tensors of type {array.dtype}")
     address = np.frombuffer(array.content, np.uint8).ctypes.data if array.content else 0
     return safetensors.TensorSpec(
@@ -156,11 +150,8 @@ def flush_directory(directory: Path) -> None:
         os.close(handle)
 
 
-# Reading.
-
-
 def read_manifest(place: Path) -> CheckpointManifest:
-    """Read what a checkpoint says of itself; raises Unreadable or OSError."""
+    """Read the manifest of a checkpoint; raises CheckpointUnreadable or OSError."""
     content = read_plain_file(place / MANIFEST_FILE, size=None)
     body = content[len(add_own_hash(b"")) - len(b"}\n") : -len(b"}\n")]
     if content != add_own_hash(body):
@@ -177,13 +168,16 @@ def read_plain_file(path: Path, size: int | None) -> bytes:
     """Read a plain file that is as large as it should be; nothing is allocated for another.
 
     Raises:
-        Unreadable: It is a link, a device, of another size, or larger than this machine's memory.
+        CheckpointUnreadable: It is a link, a device, of another size, or larger than this machine's
+            memory.
         OSError: It cannot be opened.
     """
-    handle = os.open(path, OPEN_FLAGS)
+    handle = os.open(path, _OPEN_FLAGS)
     with os.fdopen(handle, "rb") as file:
         facts = os.fstat(handle)
-        largest = MAX_MANIFEST_BYTES if size is None else physical_memory()
+        # No state was ever larger than memory; a sparse file claims terabytes for nothing.
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        largest = MAX_MANIFEST_BYTES if size is None else memory
         if not stat.S_ISREG(facts.st_mode) or facts.st_size > largest:
             raise CheckpointUnreadable(
                 f"{path.name} is not a plain file of at most {largest} bytes"
@@ -193,31 +187,18 @@ def read_plain_file(path: Path, size: int | None) -> bytes:
         return file.read(facts.st_size)
 
 
-def physical_memory() -> int:
-    """Return the bytes of memory of this machine: no state was ever larger."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def parse_arrays(content: bytes) -> Mapping[str, HostArray]:
     """Return the arrays of a tensor file; the library checks all sizes against the content."""
     try:
         found = _DESERIALIZE(content)
     except safetensors.SafetensorError as error:
         raise CheckpointUnreadable(f"{TENSORS_FILE} is not in its format: {error}") from error
+    # Only the library knows what it calls each type, such as BF16 for bfloat16.
+    names = {tensor_spec(HostArray(dtype, (0,), b"")).dtype: dtype for dtype in _DTYPES}
+    for _, facts in found:
+        if facts["dtype"] not in names:
+            raise CheckpointUnreadable(f"{TENSORS_FILE} holds tensors of type {facts['dtype']}")
     return {
-        name: HostArray(dtype_of_code(facts["dtype"]), tuple(facts["shape"]), facts["data"])
+        name: HostArray(names[facts["dtype"]], tuple(facts["shape"]), facts["data"])
         for name, facts in found
     }
-
-
-def dtype_of_code(short: str) -> str:
-    """Return PyTorch's name of a type from the format's; raises Unreadable.
-
-    >>> dtype_of_code("BF16")
-    'bfloat16'
-    """
-    for dtype in CHECKPOINT_DTYPES:
-        spec = safetensors.TensorSpec(dtype=dtype, shape=(0,), data_ptr=0, data_len=0)
-        if spec.dtype == short:
-            return dtype
-    raise CheckpointUnreadable(f"{TENSORS_FILE} holds tensors of type {short}")

@@ -15,7 +15,6 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from worker_agent.state.checkpoint_file import (
@@ -31,7 +30,7 @@ from worker_agent.state.progress import TrainingSnapshot
 
 log = logging.getLogger(__name__)
 
-REMEDY_OF_ERRNO = {
+_REMEDY_OF_ERRNO = {
     errno.EEXIST: "another job has its checkpoints there: give each job a directory of its own",
     errno.ENOSPC: "the disk is full: free some of it",
     errno.EDQUOT: "the disk quota is used up: free some of it",
@@ -40,14 +39,6 @@ REMEDY_OF_ERRNO = {
     errno.EROFS: "the file system is read-only: choose another",
     errno.EFBIG: "the file is larger than this process may write: raise its limit (ulimit -f)",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class PendingWrite:
-    """One snapshot that is to be written."""
-
-    snapshot: TrainingSnapshot
-    origin: CheckpointOrigin
 
 
 class Checkpointer:
@@ -63,11 +54,11 @@ class Checkpointer:
     def __init__(self, directory: Path, job: str, *, every: float, keep: int = 3) -> None:
         self.directory, self.job, self.every, self.keep = directory, job, every, keep
         self.taken_at = time.monotonic()
-        self.waiting: PendingWrite | None = None
+        self.waiting: tuple[TrainingSnapshot, CheckpointOrigin] | None = None
         self.is_writing = False
         self.is_closed = False
-        self.said: set[object] = set()
-        self.news = threading.Condition()
+        self.logged: set[object] = set()
+        self.changed = threading.Condition()
         self.thread: threading.Thread | None = None
 
     def is_due(self) -> bool:
@@ -76,15 +67,17 @@ class Checkpointer:
         return is_time and not self.is_writing and self.waiting is None
 
     def write(self, snapshot: TrainingSnapshot, generation: int) -> None:
-        """Have a snapshot written soon; it takes the place of one that still waits."""
+        """Write a snapshot soon, instead of one that still waits."""
         self.taken_at = time.monotonic()
-        order = PendingWrite(snapshot, CheckpointOrigin(self.job, generation, time.time()))
-        with self.news:
-            replaced, self.waiting = self.waiting, order
-            self._start()
-            self.news.notify_all()
+        origin = CheckpointOrigin(self.job, generation, time.time())
+        with self.changed:
+            replaced, self.waiting = self.waiting, (snapshot, origin)
+            if self.thread is None:
+                self.thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
+                self.thread.start()
+            self.changed.notify_all()
         if replaced is not None:
-            replaced.snapshot.release()
+            replaced[0].release()
 
     def newest(self) -> TrainingSnapshot | None:
         """Return the newest intact checkpoint; None when there is none to go on from."""
@@ -98,50 +91,38 @@ class Checkpointer:
     def close(self, timeout: float) -> bool:
         """Give what is being written this many seconds to end; whether it did."""
         deadline = time.monotonic() + timeout
-        with self.news:
+        with self.changed:
             self.is_closed = True
-            self.news.notify_all()
+            self.changed.notify_all()
         if self.thread is not None:
             self.thread.join(max(deadline - time.monotonic(), 0.0))
         return self.thread is None or not self.thread.is_alive()
 
-    def _start(self) -> None:
-        if self.thread is None:
-            self.thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
-            self.thread.start()
-
     def _work(self) -> None:
-        while (order := self._next()) is not None:
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.waiting is not None or self.is_closed)
+                if self.waiting is None:
+                    return  # closed; a snapshot that still waited was written first
+                (snapshot, origin), self.waiting = self.waiting, None
+                self.is_writing = True
             try:
-                self._write(order)
+                snapshot.wait()
+                write_checkpoint(self.directory, snapshot, origin, keep=self.keep)
+                self.logged.clear()
+            except (OSError, ValueError, MemoryError, RuntimeError) as error:
+                self._warn(error)
             finally:
-                order.snapshot.release()
+                snapshot.release()
                 self.is_writing = False
 
-    def _next(self) -> PendingWrite | None:
-        """Wait for the next order; None when there will be no more."""
-        with self.news:
-            self.news.wait_for(lambda: self.waiting is not None or self.is_closed)
-            order, self.waiting = self.waiting, None
-            self.is_writing = order is not None
-            return order
-
-    def _write(self, order: PendingWrite) -> None:
-        try:
-            order.snapshot.wait()
-            write_checkpoint(self.directory, order.snapshot, order.origin, keep=self.keep)
-        except (OSError, ValueError, MemoryError, RuntimeError) as error:
-            self._say(error)
-        else:
-            self.said.clear()
-
-    def _say(self, error: Exception) -> None:
-        """Log a failure, once until a checkpoint succeeds."""
+    def _warn(self, error: Exception) -> None:
+        """Log a failure, once per cause until a checkpoint succeeds."""
         cause = error.errno if isinstance(error, OSError) else str(error)
-        if cause in self.said:
+        if cause in self.logged:
             return
-        self.said.add(cause)
-        advice = REMEDY_OF_ERRNO.get(cause, str(error)) if isinstance(cause, int) else str(error)
+        self.logged.add(cause)
+        advice = _REMEDY_OF_ERRNO.get(cause, str(error)) if isinstance(cause, int) else str(error)
         log.warning(
             "no checkpoint was written to %s: %s, or set SCAVENGER_CHECKPOINTS to another place."
             " Training goes on; it is tried again in %.0f s.",
@@ -151,8 +132,8 @@ class Checkpointer:
         )
 
 
-COMPLETE_NAME = re.compile(r"\d{12}")
-PARTIAL_NAME = re.compile(r"\.\d{12}\.[0-9a-f]{12}\.unfinished")
+_COMPLETE_NAME = re.compile(r"\d{12}")
+_PARTIAL_NAME = re.compile(r"\.\d{12}\.[0-9a-f]{12}\.unfinished")
 
 
 def write_checkpoint(
@@ -169,7 +150,8 @@ def write_checkpoint(
     """
     target = directory / f"{snapshot.clock.iteration:012}"
     directory.mkdir(parents=True, exist_ok=True)
-    delete_partial(directory)
+    for left_behind in matching_directories(directory, _PARTIAL_NAME):  # by writers that died
+        shutil.rmtree(left_behind, ignore_errors=True)
     if not is_intact(target, origin.job):
         fresh = partial_path(target)
         try:
@@ -189,9 +171,8 @@ def newest_checkpoint(
     directory: Path, job: str
 ) -> tuple[TrainingSnapshot, CheckpointOrigin] | None:
     """Return the newest intact checkpoint of a job; each one passed over is logged."""
-    places = ranked_checkpoints(directory)
-    silent = [place for place, manifest in places if manifest is None]
-    for place in (*silent, *(place for place, manifest in places if manifest is not None)):
+    # Those without a readable manifest first: they are only logged, and the log should name them.
+    for place, _ in sorted(ranked_checkpoints(directory), key=lambda pair: pair[1] is not None):
         try:
             return read_checkpoint(place, job)
         except (CheckpointUnreadable, OSError) as error:
@@ -218,21 +199,23 @@ def is_intact(place: Path, job: str) -> bool:
 
 
 def ranked_checkpoints(directory: Path) -> list[tuple[Path, CheckpointManifest | None]]:
-    """Return the checkpoints, newest first; those that do not say what they are come last."""
+    """Return the checkpoints, newest first; those without a readable manifest come last."""
     found = [
         (place, try_read_manifest(place))
-        for place in matching_directories(directory, COMPLETE_NAME)
+        for place in matching_directories(directory, _COMPLETE_NAME)
     ]
-    return sorted(found, key=lambda pair: age_key(*pair), reverse=True)
 
+    def age(pair: tuple[Path, CheckpointManifest | None]) -> tuple[int, str]:
+        # By generation first: a group of workers that was given up may have trained further, on
+        # weights that its successor never had.
+        place, manifest = pair
+        return (-1 if manifest is None else manifest.origin.generation, place.name)
 
-def age_key(place: Path, manifest: CheckpointManifest | None) -> tuple[int, str]:
-    """Order by generation, then by iteration: a group that was given up is older than its heir."""
-    return (-1 if manifest is None else manifest.origin.generation, place.name)
+    return sorted(found, key=age, reverse=True)
 
 
 def try_read_manifest(place: Path) -> CheckpointManifest | None:
-    """Return what a checkpoint says of itself, if it says so in a sound way."""
+    """Return the manifest of a checkpoint; None when it cannot be read."""
     try:
         return read_manifest(place)
     except (CheckpointUnreadable, OSError):
@@ -251,25 +234,19 @@ def prune_checkpoints(directory: Path, written: Path, job: str, keep: int) -> No
 
 
 def delete_checkpoint(place: Path) -> None:
-    """Delete a checkpoint, which from the first moment on is none any more."""
+    """Delete a checkpoint at once, whatever happens to this process meanwhile."""
     if not os.path.lexists(place):
         return
     doomed = partial_path(place)
-    place.rename(doomed)
+    place.rename(doomed)  # from here on it is no checkpoint, however much of it is left
     if doomed.is_dir() and not doomed.is_symlink():
         shutil.rmtree(doomed)
     else:
         doomed.unlink()
 
 
-def delete_partial(directory: Path) -> None:
-    """Delete what killed writers left behind."""
-    for place in matching_directories(directory, PARTIAL_NAME):
-        shutil.rmtree(place, ignore_errors=True)
-
-
 def matching_directories(directory: Path, pattern: re.Pattern[str]) -> Iterator[Path]:
-    """Yield the real directories whose names fit; links are nobody's checkpoints."""
+    """Yield the directories whose names fit, but no links to directories."""
     if not directory.is_dir():
         return
     for entry in list(os.scandir(directory)):
@@ -278,5 +255,5 @@ def matching_directories(directory: Path, pattern: re.Pattern[str]) -> Iterator[
 
 
 def partial_path(target: Path) -> Path:
-    """Return a sibling's name that nobody reads as a checkpoint."""
+    """Return the name of a sibling that is no checkpoint."""
     return target.with_name(f".{target.name}.{os.urandom(6).hex()}.unfinished")

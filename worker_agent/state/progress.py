@@ -67,21 +67,20 @@ class Stateful(Protocol):
 def collect_states(carried: Mapping[str, Stateful]) -> dict[str, Any]:
     """Return the state of each object by name.
 
-    A method that somebody replaced on the object itself is no state, though PyTorch's schedulers,
-    which return all their attributes, say so.
+    A method that was replaced on the object itself is no state, though PyTorch's schedulers, which
+    return all their attributes, say so.
     """
-    return {name: without_methods(each, each.state_dict()) for name, each in carried.items()}
-
-
-def without_methods(owner: Stateful, state: Any) -> Any:
-    """Leave out what hides a method of the owner's class."""
-    if type(state) is not dict:
-        return state
-    return {
-        name: value
-        for name, value in state.items()
-        if not (callable(value) and callable(getattr(type(owner), str(name), None)))
-    }
+    found = {}
+    for name, owner in carried.items():
+        state = owner.state_dict()
+        if type(state) is dict:
+            state = {
+                key: value
+                for key, value in state.items()
+                if not (callable(value) and callable(getattr(type(owner), str(key), None)))
+            }
+        found[name] = state
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +98,7 @@ class HostArray:
     content: bytes | bytearray | memoryview
 
 
-def do_nothing() -> None:
-    """Do nothing."""
+def _do_nothing() -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +107,14 @@ class TrainingSnapshot:
 
     Attributes:
         clock: Where training stands.
-        tree: The plain part of the state as ``strategies.tree`` encodes it.
+        tree: The plain part of the state as ``encode_state`` returns it.
         arrays: Its tensors by name.
         wait: Returns when the arrays hold their values; a device may still be copying.
-        release: Gives the arrays' memory back; nobody may read them afterwards.
+        release: Gives the arrays' memory back; they must not be read afterwards.
     """
 
     clock: TrainingProgress
     tree: JsonValue
     arrays: Mapping[str, HostArray]
-    wait: Callable[[], None] = do_nothing
-    release: Callable[[], None] = do_nothing
+    wait: Callable[[], None] = _do_nothing
+    release: Callable[[], None] = _do_nothing
