@@ -2,7 +2,7 @@
 
 Newcomers and checkpoints get the same encoding. Only plain values, containers of plain values and
 dense arrays are accepted, so reading a state runs no code, whoever wrote it: this is why no pickle
-is used, not even a restricted one (docs/decisions/0035). The encoding knows no framework; a
+is used, not even a restricted one (docs/decisions/0037). The encoding knows no framework; a
 framework says which of its values are arrays.
 """
 
