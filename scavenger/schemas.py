@@ -15,31 +15,39 @@ from pydantic import BaseModel, ConfigDict
 
 
 class View(BaseModel):
-    """Base of every answer: frozen, and unknown fields are tolerated, so that old clients live."""
+    """Base of every answer: frozen. Old clients ignore fields that newer controllers add."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class JobPhase(StrEnum):
-    """Where a job stands; the last four are final."""
+    """Phase of a job; the last four are final."""
 
+    #: Accepted; no machine is requested yet.
     PENDING = "pending"
+    #: Machines are requested, and no worker has trained.
     STARTING = "starting"
+    #: Trains on configurations that are measured for the choice.
     PROBING = "probing"
+    #: Trains on the chosen configuration.
     TRAINING = "training"
+    #: Reached its target.
     SUCCEEDED = "succeeded"
+    #: Ended without reaching its target: its command failed, or nothing meets its limits.
     FAILED = "failed"
+    #: Ended by a user.
     CANCELLED = "cancelled"
+    #: Reached max_cost or max_time.
     CAPPED = "capped"
 
     @property
     def is_final(self) -> bool:
-        """Tell whether a job in this phase will never change again."""
+        """Tell whether a job never leaves this phase."""
         return self in (JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED, JobPhase.CAPPED)
 
 
 class UserRole(StrEnum):
-    """What a token lets its holder do; each may do all that those before it may."""
+    """Role of a token; each includes the permissions of the ones before it."""
 
     VIEWER = "viewer"
     SUBMITTER = "submitter"
@@ -47,7 +55,7 @@ class UserRole(StrEnum):
     ADMIN = "admin"
 
     def covers(self, other: UserRole) -> bool:
-        """Tell whether this role may do what another may.
+        """Tell whether this role includes another.
 
         >>> UserRole.OPERATOR.covers(UserRole.VIEWER)
         True
@@ -57,7 +65,7 @@ class UserRole(StrEnum):
 
 
 class MoneyView(View):
-    """An amount of money, exact."""
+    """An exact amount of money."""
 
     amount: Decimal
     currency: str = "USD"
@@ -71,10 +79,10 @@ class ConfigView(View):
 
 
 class CostView(View):
-    """The numbers of money that are never mixed.
+    """Spending and limits of a job, which are never added up.
 
     Attributes:
-        accrued: Spent so far, from the intervals in which VMs were observed to exist.
+        accrued: Spent so far, by the intervals in which VMs were observed to exist.
         search: Part of ``accrued`` that was spent while probing.
         cap: The most this job may spend; None without a limit.
         forecast: Predicted cost of the whole job; None while unknown.
@@ -90,7 +98,7 @@ class IndicatorsView(View):
     """Noise and timing of the running configuration.
 
     Attributes:
-        noise: γ_n, measured among the shards of an iteration; None while none has several.
+        noise: γ_n, measured among the shards of an iteration; None where iterations have one shard.
         noise_scale: φ in samples.
         compute_time: Seconds.
         sync_time: Seconds.
@@ -105,7 +113,7 @@ class IndicatorsView(View):
 
 
 class ProgressView(View):
-    """How far training is.
+    """Progress of training.
 
     Attributes:
         iteration: Iterations applied.
@@ -126,7 +134,7 @@ class ProgressView(View):
 
 
 class AdviceView(View):
-    """What a job that is advised would do better with.
+    """Configuration that an advised job would do better with.
 
     Attributes:
         config: The configuration; None when none meets the limits.
@@ -144,7 +152,7 @@ class JobView(View):
         id: ``job_`` and a ULID-like sortable id.
         name: Name the user gave, or the model key.
         model_key: Key of the stored model it learns or reuses.
-        phase: Where it stands.
+        phase: Its phase.
         reason: One sentence about the phase: what happened and what to do.
         worker_exit_code: Exit code of the user's command when that failed the job.
         diverged: Whether the job failed or reached a limit while its loss or its target's metric
@@ -157,7 +165,7 @@ class JobView(View):
         search: What the search did or does, one sentence ("no search: …" when a model was stored).
         advice: What a job of level ``advise`` would choose; None until it can tell.
         checkpoints: Directory of the job's checkpoints, as its machines see it; None where it is
-            not known. Nobody deletes it but you.
+            not known. Only the user deletes it.
         spec: The JobSpec as stored.
     """
 
@@ -230,10 +238,10 @@ class PointView(View):
 
 
 class ProbeView(View):
-    """One settled probe, in the order they were made, with what it took.
+    """One settled probe and what it took; probes are listed in the order in which they ran.
 
     Attributes:
-        noise: γ_n, measured among the shards of its iterations; None where none had several.
+        noise: γ_n, measured among the shards of its iterations; None where they had one shard.
         noise_scale: φ in samples.
         compute_time: Seconds of an iteration, as measured.
         sync_time: Seconds of an iteration, as measured.
@@ -333,7 +341,7 @@ class LimitsView(View):
 
 
 class CurveView(View):
-    """The cost/time curve of a job: that of its last choice, or as it can be drawn before any.
+    """The cost/time curve of a job: that of its last choice, or a preview before the first one.
 
     Attributes:
         basis: ``total`` in seconds and dollars of the whole job, ``remaining`` of what was left of
@@ -377,7 +385,7 @@ class CurveView(View):
 
 
 class EventView(View):
-    """One sentence about one thing that happened to a job."""
+    """One event of a job, with a sentence that explains it."""
 
     sequence: int
     at: datetime
@@ -417,14 +425,14 @@ class StoredModelList(View):
 
 
 class OrphanView(View):
-    """A machine the cloud shows that is not simply one of a job that goes on.
+    """A machine in the cloud that no running job accounts for, or that needs an explanation.
 
     Attributes:
-        machine: The cloud's name for it.
-        fate: ``end``, ``wait`` for a second look, ``hold`` until somebody confirms, ``keep`` one
-            that works for a job, ``spare`` one that is not provably ours.
-        reason: Why it should not be there, or why it is spared.
-        since: From when on it has been to be ended in every sweep; None where it is not.
+        machine: The cloud's name of the machine.
+        fate: ``end``, ``wait`` for a second sweep, ``hold`` until a user confirms, ``keep`` a
+            machine that works for a job, ``spare`` one that is not provably of this installation.
+        reason: Why it is orphaned, or why it is spared.
+        since: Since when every sweep found it orphaned; None where it is not.
     """
 
     machine: str
@@ -436,13 +444,13 @@ class OrphanView(View):
 
 
 class SweepView(View):
-    """One look for machines that nobody wants.
+    """One sweep for orphaned machines.
 
     Attributes:
-        shown: Machines of this installation the cloud showed alive.
-        ended: Machines whose end the cloud accepted.
-        tripped: Why machines are held, in one sentence; None where none are.
-        confirmed_at: When somebody let what it held be ended.
+        shown: Machines of this installation that the cloud listed as alive.
+        ended: Machines whose termination the cloud accepted.
+        tripped: Why machines are held back, in one sentence; None where none are.
+        confirmed_at: When a user confirmed that the machines held back are terminated.
     """
 
     number: int
@@ -462,12 +470,12 @@ class SweepList(View):
 
 
 class TokenView(View):
-    """A token of a person, without its secret.
+    """A token of a user, without its secret.
 
     Attributes:
         id: The first part of the token, which is no secret.
-        project: The project it is for, or ``*`` for every one.
-        created_by: Id of the token it was made with, or ``serve``.
+        project: Its project, or ``*`` for all.
+        created_by: Id of the token that created it, or ``serve``.
     """
 
     id: str
@@ -482,7 +490,7 @@ class TokenView(View):
 
 
 class NewTokenView(TokenView):
-    """A token that was just made, with its secret, which is never shown again."""
+    """A new token with its secret, which is never shown again."""
 
     token: str
 
@@ -494,12 +502,12 @@ class TokenList(View):
 
 
 class AuditEntryView(View):
-    """One request that would change something.
+    """One request that asked for a change.
 
     Attributes:
-        who: Id of the token it was made with.
-        route: Path of the request, its variable parts by name.
-        target: The job or the token it was about, if it was about one.
+        who: Id of its token.
+        route: Path of the request, with the names of its parameters.
+        target: Id of its job or token, if the path has one.
         status: HTTP status of the answer.
     """
 
@@ -515,24 +523,24 @@ class AuditEntryView(View):
 
 
 class AuditList(View):
-    """Requests that would change something, newest first."""
+    """Requests that asked for changes, newest first."""
 
     entries: list[AuditEntryView]
     next_cursor: str | None
 
 
 class HealthView(View):
-    """What a controller that is well says of itself."""
+    """Answer of a controller that works: ``status`` is ``ok``."""
 
     status: str
 
 
 class CheckView(View):
-    """One thing that was looked at.
+    """One check.
 
     Attributes:
         state: ``ok``, ``warning`` or ``failed``.
-        found: What is, in one sentence.
+        found: The finding, in one sentence.
         remedy: What to do next; empty where nothing is wrong.
     """
 
@@ -543,11 +551,11 @@ class CheckView(View):
 
 
 class DiagnosticsView(View):
-    """What a controller found out about itself.
+    """Checks of a controller by itself.
 
     Attributes:
-        version: Its own.
-        at: Its own time.
+        version: Its version.
+        at: Its time.
     """
 
     version: str
@@ -568,7 +576,7 @@ class ProblemView(View):
     """An error answer (RFC 9457, ``application/problem+json``).
 
     Attributes:
-        code: The catalog's short name, such as ``not_found``; docs/problems.md tells about each.
+        code: Short name of the problem type, such as ``not_found``; docs/problems.md lists them.
     """
 
     type: str

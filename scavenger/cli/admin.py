@@ -28,16 +28,21 @@ from scavenger.cli.programs import become, require_extra
 from scavenger.client.client import Client
 from scavenger.schemas import OrphanView, SweepList, SweepView
 
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only look; this is the default.")]
-ConfirmOption = Annotated[bool, typer.Option("--confirm", help="Let what is held back be ended.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Only show what was found (default).")
+]
+ConfirmOption = Annotated[
+    bool,
+    typer.Option("--confirm", help="Confirm: terminate the orphaned machines that are held back."),
+]
 BackupFileArgument = Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False)]
 
-admin_commands = typer.Typer(no_args_is_help=True, help="Look after a controller.")
+admin_commands = typer.Typer(no_args_is_help=True, help="Administer a controller.")
 
 
 @admin_commands.callback()
 def root() -> None:
-    """Look after a controller."""
+    """Administer a controller."""
 
 
 @admin_commands.command(epilog="Example: scavenger admin sweep")
@@ -47,9 +52,9 @@ def sweep(
     confirm: ConfirmOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show machines that nobody wants, and whether they are ended, held back or spared."""
+    """Show orphaned machines, and whether they are terminated, held back or spared."""
     if dry_run and confirm:
-        raise typer.BadParameter("--dry-run only looks, --confirm ends: pass one of them")
+        raise typer.BadParameter("--dry-run only looks, --confirm terminates: pass one of them")
     terminal = get_terminal(context)
     with terminal.connect() as client:
         newest = client.list_sweeps(limit=1)
@@ -60,35 +65,35 @@ def sweep(
         terminal.print_result(newest, output, render_newest_sweep(newest))
     if not newest.sweeps:
         terminal.print_message(
-            "No sweep yet: the first comes seconds after the controller's start."
+            "No sweep yet. The first one runs seconds after the controller starts."
         )
     elif is_held(newest.sweeps[0]):
-        terminal.print_message("If they may be ended: scavenger admin sweep --confirm")
+        terminal.print_message("To terminate them: scavenger admin sweep --confirm")
 
 
 def confirm_newest_sweep(
     terminal: Terminal, client: Client, newest: SweepList, output_format: OutputFormat
 ) -> None:
-    """Confirm exactly what the newest sweep held back, and show it."""
+    """Confirm exactly what the newest sweep held back, and print it."""
     held = next(iter(newest.sweeps), None)
     if held is None or not is_held(held):
         raise NothingToConfirm("Nothing is held back, so there is nothing to confirm")
     confirmed = client.confirm_sweep(held.number)
     terminal.print_result(confirmed, output_format, render_sweep(confirmed))
     number = sum(suspect.fate == "hold" for suspect in confirmed.suspects)
-    terminal.print_message(f"{pluralize(number, 'machine')} may be ended by the next sweeps now.")
+    terminal.print_message(f"{pluralize(number, 'machine')} will be terminated by the next sweeps.")
 
 
 def is_held(sweep: SweepView) -> bool:
-    """Whether a sweep waits for a confirmation."""
+    """Tell whether a sweep waits for a confirmation."""
     return sweep.tripped is not None and sweep.confirmed_at is None
 
 
 @admin_commands.command(epilog="Example: scavenger admin backup scavenger.dump")
 def backup(file: BackupFileArgument, home: HomeOption = None) -> None:
-    """Save all that the controller of this computer knows to a file, while it runs.
+    """Save the database of this computer's controller to a file, while the controller runs.
 
-    A database of your own: with SCAVENGER_DATABASE_URL.
+    For a database of your own set SCAVENGER_DATABASE_URL.
     """
     run_backup_program("backup", file, home)
 
@@ -97,12 +102,12 @@ def backup(file: BackupFileArgument, home: HomeOption = None) -> None:
     epilog="Example: scavenger admin restore scavenger.dump --home /var/lib/scavenger"
 )
 def restore(file: BackupFileArgument, home: HomeOption = None) -> None:
-    """Read a backup into a database that is empty; the controller must not run."""
+    """Restore a backup into an empty database. Stop the controller first."""
     run_backup_program("restore", file, home)
 
 
 def run_backup_program(action: str, file: Path, home: Path | None) -> NoReturn:
-    """Become the program that knows the database."""
+    """Replace this process by the program that reads and writes the database."""
     require_extra("controller", "sqlalchemy")
     where = [] if home is None else ["--home", str(home.expanduser().absolute())]
     become("service.postgres.backup", action, str(file.expanduser().absolute()), *where)
@@ -127,35 +132,35 @@ ORPHAN_COLUMNS = (
 
 
 def render_newest_sweep(sweeps: SweepList) -> RenderableType:
-    """Show the newest of some sweeps, if there is any."""
+    """Render the newest sweep of a list, if there is one."""
     return render_sweep(sweeps.sweeps[0]) if sweeps.sweeps else Text("")
 
 
 def render_sweep(sweep: SweepView) -> RenderableType:
-    """Show a sweep: in one line what was seen, then a row for each machine that stood out."""
+    """Render a sweep: a summary, then a row for each machine with a finding."""
     seen = f"{sweep.at:%Y-%m-%d %H:%M:%S} UTC: {pluralize(sweep.shown, 'machine')} of ours"
     parts: list[RenderableType] = [plain_text(f"{seen}, {sweep.ended} ended")]
     if sweep.tripped is not None:
         parts.append(plain_text(f"▲ Held back: {sweep.tripped}", "bold yellow"))
     if sweep.confirmed_at is not None:
         parts.append(plain_text(f"Confirmed at {sweep.confirmed_at:%Y-%m-%d %H:%M:%S} UTC"))
-    parts.append(render_orphans(sweep) if sweep.suspects else plain_text("Nothing stands out."))
+    parts.append(render_orphans(sweep) if sweep.suspects else plain_text("No orphaned machines."))
     return Group(*parts)
 
 
 def render_orphans(sweep: SweepView) -> RenderableType:
-    """Show machines that stood out, one row each."""
+    """Render a table of machines with a finding."""
     return FittedTable(ORPHAN_COLUMNS, [orphan_row(suspect) for suspect in sweep.suspects])
 
 
 def orphan_row(suspect: OrphanView) -> tuple[Cell, ...]:
-    """Return the cells of a machine that stood out."""
+    """Return the cells of a machine."""
     names = (suspect.machine, suspect.launch_key, suspect.job)
     cells = (plain_text(known or UNKNOWN_VALUE) for known in names)
     return (*cells, render_fate(suspect), plain_text(suspect.reason))
 
 
 def render_fate(suspect: OrphanView) -> Text:
-    """Show what becomes of a machine, with a shape of its own, because colour alone fails."""
+    """Render what happens to a machine, with a symbol of its own beside the colour."""
     fate, style = FATE_LABELS.get(suspect.fate, (suspect.fate, ""))
     return plain_text(fate, style)

@@ -37,7 +37,7 @@ from scavenger.cli.output import (
 from scavenger.schemas import ConfigView, CurveView, LawsView, PointView
 
 AllPointsOption = Annotated[
-    bool, typer.Option("--all", help="Show every point, dominated ones too.")
+    bool, typer.Option("--all", help="Show all points, also dominated ones.")
 ]
 
 
@@ -47,7 +47,7 @@ def curve(
     every: AllPointsOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show what each configuration costs and takes, and why one was chosen."""
+    """Show time and cost of each configuration, and why one was chosen."""
     terminal = get_terminal(context)
     with terminal.connect() as client:
         shown = find_job(client, job)
@@ -57,26 +57,26 @@ def curve(
         terminal.print_result(found, output, table)
         return
     if output is OutputFormat.JSON:
-        # Its probes and resizes are data all the same.
+        # Without points there are still probes and resizes, which programs may want.
         terminal.write_line(found.model_dump_json(indent=2))
     raise CurveUnavailable(shown, found.why)
 
 
 MAX_CURVE_ROWS = 24
-HEAVIEST_LAW_NOTE = "; the lines above are the heaviest law"
+HEAVIEST_LAW_NOTE = "; the equations above are the one with the largest weight"
 BASIS_NOTES = {
     "relative": "multiples of the start's: the epochs to target are not known yet",
-    "remaining": "of what was left of the job when this was chosen",
+    "remaining": "for the rest of the job at the time of the choice",
 }
 
 
 def render_curve(curve: CurveView, *, width: int, is_complete: bool = False) -> RenderableType:
-    """Show a curve: plot, points, laws and choice.
+    """Render a curve: plot, points, equations and choice.
 
     Args:
         curve: The curve; it has at least one point.
-        width: Columns there are.
-        is_complete: Whether to show every point of a long curve.
+        width: Width of the terminal in columns.
+        is_complete: Whether to show all points of a long curve.
     """
     return Group(
         render_plot(curve, width=min(width, 100)),
@@ -101,7 +101,7 @@ CURVE_COLUMNS = (
 
 
 def render_points(curve: CurveView, *, is_complete: bool = False) -> RenderableType:
-    """Show points from fast to slow, those of a long curve that matter only."""
+    """Render points from fast to slow; of a long curve only the important ones."""
     points = sorted(curve.points, key=lambda point: (point.time, point.cost))
     shown = (
         points if is_complete or len(points) <= MAX_CURVE_ROWS else important_points(points, curve)
@@ -111,18 +111,18 @@ def render_points(curve: CurveView, *, is_complete: bool = False) -> RenderableT
 
 
 def table_footnotes(shown: Sequence[PointView], points: int) -> list[str]:
-    """Say what the table does not show, and what its brackets mean."""
+    """Return notes about hidden points and about the intervals in brackets."""
     lines = []
     if points > len(shown):
         hidden = pluralize(points - len(shown), "point")
         lines.append(f"{hidden} more, dominated or over limits: --all shows them")
     if any(point.time_low < point.time_high for point in shown):
-        lines.append("80 % of what is possible lies within the brackets; costs err alike")
+        lines.append("brackets: 80 % interval of the time; the cost varies in proportion")
     return lines
 
 
 def important_points(points: Sequence[PointView], curve: CurveView) -> list[PointView]:
-    """Return the points on the front, the measured and the marked ones."""
+    """Return the points on the front, the measured ones and those with a label."""
     return [
         point for point in points if point.on_front or point.measured or point_labels(point, curve)
     ]
@@ -145,14 +145,14 @@ def point_row(point: PointView, curve: CurveView) -> tuple[Cell, ...]:
 
 
 def source_symbol(point: PointView) -> str:
-    """Return the shape the plot has for where the iteration time comes from."""
+    """Return the plot's symbol for the source of the iteration time."""
     if point.measured:
         return MEASURED_SYMBOL.shape
     return FRONT_SYMBOL.shape if point.on_front and not point.violations else PREDICTED_SYMBOL.shape
 
 
 def describe_point(point: PointView, curve: CurveView) -> Text:
-    """Say what is special about a point."""
+    """Return the labels of a point, or the limits that it breaks."""
     if point.violations:
         return plain_text(f"✕ {'; '.join(point.violations)}", "dim")
     front = ["front"] if point.on_front else []
@@ -160,7 +160,7 @@ def describe_point(point: PointView, curve: CurveView) -> Text:
 
 
 def point_labels(point: PointView, curve: CurveView) -> list[str]:
-    """Return the names a configuration goes by, with their shapes."""
+    """Return the labels of a configuration, with their symbols."""
     named = {
         "★ knee" if curve.knee_bends else "no knee": curve.knee,
         "✔ chosen": curve.chosen,
@@ -174,7 +174,7 @@ def point_labels(point: PointView, curve: CurveView) -> list[str]:
 
 
 def is_at(point: PointView, config: ConfigView | None) -> bool:
-    """Tell whether a point is this configuration."""
+    """Tell whether a point has this configuration."""
     return config is not None and (
         (point.workers, point.global_batch) == (config.workers, config.global_batch)
     )
@@ -186,7 +186,7 @@ def find_point(curve: CurveView, config: ConfigView | None) -> PointView | None:
 
 
 def curve_facts(curve: CurveView) -> list[tuple[str, str]]:
-    """Say the laws, where they come from, and what was chosen."""
+    """Return the equations, their source, and the choice."""
     basis = BASIS_NOTES.get(curve.basis)
     return [
         *([] if curve.laws is None else law_facts(curve.laws, curve.points)),
@@ -199,7 +199,7 @@ def curve_facts(curve: CurveView) -> list[tuple[str, str]]:
 
 
 def law_facts(laws: LawsView, points: Sequence[PointView]) -> list[tuple[str, str]]:
-    """Write the fitted laws as equations."""
+    """Return the fitted models as equations."""
     fixed, growing = (
         format_milliseconds(laws.compute_fixed),
         format_milliseconds(laws.compute_per_sample),
@@ -233,7 +233,7 @@ def combine_terms(one: str, other: str, power: float) -> str:
 
 
 def sync_equation(laws: LawsView) -> str:
-    """Write the law of synchronisation."""
+    """Write the equation of synchronization time."""
     size = "log2 K" if laws.growth == "log" else "K"
     fixed, slope = format_milliseconds(laws.sync_fixed), format_milliseconds(laws.sync_per_worker)
     sync = f"{fixed} + {slope} × {size}"
@@ -243,19 +243,21 @@ def sync_equation(laws: LawsView) -> str:
 
 
 def epochs_equation(laws: LawsView, points: Sequence[PointView]) -> str:
-    """Write the law of epochs; the curve's points tell its factor."""
+    """Write the equation of epochs; a point of the curve gives its factor."""
     if laws.critical_batch == 0:
-        return "e(B) grows like B: the gradients have no noise that more samples would average"
+        return (
+            "e(B) is proportional to B: gradients have no noise that larger batches would average"
+        )
     terms = epochs_terms(laws)
     if not terms:
-        return "e(B) is taken as constant: nothing tells what a batch costs"
+        return "e(B) is assumed constant: nothing was measured about it"
     shapes = [epochs_shape(laws, point.global_batch) for point in points[:1]]
     factor = format_number(points[0].epochs / shapes[0]) if shapes and shapes[0] > 0 else "e*"
     return f"e(B) = {factor} × ({' + '.join(terms)})"
 
 
 def epochs_terms(laws: LawsView) -> list[str]:
-    """Write what epochs are in proportion to; empty where they do not depend on the batch."""
+    """Return the terms that epochs are proportional to; none where the batch does not matter."""
     if laws.noise_floor is not None and laws.noise_per_root is not None:
         return [format_number(laws.noise_floor), f"{format_number(laws.noise_per_root)} / √B"]
     terms = []
@@ -269,7 +271,7 @@ def epochs_terms(laws: LawsView) -> list[str]:
 
 
 def epochs_shape(laws: LawsView, global_batch: int) -> float:
-    """Return what epochs are in proportion to at a batch in samples."""
+    """Return the sum of these terms at a batch in samples."""
     if laws.noise_floor is not None and laws.noise_per_root is not None:
         return laws.noise_floor + laws.noise_per_root / math.sqrt(global_batch)
     falling = laws.noisy_samples / (global_batch + (laws.noise_scale or 0.0))
@@ -278,7 +280,7 @@ def epochs_shape(laws: LawsView, global_batch: int) -> float:
 
 
 def noise_equation(laws: LawsView) -> str:
-    """Write the law of noise."""
+    """Write the equation of gradient noise."""
     scale = format_number(laws.noise_scale)
     if laws.noise_floor is not None and laws.noise_per_root is not None:
         root = f"{format_number(laws.noise_floor)} + {format_number(laws.noise_per_root)} / √B"
@@ -287,7 +289,7 @@ def noise_equation(laws: LawsView) -> str:
 
 
 def describe_error(laws: LawsView) -> str:
-    """Say how far iteration times are from the laws."""
+    """Write the relative error of predicted iteration times."""
     measured = f"iteration times ±{format_percent(laws.mean_relative_error)} where measured"
     return (
         measured if laws.spread is None else f"{measured}, ±{format_percent(laws.spread)} elsewhere"
@@ -298,7 +300,7 @@ MAX_NAMED_FORMS = 4
 
 
 class AveragedLaw(Protocol):
-    """One of the laws of an average, as the API and ``scavenger fit`` tell it."""
+    """One of the averaged models, as the API and ``scavenger fit`` report it."""
 
     @property
     def weight(self) -> float:
@@ -330,9 +332,9 @@ class AveragedLaw(Protocol):
 
 
 def describe_average(laws: Sequence[AveragedLaw]) -> str:
-    """Name the forms that are averaged, the heaviest first.
+    """Name the forms that are averaged, largest weight first.
 
-    Laws whose forms have one name count together.
+    Weights of forms with the same name are added.
     """
     shares: dict[str, float] = defaultdict(float)
     for law in laws:
@@ -347,9 +349,9 @@ def describe_average(laws: Sequence[AveragedLaw]) -> str:
 
 
 def describe_form(law: AveragedLaw) -> str:
-    """Name the form of a law: how synchronisation grows, what overlaps, what is flat.
+    """Name the form of a model: growth of synchronization, overlap and flatness.
 
-    The same symbols as in the equations: K workers, q overlap, r flatness.
+    Symbols are those of the equations: K workers, q overlap, r flatness.
     """
     grows = "log2 K" if law.growth == "log" else "K"
     parts = [grows if law.sync_per_worker > 0 else "constant" if law.sync_fixed > 0 else ""]
@@ -367,7 +369,7 @@ PLOT_OVERSHOOT = 0.3
 
 @dataclass(frozen=True, slots=True)
 class PlotSymbol:
-    """A shape and its style."""
+    """A symbol of the plot and its style."""
 
     shape: str
     style: str
@@ -380,7 +382,7 @@ FRONT_SYMBOL = PlotSymbol("◆", "cyan", "predicted, on the front")
 MEASURED_SYMBOL = PlotSymbol("●", "blue", "measured")
 CHOSEN_SYMBOL = PlotSymbol("▣", "bold green", "chosen")
 KNEE_SYMBOL = PlotSymbol("★", "bold yellow", "knee")
-# A later mark is drawn over an earlier one.
+# Where two points share a character, the symbol further right wins.
 PLOT_SYMBOLS = (
     INFEASIBLE_SYMBOL,
     PREDICTED_SYMBOL,
@@ -393,7 +395,7 @@ PLOT_SYMBOLS = (
 
 @dataclass(frozen=True, slots=True)
 class PlotWindow:
-    """The part of the plane that is drawn."""
+    """The part of the time/cost plane that is drawn."""
 
     fastest: float
     slowest: float
@@ -402,7 +404,7 @@ class PlotWindow:
 
     @classmethod
     def around(cls, points: Sequence[PointView]) -> Self:
-        """Return the window that holds the feasible points, and what lies just beyond them."""
+        """Return the window of the feasible points and of what lies just beyond them."""
         feasible = [point for point in points if not point.violations] or points
         fastest, slowest = axis_range([p.time for p in feasible], [p.time for p in points])
         cheapest, dearest = axis_range([p.cost for p in feasible], [p.cost for p in points])
@@ -413,14 +415,14 @@ class PlotWindow:
         return is_in_time and self.cheapest <= point.cost <= self.dearest
 
     def place(self, point: PointView, width: int, height: int) -> tuple[int, int]:
-        """Return row and column of a point, row 0 being the dearest."""
+        """Return row and column of a point; row 0 is the most expensive."""
         column = position_between(point.time, self.fastest, self.slowest)
         row = 1 - position_between(point.cost, self.cheapest, self.dearest)
         return round(row * (height - 1)), round(column * (width - 1))
 
 
 def axis_range(feasible: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of an axis: what is over a limit by little is shown, by much is not.
+    """Return the ends of an axis: points slightly over a limit are shown, those far over are not.
 
     >>> axis_range([1.0, 2.0], [1.0, 2.0, 2.2, 9.0])
     (1.0, 2.2)
@@ -431,17 +433,17 @@ def axis_range(feasible: Sequence[float], values: Sequence[float]) -> tuple[floa
 
 
 def position_between(value: float, low: float, high: float) -> float:
-    """Return where a value lies between two others, from 0 to 1; in the middle of nothing."""
+    """Return the position of a value between two others, 0 to 1; 0.5 where they are equal."""
     return (value - low) / (high - low) if high > low else 0.5
 
 
 def render_plot(curve: CurveView, *, width: int, height: int = PLOT_HEIGHT) -> Text:
-    """Draw cost over time; the curve has at least one point.
+    """Draw cost over time.
 
     Args:
-        curve: The curve.
-        width: Columns there are, axis included.
-        height: Rows of the plane itself.
+        curve: The curve; it has at least one point.
+        width: Width in columns, axis included.
+        height: Rows of the plane without its axis.
     """
     window = PlotWindow.around(curve.points)
     seen = [point for point in curve.points if point in window]
@@ -459,7 +461,7 @@ def render_plot(curve: CurveView, *, width: int, height: int = PLOT_HEIGHT) -> T
 
 
 def symbol_of(point: PointView, curve: CurveView) -> PlotSymbol:
-    """Return the shape of a point."""
+    """Return the symbol of a point."""
     config = ConfigView(workers=point.workers, global_batch=point.global_batch)
     if config == curve.knee and curve.knee_bends:
         return KNEE_SYMBOL
@@ -473,7 +475,7 @@ def symbol_of(point: PointView, curve: CurveView) -> PlotSymbol:
 
 
 def row_label(row: int, height: int, window: PlotWindow, basis: str) -> str:
-    """Return the cost beside a row: the dearest at the top, the cheapest at the bottom."""
+    """Return the cost beside the top and the bottom row."""
     if row == 0:
         return format_cost_to_target(window.dearest, basis)
     return format_cost_to_target(window.cheapest, basis) if row == height - 1 else ""
@@ -489,7 +491,7 @@ def _append_row(
 
 
 def time_axis(window: PlotWindow, basis: str, columns: int) -> str:
-    """Draw the axis of time with its ends."""
+    """Draw the time axis with its ends."""
     low, high = (format_time_to_target(time, basis) for time in (window.fastest, window.slowest))
     gap = columns - len(low) - len(high)
     title = "time to target".center(gap) if gap > 14 else " " * max(gap, 1)
@@ -498,7 +500,7 @@ def time_axis(window: PlotWindow, basis: str, columns: int) -> str:
 
 
 def render_legend(marks: Iterable[PlotSymbol], hidden: int) -> Text:
-    """Explain the shapes that were drawn."""
+    """Explain the symbols that were drawn."""
     drawn = set(marks)
     margin = " " * (PLOT_MARGIN + 2)
     text = Text(margin)

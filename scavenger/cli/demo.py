@@ -34,22 +34,22 @@ from scavenger.schemas import CurveView, JobView
 
 DEMO_STOP_TIMEOUT = 15.0
 DEMO_POLL_INTERVAL = 0.25
-LOAD_SAMPLE_TIME = 0.5  # for how long the other programs are watched
-SPARE_CORES = 0.5  # of a core that others may use unnoticed
+LOAD_SAMPLE_TIME = 0.5  # seconds over which the load of other programs is measured
+SPARE_CORES = 0.5  # load of other programs that does not change the timings visibly
 
 PROLOGUE = (
     "Scavenger chooses how many workers (K) and which global batch (B) a training job should use. "
-    "This job starts on the smallest configuration. While it trains, a few others are tried; what "
-    "they show gives the cost and time of every one, and the job is resized live to the one that "
-    "pays best."
+    "This job starts on the smallest configuration. While it trains, it probes a few others. Their "
+    "measurements predict the cost and time of every configuration, and the job is resized live to "
+    "the best one."
 )
 
 
 def demo(context: typer.Context, home: HomeOption = None) -> None:
-    """Show everything on this machine, in a private controller: a job searches, the next need not.
+    """Train one job twice on this computer: the first searches, the second reuses its model.
 
-    No account, no cloud. Takes less than two minutes on a quiet computer and leaves nothing behind,
-    unless --home names a directory to keep.
+    Needs no account and no cloud. Takes less than two minutes on an idle computer and leaves
+    nothing behind, unless --home names a directory to keep.
     """
     terminal = get_terminal(context)
     require_extra("demo", "sqlalchemy", "uvicorn", "torch", "sklearn")
@@ -69,14 +69,14 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
 
 
 def measure_busy_cores() -> float:
-    """Return how many cores programs use now; nothing of the demo runs yet."""
+    """Return how many cores other programs use; call this before the demo starts its own."""
     import psutil
 
     return psutil.cpu_percent(interval=LOAD_SAMPLE_TIME) / 100 * (os.cpu_count() or 1)
 
 
 def load_warning(busy: float, cores: int, workers: int) -> str | None:
-    """Say so when other programs leave too few cores for the workers; None if they do not.
+    """Return a warning where other programs leave too few cores for the workers, else None.
 
     Args:
         busy: Cores that other programs use.
@@ -87,12 +87,12 @@ def load_warning(busy: float, cores: int, workers: int) -> str | None:
         return None
     return (
         f"! Other programs use {busy:.1f} of {cores} cores, and this job has up to {workers} "
-        "workers: all of it takes longer than on a quiet computer, and its times vary."
+        "workers: the demo takes longer than on an idle computer, and its times vary."
     )
 
 
 def run_demo(terminal: Terminal, client: Client, spec: JobSpec) -> ExitCode:
-    """Run the job twice, tell both stories, and say whether they went as they should."""
+    """Run the job twice, report on both runs, and return the exit code."""
     jobs: list[str] = []
     try:
         terminal.stdout.print(Text(PROLOGUE))
@@ -112,7 +112,7 @@ def run_demo(terminal: Terminal, client: Client, spec: JobSpec) -> ExitCode:
 def run_job(
     terminal: Terminal, client: Client, spec: JobSpec, jobs: list[str]
 ) -> tuple[JobView, CurveView]:
-    """Run the job to its end, showing it, and remember its id in ``jobs`` from the start."""
+    """Run the job to its end and show it; its id is added to ``jobs`` at once, for the clean-up."""
     job = client.submit(json.dumps(spec.document()), "json")
     jobs.append(job.id)
     nth = "first" if len(jobs) == 1 else "second"
@@ -123,13 +123,13 @@ def run_job(
 
 
 def report_failure(terminal: Terminal, job: JobView) -> ExitCode:
-    """Say which job did not succeed."""
+    """Report a job that did not succeed."""
     terminal.print_message(render_report(report_outcome(job)))
     return exit_code_of_job(job)
 
 
 def report_result(terminal: Terminal, second: CurveView) -> ExitCode:
-    """Say whether the second job needed no search."""
+    """Report whether the second job needed no search."""
     if second.probes:
         terminal.print_message(f"✗ The second job made {len(second.probes)} probes", "bold red")
         return ExitCode.OTHER
@@ -143,11 +143,11 @@ def report_result(terminal: Terminal, second: CurveView) -> ExitCode:
 
 
 def cancel_running_jobs(terminal: Terminal, client: Client, jobs: Sequence[str]) -> None:
-    """See to it that no worker outlives the controller that counts its cost."""
+    """Cancel running jobs and wait for their workers, before the controller ends."""
     with suppress(ClientError):
         for job in jobs:
             if not client.get_job(job).phase.is_final:
-                terminal.print_message(f"Ending {job}, which still runs")
+                terminal.print_message(f"Cancelling {job}, which still runs")
                 client.cancel(job)
         for _ in range(round(DEMO_STOP_TIMEOUT / DEMO_POLL_INTERVAL)):
             if not any(client.get_job(job).workers_alive for job in jobs):
@@ -156,13 +156,13 @@ def cancel_running_jobs(terminal: Terminal, client: Client, jobs: Sequence[str])
 
 
 def example_job_file() -> Path:
-    """Return the document of the job to show."""
+    """Return the document of the example job."""
     return resource_path("examples/digits") / "job.yaml"
 
 
 @contextmanager
 def demo_directory(home: Path | None) -> Iterator[Path]:
-    """Return the directory to work in; one that nobody named is removed afterwards."""
+    """Yield the directory to work in; a temporary one is removed afterwards."""
     if home is not None:
         yield home.expanduser().absolute()
         return
@@ -175,7 +175,7 @@ def demo_directory(home: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def sigterm_as_exit() -> Iterator[None]:
-    """Let a request to end this process stop its controller first."""
+    """Turn SIGTERM into SystemExit, so that the controller is stopped before this process ends."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -196,10 +196,10 @@ START_POLL_INTERVAL = 0.1
 
 @contextmanager
 def run_controller(home: Path, pause: Callable[[float], None]) -> Iterator[ConnectionProfile]:
-    """Run a controller in a directory, and stop it whatever happens.
+    """Run a controller in a directory, and stop it on every way out.
 
     Raises:
-        ControllerStartFailed: It did not come up; the error holds what it said last.
+        ControllerStartFailed: It did not start; the error has the end of its log.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     before = file_version(home / CONNECTION_FILE)
@@ -209,7 +209,7 @@ def run_controller(home: Path, pause: Callable[[float], None]) -> Iterator[Conne
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            # Ctrl-C in a terminal is for the demo, which stops its controller last.
+            # Ctrl-C must reach the demo only, which stops its jobs before its controller.
             start_new_session=True,
         )
     try:
@@ -224,7 +224,7 @@ def wait_until_ready(
     before: tuple[int, int] | None,
     pause: Callable[[float], None],
 ) -> ConnectionProfile:
-    """Wait until a controller has left a fresh address and answers there."""
+    """Wait until a controller has written a new address and answers there."""
     for _ in range(round(CONTROLLER_START_TIMEOUT / START_POLL_INTERVAL)):
         if process.poll() is not None:
             what = f"the controller ended with exit code {process.returncode} before it was ready"
@@ -248,7 +248,7 @@ def is_healthy(profile: ConnectionProfile) -> bool:
 
 
 def stop_process(process: subprocess.Popen[bytes]) -> None:
-    """Ask a process to end; one that does not is ended."""
+    """Terminate a process, and kill it if it does not end."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
         process.wait(CONTROLLER_STOP_TIMEOUT)
@@ -258,7 +258,7 @@ def stop_process(process: subprocess.Popen[bytes]) -> None:
 
 
 def file_version(path: Path) -> tuple[int, int] | None:
-    """Return what changes when a file is written; None while there is none."""
+    """Return what changes when a file is written; None while there is no file."""
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -35,12 +35,12 @@ from scavenger.cli.output import (
 from scavenger.schemas import CurveView, JobView, MoneyView, PointView, ProbeView, ResizeView
 
 RowCells = tuple[str, ...]
-# On a quiet computer two measurements of a configuration differ by less.
+# On an idle computer two measurements of a configuration differ by less than this.
 PROBE_TOLERANCE = 0.2
 
 
 def render_first_job(job: JobView, curve: CurveView, *, width: int) -> RenderableType:
-    """Tell the story of the job that searched."""
+    """Render the report of the job that searched."""
     return Group(
         *probes_section(curve),
         *curve_section(curve, width),
@@ -51,12 +51,12 @@ def render_first_job(job: JobView, curve: CurveView, *, width: int) -> Renderabl
 
 
 def render_heading(number_of: int, title: str) -> RenderableType:
-    """Return the heading of a chapter."""
+    """Render the heading of a section."""
     return Group(Text(), Text(f"{number_of}  {title}", "bold"))
 
 
 def probes_section(curve: CurveView) -> list[RenderableType]:
-    """Tell what was measured."""
+    """Report the probes."""
     if not curve.probes:
         title = "Nothing was probed: a stored model was reused"
         return [render_heading(1, title), indent(plain_text(curve.source))]
@@ -68,7 +68,7 @@ def probes_section(curve: CurveView) -> list[RenderableType]:
 
 
 def curve_section(curve: CurveView, width: int) -> list[RenderableType]:
-    """Tell the laws, and the curve that follows from them."""
+    """Report the equations and the curve that follows from them."""
     if not curve.points:
         return [render_heading(2, "No curve: too little was measured")]
     laws = [] if curve.laws is None else law_facts(curve.laws, curve.points)
@@ -83,7 +83,7 @@ def curve_section(curve: CurveView, width: int) -> list[RenderableType]:
 
 
 def choice_section(curve: CurveView) -> list[RenderableType]:
-    """Tell the configuration that was chosen, and why."""
+    """Report the choice and its reason."""
     return [
         render_heading(3, f"Chosen: {format_config(curve.chosen)}"),
         indent(plain_text(curve.why)),
@@ -91,12 +91,12 @@ def choice_section(curve: CurveView) -> list[RenderableType]:
 
 
 def indent(text: Text) -> RenderableType:
-    """Indent a text, every line of it."""
+    """Indent every line of a text."""
     return Padding(text, (0, 0, 0, 2))
 
 
 def resizes_section(curve: CurveView) -> list[RenderableType]:
-    """Tell every change of configuration."""
+    """Report the resizes."""
     changes = [resize for resize in curve.resizes if resize.before is not None]
     if not changes:
         return [render_heading(4, "It never had to change its configuration")]
@@ -108,7 +108,7 @@ def resizes_section(curve: CurveView) -> list[RenderableType]:
 
 
 def outcome_section(job: JobView, curve: CurveView) -> list[RenderableType]:
-    """Tell what was reached, and what the choice saved against the start."""
+    """Report the end of the job, and what the choice saved against the start."""
     reached = " · ".join(
         f"{name} {format_number(value)}" for name, value in job.progress.metrics.items()
     )
@@ -126,7 +126,7 @@ def outcome_section(job: JobView, curve: CurveView) -> list[RenderableType]:
 
 
 def prediction_facts(job: JobView, curve: CurveView) -> list[tuple[str, str]]:
-    """Compare the iteration that was predicted with the one that was seen in the end."""
+    """Compare the predicted iteration time with the last one measured."""
     point = find_point(curve, curve.chosen)
     if point is None or job.indicators is None or job.applied != curve.chosen:
         return []
@@ -139,7 +139,7 @@ def prediction_facts(job: JobView, curve: CurveView) -> list[tuple[str, str]]:
 
 
 def probe_facts(probed: float | None, seen: float) -> list[tuple[str, str]]:
-    """Say so when one configuration took much more or less time than while it was probed."""
+    """Return a note where a configuration is much slower or faster than in its probe."""
     if not probed or abs(seen / probed - 1) <= PROBE_TOLERANCE:
         return []
     how = "slower" if seen > probed else "faster"
@@ -151,13 +151,13 @@ def probe_facts(probed: float | None, seen: float) -> list[tuple[str, str]]:
 
 
 def format_search_share(job: JobView) -> str:
-    """Write the share of the cost that searching took."""
+    """Write the search's share of the cost."""
     accrued = float(job.cost.accrued.amount)
     return format_percent(float(job.cost.search.amount) / accrued) if accrued > 0 else "0 %"
 
 
 def saving_section(curve: CurveView) -> list[RenderableType]:
-    """Compare the whole training on the chosen configuration with that on the start's."""
+    """Compare a whole training on the chosen configuration with one on the start."""
     start, chosen = find_point(curve, curve.start), find_point(curve, curve.chosen)
     if start is None or chosen is None:
         return []
@@ -193,7 +193,7 @@ def config_row(name: str, point: PointView, basis: str) -> RowCells:
 
 
 def describe_speedup(before: float, after: float) -> str:
-    """Say how much faster something became.
+    """Write how much faster something became.
 
     >>> describe_speedup(30.0, 10.0), describe_speedup(10.0, 30.0), describe_speedup(1.0, 1.0)
     ('3.0× faster', '3.0× slower', 'as fast')
@@ -208,7 +208,7 @@ def describe_speedup(before: float, after: float) -> str:
 
 
 def format_factor(ratio: float) -> str:
-    """Write a factor, with as many digits as tell it from 1.
+    """Write a factor with enough digits to tell it from 1.
 
     >>> format_factor(1.034), format_factor(3.31)
     ('1.03×', '3.3×')
@@ -217,7 +217,7 @@ def format_factor(ratio: float) -> str:
 
 
 def describe_saving(before: float, after: float) -> str:
-    """Say how much cheaper something became.
+    """Write how much cheaper something became.
 
     >>> describe_saving(4.0, 1.0), describe_saving(1.0, 1.5), describe_saving(1.0, 1.0)
     ('75 % cheaper', '50 % dearer', 'as cheap')
@@ -233,7 +233,7 @@ def describe_saving(before: float, after: float) -> str:
 def render_second_job(
     first: JobView, second: JobView, first_curve: CurveView, second_curve: CurveView
 ) -> RenderableType:
-    """Tell that the same job needs no search the second time, and what that saves."""
+    """Render the report of the second job beside the first."""
     probes = len(second_curve.probes)
     title = f"The same job again: {pluralize(probes, 'probe')}"
     columns = (
@@ -261,7 +261,7 @@ def render_second_job(
 
 
 def job_summary_row(name: str, job: JobView, curve: CurveView) -> RowCells:
-    """Return the cells of one job as it really went."""
+    """Return the cells of one job as measured."""
     return (
         name,
         pluralize(len(curve.probes), "probe"),
@@ -298,7 +298,7 @@ RESIZE_COLUMNS = (
 
 
 def render_probes(probes: Sequence[ProbeView]) -> RenderableType:
-    """Show probes in the order they were made."""
+    """Render probes in the order in which they were made."""
     return FittedTable(PROBE_COLUMNS, [probe_row(probe) for probe in probes])
 
 
@@ -318,7 +318,7 @@ def probe_row(probe: ProbeView) -> tuple[str, ...]:
 
 
 def render_resizes(resizes: Sequence[ResizeView]) -> RenderableType:
-    """Show changes of configuration in the order they happened."""
+    """Render resizes in the order in which they happened."""
     return FittedTable(RESIZE_COLUMNS, [resize_row(resize) for resize in resizes])
 
 

@@ -45,7 +45,7 @@ SECRET_FILES = ("token", "secret", CONNECTION_FILE, "postgres/password")
 def doctor(
     context: typer.Context, home: HomeOption = None, output: OutputOption = OutputFormat.TABLE
 ) -> None:
-    """Check the controller, its database, clocks, disk and secrets; say what to put right."""
+    """Check the controller, its database, clocks, disk and secrets, and suggest remedies."""
     terminal, directory = get_terminal(context), data_directory() if home is None else home
     checks = [*check_controller(terminal), *check_home_directory(directory.expanduser())]
     if not any(check.name == "disk" for check in checks) and directory.exists():
@@ -59,7 +59,7 @@ def doctor(
 
 
 def check_controller(terminal: Terminal) -> Iterator[CheckView]:
-    """Yield what the controller says about itself, and how one gets there."""
+    """Yield checks of the connection and of the controller, as it reports them."""
     try:
         with terminal.connect() as client:
             yield check_connection(client)
@@ -78,13 +78,13 @@ def check_controller(terminal: Terminal) -> Iterator[CheckView]:
 
 
 def check_connection(client: Client) -> CheckView:
-    """Judge the way to the controller."""
+    """Check the connection to the controller."""
     url = httpx.URL(client.url)
     return check_encryption(url.scheme, is_loopback=is_loopback(url.host))
 
 
 def check_of_error(error: ClientError) -> CheckView:
-    """Say what a controller that gave no answer of use lacks."""
+    """Return the failed check of a controller that gave no usable answer."""
     match error:
         case NoToken() | Unauthenticated() | Forbidden():
             remedy = "name a token that the controller knows in SCAVENGER_TOKEN"
@@ -101,7 +101,7 @@ def check_of_error(error: ClientError) -> CheckView:
 
 
 def check_home_directory(home: Path) -> Iterator[CheckView]:
-    """Yield what is found in the data directory of a controller on this computer."""
+    """Yield checks of a controller's data directory on this computer."""
     if not home.is_dir():
         yield warning_check(
             "home", f"{home} is not there", "pass --home, or start a controller here"
@@ -115,7 +115,7 @@ CHECK_SYMBOLS = {"ok": ("✔", "green"), "warning": ("▲", "yellow"), "failed":
 
 
 def render_checks(checkup: DiagnosticsView) -> RenderableType:
-    """Show every check: a shape of its own, for colour alone fails, then what was found."""
+    """Render a line for each check, with the remedy below it."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
+from typing import Annotated, Literal, Protocol, TypeVar
 
 import typer
 from pydantic import TypeAdapter
@@ -15,12 +13,20 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from scavenger.cli.fit import TopologyChoice
-from scavenger.cli.options import JsonOption, OutputOption, TableFilesArgument, parse_counts
+from scavenger.cli.options import (
+    JsonOption,
+    OutputOption,
+    TableFilesArgument,
+    expand_counts,
+    match_table_names,
+    parse_counts,
+    read_table_files,
+)
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
     FittedTable,
     OutputFormat,
+    dump_json,
     format_number,
     get_terminal,
     key_number_column,
@@ -31,33 +37,30 @@ from scavenger.cli.output import (
 )
 from scavenger.job.fields import Bounds
 from scavenger.models.epochs import LawFamily
-from scavenger.offline.evaluation.checks import EvaluatedFigure, Evaluation, GroupMean
+from scavenger.models.forms import Topology
+from scavenger.offline.evaluation.checks import (
+    EvaluatedFigure,
+    Evaluation,
+    EvaluationCheck,
+    EvaluationFinding,
+    EvaluationScope,
+    GroupMean,
+    list_checks,
+    summarise_findings,
+)
 from scavenger.offline.evaluation.regret import DEADLINE, REGRET_OBJECTIVES, Regret
-from scavenger.offline.evaluation.sampling import DesignName
+from scavenger.offline.evaluation.sampling import (
+    DesignName,
+    RandomDesign,
+    Restriction,
+    SearchDesign,
+)
+from scavenger.offline.tables.files import MeasurementTables
 from scavenger.offline.tables.runs import TARGET_SHARE
-
-if TYPE_CHECKING:
-    from scavenger.models.epochs import LawFamily
-    from scavenger.offline.evaluation.checks import EvaluationCheck, EvaluationFinding
-    from scavenger.offline.tables.files import MeasurementTables
 
 MIN_FIT_POINTS, MAX_FIT_POINTS = 2, 64
 MAX_RANDOM_DESIGNS = 1000
 
-
-class ComparedLaws(StrEnum):
-    """Which laws to compare."""
-
-    BOTH = "both"
-    MEASURED = "measured"
-    PAPER = "paper"
-
-
-LAWS_BY_CHOICE: dict[ComparedLaws, tuple[LawFamily, ...]] = {
-    ComparedLaws.BOTH: ("measured", "paper"),
-    ComparedLaws.MEASURED: ("measured",),
-    ComparedLaws.PAPER: ("paper",),
-}
 TablePatternOption = Annotated[
     str | None, typer.Option("--table", help="Only these tables, e.g. 'pollux/*/spread'.")
 ]
@@ -65,25 +68,25 @@ PointsOption = Annotated[
     str, typer.Option("--points", help="Numbers of configurations to fit to, e.g. 4,6,8.")
 ]
 ComparedLawsOption = Annotated[
-    ComparedLaws, typer.Option("--laws", help="Laws to compare: the data's, the paper's lines.")
+    Literal["both", "measured", "paper"],
+    typer.Option("--laws", help="Models to compare: the best-fitting forms, the paper's."),
 ]
 WorkersFilterOption = Annotated[
     str | None, typer.Option("--workers", help="Only rows with these workers, e.g. 6..16.")
 ]
 MinWorkersOption = Annotated[
-    int, typer.Option("--min-workers", min=1, help="Only rows with at least so many workers.")
+    int, typer.Option("--min-workers", min=1, help="Only rows with at least this many workers.")
 ]
 BatchRatioOption = Annotated[
     float | None,
     typer.Option(
         "--batch-ratio",
-        help="Predict windows of batches, the largest at most so many times the smallest, one by "
-        "one.",
+        help="Predict each window of batches whose largest is at most this multiple of the least.",
     ),
 ]
 FourCornersOption = Annotated[
     bool,
-    typer.Option("--four-corners", help="Leave out what has fewer than four distinct corners."),
+    typer.Option("--four-corners", help="Leave out tables with fewer than four distinct corners."),
 ]
 RandomDesignsOption = Annotated[
     int,
@@ -91,15 +94,13 @@ RandomDesignsOption = Annotated[
         "--random",
         min=0,
         max=MAX_RANDOM_DESIGNS,
-        help="Also fit to so many random choices of configurations, for each number of points.",
+        help="Number of random choices of configurations to fit to, for each number of points.",
     ),
 ]
-SeedOption = Annotated[
-    int, typer.Option("--seed", min=0, help="The same seed makes the same random choices.")
-]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random choices.")]
 DefaultTopologyOption = Annotated[
-    TopologyChoice,
-    typer.Option("--topology", help="How gradients travelled where a file does not say."),
+    Topology,
+    typer.Option("--topology", help="How gradients travelled, if the file does not say."),
 ]
 
 
@@ -108,36 +109,34 @@ def evaluate(
     files: TableFilesArgument,
     points: PointsOption = "4,6,8",
     table: TablePatternOption = None,
-    laws: ComparedLawsOption = ComparedLaws.BOTH,
+    laws: ComparedLawsOption = "both",
     workers: WorkersFilterOption = None,
     min_workers: MinWorkersOption = 1,
     batch_ratio: BatchRatioOption = None,
     four_corners: FourCornersOption = False,
     random: RandomDesignsOption = 0,
     seed: SeedOption = 0,
-    topology: DefaultTopologyOption = TopologyChoice.ALL_REDUCE,
+    topology: DefaultTopologyOption = "all_reduce",
     json: JsonOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Predict tables of measurements from a few of their rows, and compare with the others.
+    """Predict measurements from a few of their rows, and compare with the other rows.
 
-    The rows are those a search would probe, and on request random ones too. Seconds per iteration
-    from a few configurations, epochs from two and three batches, noise from two; and what choosing
-    by such predictions loses against the best configuration measured.
+    The few rows are those that a search would probe, and with --random also random ones. Predicted
+    are seconds per iteration from a few configurations, epochs from two or three batches and noise
+    from two; and what a choice by such predictions loses against the best measured configuration.
     """
-    # What fits takes longer to import than every other command takes to run.
-    from scavenger.cli.options import read_table_files
-    from scavenger.offline.evaluation.checks import EvaluationScope, list_checks, summarise_findings
-    from scavenger.offline.evaluation.sampling import RandomDesign, Restriction, SearchDesign
-
     terminal = get_terminal(context)
+    if batch_ratio is not None and not 1 < batch_ratio < math.inf:
+        # A ratio of 1 would leave windows of a single batch, from which nothing can be predicted.
+        message = f"{batch_ratio:g} must be above 1: write e.g. 2.7"
+        raise typer.BadParameter(message, param_hint="--batch-ratio")
     fewest, most = worker_bounds(workers, min_workers)
-    validate_batch_ratio(batch_ratio)
     scope = EvaluationScope(
         points=parse_points(points),
-        laws=LAWS_BY_CHOICE[laws],
+        laws=("measured", "paper") if laws == "both" else (laws,),
         restriction=Restriction(fewest, most, batch_ratio, four_corners),
-        topology=topology.value,
+        topology=topology,
         designs=(SearchDesign(), RandomDesign(random, seed)) if random else (SearchDesign(),),
     )
     tables = select_tables(read_table_files(files), table)
@@ -147,13 +146,15 @@ def evaluate(
         terminal.print_message("Nothing to check: no table has more rows than points to fit to")
     evaluation = summarise_findings(findings)
     if json or output is OutputFormat.JSON:
-        terminal.write_line(evaluation_to_json(evaluation))
+        document = TypeAdapter(Evaluation).dump_python(evaluation, mode="json")
+        versioned = {"version": EVALUATION_FORMAT_VERSION, **document}
+        terminal.write_line(dump_json(versioned))
     else:
         terminal.stdout.print(render_evaluation(evaluation))
 
 
 def worker_bounds(workers: str | None, fewest: int) -> tuple[int, int | None]:
-    """Return the fewest and the most workers that count."""
+    """Return the fewest and the most workers of the rows to keep."""
     if workers is None:
         return fewest, None
     counts = parse_counts(workers)
@@ -161,21 +162,13 @@ def worker_bounds(workers: str | None, fewest: int) -> tuple[int, int | None]:
     return max(low, fewest), high
 
 
-def validate_batch_ratio(ratio: float | None) -> None:
-    """Refuse a ratio of batches that leaves a window of one."""
-    if ratio is not None and not 1 < ratio < math.inf:
-        message = f"{ratio:g} must be above 1: write e.g. 2.7"
-        raise typer.BadParameter(message, param_hint="--batch-ratio")
-
-
 def parse_points(text: str) -> tuple[int, ...]:
-    """Read numbers of points to fit to.
+    """Read the numbers of points to fit to.
 
     Raises:
-        typer.BadParameter: They are none; the message says what to write.
+        typer.BadParameter: The text is no such list; the message says what to write.
     """
-    counts = parse_counts(text)
-    listed = tuple(range(counts.low, counts.high + 1)) if isinstance(counts, Bounds) else counts
+    listed = expand_counts(text)
     if not MIN_FIT_POINTS <= listed[0] <= listed[-1] <= MAX_FIT_POINTS:
         message = f"{text} must be from {MIN_FIT_POINTS} to {MAX_FIT_POINTS}: write e.g. 4,6,8"
         raise typer.BadParameter(message, param_hint="--points")
@@ -183,21 +176,18 @@ def parse_points(text: str) -> tuple[int, ...]:
 
 
 def select_tables(tables: MeasurementTables, pattern: str | None) -> MeasurementTables:
-    """Keep the tables that a pattern means, and the epochs of those of seconds.
+    """Keep the tables that match a pattern, and epochs and noise of the folders above them.
 
     Raises:
-        NoSuchTable: There are none.
+        TableNotFound: No table matches.
     """
-    from scavenger.cli.options import match_table_names
-
     if pattern is None:
         return tables
     every = [table.name for table in tables.steps]
     every += [table.name for table in tables.epochs] + [table.name for table in tables.noise]
     names = set(match_table_names(every, pattern))
     steps = tuple(table for table in tables.steps if table.name in names)
-    ancestors = {name for table in steps for name in ancestor_names(table.name)}
-    kept = names | ancestors
+    kept = names.union(*(ancestor_names(table.name) for table in steps))
     return replace(
         tables,
         steps=steps,
@@ -217,7 +207,7 @@ def ancestor_names(name: str) -> list[str]:
 
 
 def run_checks(checks: Sequence[EvaluationCheck], console: Console) -> Iterator[EvaluationFinding]:
-    """Run checks and yield what they find, with a bar where somebody looks."""
+    """Run checks and yield what they find; a terminal shows a progress bar."""
     columns = (TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
@@ -240,12 +230,6 @@ FIGURE_TITLES: dict[EvaluatedFigure, str] = {
     "the least time at most",
     "knee": "regret of the knee: root of time times cost over the true knee's, less 1",
 }
-
-
-def evaluation_to_json(evaluation: Evaluation) -> str:
-    """Write an evaluation as JSON; docs/measurements.md says what its keys mean."""
-    document = TypeAdapter(Evaluation).dump_python(evaluation, mode="json")
-    return json.dumps({"version": EVALUATION_FORMAT_VERSION, **document}, indent=2, allow_nan=False)
 
 
 def render_evaluation(evaluation: Evaluation) -> RenderableType:

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from scavenger.cli.errors import TableNotFound
+from scavenger.cli.fit_picture import draw_fit
+from scavenger.cli.fit_report import fit_to_json, render_fit
 from scavenger.cli.options import (
     JsonOption,
     OutputOption,
     TableFilesArgument,
+    expand_batches,
+    expand_counts,
+    invalid_table,
     match_table_names,
-    parse_counts,
+    one_of,
+    read_table_files,
 )
 from scavenger.cli.output import OutputFormat, get_terminal
+from scavenger.cli.programs import require_extra
 from scavenger.errors import DocumentProblem, NotEnoughData
-from scavenger.job.fields import Bounds, closest_name, read_duration, read_money, read_price
+from scavenger.job.fields import closest_name, read_duration, read_money, read_price
 from scavenger.models.epochs import FinishedRun, LawFamily
 from scavenger.models.forms import Topology
+from scavenger.offline.fit import FitReport, report_fit
 from scavenger.offline.fitted_laws import FitRequest
 from scavenger.offline.tables.files import ListedPrice, MeasurementTables
 from scavenger.offline.tables.runs import common_target, nearest_ancestor
@@ -32,75 +38,64 @@ from scavenger.planning.limits import Within
 from scavenger.planning.objective import Objective
 from scavenger.planning.objectives import OBJECTIVES, make_objective
 
-if TYPE_CHECKING:
-    from scavenger.offline.fit import FitReport
-
-
-if TYPE_CHECKING:
-    FitObjective = str
-else:  # typer lists the members of an enumeration in its help
-    FitObjective = StrEnum("FitObjective", {name.upper(): name for name in OBJECTIVES})
-
-
-class FittedLaws(StrEnum):
-    """Which laws to fit."""
-
-    MEASURED = "measured"
-    PAPER = "paper"
-
-
-class TopologyChoice(StrEnum):
-    """How gradients travel."""
-
-    ALL_REDUCE = "all_reduce"
-    PARAMETER_SERVER = "parameter_server"
-
-
 TableOption = Annotated[
     str | None,
-    typer.Option("--table", help="Which table of the file; * stands for anything."),
+    typer.Option("--table", help="Table to fit, by name; * matches any part of one."),
 ]
 PriceOption = Annotated[
     str | None,
     typer.Option(
         "--price",
-        help="Of one machine, e.g. '0.13402 USD/h', or a machine such as e2-standard-4@us-east1 "
-        "from a file of prices. Without it cost counts machine-hours.",
+        help="Price of one machine, e.g. '0.13402 USD/h', or a machine of a file of prices, e.g. "
+        "e2-standard-4@us-east1. Default: cost counts machine-hours.",
     ),
 ]
-ObjectiveOption = Annotated[FitObjective, typer.Option("--objective", help="What to choose by.")]
+ObjectiveOption = Annotated[
+    str,
+    typer.Option(
+        "--objective",
+        parser=one_of(OBJECTIVES),
+        metavar="|".join(OBJECTIVES),
+        help="What to optimize.",
+    ),
+]
 TimeWeightOption = Annotated[
     float,
     typer.Option(
-        "--time-weight", min=0, max=1, help="For weighted: 0 counts only cost, 1 only time."
+        "--time-weight",
+        min=0,
+        max=1,
+        help="Weight of time for --objective weighted: 0 counts only cost, 1 only time.",
     ),
 ]
-MaxCostOption = Annotated[str | None, typer.Option("--max-cost", help="Limit, e.g. '40 USD'.")]
-MaxTimeOption = Annotated[str | None, typer.Option("--max-time", help="Limit, e.g. 3h12m.")]
+MaxCostOption = Annotated[
+    str | None, typer.Option("--max-cost", help="Limit of cost, e.g. '40 USD'.")
+]
+MaxTimeOption = Annotated[str | None, typer.Option("--max-time", help="Limit of time, e.g. 3h12m.")]
 DatasetSizeOption = Annotated[
-    int | None, typer.Option("--dataset-size", min=1, help="Samples of one epoch.")
+    int | None, typer.Option("--dataset-size", min=1, help="Number of samples in one epoch.")
 ]
 EpochsOption = Annotated[
-    float | None, typer.Option("--epochs", help="Epochs to the target, at --at-batch.")
+    float | None, typer.Option("--epochs", help="Epochs to the target at batch --at-batch.")
 ]
 AtBatchOption = Annotated[
-    int | None, typer.Option("--at-batch", min=1, help="Batch the epochs are counted at.")
+    int | None, typer.Option("--at-batch", min=1, help="Global batch that --epochs refers to.")
 ]
 TopologyOption = Annotated[
-    TopologyChoice | None,
+    Topology | None,
     typer.Option("--topology", help="How gradients travel, if the file does not say."),
 ]
 LawsOption = Annotated[
-    FittedLaws,
-    typer.Option("--laws", help="Let the data choose the form of the laws, or take the paper's."),
+    LawFamily,
+    typer.Option("--laws", help="Models: the forms that fit the data best, or the paper's."),
 ]
 WorkersOption = Annotated[
-    str | None, typer.Option("--workers", help="Workers to predict, e.g. 2..16 or 2,4,8.")
+    str | None, typer.Option("--workers", help="Worker counts to predict, e.g. 2..16 or 2,4,8.")
 ]
 BatchOption = Annotated[
     str | None,
     typer.Option(
-        "--batch", help="Batches to predict: a list, or 64..1024 for the doublings between."
+        "--batch", help="Global batches to predict: a list, or 64..1024 for doublings in a range."
     ),
 ]
 NoiseScaleOption = Annotated[
@@ -108,7 +103,7 @@ NoiseScaleOption = Annotated[
     typer.Option("--noise-scale", min=0, help="Gradient noise scale in samples, if known."),
 ]
 PlotOption = Annotated[
-    Path | None, typer.Option("--plot", help="Draw the curve to this .svg or .png file.")
+    Path | None, typer.Option("--plot", help="File for a picture of the curve, .svg or .png.")
 ]
 
 
@@ -125,7 +120,7 @@ def fit(
     epochs: EpochsOption = None,
     at_batch: AtBatchOption = None,
     topology: TopologyOption = None,
-    laws: LawsOption = FittedLaws.MEASURED,
+    laws: LawsOption = "measured",
     workers: WorkersOption = None,
     batch: BatchOption = None,
     noise_scale: NoiseScaleOption = None,
@@ -133,40 +128,40 @@ def fit(
     json: JsonOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Fit the laws to your own measurements and choose a configuration. Nothing is started.
+    """Fit the models to your own measurements and choose a configuration. Starts no machine.
 
-    One file holds seconds per iteration; a second one may hold epochs by batch, or a metric along
-    runs, and a third one prices. Their columns tell which is which.
+    One file holds seconds per iteration. A second one may hold epochs by batch, or a metric along
+    runs, and a third one prices. Columns tell which file is which.
     """
-    # What fits takes longer to import than every other command takes to run.
-    from scavenger.cli.fit_report import fit_to_json, render_fit
-    from scavenger.cli.options import invalid_table, read_table_files
-    from scavenger.offline.fit import report_fit
-
     terminal = get_terminal(context)
-    asked = FitOptions(
-        objective=str(objective),
-        time_weight=time_weight,
-        price=price,
-        max_cost=max_cost,
-        max_time=max_time,
-        dataset_size=dataset_size,
-        epochs=epochs,
-        at_batch=at_batch,
-        topology=None if topology is None else topology.value,
-        laws=laws.value,
-        workers=workers,
-        batch=batch,
-        noise_scale=noise_scale,
-    )
+    if epochs is not None and not (math.isfinite(epochs) and epochs > 0):
+        raise typer.BadParameter(f"{epochs:g} must be above 0", param_hint="--epochs")
+    if epochs is not None and at_batch is None:
+        message = "needs --at-batch: epochs depend on the batch, so say which one"
+        raise typer.BadParameter(message, param_hint="--epochs")
+    if max_cost is not None and price is None:
+        message = "needs --price: dollars cannot be counted without one"
+        raise typer.BadParameter(message, param_hint="--max-cost")
     if plot is not None:
-        # Before a long fit, not after it.
+        # Fits may take minutes: a picture that cannot be drawn is refused before, not after.
         validate_plot_file(plot)
     tables = read_table_files(files)
     steps = pick_table(tables, table)
     if tables.ignored:
-        terminal.print_message(f"Columns without meaning here: {', '.join(tables.ignored)}")
-    request = build_request(asked, tables, steps)
+        terminal.print_message(f"Ignored columns: {', '.join(tables.ignored)}")
+    request = FitRequest(
+        objective=build_objective(objective, time_weight, max_cost, max_time),
+        price_per_hour=parse_machine_price(price, tables.prices),
+        dataset_size=dataset_size,
+        epochs=epochs,
+        at_batch=at_batch,
+        runs=find_finished_runs(tables, steps),
+        noise_scale=noise_scale,
+        topology=topology,
+        laws=laws,
+        workers=expand_counts(workers),
+        global_batches=expand_batches(batch),
+    )
     try:
         report = report_fit(steps, request)
     except NotEnoughData as error:
@@ -177,28 +172,24 @@ def fit(
         terminal.stdout.print(render_fit(report))
     if plot is not None:
         save_picture(report, plot)
-        terminal.print_message(f"Drawn: {plot}")
+        terminal.print_message(f"Wrote {plot}")
 
 
 def validate_plot_file(file: Path) -> None:
-    """Refuse a picture that could not be drawn in the end.
+    """Check that a picture can be drawn to a file.
 
     Raises:
-        typer.BadParameter: The name tells no kind of picture there is.
+        typer.BadParameter: The suffix names no known kind of picture.
         ExtraNotInstalled: Matplotlib is not installed.
     """
     if file.suffix.lower() not in (".svg", ".png"):
         message = f"{file} ends in neither .svg nor .png: write e.g. curve.svg"
         raise typer.BadParameter(message, param_hint="--plot")
-    from scavenger.cli.fit_picture import require_matplotlib
-
-    require_matplotlib()
+    require_extra("plots", "matplotlib")
 
 
 def save_picture(report: FitReport, file: Path) -> None:
     """Draw a report to a file."""
-    from scavenger.cli.fit_picture import draw_fit
-
     try:
         draw_fit(report, file)
     except OSError as error:
@@ -206,76 +197,28 @@ def save_picture(report: FitReport, file: Path) -> None:
         raise typer.BadParameter(f"{file} {message}", param_hint="--plot") from None
 
 
-@dataclass(frozen=True, slots=True)
-class FitOptions:
-    """Options as they were written; None where one was left out."""
-
-    objective: str
-    time_weight: float
-    price: str | None
-    max_cost: str | None
-    max_time: str | None
-    dataset_size: int | None
-    epochs: float | None
-    at_batch: int | None
-    topology: Topology | None
-    laws: LawFamily
-    workers: str | None
-    batch: str | None
-    noise_scale: float | None
-
-
 def pick_table(tables: MeasurementTables, pattern: str | None) -> StepTable:
-    """Return the only table of seconds, or the one that is named.
+    """Return the table of seconds that a pattern names, or the only one.
 
     Raises:
-        TableNotFound: There is none by this name, or several, or none at all.
+        TableNotFound: No table matches, or several do.
     """
     if not tables.steps:
         raise TableNotFound("No file holds seconds per iteration: a column step_time is needed", ())
     found = match_table_names([table.name for table in tables.steps], pattern)
     if len(found) > 1:
-        meant = f"{pattern} means" if pattern else "There are"
-        raise TableNotFound(f"{meant} {len(found)} tables, and a fit is of one", found)
+        meant = f"{pattern} matches" if pattern else "There are"
+        raise TableNotFound(f"{meant} {len(found)} tables, but a fit takes one", found)
     return next(table for table in tables.steps if table.name == found[0])
 
 
-def build_request(asked: FitOptions, tables: MeasurementTables, steps: StepTable) -> FitRequest:
-    """Return what is asked of a table.
-
-    Raises:
-        typer.BadParameter: An option cannot be used; the message says what to write.
-        TableNotFound: None of several tables of epochs belongs to the table.
-    """
-    epochs = asked.epochs
-    if epochs is not None and not (math.isfinite(epochs) and epochs > 0):
-        raise typer.BadParameter(f"{epochs:g} must be above 0", param_hint="--epochs")
-    if epochs is not None and asked.at_batch is None:
-        message = "needs --at-batch: epochs depend on the batch, so say which one"
-        raise typer.BadParameter(message, param_hint="--epochs")
-    if asked.max_cost is not None and asked.price is None:
-        message = "needs --price: dollars cannot be counted without one"
-        raise typer.BadParameter(message, param_hint="--max-cost")
-    return FitRequest(
-        objective=build_objective(asked),
-        price_per_hour=parse_machine_price(asked.price, tables.prices),
-        dataset_size=asked.dataset_size,
-        epochs=epochs,
-        at_batch=asked.at_batch,
-        runs=find_finished_runs(tables, steps),
-        noise_scale=asked.noise_scale,
-        topology=asked.topology,
-        laws=asked.laws,
-        workers=expand_workers(asked.workers),
-        global_batches=expand_batches(asked.batch),
-    )
-
-
-def build_objective(asked: FitOptions) -> Objective:
+def build_objective(
+    name: str, time_weight: float, max_cost: str | None, max_time: str | None
+) -> Objective:
     """Return the objective, within its limits if there are some."""
-    objective = make_objective(asked.objective, time_weight=asked.time_weight)
-    cost = parse_option("--max-cost", lambda text: float(read_money(text)), asked.max_cost)
-    time = parse_option("--max-time", read_duration, asked.max_time)
+    objective = make_objective(name, time_weight=time_weight)
+    cost = parse_option("--max-cost", lambda text: float(read_money(text)), max_cost)
+    time = parse_option("--max-time", read_duration, max_time)
     if cost is None and time is None:
         return objective
     if cost is not None and cost <= 0:
@@ -284,7 +227,7 @@ def build_objective(asked: FitOptions) -> Objective:
 
 
 def parse_option(name: str, read: Callable[[str], float], text: str | None) -> float | None:
-    """Read an option's text; None where it was left out."""
+    """Read the text of an option; None where it was left out."""
     if text is None:
         return None
     try:
@@ -294,7 +237,7 @@ def parse_option(name: str, read: Callable[[str], float], text: str | None) -> f
 
 
 def parse_machine_price(text: str | None, prices: tuple[ListedPrice, ...]) -> float | None:
-    """Return dollars per machine-hour: as written, or of the machine that is named."""
+    """Return dollars per machine-hour: as written, or of a machine in a file of prices."""
     if text is None or not prices or " " in text:
         return parse_option("--price", lambda text: float(read_price(text)), text)
     offered = {price.key: price.price_per_hour for price in prices if price.price_per_hour > 0}
@@ -303,11 +246,11 @@ def parse_machine_price(text: str | None, prices: tuple[ListedPrice, ...]) -> fl
     regions = sorted(key for key in offered if key.partition("@")[0] == text)
     close = regions[0] if regions else closest_name(text, tuple(offered))
     hint = f": write e.g. {close}" if close else ""
-    raise typer.BadParameter(f"the prices offer no {text}{hint}", param_hint="--price")
+    raise typer.BadParameter(f"no price of {text} in the files{hint}", param_hint="--price")
 
 
 def find_finished_runs(tables: MeasurementTables, steps: StepTable) -> tuple[FinishedRun, ...]:
-    """Return what finished runs of the table's job took; none where no file tells.
+    """Return the epochs that finished runs of the table's job took; none where no file has them.
 
     Raises:
         TableNotFound: None of several tables belongs to the table.
@@ -321,28 +264,6 @@ def find_finished_runs(tables: MeasurementTables, steps: StepTable) -> tuple[Fin
         return next(iter(known.values()))
     name = nearest_ancestor(steps.name, known)
     if known and name is None:
-        what = f"No table of epochs is called {steps.name}, or like a folder above it"
+        what = f"No table of epochs is named {steps.name} or after a folder above it"
         raise TableNotFound(what, tuple(known))
     return known[name] if name is not None else ()
-
-
-def expand_workers(text: str | None) -> tuple[int, ...]:
-    """Return the worker counts of an option; a range means each of them."""
-    counts = () if text is None else parse_counts(text)
-    return (
-        tuple(range(max(counts.low, 1), counts.high + 1)) if isinstance(counts, Bounds) else counts
-    )
-
-
-def expand_batches(text: str | None) -> tuple[int, ...]:
-    """Return the batches of an option; a range means its ends and the doublings between.
-
-    >>> expand_batches("64..400")
-    (64, 128, 256, 400)
-    """
-    batches = () if text is None else parse_counts(text)
-    if not isinstance(batches, Bounds):
-        return batches
-    low, high = max(batches.low, 1), batches.high
-    between = (low << times for times in range(high.bit_length()))
-    return (*(batch for batch in between if batch < high), high)

@@ -9,7 +9,6 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scavenger.cli.errors import ExtraNotInstalled
 from scavenger.offline.fit import FitReport
 from scavenger.report import OutcomeInterval, PredictedPoint, ReportedConfig
 
@@ -34,10 +33,10 @@ LETTER_WIDTH, LINE_HEIGHT = 6.4, 13.5
 
 @dataclass(frozen=True, slots=True)
 class AxisScale:
-    """One axis: its unit and title.
+    """Unit and title of an axis.
 
     Attributes:
-        divisor: What values are divided by.
+        divisor: Divisor of values in seconds or dollars.
         title: Quantity and unit.
     """
 
@@ -61,7 +60,7 @@ class PictureWindow:
 
 @dataclass(frozen=True, slots=True)
 class PointLabel:
-    """Words beside a point."""
+    """Label of a point."""
 
     place: ReportedConfig
     names: tuple[str, ...]
@@ -73,21 +72,11 @@ class PointLabel:
         return f"{' · '.join(self.names)}\n{where}"
 
 
-def require_matplotlib() -> None:
-    """Raise ExtraNotInstalled where the package that draws is not installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ExtraNotInstalled(
-            "Pictures need matplotlib, which is not installed", "plots"
-        ) from None
-
-
 def draw_fit(report: FitReport, file: Path) -> None:
     """Draw a report to an SVG or PNG file.
 
     Raises:
-        OSError: The file cannot be written: name another one.
+        OSError: The file cannot be written.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -109,7 +98,7 @@ def draw_fit(report: FitReport, file: Path) -> None:
 
 
 def draw_axes(axes: Axes, report: FitReport) -> None:
-    """Draw everything within the axes."""
+    """Draw the front, the points and their labels."""
     time, cost = time_scale(report), cost_scale(report)
     front = [point for point in report.points if point.is_on_front]
     window = window_around(report, time, cost)
@@ -126,7 +115,7 @@ def draw_axes(axes: Axes, report: FitReport) -> None:
 
 
 def time_scale(report: FitReport) -> AxisScale:
-    """Return the unit in which times read well."""
+    """Return the unit for times of this size."""
     if report.basis == "relative":
         return AxisScale(1.0, "time to target, in multiples of the start's")
     longest = max(point.time.median for point in report.points if point.is_on_front)
@@ -148,12 +137,12 @@ def cost_scale(report: FitReport) -> AxisScale:
 
 
 def position_of(point: PredictedPoint, time: AxisScale, cost: AxisScale) -> tuple[float, float]:
-    """Return where a point lies, in units of the axes."""
+    """Return the position of a point in units of the axes."""
     return point.time.median / time.divisor, point.cost.median / cost.divisor
 
 
 def window_around(report: FitReport, time: AxisScale, cost: AxisScale) -> PictureWindow:
-    """Return what holds the front with its band, and what lies just beyond it."""
+    """Return the window of the front with its band, and of what lies just beyond it."""
     front = [point for point in report.points if point.is_on_front]
     left, right = axis_limits([p.time for p in front], [p.time.median for p in report.points])
     low, high = axis_limits([p.cost for p in front], [p.cost.median for p in report.points])
@@ -163,7 +152,7 @@ def window_around(report: FitReport, time: AxisScale, cost: AxisScale) -> Pictur
 
 
 def axis_limits(front: Sequence[OutcomeInterval], values: Iterable[float]) -> tuple[float, float]:
-    """Return the ends of an axis, in logarithms where it is wide; labels need room below."""
+    """Return the ends of an axis. Labels stand below their points, so the low end has a margin."""
     low, high = min(each.low for each in front), max(each.high for each in front)
     if low <= 0:
         return 0.0, high * 1.1 or 1.0
@@ -174,7 +163,7 @@ def axis_limits(front: Sequence[OutcomeInterval], values: Iterable[float]) -> tu
 
 
 def prepare_axes(axes: Axes, window: PictureWindow, time: AxisScale, cost: AxisScale) -> None:
-    """Set ends, ticks and titles of the axes; no frame, only a light grid."""
+    """Set ends, ticks and titles of the axes, and a light grid without a frame."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     axes.set_xlim(window.left, window.right)
@@ -201,7 +190,7 @@ def prepare_axes(axes: Axes, window: PictureWindow, time: AxisScale, cost: AxisS
 def draw_front(
     axes: Axes, front: Sequence[PredictedPoint], time: AxisScale, cost: AxisScale
 ) -> None:
-    """Draw the line of the front and its band: time and cost err together, along diagonals."""
+    """Draw the front and its band. Time and cost vary together, so the band follows diagonals."""
     low = [(p.time.low / time.divisor, p.cost.low / cost.divisor) for p in front]
     high = [(p.time.high / time.divisor, p.cost.high / cost.divisor) for p in front]
     outline = [*low, *reversed(high)]
@@ -214,7 +203,7 @@ def draw_front(
 
 
 def unzip_positions(spots: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """Return places as two columns."""
+    """Return positions as two columns."""
     return [x for x, _ in spots], [y for _, y in spots]
 
 
@@ -246,7 +235,7 @@ def draw_points(
 def draw_labels(
     axes: Axes, report: FitReport, window: PictureWindow, time: AxisScale, cost: AxisScale
 ) -> None:
-    """Write names below and to the left of their points, where no point can be: it would win."""
+    """Write labels below and left of their points: a point there would dominate theirs."""
     taken: list[LabelBox] = []
     for label in list_labels(report):
         x, y = position_of(report.point_at(label.place), time, cost)
@@ -277,7 +266,7 @@ def draw_labels(
 
 @dataclass(frozen=True, slots=True)
 class LabelBox:
-    """The room a label takes on the page, in points."""
+    """Rectangle of a label on the page, in points."""
 
     left: float
     right: float
@@ -285,7 +274,7 @@ class LabelBox:
     top: float
 
     def meets(self, other: LabelBox) -> bool:
-        """Tell whether two labels would cover each other."""
+        """Tell whether two labels would overlap."""
         is_beside = self.right < other.left or other.right < self.left
         return not (is_beside or self.top < other.bottom or other.top < self.bottom)
 
@@ -293,7 +282,7 @@ class LabelBox:
 def find_free_box(
     label: PointLabel, right: float, top: float, taken: Sequence[LabelBox]
 ) -> LabelBox:
-    """Return the highest room below a place that no other label takes."""
+    """Return the highest free rectangle below a position."""
     lines = label.text.split("\n")
     width, height = LETTER_WIDTH * max(map(len, lines)), LINE_HEIGHT * len(lines)
     box = LabelBox(right - width, right, top - height, top)
@@ -303,7 +292,7 @@ def find_free_box(
 
 
 def list_labels(report: FitReport) -> tuple[PointLabel, ...]:
-    """Return the points that have names, each once with all of them."""
+    """Return each labelled point once, with all its names."""
     named = {
         "chosen": report.chosen.place,
         "knee" if report.knee_bends else "no knee": report.knee,
@@ -318,7 +307,7 @@ def list_labels(report: FitReport) -> tuple[PointLabel, ...]:
 
 
 def write_title(figure: Figure, report: FitReport) -> None:
-    """Write what is shown, and below it what the shapes mean."""
+    """Write title, subtitle and legend."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -345,7 +334,7 @@ def write_title(figure: Figure, report: FitReport) -> None:
 
 
 def legend_entry(marker: str, face: str, edge: str, label: str) -> Line2D:
-    """Return one entry that explains a shape."""
+    """Return one entry of the legend."""
     from matplotlib.lines import Line2D
 
     return Line2D(
@@ -361,7 +350,7 @@ def legend_entry(marker: str, face: str, edge: str, label: str) -> Line2D:
 
 
 def subtitle(report: FitReport) -> str:
-    """Say what is shown, and how far to trust it."""
+    """Write what is shown, and the error of the predictions."""
     law = report.step_time
     error = law.error if law.left_out_error is None else law.left_out_error
     where = "measured" if law.left_out_error is None else "left-out"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 
 from pydantic import TypeAdapter
@@ -14,6 +13,8 @@ from scavenger.cli.output import (
     UNKNOWN_VALUE,
     Cell,
     FittedTable,
+    dump_json,
+    format_change,
     format_dollars,
     format_milliseconds,
     format_number,
@@ -60,11 +61,11 @@ MAX_MEASUREMENT_ROWS = 16
 def fit_to_json(report: FitReport) -> str:
     """Write a report as JSON; docs/measurements.md says what its keys mean."""
     document = TypeAdapter(FitReport).dump_python(report, mode="json")
-    return json.dumps({"version": FIT_FORMAT_VERSION, **document}, indent=2, allow_nan=False)
+    return dump_json({"version": FIT_FORMAT_VERSION, **document})
 
 
 def render_fit(report: FitReport) -> RenderableType:
-    """Show a report: what was measured, the laws, the curve, and the choice."""
+    """Render measurements, curve, equations and choice."""
     return Group(
         plain_text(fit_title(report), "bold"),
         Text(),
@@ -77,7 +78,7 @@ def render_fit(report: FitReport) -> RenderableType:
 
 
 def fit_title(report: FitReport) -> str:
-    """Say what was fitted."""
+    """Write what was fitted."""
     configurations = pluralize(len(report.measured), "configuration")
     rows = f" from {pluralize(report.rows, 'row')}" if report.rows > len(report.measured) else ""
     how = report.topology.replace("_", "-")
@@ -85,7 +86,7 @@ def fit_title(report: FitReport) -> str:
 
 
 def render_measurements(report: FitReport) -> RenderableType:
-    """Show measured beside predicted seconds, of a long table those that differ most."""
+    """Render measured and predicted seconds; of a long table the rows that differ most."""
     shown = report.measured
     if len(shown) > MAX_MEASUREMENT_ROWS:
         worst = sorted(shown, key=lambda point: -abs(point.error))[:MAX_MEASUREMENT_ROWS]
@@ -101,7 +102,7 @@ def render_measurements(report: FitReport) -> RenderableType:
 
 
 def shares_machines(report: FitReport) -> bool:
-    """Tell whether workers share machines anywhere."""
+    """Tell whether workers share machines in any configuration."""
     return any(point.place.machines != point.place.workers for point in report.points)
 
 
@@ -121,7 +122,7 @@ def measurement_row(point: MeasuredPoint, is_shared: bool) -> tuple[str, ...]:
 
 
 def format_workers(place: ReportedConfig, is_shared: bool) -> str:
-    """Write workers, and on how many machines they sit where some share one.
+    """Write workers, and the machines they run on where some share one.
 
     >>> format_workers(Place(8, 64, 2), True), format_workers(Place(8, 64, 8), False)
     ('8 on 2', '8')
@@ -129,17 +130,8 @@ def format_workers(place: ReportedConfig, is_shared: bool) -> str:
     return f"{place.workers} on {place.machines}" if is_shared else str(place.workers)
 
 
-def format_change(error: float) -> str:
-    """Write a relative error with its sign.
-
-    >>> format_change(0.0123), format_change(-0.2)
-    ('+1.2 %', '-20.0 %')
-    """
-    return f"{100 * error:+.1f} %"
-
-
 def render_predictions(report: FitReport) -> RenderableType:
-    """Show points from fast to slow, of a long curve those that matter."""
+    """Render points from fast to slow; of a long curve only the important ones."""
     points = report.points
     shown = points if len(points) <= MAX_PREDICTION_ROWS else important_predictions(report)
     is_shared = shares_machines(report)
@@ -153,7 +145,7 @@ def render_predictions(report: FitReport) -> RenderableType:
 
 
 def important_predictions(report: FitReport) -> Sequence[PredictedPoint]:
-    """Return the points on the front and the marked ones."""
+    """Return the points on the front and those with a label."""
     return [p for p in report.points if p.is_on_front or prediction_labels(p.place, report)]
 
 
@@ -200,7 +192,7 @@ def format_interval(interval: OutcomeInterval, write: Callable[[float], str]) ->
 
 
 def describe_prediction(point: PredictedPoint, report: FitReport) -> Text:
-    """Say what is special about a point."""
+    """Return the labels of a point and the limits that it breaks."""
     names = prediction_labels(point.place, report)
     if point.violations:
         return plain_text(" · ".join([*names, f"✕ {'; '.join(point.violations)}"]), "dim")
@@ -208,7 +200,7 @@ def describe_prediction(point: PredictedPoint, report: FitReport) -> Text:
 
 
 def prediction_labels(place: ReportedConfig, report: FitReport) -> list[str]:
-    """Return the names a configuration goes by."""
+    """Return the labels of a configuration."""
     named = {
         "✔ chosen": report.chosen.place,
         "★ knee" if report.knee_bends else "no knee": report.knee,
@@ -221,7 +213,7 @@ def prediction_labels(place: ReportedConfig, report: FitReport) -> list[str]:
 
 
 def fit_facts(report: FitReport) -> list[tuple[str, str]]:
-    """Say the laws, the choice, and what else to know."""
+    """Return equations, choice and notes."""
     chosen = report.chosen
     support = "" if chosen.support is None else f" · support {chosen.support:.0%}"
     return [
@@ -235,7 +227,7 @@ def fit_facts(report: FitReport) -> list[tuple[str, str]]:
 
 
 def step_time_facts(law: StepTimeLaw) -> list[tuple[str, str]]:
-    """Write the laws of seconds per iteration: the heaviest, then all that are averaged."""
+    """Return the equations of iteration time: the largest weight first, then all averaged forms."""
     left_out = law.left_out_error
     beyond = (
         "" if left_out is None else f", {format_percent(left_out)} at points left out of the fit"

@@ -34,8 +34,8 @@ from scavenger.cli.output import (
 from scavenger.errors import ExitCode
 from scavenger.schemas import IndicatorsView, JobPhase, JobView, ProgressView
 
-LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Show at most so many.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Maximum number of jobs to list.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def list_jobs(
@@ -64,7 +64,7 @@ def show(
 
 
 def cancel(context: typer.Context, job: JobArgument, yes: YesOption = False) -> None:
-    """End a job: its workers stop, and what it learnt about the model is kept."""
+    """Cancel a job: its workers stop. What it learned about its model is kept."""
     terminal = get_terminal(context)
     with terminal.connect() as client:
         found = find_job(client, job)
@@ -74,13 +74,13 @@ def cancel(context: typer.Context, job: JobArgument, yes: YesOption = False) -> 
             typer.confirm(confirmation_question(found), abort=True, err=True)
         cancelled = client.cancel(found.id)
     terminal.write_line(cancelled.id)
-    terminal.print_message(f"Ending {cancelled.id}. Next: scavenger watch {cancelled.id}")
+    terminal.print_message(f"Cancelling {cancelled.id}. Next: scavenger watch {cancelled.id}")
 
 
 def confirmation_question(job: JobView) -> str:
-    """Ask for the end of a job, and say what is given up."""
+    """Ask whether to cancel a job, and say what is given up."""
     done = f"{job.phase.value}, {format_percent(progress_fraction(job))} done"
-    return f"End {job.name} ({job.id}; {done}, {format_amount(job.cost.accrued)} spent)?"
+    return f"Cancel {job.name} ({job.id}; {done}, {format_amount(job.cost.accrued)} spent)?"
 
 
 PHASE_ICONS = {
@@ -107,7 +107,7 @@ JOB_COLUMNS = (
 
 
 def render_jobs(jobs: Sequence[JobView]) -> RenderableType:
-    """Show jobs as a table, one row each."""
+    """Render a table of jobs."""
     return FittedTable(JOB_COLUMNS, [job_row(job) for job in jobs], gap=1)
 
 
@@ -125,13 +125,13 @@ def job_row(job: JobView) -> tuple[Cell, ...]:
 
 
 def render_phase(job: JobView) -> Text:
-    """Show the phase with a shape of its own, because colour alone fails."""
+    """Render a phase with a symbol of its own: some terminals and readers have no colour."""
     icon, style = PHASE_ICONS[job.phase]
     return Text(f"{icon} {job.phase.value}", style)
 
 
 def progress_fraction(job: JobView) -> float:
-    """Return the share of the expected progress that is made, from 0 to 1."""
+    """Return progress as a share of the epochs expected, 0 to 1."""
     if job.phase is JobPhase.SUCCEEDED:
         return 1.0
     goal = job.progress.expected_epochs or job.progress.max_epochs
@@ -139,13 +139,13 @@ def progress_fraction(job: JobView) -> float:
 
 
 def render_job(job: JobView) -> RenderableType:
-    """Show one job in detail."""
+    """Render one job in detail."""
     title = Text.assemble((job.id, "bold"), "  ", plain_text(job.name), "  ", render_phase(job))
     return Group(title, render_facts(job_facts(job)))
 
 
 def job_facts(job: JobView) -> list[tuple[str, str]]:
-    """Say everything about a job that fits a line each."""
+    """Return the facts of a job, one per line."""
     facts = [
         ("reason", job.reason),
         ("model", job.model_key),
@@ -162,7 +162,7 @@ def job_facts(job: JobView) -> list[tuple[str, str]]:
 
 
 def describe_config_change(job: JobView) -> str:
-    """Say which configuration runs and which one is wanted."""
+    """Write the configuration that runs, and the target where it differs."""
     applied, target = format_config(job.applied), format_config(job.target)
     change = "" if job.applied == job.target or job.phase.is_final else f" → {target}"
     alive = f"{job.workers_alive} alive"
@@ -170,7 +170,7 @@ def describe_config_change(job: JobView) -> str:
 
 
 def progress_line(job: JobView, width: int) -> str:
-    """Draw how far training is, against the epochs expected or else allowed."""
+    """Draw progress against the epochs expected, or allowed where no expectation is known."""
     progress = job.progress
     share = progress_fraction(job)
     if progress.expected_epochs is None:
@@ -185,12 +185,12 @@ def progress_line(job: JobView, width: int) -> str:
 
 
 def metrics_line(progress: ProgressView) -> str:
-    """Say the last value of everything the script logged."""
+    """Write the last value of every metric that the script logged."""
     return " · ".join(f"{name} {format_number(value)}" for name, value in progress.metrics.items())
 
 
 def indicator_facts(indicators: IndicatorsView | None) -> list[tuple[str, str]]:
-    """Say how noisy gradients are among their shards, and where the time of an iteration goes."""
+    """Return gradient noise and the parts of an iteration's time."""
     if indicators is None:
         return []
     noise = (
@@ -200,7 +200,7 @@ def indicator_facts(indicators: IndicatorsView | None) -> list[tuple[str, str]]:
 
 
 def step_time_line(indicators: IndicatorsView) -> str:
-    """Draw an iteration as compute (full) and sync (shaded)."""
+    """Draw an iteration as compute (full) and synchronization (shaded)."""
     total = indicators.step_time
     share = indicators.compute_time / total if total > 0 else 0.0
     drawn = draw_bar(share, 10).replace("░", "▒")
@@ -210,7 +210,7 @@ def step_time_line(indicators: IndicatorsView) -> str:
 
 
 def cost_line(job: JobView) -> str:
-    """Say the numbers of money, which are never mixed."""
+    """Write spending, cap and forecast."""
     cost = job.cost
     cap = "no cap" if cost.cap is None else f"cap {format_amount(cost.cap)}"
     forecast = "" if cost.forecast is None else f" · ≈{format_amount(cost.forecast)} in the end"
@@ -250,7 +250,7 @@ def is_infeasible(job: JobView) -> bool:
 
 
 def report_outcome(job: JobView) -> ErrorReport:
-    """Return what to tell about a job that ended without success."""
+    """Return the report of a job that ended without success."""
     where = [format_config(job.applied), f"iteration {job.progress.iteration}"]
     if job.worker_exit_code:
         where.append(f"worker's exit code {job.worker_exit_code}")
@@ -266,6 +266,6 @@ def report_outcome(job: JobView) -> ErrorReport:
         (
             ("What happened", job.reason or "the controller gives no reason"),
             ("Where", " · ".join(where)),
-            ("You can", f"read how it came to this: scavenger events {job.id}"),
+            ("You can", f"read what happened: scavenger events {job.id}"),
         ),
     )

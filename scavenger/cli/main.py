@@ -27,16 +27,19 @@ from scavenger.cli.watch import events, watch
 from scavenger.errors import ExitCode, ScavengerError
 
 UrlOption = Annotated[
-    str | None, typer.Option("--url", help="Address of the controller; else SCAVENGER_URL.")
+    str | None, typer.Option("--url", help="Address of the controller. Default: SCAVENGER_URL.")
 ]
 TokenOption = Annotated[
     str | None,
-    typer.Option("--token", help="Token for it; better SCAVENGER_TOKEN, which nobody sees."),
+    typer.Option(
+        "--token",
+        help="API token. Prefer SCAVENGER_TOKEN: other users can see the arguments of a command.",
+    ),
 ]
 
 
 class ErrorReportingGroup(TyperGroup):
-    """The commands; what goes wrong in one becomes a report and an exit code."""
+    """Command group that turns an error of a command into a report and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
@@ -54,7 +57,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Begin with: scavenger demo",
+    epilog="To begin: scavenger demo",
 )
 
 
@@ -95,6 +98,6 @@ def main() -> None:
     """Run the command line of this process."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that cannot show ★ shows ? instead of ending the program.
+            # A terminal without ★ in its character set shows ? instead of ending the program.
             stream.reconfigure(errors="replace")
     app()

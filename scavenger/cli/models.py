@@ -22,14 +22,14 @@ from scavenger.schemas import StoredModelList, StoredModelView
 
 
 def models(context: typer.Context, output: OutputOption = OutputFormat.TABLE) -> None:
-    """List the stored models: a job whose model is known needs no search."""
+    """List stored models: a job whose model is stored needs no search."""
     terminal = get_terminal(context)
     with terminal.connect() as client:
         stored = client.list_models()
     if stored.models or output is OutputFormat.JSON:
         terminal.print_result(stored, output, render_models(stored))
     if not stored.models:
-        terminal.print_message("No models yet: the first job of a model stores one.")
+        terminal.print_message("No models yet. The first job of a model key stores one.")
 
 
 MODEL_COLUMNS = (
@@ -43,7 +43,7 @@ MODEL_COLUMNS = (
 
 
 def render_models(models: StoredModelList) -> RenderableType:
-    """Show stored models, one row each."""
+    """Render a table of stored models."""
     return FittedTable(MODEL_COLUMNS, [model_row(model) for model in models.models])
 
 
@@ -60,7 +60,7 @@ def model_row(model: StoredModelView) -> tuple[Cell, ...]:
 
 
 def describe_targets(model: StoredModelView) -> str:
-    """Say how many epochs each target took, at the reference batch."""
+    """Write the epochs that each target took, at the reference batch."""
     known = model.epochs_to_target.items()
     epochs = " · ".join(f"{target}: {format_number(value)}" for target, value in known)
     return f"{epochs} (at batch {model.reference_batch})" if epochs else "not known yet"

@@ -5,7 +5,7 @@ A JOB argument resolves to a job, FILE.csv arguments to tables, a range such as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated
@@ -24,28 +24,39 @@ JobArgument = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
-        help="Id, beginning or end of an id, name (the newest of that name), or 'latest'.",
+        help="Job id, its beginning or end, a name (newest job of that name), or 'latest'.",
     ),
 ]
-OutputOption = Annotated[
-    OutputFormat, typer.Option("-o", "--output", help="How to write what was asked for.")
-]
+OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")]
 HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Data directory of the controller.", file_okay=False),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Short for -o json.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Same as -o json.")]
 TableFilesArgument = Annotated[
     list[Path],
-    typer.Argument(metavar="FILE.csv...", help="Measurements as CSV (docs/measurements.md)."),
+    typer.Argument(
+        metavar="FILE.csv...", help="CSV files with measurements (docs/measurements.md)."
+    ),
 ]
+
+
+def one_of(names: Collection[str]) -> Callable[[str], str]:
+    """Return a parser of an option that takes one of some names, such as those of a registry."""
+
+    def parse(text: str) -> str:
+        if text not in names:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(names)}")
+        return text
+
+    return parse
 
 
 def parse_counts(text: str) -> Bounds | tuple[int, ...]:
     """Read a range such as ``2..16``, or whole numbers separated by commas.
 
     Raises:
-        typer.BadParameter: It is neither; the message says what to write.
+        typer.BadParameter: The text is neither; the message says what to write.
     """
     parts = text.split(",")
     try:
@@ -60,16 +71,38 @@ def parse_counts(text: str) -> Bounds | tuple[int, ...]:
     return counts
 
 
+def expand_counts(text: str | None) -> tuple[int, ...]:
+    """Return the counts of an option such as ``2..16``; a range means each number in it."""
+    counts = () if text is None else parse_counts(text)
+    if not isinstance(counts, Bounds):
+        return counts
+    return tuple(range(max(counts.low, 1), counts.high + 1))
+
+
+def expand_batches(text: str | None) -> tuple[int, ...]:
+    """Return the batches of an option; a range means its ends and the doublings between them.
+
+    >>> expand_batches("64..400")
+    (64, 128, 256, 400)
+    """
+    batches = () if text is None else parse_counts(text)
+    if not isinstance(batches, Bounds):
+        return batches
+    low, high = max(batches.low, 1), batches.high
+    between = (low << times for times in range(high.bit_length()))
+    return (*(batch for batch in between if batch < high), high)
+
+
 ID_PREFIX = "job_"
 LATEST_JOB = "latest"
 
 
 def find_job(client: Client, reference: str) -> JobView:
-    """Return the job a reference means; the controller is asked for those alone that fit.
+    """Return the job that a reference names. The controller searches, so no list is transferred.
 
     Raises:
-        JobNotFound: No job fits: list what there is.
-        AmbiguousJob: Several ids fit: write more of it.
+        JobNotFound: No job matches: list the jobs.
+        AmbiguousJob: Several ids match: write more of the id.
     """
     if reference == LATEST_JOB:
         return pick_job(client.list_jobs(limit=1).jobs, reference)
@@ -77,7 +110,7 @@ def find_job(client: Client, reference: str) -> JobView:
 
 
 def pick_job(jobs: Iterable[JobView], reference: str) -> JobView:
-    """Pick from jobs, newest first: the latest, the newest by name, or the only one by id."""
+    """Pick from jobs, newest first: the first with that id or name, or the only id that matches."""
     candidates = []
     for job in jobs:
         if reference in (LATEST_JOB, job.name, job.id):
@@ -92,7 +125,7 @@ def pick_job(jobs: Iterable[JobView], reference: str) -> JobView:
 
 
 def is_part_of_id(reference: str, job_id: str) -> bool:
-    """Tell whether an id begins or ends with a reference, its prefix not counted.
+    """Tell whether an id, with or without its prefix, begins or ends with a reference.
 
     >>> [is_part_of_id(text, "job_01JC8Q") for text in ("job_01", "01JC", "C8Q", "1JC", "")]
     [True, True, True, False, False]
@@ -106,19 +139,19 @@ MAX_TABLE_BYTES = 512 * 1024 * 1024
 
 
 def read_table_files(files: Sequence[Path]) -> MeasurementTables:
-    """Read files and put their tables together.
+    """Read files of measurements and collect their tables.
 
     Raises:
-        InvalidInput: Everything that is wrong with the first file that cannot be used.
+        InvalidInput: All problems of the first file that cannot be used.
     """
     return combine_tables(read_table_file(file) for file in files)
 
 
 def read_table_file(file: Path) -> MeasurementTables:
-    """Read one file.
+    """Read one file of measurements.
 
     Raises:
-        InvalidInput: Everything that is wrong with it, and where.
+        InvalidInput: All problems of the file, with line and column.
     """
     try:
         if file.stat().st_size > MAX_TABLE_BYTES:
@@ -145,10 +178,10 @@ def invalid_table(file: Path, problems: Sequence[DocumentProblem]) -> InvalidInp
 
 
 def match_table_names(names: Sequence[str], pattern: str | None) -> tuple[str, ...]:
-    """Return the names that a pattern such as ``pollux/*/spread`` means; all without one.
+    """Return the names that match a pattern such as ``pollux/*/spread``; all names without one.
 
     Raises:
-        TableNotFound: There are none.
+        TableNotFound: No name matches.
     """
     if pattern is None:
         return tuple(names)
@@ -156,5 +189,5 @@ def match_table_names(names: Sequence[str], pattern: str | None) -> tuple[str, .
         n for n in names if fnmatchcase(n, pattern)
     )
     if not found:
-        raise TableNotFound(f"No table is called {pattern}", names)
+        raise TableNotFound(f"No table matches {pattern}", names)
     return found

@@ -5,6 +5,7 @@ Results go to standard output, messages to standard error, so that a pipe receiv
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sys
@@ -27,7 +28,7 @@ from scavenger.schemas import ConfigView, MoneyView, PointView, View
 
 
 class OutputFormat(StrEnum):
-    """How data is written."""
+    """Format of results."""
 
     TABLE = "table"
     JSON = "json"
@@ -35,13 +36,13 @@ class OutputFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """What a command works with.
+    """Where a command prints, and how it reaches the controller.
 
     Attributes:
         stdout: Prints results.
         stderr: Prints messages.
-        connect: Opens a client; raises ClientError if it is not known where to.
-        pause: Waits for so many seconds.
+        connect: Opens a client; raises ClientError where no controller or token is known.
+        pause: Sleeps for a number of seconds.
     """
 
     stdout: Console
@@ -51,16 +52,16 @@ class Terminal:
 
     @property
     def can_redraw(self) -> bool:
-        """Whether what was shown can be redrawn."""
+        """Whether standard output is a terminal that can redraw a view."""
         return self.stdout.is_terminal and not self.stdout.is_dumb_terminal
 
     @property
     def is_interactive(self) -> bool:
-        """Whether there is somebody to answer a question."""
+        """Whether a user can see a question and answer it."""
         return self.stderr.is_terminal and sys.stdin.isatty()
 
     def print_result(self, view: View, output_format: OutputFormat, table: RenderableType) -> None:
-        """Show a view as JSON, or as the table that was made of it."""
+        """Print a view as JSON, or the table that was rendered from it."""
         match output_format:
             case OutputFormat.JSON:
                 self.write_line(view.model_dump_json(indent=2))
@@ -68,18 +69,18 @@ class Terminal:
                 self.stdout.print(table)
 
     def write_line(self, text: str) -> None:
-        """Write a text for programs as it is, without wrapping."""
+        """Write a line for programs: unlike ``print``, this does not wrap it to the terminal."""
         self.stdout.file.write(f"{text}\n")
         self.stdout.file.flush()
 
     def print_message(self, message: RenderableType, style: str = "") -> None:
-        """Print a message to standard error; words of others in a string cannot style it."""
+        """Print a message to standard error; a string is printed literally."""
         shown = plain_text(message, style) if isinstance(message, str) else message
         self.stderr.print(shown)
 
 
 def open_terminal(url: str | None, token: str | None) -> Terminal:
-    """Return the terminal of this process; the profile is looked up when a command connects."""
+    """Return the terminal of this process. It looks the profile up when a command connects."""
 
     def connect() -> Client:
         profile = find_profile(url, token)
@@ -89,15 +90,20 @@ def open_terminal(url: str | None, token: str | None) -> Terminal:
 
 
 def open_console(*, is_stderr: bool = False) -> Console:
-    """Return a console that shows words as they are."""
+    """Return a console that prints text literally: no markup, no emoji codes, no highlighting."""
     return Console(stderr=is_stderr, markup=False, emoji=False, highlight=False)
 
 
 def get_terminal(context: typer.Context) -> Terminal:
-    """Return the terminal the command was started with."""
+    """Return the terminal of a command; tests put another one into the context."""
     terminal = context.obj
     assert isinstance(terminal, Terminal)
     return terminal
+
+
+def dump_json(document: object) -> str:
+    """Write a document for programs; a number that is not finite is a bug, since JSON has none."""
+    return json.dumps(document, indent=2, allow_nan=False)
 
 
 Cell = str | Text
@@ -121,22 +127,22 @@ class Column:
 
 
 def name_column(title: str) -> Column:
-    """Return the column of short names or ids that tell one row from another."""
+    """Return a column of short names or ids that identify a row; it is never dropped."""
     return Column(title)
 
 
 def long_name_column(title: str) -> Column:
-    """Return the column of names that may be very long: those are folded, so that others fit."""
+    """Return a column of names that may be long: they wrap, so that other columns fit."""
     return Column(title, min_width=24)
 
 
 def key_number_column(title: str) -> Column:
-    """Return the column of figures that tell one row from another, such as K and B."""
+    """Return a column of numbers that identify a row, such as K and B; it is never dropped."""
     return Column(title, justify="right")
 
 
 def number_column(title: str, drop_order: int) -> Column:
-    """Return a column of figures."""
+    """Return a column of numbers."""
     return Column(title, drop_order, "right")
 
 
@@ -146,17 +152,17 @@ def word_column(title: str, drop_order: int) -> Column:
 
 
 def text_column(title: str, drop_order: int) -> Column:
-    """Return a column of texts that are folded, such as sentences."""
+    """Return a column of texts that wrap, such as sentences."""
     return Column(title, drop_order, min_width=16)
 
 
 @dataclass(frozen=True, slots=True)
 class FittedTable:
-    """A table that shows what there is room for.
+    """A table that drops its least important columns where the terminal is narrow.
 
     Attributes:
         columns: Every column.
-        rows: The cells of each row, one for each column.
+        rows: Cells of each row, in the order of the columns.
         gap: Spaces between two columns.
     """
 
@@ -165,9 +171,9 @@ class FittedTable:
     gap: int = 2
 
     def fit(self, width: int) -> dict[int, int]:
-        """Return which columns fit a width, by their place, and the width that each gets.
+        """Return the columns that fit a width, by position, and the width that each gets.
 
-        Those that name a row are among them even where they do not fit.
+        Columns that identify a row stay even where they do not fit.
         """
         natural = [self._natural(place) for place in range(len(self.columns))]
         least = [minimum_width(c, natural[place]) for place, c in enumerate(self.columns)]
@@ -182,7 +188,7 @@ class FittedTable:
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        """Show the columns that fit, and name the others."""
+        """Render the columns that fit, and list the others."""
         widths = self.fit(options.max_width)
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, self.gap, 0, 0))
         for place, width in widths.items():
@@ -202,7 +208,7 @@ class FittedTable:
 
 
 def minimum_width(column: Column, natural: int) -> int:
-    """Return the least width of a column whose widest cell has a width."""
+    """Return the width that a column needs at least, given the width of its widest cell."""
     if column.min_width is None:
         return natural
     return min(natural, max(column.min_width, cell_len(column.title)))
@@ -211,7 +217,7 @@ def minimum_width(column: Column, natural: int) -> int:
 def distribute_width(
     widths: Mapping[int, int], natural: Sequence[int], spare: int
 ) -> dict[int, int]:
-    """Share room that is left among the columns that are folded, evenly.
+    """Distribute spare width evenly among the columns that wrap.
 
     >>> distribute_width({0: 1, 1: 1}, [3, 9], 6)
     {0: 3, 1: 5}
@@ -226,7 +232,7 @@ def distribute_width(
 
 
 def render_facts(facts: Iterable[tuple[str, str]]) -> RenderableType:
-    """Show labelled facts, one under the other."""
+    """Render facts with their labels, one per line."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -251,7 +257,7 @@ def format_number(value: float | None) -> str:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """Write seconds with the unit that fits.
+    """Write seconds in a readable unit.
 
     >>> [format_seconds(seconds) for seconds in (0.25, 43.21, 300, None)]
     ['250ms', '43.2s', '5m00s', '–']
@@ -262,7 +268,7 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_milliseconds(seconds: float | None) -> str:
-    """Write the time of an iteration.
+    """Write seconds as milliseconds, such as the time of an iteration.
 
     >>> format_milliseconds(0.01234)
     '12.3 ms'
@@ -271,7 +277,7 @@ def format_milliseconds(seconds: float | None) -> str:
 
 
 def format_dollars(amount: float | None) -> str:
-    """Write dollars: cents, or below ten cents three significant digits.
+    """Write dollars with cents; amounts below ten cents with three significant digits.
 
     >>> [format_dollars(amount) for amount in (3.4, 0.00123456, 0.0, None)]
     ['$3.40', '$0.00123', '$0.00', '–']
@@ -305,7 +311,7 @@ def format_config(config: ConfigView | PointView | None) -> str:
 
 
 def format_time_to_target(seconds: float, basis: str) -> str:
-    """Write a time of the curve, which is a multiple of the start's on a relative curve.
+    """Write a time of a curve; a relative curve has multiples of the start's time.
 
     >>> [format_time_to_target(0.5, basis) for basis in ("total", "relative")]
     ['500ms', '×0.5']
@@ -314,7 +320,7 @@ def format_time_to_target(seconds: float, basis: str) -> str:
 
 
 def format_time_interval(low: float, seconds: float, high: float, basis: str) -> str:
-    """Write a time of the curve with its interval, where it has one.
+    """Write a time of a curve with its interval, if it has one.
 
     >>> format_time_interval(39.04, 43.21, 47.8, "total")
     '43.2s (39.0–47.8)'
@@ -335,12 +341,12 @@ def format_time_interval(low: float, seconds: float, high: float, basis: str) ->
 
 
 def format_cost_to_target(amount: float, basis: str) -> str:
-    """Write a cost of the curve, which is a multiple of the start's on a relative curve."""
+    """Write a cost of a curve; a relative curve has multiples of the start's cost."""
     return f"×{format_number(amount)}" if basis == "relative" else format_dollars(amount)
 
 
 def format_percent(share: float) -> str:
-    """Write a share.
+    """Write a share in percent.
 
     >>> format_percent(0.643), format_percent(0.02453)
     ('64 %', '2.5 %')
@@ -348,8 +354,17 @@ def format_percent(share: float) -> str:
     return f"{100 * share:.0f} %" if abs(share) >= 0.1 else f"{100 * share:.2g} %"
 
 
+def format_change(share: float) -> str:
+    """Write a relative change or error with its sign.
+
+    >>> format_change(0.0123), format_change(-0.2)
+    ('+1.2 %', '-20.0 %')
+    """
+    return f"{100 * share:+.1f} %"
+
+
 def pluralize(count: int, thing: str) -> str:
-    """Write how many there are.
+    """Write a count with its noun.
 
     >>> [pluralize(count, "probe") for count in (0, 1, 2)]
     ['0 probes', '1 probe', '2 probes']
@@ -368,7 +383,9 @@ def draw_bar(share: float, width: int) -> str:
 
 
 def plain_text(text: str, style: str = "") -> Text:
-    r"""Take over words of others as they are: no markup, and nothing that steers a terminal.
+    r"""Return text literally: markup stays visible, and control characters are escaped.
+
+    Names, reasons and log lines come from users and scripts: they must not steer a terminal.
 
     >>> plain_text("[red]\x1b[2J").plain
     '[red]\\x1b[2J'

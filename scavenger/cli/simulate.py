@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from statistics import median
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal, Self
 
 import typer
 from pydantic import TypeAdapter
@@ -14,11 +13,12 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import Progress
 from rich.text import Text
 
-from scavenger.cli.options import OutputOption
+from scavenger.cli.options import OutputOption, one_of
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
     FittedTable,
     OutputFormat,
+    format_change,
     format_dollars,
     format_number,
     format_percent,
@@ -29,29 +29,106 @@ from scavenger.cli.output import (
     pluralize,
     render_facts,
 )
-from scavenger.offline.simulator.paper import PaperJob, Perturbations, run_policy
+from scavenger.offline.simulator.paper import PAPER_JOBS, PaperJob, Perturbations, run_policy
 from scavenger.offline.simulator.simulation import SimulationOutcome
 from scavenger.offline.simulator.summary import SimulationSummary, summarise_outcomes
 from scavenger.planning.objectives import make_objective, plain_objectives
 from scavenger.planning.search.registry import SEARCHES
 
+SimulatedJobOption = Annotated[
+    Literal["resnet18", "resnet50", "transformer"],
+    typer.Option("--job", help="Job of the paper's size to simulate."),
+]
+StrategiesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--strategy",
+        parser=one_of(SEARCHES),
+        metavar="|".join(SEARCHES),
+        help="Search strategy; repeat the option to compare several. 'none' starts with a stored "
+        "model of the same job, 'universal' with those of the other jobs.",
+        show_default="partial, full, auto",
+    ),
+]
+SimulatedObjectiveOption = Annotated[
+    str,
+    typer.Option(
+        "--objective",
+        parser=one_of(plain_objectives()),
+        metavar="|".join(plain_objectives()),
+        help="What to optimize.",
+    ),
+]
+SeedsOption = Annotated[int, typer.Option("--seeds", min=1, help="Number of simulated runs each.")]
+JitterOption = Annotated[
+    float, typer.Option("--jitter", min=0, max=1, help="Relative spread of iteration times.")
+]
+RoughnessOption = Annotated[
+    float,
+    typer.Option(
+        "--roughness", min=0, max=1, help="Relative spread of configurations around the model."
+    ),
+]
+StragglersOption = Annotated[
+    float,
+    typer.Option(
+        "--stragglers", min=0, max=1, help="Share of iterations with a worker three times slower."
+    ),
+]
+NoiseGrowthOption = Annotated[
+    float,
+    typer.Option("--drift", min=0.1, max=10, help="Noise scale at the end, relative to the start."),
+]
+WorkerCountsOption = Annotated[
+    str | None,
+    typer.Option("--workers", help="Worker counts to choose from, e.g. 8,12,16,20."),
+]
+BatchSizesOption = Annotated[
+    str | None,
+    typer.Option("--batches", help="Global batches to choose from, e.g. 384,512,768,1024."),
+]
 
-class SimulatedJobName(StrEnum):
-    """A job of the paper's size."""
 
-    RESNET18 = "resnet18"
-    RESNET50 = "resnet50"
-    TRANSFORMER = "transformer"
+def simulate(
+    context: typer.Context,
+    job: SimulatedJobOption = "resnet18",
+    strategy: StrategiesOption = None,
+    objective: SimulatedObjectiveOption = "knee",
+    seeds: SeedsOption = 10,
+    jitter: JitterOption = 0.05,
+    roughness: RoughnessOption = 0.03,
+    stragglers: StragglersOption = 0.01,
+    drift: NoiseGrowthOption = 2.0,
+    workers: WorkerCountsOption = None,
+    batches: BatchSizesOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Compare search strategies with an oracle on a simulated job. Starts no machine.
 
-
-if TYPE_CHECKING:
-    StrategyChoice = str
-    ObjectiveChoice = str
-else:  # typer lists the members of an enumeration in its help
-    StrategyChoice = StrEnum("StrategyChoice", {name.upper(): name for name in SEARCHES})
-    ObjectiveChoice = StrEnum(
-        "ObjectiveChoice", {name.upper(): name for name in plain_objectives()}
+    Strategies decide with the code that the controller runs. Time and cost count from the first
+    iteration to the target.
+    """
+    terminal = get_terminal(context)
+    counts = parse_ascending_counts(workers, "--workers")
+    sizes = parse_ascending_counts(batches, "--batches")
+    try:
+        setting = restrict_space(PAPER_JOBS[job], counts, sizes)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--workers with --batches") from None
+    comparison = StrategyComparison(
+        job=setting.name,
+        objective=objective,
+        strategies=tuple(strategy or ("partial", "full", "auto")),
+        seeds=seeds,
+        hazards=Perturbations(jitter, roughness, stragglers, drift),
+        workers=setting.space.workers,
+        global_batches=setting.space.global_batches,
     )
+    result = run_comparison(comparison, setting, terminal.stderr)
+    if output is OutputFormat.JSON:
+        terminal.write_line(TypeAdapter(ComparisonResult).dump_json(result, indent=2).decode())
+    else:
+        terminal.stdout.print(render_comparison(result))
 
 
 def parse_ascending_counts(text: str | None, option: str) -> tuple[int, ...] | None:
@@ -75,106 +152,16 @@ def parse_ascending_counts(text: str | None, option: str) -> tuple[int, ...] | N
     return counts
 
 
-SimulatedJobOption = Annotated[
-    SimulatedJobName, typer.Option("--job", help="Which job of the paper's size to train.")
-]
-StrategiesOption = Annotated[
-    list[StrategyChoice] | None,
-    typer.Option(
-        "--strategy",
-        help="How to search; repeat it to compare. 'none' has trained the same job before, "
-        "'universal' the others.",
-        show_default="partial, full, auto",
-    ),
-]
-SimulatedObjectiveOption = Annotated[
-    ObjectiveChoice, typer.Option("--objective", help="What to choose by.")
-]
-SeedsOption = Annotated[int, typer.Option("--seeds", min=1, help="Worlds to repeat everything in.")]
-JitterOption = Annotated[
-    float, typer.Option("--jitter", min=0, max=1, help="Spread of iteration times, as a share.")
-]
-RoughnessOption = Annotated[
-    float,
-    typer.Option("--roughness", min=0, max=1, help="Spread of configurations around their law."),
-]
-StragglersOption = Annotated[
-    float,
-    typer.Option(
-        "--stragglers", min=0, max=1, help="Share of iterations with a worker three times as slow."
-    ),
-]
-NoiseGrowthOption = Annotated[
-    float,
-    typer.Option("--drift", min=0.1, max=10, help="Noise scale at the end over that at the start."),
-]
-WorkerCountsOption = Annotated[
-    str | None,
-    typer.Option("--workers", help="Worker counts to choose from, e.g. 8,12,16,20."),
-]
-BatchSizesOption = Annotated[
-    str | None,
-    typer.Option("--batches", help="Global batches to choose from, e.g. 384,512,768,1024."),
-]
-
-
-def simulate(
-    context: typer.Context,
-    job: SimulatedJobOption = SimulatedJobName.RESNET18,
-    strategy: StrategiesOption = None,
-    objective: SimulatedObjectiveOption = "knee",
-    seeds: SeedsOption = 10,
-    jitter: JitterOption = 0.05,
-    roughness: RoughnessOption = 0.03,
-    stragglers: StragglersOption = 0.01,
-    drift: NoiseGrowthOption = 2.0,
-    workers: WorkerCountsOption = None,
-    batches: BatchSizesOption = None,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
-    """Compare search strategies with an oracle, on a job whose truth is known. Nothing is started.
-
-    Every strategy makes the same decisions as in the controller; seconds and dollars are booked
-    from the first iteration to the target.
-    """
-    # What simulates takes longer to import than every other command takes to run.
-    from scavenger.offline.simulator.paper import PAPER_JOBS, Perturbations
-
-    terminal = get_terminal(context)
-    counts, sizes = (
-        parse_ascending_counts(workers, "--workers"),
-        parse_ascending_counts(batches, "--batches"),
-    )
-    try:
-        setting = restrict_space(PAPER_JOBS[job.value], counts, sizes)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--workers with --batches") from None
-    comparison = StrategyComparison(
-        job=setting.name,
-        objective=str(objective),
-        strategies=tuple(map(str, strategy or ("partial", "full", "auto"))),
-        seeds=seeds,
-        hazards=Perturbations(jitter, roughness, stragglers, drift),
-        workers=setting.space.workers,
-        global_batches=setting.space.global_batches,
-    )
-    result = run_comparison(comparison, setting, terminal.stderr)
-    if output is OutputFormat.JSON:
-        terminal.write_line(comparison_to_json(result))
-    else:
-        terminal.stdout.print(render_comparison(result))
-
-
 @dataclass(frozen=True, slots=True)
 class StrategyComparison:
-    """What to compare.
+    """Strategies to compare, and the job to compare them on.
 
     Attributes:
-        job: Name of the setting.
+        job: Name of the job.
         objective: Name of the objective.
         strategies: Strategies, in the order of the rows.
-        seeds: Worlds for each.
-        hazards: How far these are from their laws.
+        seeds: Runs of each strategy.
+        hazards: How far runs deviate from the model.
         workers: Worker counts to choose from.
         global_batches: Batches to choose from, samples.
     """
@@ -190,7 +177,7 @@ class StrategyComparison:
 
 @dataclass(frozen=True, slots=True)
 class SpaceRange:
-    """Time and cost of the configurations of a space, each run from the start to the target.
+    """Time or cost to target over the configurations of a space.
 
     Attributes:
         best: The least.
@@ -202,18 +189,27 @@ class SpaceRange:
     median: float
     worst: float
 
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """Return the range of values."""
+        return cls(min(values), median(values), max(values))
+
+    def write(self, write: Callable[[float], str]) -> str:
+        """Write the three values."""
+        return " · ".join(map(write, (self.best, self.median, self.worst)))
+
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
-    """What came out.
+    """Result of a comparison.
 
     Attributes:
         comparison: What was compared.
         summaries: By strategy.
         configurations: Configurations in the space.
-        times: Seconds of the configurations in the first world.
-        costs: Dollars of the configurations in the first world.
-        oracle: What the oracle runs in the first world, in words.
+        times: Seconds of the configurations in the first run.
+        costs: Dollars of the configurations in the first run.
+        oracle: Configuration that the oracle chooses in the first run.
         oracle_time: Seconds it takes.
         oracle_cost: Dollars it takes.
     """
@@ -233,7 +229,7 @@ def restrict_space(
     workers: tuple[int, ...] | None,
     global_batches: tuple[int, ...] | None,
 ) -> PaperJob:
-    """Return a setting with other choices; raises ValueError where there is none to make."""
+    """Return a job with other choices; raises ValueError where no configuration is left."""
     space = setting.space
     return replace(
         setting,
@@ -248,7 +244,7 @@ def restrict_space(
 def run_comparison(
     comparison: StrategyComparison, setting: PaperJob, stderr: Console
 ) -> ComparisonResult:
-    """Simulate every strategy in every world; a bar shows how far it is, on a terminal only."""
+    """Simulate every strategy with every seed; a terminal shows a progress bar."""
     objective = make_objective(comparison.objective)
     outcomes: dict[str, list[SimulationOutcome]] = {}
     with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
@@ -262,26 +258,16 @@ def run_comparison(
         comparison=comparison,
         summaries={strategy: summarise_outcomes(runs) for strategy, runs in outcomes.items()},
         configurations=len(first.truth.points),
-        times=range_of([point.time for point in first.truth.points]),
-        costs=range_of([point.cost for point in first.truth.points]),
+        times=SpaceRange.of([point.time for point in first.truth.points]),
+        costs=SpaceRange.of([point.cost for point in first.truth.points]),
         oracle=str(first.oracle.config),
         oracle_time=first.oracle.time,
         oracle_cost=first.oracle.cost,
     )
 
 
-def range_of(values: list[float]) -> SpaceRange:
-    """Return the least, the middle and the largest value."""
-    return SpaceRange(min(values), median(values), max(values))
-
-
-def comparison_to_json(result: ComparisonResult) -> str:
-    """Write a result as JSON."""
-    return TypeAdapter(ComparisonResult).dump_json(result, indent=2).decode()
-
-
 def render_comparison(result: ComparisonResult) -> RenderableType:
-    """Show one row for each strategy, and what it is compared with."""
+    """Render a row for each strategy, and what it is compared with."""
     rows = [(strategy, *summary_cells(summary)) for strategy, summary in result.summaries.items()]
     return Group(
         FittedTable(COMPARISON_COLUMNS, rows), Text(), render_facts(comparison_facts(result))
@@ -300,42 +286,28 @@ COMPARISON_COLUMNS = (
 
 
 def summary_cells(summary: SimulationSummary) -> tuple[str, ...]:
-    """Return the figures of one strategy, medians over its runs."""
+    """Return the cells of a strategy, medians over its runs."""
     overheads = (summary.time_overhead.median, summary.cost_overhead.median)
     speedup, saving = summary.speedup.median.median, summary.saving.median.median
+    # A search may train faster than the final configuration does, so it can take less than no time.
+    delay = summary.search_time.median
+    search_time = f"{'-' if delay < 0 else ''}{format_seconds(abs(delay))}"
     return (
         format_number(summary.probes),
         UNKNOWN_VALUE if summary.error is None else format_percent(summary.error.median),
         format_change(summary.regret.median),
-        f"{format_delay(summary.search_time.median)} {format_dollars(summary.search_cost.median)}",
+        f"{search_time} {format_dollars(summary.search_cost.median)}",
         " ".join(map(format_change, overheads)),
         f"×{format_number(speedup)} {format_change(-saving)}",
     )
 
 
-def format_change(share: float) -> str:
-    """Write a share with its sign."""
-    return f"{100 * share:+.1f} %"
-
-
-def format_delay(seconds: float) -> str:
-    """Write seconds that may be less than none."""
-    return f"-{format_seconds(-seconds)}" if seconds < 0 else format_seconds(seconds)
-
-
 def comparison_facts(result: ComparisonResult) -> list[tuple[str, str]]:
-    """Say what the rows are compared with, and what they mean."""
+    """Return what the rows are compared with, and what the columns mean."""
     comparison, hazards = result.comparison, result.comparison.hazards
     size = pluralize(result.configurations, "configuration")
     oracle = f"{format_seconds(result.oracle_time)}, {format_dollars(result.oracle_cost)}"
-    times = " · ".join(
-        format_seconds(value)
-        for value in (result.times.best, result.times.median, result.times.worst)
-    )
-    costs = " · ".join(
-        format_dollars(value)
-        for value in (result.costs.best, result.costs.median, result.costs.worst)
-    )
+    times, costs = result.times.write(format_seconds), result.costs.write(format_dollars)
     return [
         ("job", f"{comparison.job}, objective {comparison.objective}"),
         ("worlds", f"{pluralize(comparison.seeds, 'seed')}: {describe_perturbations(hazards)}"),
@@ -350,7 +322,7 @@ def comparison_facts(result: ComparisonResult) -> list[tuple[str, str]]:
 
 
 def describe_perturbations(hazards: Perturbations) -> str:
-    """Say how far the worlds are from their laws."""
+    """Write how far runs deviate from the model."""
     shares = (hazards.jitter, hazards.roughness, hazards.stragglers)
     jitter, roughness, stragglers = map(format_percent, shares)
     growth = format_number(hazards.noise_growth)

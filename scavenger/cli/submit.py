@@ -30,7 +30,7 @@ from scavenger.job.validation import parse_job, validate_job
 from scavenger.planning.search.registry import SEARCHES
 
 STANDARD_INPUT = Path("-")
-# Names of what a process has open; they last no longer than it, even where they lead to files.
+# Names of open descriptors. They end with this process, even where they lead to regular files.
 DESCRIPTOR_DIRECTORIES = (Path("/dev/stdin"), Path("/dev/fd"), Path("/proc"))
 
 JobFileArgument = Annotated[
@@ -40,12 +40,14 @@ JobFileArgument = Annotated[
     ),
 ]
 WatchOption = Annotated[
-    bool, typer.Option("--watch", help="Show the job until it has ended; ends as the job does.")
+    bool, typer.Option("--watch", help="Show the job until it ends; exit with the job's code.")
 ]
 WaitOption = Annotated[
-    bool, typer.Option("--wait", help="Wait until the job has ended; ends as the job does.")
+    bool, typer.Option("--wait", help="Wait until the job ends; exit with the job's code.")
 ]
-NameOption = Annotated[str | None, typer.Option("--name", help="Call the job so.")]
+NameOption = Annotated[
+    str | None, typer.Option("--name", help="Name of the job (overrides `name` in the file).")
+]
 
 
 def submit(
@@ -56,9 +58,9 @@ def submit(
     name: NameOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Submit a job. Its command runs in the directory of the file, unless the file names one.
+    """Submit a job. Its command runs in the directory of the file, unless the file names another.
 
-    A document from standard input or a pipe has no such directory: its command runs in yours.
+    A document from standard input or a pipe has no directory: its command runs in the current one.
     """
     terminal = get_terminal(context)
     spec = read_job_file(file, name)
@@ -78,10 +80,10 @@ def submit(
 
 
 def read_job_file(file: Path, name: str | None = None) -> JobSpec:
-    """Read a job document from a file.
+    """Read a job document from a file or standard input.
 
     Raises:
-        InvalidInput: Everything that is wrong with it, and where.
+        InvalidInput: All problems of the document, with line and column.
     """
     text = read_document(file)
     try:
@@ -102,7 +104,7 @@ def rename_spec(spec: JobSpec, name: str) -> JobSpec:
 
 
 def read_document(file: Path) -> str:
-    """Read a file or standard input, or say why it cannot be read."""
+    """Read a file or standard input; raises InvalidInput where it cannot be read."""
     try:
         return (sys.stdin.buffer.read() if file == STANDARD_INPUT else file.read_bytes()).decode()
     except OSError as error:
@@ -113,12 +115,12 @@ def read_document(file: Path) -> str:
 
 
 def source_name(file: Path) -> str:
-    """Name a file in a message."""
+    """Return the name of a file for messages."""
     return "standard input" if file == STANDARD_INPUT else str(file)
 
 
 def working_directory_of(file: Path) -> Path:
-    """Return where the command of a document runs: beside it, if it is a file that stays."""
+    """Return where the command of a document runs: its directory, or the current one for a pipe."""
     is_descriptor = any(
         place in DESCRIPTOR_DIRECTORIES for place in (file.absolute(), *file.absolute().parents)
     )
@@ -126,7 +128,7 @@ def working_directory_of(file: Path) -> Path:
 
 
 def document_format(file: Path, text: str) -> Literal["yaml", "json"]:
-    """Tell YAML from JSON by the name, or else by the first character."""
+    """Tell YAML from JSON by the suffix, or else by the first character."""
     match file.suffix.lower():
         case ".json":
             return "json"
@@ -137,19 +139,19 @@ def document_format(file: Path, text: str) -> Literal["yaml", "json"]:
 
 
 def render_plan(spec: JobSpec) -> RenderableType:
-    """Show the plan of a job."""
+    """Render the plan of a job."""
     return render_facts(plan_facts(spec))
 
 
 def plan_facts(spec: JobSpec) -> list[tuple[str, str]]:
-    """Say what a job is going to do, one fact a line."""
+    """Return what a job will do, one fact per line."""
     return [
         ("model", f"{spec.model.key}, {spec.model.dataset_size:,} samples"),
         ("target", spec.target_text),
         ("space", describe_space(spec)),
         ("search", describe_search(spec)),
         ("objective", spec.objective_text),
-        *([("laws", "the paper's, whatever is measured")] if spec.laws == "paper" else []),
+        *([("laws", "the paper's, independent of measurements")] if spec.laws == "paper" else []),
         ("cap", describe_cap(spec)),
         ("runs", " ".join(spec.run.command)),
         ("in", spec.run.directory or "the worker's own directory"),
@@ -157,27 +159,27 @@ def plan_facts(spec: JobSpec) -> list[tuple[str, str]]:
 
 
 def describe_space(spec: JobSpec) -> str:
-    """Say how many configurations there are to choose from."""
+    """Write the number of configurations to choose from, and their range."""
     workers, batches = spec.space.workers, spec.space.global_batches
     size = pluralize(sum(1 for _ in spec.space), "configuration")
     return f"{size}: K {workers[0]}–{workers[-1]}, B {batches[0]}–{batches[-1]}"
 
 
 def describe_search(spec: JobSpec) -> str:
-    """Say how the configuration will be found."""
+    """Write how the job will find its configuration."""
     return f"{spec.search}: {SEARCHES[spec.search].describe(spec.space)}"
 
 
 def describe_cap(spec: JobSpec) -> str:
-    """Say the most the job can spend."""
+    """Write the limits of cost and time, and the price of a worker."""
     limits = spec.limits
-    cost = "no limit of cost" if limits.max_cost is None else format_money(limits.max_cost)
+    cost = "no cost limit" if limits.max_cost is None else format_money(limits.max_cost)
     time = "" if limits.max_time is None else f" · {format_seconds(limits.max_time)}"
     return f"{cost}{time} · {describe_price(spec)}"
 
 
 def describe_price(spec: JobSpec) -> str:
-    """Say what a worker is billed."""
+    """Write the price of one worker."""
     most = "at most " if isinstance(spec.price, ResourcePriceSpec) else ""
     quantum = f", billed by {format_seconds(spec.quantum)}" if spec.quantum else ""
     return f"one worker costs {most}{format_price(spec.price_per_hour)}{quantum}"

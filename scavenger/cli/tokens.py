@@ -25,26 +25,24 @@ from scavenger.schemas import TokenList, TokenView, UserRole
 
 SECONDS_PER_DAY = 86400.0
 
-TokenNameArgument = Annotated[str, typer.Argument(help="Whom or what it is for.")]
+TokenNameArgument = Annotated[str, typer.Argument(help="User or program that the token is for.")]
 TokenIdArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="Its id, as scavenger token list shows it.")
+    str, typer.Argument(metavar="ID", help="Token id (scavenger token list).")
 ]
 RoleOption = Annotated[
-    UserRole, typer.Option("--role", help="What it lets its holder do, and all before it.")
+    UserRole, typer.Option("--role", help="Role; each includes the ones before it.")
 ]
-ProjectOption = Annotated[
-    str | None, typer.Option("--project", help="The project it is for; '*' for every one.")
-]
+ProjectOption = Annotated[str | None, typer.Option("--project", help="Project; '*' for all.")]
 LifetimeOption = Annotated[
-    float | None, typer.Option("--days", min=0.001, max=3650, help="Days it is good for.")
+    float | None, typer.Option("--days", min=0.001, max=3650, help="Days until the token expires.")
 ]
 
-token_commands = typer.Typer(no_args_is_help=True, help="Say who else may use a controller.")
+token_commands = typer.Typer(no_args_is_help=True, help="Manage API tokens.")
 
 
 @token_commands.callback()
 def root() -> None:
-    """Say who else may use a controller."""
+    """Manage API tokens."""
 
 
 @token_commands.command(epilog="Example: scavenger token create ci --role submitter --days 90")
@@ -56,7 +54,7 @@ def create(
     days: LifetimeOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Make a token. It is written to standard output now, and never shown again."""
+    """Create a token. It is written to standard output now, and never shown again."""
     terminal = get_terminal(context)
     lifetime = None if days is None else days * SECONDS_PER_DAY
     with terminal.connect() as client:
@@ -65,16 +63,17 @@ def create(
         terminal.write_line(made.model_dump_json(indent=2))
         return
     terminal.write_line(made.token)
-    until = "for ever" if made.expires_at is None else f"until {made.expires_at:%Y-%m-%d %H:%M} UTC"
+    expiry = made.expires_at
+    until = "no expiry" if expiry is None else f"until {expiry:%Y-%m-%d %H:%M} UTC"
+    terminal.print_message(f"{made.name}, {made.role} of {made.project}, {until}. Keep it:")
     terminal.print_message(
-        f"{made.name}, {made.role} of {made.project}, {until}. Keep it: nobody can"
+        "no command shows it again. To revoke it: scavenger token revoke " + made.id
     )
-    terminal.print_message(f"show it again. To take it back: scavenger token revoke {made.id}")
 
 
 @token_commands.command("list", epilog="Example: scavenger token list -o json")
 def list_tokens(context: typer.Context, output: OutputOption = OutputFormat.TABLE) -> None:
-    """List the tokens there are, without their secrets."""
+    """List tokens, without their secrets."""
     terminal = get_terminal(context)
     with terminal.connect() as client:
         found = client.list_tokens()
@@ -85,7 +84,7 @@ def list_tokens(context: typer.Context, output: OutputOption = OutputFormat.TABL
 def revoke(
     context: typer.Context, token: TokenIdArgument, output: OutputOption = OutputFormat.TABLE
 ) -> None:
-    """Let a token open nothing any more, at once."""
+    """Revoke a token at once."""
     terminal = get_terminal(context)
     with terminal.connect() as client:
         revoked = client.revoke_token(token)
@@ -105,7 +104,7 @@ TOKEN_COLUMNS = (
 
 
 def render_tokens(tokens: TokenList) -> RenderableType:
-    """Show tokens, one row each."""
+    """Render a table of tokens."""
     return FittedTable(TOKEN_COLUMNS, [token_row(token) for token in tokens.tokens])
 
 
@@ -117,5 +116,5 @@ def token_row(token: TokenView) -> tuple[Cell, ...]:
 
 
 def format_minute(moment: datetime | None) -> str:
-    """Write a moment to the minute."""
+    """Write a time to the minute."""
     return UNKNOWN_VALUE if moment is None else f"{moment:%Y-%m-%d %H:%M}"

@@ -53,7 +53,7 @@ RECENT_EVENTS = 5
 def watch(
     context: typer.Context, job: JobArgument, output: OutputOption = OutputFormat.TABLE
 ) -> None:
-    """Show a job until it has ended. Ctrl-C leaves it running. Ends with the job's exit code."""
+    """Show a job until it ends; exit with the job's code. Ctrl-C stops watching, not the job."""
     terminal = get_terminal(context)
     with terminal.connect() as client:
         found = find_job(client, job)
@@ -63,7 +63,7 @@ def watch(
 def follow_job(
     terminal: Terminal, client: Client, job: str, output_format: OutputFormat
 ) -> ExitCode:
-    """Show a job until it has ended, or the user has seen enough."""
+    """Show a job until it ends or the user presses Ctrl-C."""
     try:
         ended = show_updates(terminal, poll_job(client, job, terminal.pause), output_format)
     except KeyboardInterrupt:
@@ -72,7 +72,7 @@ def follow_job(
 
 
 def wait_for_job(terminal: Terminal, client: Client, job: str) -> ExitCode:
-    """Wait silently until a job has ended, or the user has waited enough."""
+    """Wait silently until a job ends or the user presses Ctrl-C."""
     try:
         ended = last_of(update.job for update in poll_job(client, job, terminal.pause))
     except KeyboardInterrupt:
@@ -81,14 +81,14 @@ def wait_for_job(terminal: Terminal, client: Client, job: str) -> ExitCode:
 
 
 def report_detached(terminal: Terminal, job: str) -> ExitCode:
-    """Say that the job goes on."""
-    terminal.print_message(f"Detached: {job} goes on.")
-    terminal.print_message(f"Next: scavenger watch {job}    or end it: scavenger cancel {job}")
+    """Tell that the job goes on."""
+    terminal.print_message(f"Detached: {job} keeps running.")
+    terminal.print_message(f"Next: scavenger watch {job}    or cancel it: scavenger cancel {job}")
     return ExitCode.INTERRUPTED
 
 
 def report_end(terminal: Terminal, job: JobView, output_format: OutputFormat) -> ExitCode:
-    """Say how a job ended."""
+    """Tell how a job ended, and return its exit code."""
     code = exit_code_of_job(job)
     if code is not ExitCode.SUCCESS:
         terminal.print_message(render_report(report_outcome(job)))
@@ -102,7 +102,7 @@ def report_end(terminal: Terminal, job: JobView, output_format: OutputFormat) ->
 def show_updates(
     terminal: Terminal, updates: Iterator[JobUpdate], output_format: OutputFormat
 ) -> JobView:
-    """Show updates in the format that fits, and return the job as it ended."""
+    """Show updates as the output allows, and return the job as it ended."""
     if output_format is OutputFormat.JSON:
         return print_json_lines(terminal, updates)
     if terminal.can_redraw:
@@ -111,7 +111,7 @@ def show_updates(
 
 
 def show_live_view(terminal: Terminal, updates: Iterator[JobUpdate]) -> JobView:
-    """Redraw one picture of the job."""
+    """Redraw a view of the job at every update."""
     recent: deque[EventView] = deque(maxlen=RECENT_EVENTS)
     job: JobView | None = None
     with Live(console=terminal.stdout, auto_refresh=False) as live:
@@ -125,7 +125,7 @@ def show_live_view(terminal: Terminal, updates: Iterator[JobUpdate]) -> JobView:
 
 
 def print_lines(terminal: Terminal, updates: Iterator[JobUpdate]) -> JobView:
-    """Write a line for each event and each change."""
+    """Print a line for each event and each change of the job."""
     job: JobView | None = None
     was_stale = False
     for update in updates:
@@ -141,7 +141,7 @@ def print_lines(terminal: Terminal, updates: Iterator[JobUpdate]) -> JobView:
 
 
 def print_json_lines(terminal: Terminal, updates: Iterator[JobUpdate]) -> JobView:
-    """Write the job as a line of JSON for each change."""
+    """Write the job as a line of JSON at each change."""
     job: JobView | None = None
     for update in updates:
         if job is None or change_key(job) != change_key(update.job):
@@ -156,19 +156,19 @@ def last_of(jobs: Iterable[JobView]) -> JobView:
     return deque(jobs, maxlen=1)[0]
 
 
-UNREACHABLE_MESSAGE = "the controller does not answer; the job goes on, and so do the attempts"
+UNREACHABLE_MESSAGE = "the controller does not answer; the job keeps running, retrying"
 
 
 def render_live_view(
     job: JobView, recent: Sequence[EventView], *, width: int, is_stale: bool = False
 ) -> RenderableType:
-    """Show where a job stands.
+    """Render a job with its last events.
 
     Args:
         job: The job.
         recent: Its last events, oldest first.
-        width: Columns there are.
-        is_stale: Whether the controller has not answered lately.
+        width: Width of the terminal in columns.
+        is_stale: Whether the controller did not answer the last request.
     """
     title = Text.assemble(
         (job.id, "bold"),
@@ -196,7 +196,7 @@ def render_live_view(
 
 
 def render_change(job: JobView) -> RenderableType:
-    """Say where a job stands in one line."""
+    """Render a job in one line."""
     parts = [
         f"{format_seconds(job.elapsed)}",
         job.phase.value,
@@ -209,18 +209,18 @@ def render_change(job: JobView) -> RenderableType:
 
 
 def describe_target(job: JobView) -> str:
-    """Say the configuration that runs, or with an arrow the one it is being resized to."""
+    """Write the configuration that runs, or with an arrow the one that a resize leads to."""
     is_there = job.phase.is_final or job.applied == job.target
     return format_config(job.applied) if is_there else f"→ {format_config(job.target)}"
 
 
 def change_key(job: JobView) -> tuple[object, ...]:
-    """Return what has to change for another line; progress counts in tenths."""
+    """Return what must change for another line to be printed; progress counts in tenths."""
     return (job.phase, job.target, int(10 * progress_fraction(job)))
 
 
 FollowOption = Annotated[
-    bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")
+    bool, typer.Option("--follow", "-f", help="Print further events until the job ends.")
 ]
 
 
@@ -230,7 +230,7 @@ def events(
     follow: FollowOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show what happened to a job, and why. With --follow and JSON, one event a line."""
+    """Show what happened to a job, and why. --follow with JSON prints one event per line."""
     terminal = get_terminal(context)
     with terminal.connect() as client:
         found = find_job(client, job)
@@ -243,7 +243,7 @@ def events(
 def follow_events(
     terminal: Terminal, client: Client, job: str, output_format: OutputFormat
 ) -> ExitCode:
-    """Show events as they happen."""
+    """Print events as they happen."""
     try:
         for update in poll_job(client, job, terminal.pause):
             for event in update.new_events:
@@ -257,17 +257,17 @@ def follow_events(
 
 
 def render_events(events: Iterable[EventView], since: datetime | None = None) -> RenderableType:
-    """Show events, oldest first.
+    """Render events, oldest first.
 
     Args:
-        events: What happened.
-        since: Moment to count seconds from; times of day are shown if None.
+        events: The events.
+        since: Start to count seconds from; None shows the time of day.
     """
     return Group(*(render_event(event, since) for event in events))
 
 
 def render_event(event: EventView, since: datetime | None = None) -> RenderableType:
-    """Show one event: when, what kind, and its sentence."""
+    """Render one event: time, kind and message."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True, min_width=8)
     grid.add_column(style="cyan", no_wrap=True, min_width=9)
@@ -277,7 +277,7 @@ def render_event(event: EventView, since: datetime | None = None) -> RenderableT
 
 
 def format_moment(at: datetime, since: datetime | None) -> str:
-    """Write when something happened, in UTC or in seconds since another moment."""
+    """Write a time as UTC, or as seconds since another time."""
     return f"{at:%H:%M:%S}" if since is None else f"{(at - since).total_seconds():+7.1f}s"
 
 
@@ -287,12 +287,12 @@ MAX_SILENCE = 30.0
 
 @dataclass(frozen=True, slots=True)
 class JobUpdate:
-    """What was seen at one look.
+    """State of a job at one poll.
 
     Attributes:
         job: The job.
-        new_events: Events not seen before, oldest first.
-        is_stale: Whether the controller did not answer, so that this is what was seen before.
+        new_events: Events since the last poll, oldest first.
+        is_stale: Whether the controller did not answer, so that ``job`` is from an earlier poll.
     """
 
     job: JobView
@@ -301,9 +301,9 @@ class JobUpdate:
 
 
 def poll_job(client: Client, job: str, pause: Callable[[float], None]) -> Iterator[JobUpdate]:
-    """Look at a job every half second; the last update shows it ended, with all its events.
+    """Poll a job every half second; the last update shows it ended, with all its events.
 
-    A controller that restarts is waited for.
+    While a controller restarts, updates are stale.
 
     Raises:
         Unreachable: The controller did not answer at first, or not for half a minute.

@@ -20,6 +20,7 @@ from scavenger.schemas import (
     DiagnosticsView,
     EventList,
     EventView,
+    HealthView,
     JobList,
     JobView,
     NewTokenView,
@@ -50,17 +51,11 @@ PageT = TypeVar("PageT", JobList, EventList, StoredModelList)
 QueryParameters = Mapping[str, str | int]
 
 
-class HealthView(View):
-    """Whether the controller works: ``status`` is ``ok``."""
-
-    status: str
-
-
 class Client:
-    """Talks to one controller; close it, or use it in a ``with`` statement.
+    """Client of one controller; close it, or use it in a ``with`` statement.
 
-    Every method raises Unreachable when nothing answers, and a kind of ErrorResponse when the
-    controller answers with a problem.
+    Every method raises Unreachable where no controller answers, and a kind of ErrorResponse where
+    it answers with a problem.
     """
 
     def __init__(
@@ -71,13 +66,13 @@ class Client:
         transport: httpx.BaseTransport | None = None,
         pause: float = 1.0,
     ) -> None:
-        """Prepare to talk; nothing is sent yet.
+        """Open a client; the first method sends the first request.
 
         Args:
             url: Base address, such as ``http://127.0.0.1:8321``.
             token: Bearer token.
-            transport: What carries requests; the network if None.
-            pause: Seconds to wait before a request is sent again whose answer was lost.
+            transport: Transport of httpx; the network if None.
+            pause: Seconds before a request whose answer was lost is sent again.
         """
         self.url, self.pause = url, pause
         try:
@@ -110,7 +105,7 @@ class Client:
         self._http.close()
 
     def submit(self, document: str, media: Literal["yaml", "json"] = "yaml") -> JobView:
-        """Submit a job document; raises InvalidRequest with every problem of it."""
+        """Submit a job document; raises InvalidRequest with all its problems."""
         return self._post(JobView, "/v1/jobs", document.encode(), media)
 
     def get_job(self, job: str) -> JobView:
@@ -118,15 +113,15 @@ class Client:
         return self._request(JobView, "GET", job_path(job))
 
     def find_jobs(self, wanted: str) -> Iterator[JobView]:
-        """Yield jobs, newest first, whose id begins or ends with a text, or whose name begins so.
+        """Yield jobs whose id begins or ends with a text, or whose name begins with it.
 
-        Most often one page holds them all; the next is read only when it is come to.
+        A page is requested only when the iteration reaches it; usually one page holds all.
         """
         for page in self._iterate_pages(JobList, "/v1/jobs", {"q": wanted, "limit": MAX_PAGE_SIZE}):
             yield from page.jobs
 
     def list_jobs(self, limit: int) -> JobList:
-        """Return the newest jobs, at most so many, and where the others begin."""
+        """Return up to ``limit`` of the newest jobs, and the cursor of the others."""
         found: list[JobView] = []
         parameters: dict[str, str | int] = {}
         while True:
@@ -138,7 +133,7 @@ class Client:
             parameters["cursor"] = page.next_cursor
 
     def cancel(self, job: str) -> JobView:
-        """Ask for the end of a job; raises Conflict if it has ended already."""
+        """Cancel a job; raises Conflict if it has ended already."""
         return self._post(JobView, f"{job_path(job)}/actions/cancel")
 
     def get_curve(self, job: str) -> CurveView:
@@ -157,18 +152,18 @@ class Client:
         return StoredModelList(models=[model for page in pages for model in page.models])
 
     def list_sweeps(self, limit: int = 50) -> SweepList:
-        """Return what the last looks for machines that nobody wants found, newest first."""
+        """Return sweeps for orphaned machines, newest first."""
         return self._request(SweepList, "GET", "/v1/sweeps", parameters={"limit": limit})
 
     def confirm_sweep(self, number: int) -> SweepView:
-        """Let what a sweep held back be ended; raises Conflict if it held nothing."""
+        """Confirm that machines held back are terminated; raises Conflict if none are."""
         content = json.dumps({"confirm": True, "sweep": number}).encode()
         return self._post(SweepView, "/v1/sweeps", content)
 
     def create_token(
         self, name: str, role: UserRole, project: str | None, lifetime: float | None
     ) -> NewTokenView:
-        """Make a token, which is good for so many seconds; its secret is in this answer only."""
+        """Create a token that lasts ``lifetime`` seconds; only this answer has its secret."""
         wish = {"name": name, "role": role, "project": project, "lifetime": lifetime}
         content = json.dumps(wish).encode()
         headers = {"Content-Type": DOCUMENT_MEDIA_TYPES["json"]}
@@ -179,13 +174,13 @@ class Client:
         return self._request(TokenList, "GET", "/v1/tokens")
 
     def revoke_token(self, token: str) -> TokenView:
-        """Let a token open nothing any more, by its id."""
+        """Revoke a token by its id."""
         return self._request(
             TokenView, "POST", f"/v1/tokens/{quote(token, safe='')}/actions/revoke"
         )
 
     def get_diagnostics(self) -> DiagnosticsView:
-        """Return what the controller finds out about itself."""
+        """Return the controller's checks of itself."""
         return self._request(DiagnosticsView, "GET", "/v1/checkup")
 
     def get_health(self) -> HealthView:
@@ -199,7 +194,10 @@ class Client:
         content: bytes = b"",
         media: Literal["yaml", "json"] = "json",
     ) -> ViewT:
-        """Send a request that changes something, again if its answer is lost: it is done once."""
+        """Send a request that changes something, and repeat it if its answer is lost.
+
+        The idempotency key lets the controller recognize a repetition, so it acts once.
+        """
         headers = {"Content-Type": DOCUMENT_MEDIA_TYPES[media], "Idempotency-Key": str(uuid4())}
         for _ in range(REQUEST_ATTEMPTS - 1):
             try:
@@ -231,7 +229,7 @@ class Client:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> ViewT:
-        """Send one request and read the answer as a view."""
+        """Send one request and parse the answer."""
         try:
             response = self._http.request(
                 method, path, params=parameters, content=content, headers=headers
@@ -244,7 +242,7 @@ class Client:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine itself.
+    """Tell whether a host is this computer itself.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "10.0.0.1", "example.org")]
     [True, True, True, False, False]
@@ -256,40 +254,40 @@ def is_loopback(host: str) -> bool:
 
 
 def should_retry(error: Unreachable | ErrorResponse) -> bool:
-    """Tell whether a request that failed may have been carried out, or soon will be."""
+    """Tell whether the controller may have carried out a failed request, so that it is repeated."""
     if isinstance(error, ErrorResponse):
         return error.problem.code in RETRYABLE_CODES
     return not isinstance(error.__cause__, NOT_SENT_ERRORS)
 
 
 def job_path(job: str) -> str:
-    """Return the path of a job; a strange id cannot leave it."""
+    """Return the path of a job; an id with slashes cannot lead elsewhere."""
     return f"/v1/jobs/{quote(job, safe='')}"
 
 
 def parse_view(view: type[ViewT], response: httpx.Response) -> ViewT:
-    """Read an answer that says the request went well."""
+    """Parse a successful answer."""
     try:
         return view.model_validate_json(response.content)
     except ValidationError as error:
-        detail = f"what came back is no {view.__name__} ({error.error_count()} differences)"
+        detail = f"the answer is no {view.__name__} ({error.error_count()} differences)"
         problem = generic_problem(response, "The answer cannot be read", detail)
         raise ServerFault(problem, response.request.url.path) from None
 
 
 def parse_problem(response: httpx.Response) -> ProblemView:
-    """Read an answer that says something went wrong, whoever gave it."""
+    """Parse an error answer, also one of a proxy in between, which describes no problem."""
     try:
         problem = ProblemView.model_validate_json(response.content)
     except ValidationError:
         words = response.reason_phrase or "no reason given"
-        title = f"Something that is no controller answered {response.status_code} ({words})"
+        title = f"The server answered {response.status_code} ({words}) and is not a controller"
         return generic_problem(response, title, "")
     return problem.model_copy(update={"status": response.status_code})
 
 
 def generic_problem(response: httpx.Response, title: str, detail: str) -> ProblemView:
-    """Make a problem of an answer that does not describe one."""
+    """Return a problem for an answer that does not describe one."""
     return ProblemView(
         type="about:blank",
         title=title,

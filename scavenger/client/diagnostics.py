@@ -18,17 +18,17 @@ MAX_SWEEP_AGE = timedelta(minutes=3)
 
 
 def passed_check(name: str, found: str) -> CheckView:
-    """Return a check in which nothing is wrong."""
+    """Return a check that passed."""
     return CheckView(name=name, state="ok", found=found)
 
 
 def warning_check(name: str, found: str, remedy: str) -> CheckView:
-    """Return a check whose finding somebody should look at."""
+    """Return a check whose finding deserves attention."""
     return CheckView(name=name, state="warning", found=found, remedy=remedy)
 
 
 def failed_check(name: str, found: str, remedy: str) -> CheckView:
-    """Return a check whose finding must be put right."""
+    """Return a check whose finding must be corrected."""
     return CheckView(name=name, state="failed", found=found, remedy=remedy)
 
 
@@ -41,7 +41,7 @@ def check_versions(here: str, there: str) -> CheckView:
 
 
 def check_clocks(name: str, skew: timedelta) -> CheckView:
-    """Judge how far two clocks are apart; paid time and leases are told by them."""
+    """Check how far two clocks are apart; leases and paid time depend on them."""
     found = f"{abs(skew.total_seconds()):.1f} s apart"
     if abs(skew) <= TOLERATED_CLOCK_SKEW:
         return passed_check(name, found)
@@ -50,16 +50,16 @@ def check_clocks(name: str, skew: timedelta) -> CheckView:
 
 
 def check_disk(free: int) -> CheckView:
-    """Judge the bytes that are free where a controller keeps its data."""
+    """Check the free bytes of the disk that a controller keeps its data on."""
     found = f"{free / 2**30:.1f} GiB free"
     if free >= LOW_DISK_BYTES:
         return passed_check("disk", found)
-    remedy = "make room where the controller keeps its data: a full disk stops its database"
+    remedy = "free disk space in the data directory: a full disk stops the database"
     return (warning_check if free >= CRITICAL_DISK_BYTES else failed_check)("disk", found, remedy)
 
 
 def check_permissions(modes: Mapping[str, int]) -> CheckView:
-    """Judge the permission bits of files that hold secrets, and of the directory they lie in."""
+    """Check the permission bits of files with secrets, and of their directory."""
     open_to_others = sorted(path for path, mode in modes.items() if mode & 0o066)
     if not open_to_others:
         return passed_check(
@@ -70,7 +70,7 @@ def check_permissions(modes: Mapping[str, int]) -> CheckView:
 
 
 def check_encryption(scheme: str, *, is_loopback: bool) -> CheckView:
-    """Judge the way to a controller, on which the token travels."""
+    """Check that the token does not travel unencrypted."""
     if scheme == "https":
         return passed_check("connection", "encrypted")
     if is_loopback:
@@ -82,7 +82,7 @@ def check_encryption(scheme: str, *, is_loopback: bool) -> CheckView:
 
 
 def check_postgres(version: int) -> CheckView:
-    """Judge the database's version, as the number it gives itself, such as 150018."""
+    """Check the database's version number, such as 150018."""
     found = f"Postgres {version // 10000}.{version % 10000}"
     if version // 10000 >= OLDEST_POSTGRES:
         return passed_check("database", found)
@@ -90,25 +90,25 @@ def check_postgres(version: int) -> CheckView:
 
 
 def check_durability(settings: Mapping[str, str]) -> CheckView:
-    """Judge whether what the database accepted survives a power failure."""
+    """Check that committed transactions survive a power failure."""
     lax = [
         f"{name} = {settings.get(name)}"
         for name in DURABILITY_SETTINGS
         if is_unsafe(settings.get(name))
     ]
     if not lax:
-        return passed_check("durability", "what is stored survives a power failure")
-    remedy = "set it on in postgresql.conf: machines would be forgotten that cost money"
+        return passed_check("durability", "committed data survives a power failure")
+    remedy = "set it to on in postgresql.conf: a lost commit can hide a machine that costs money"
     return failed_check("durability", ", ".join(lax), remedy)
 
 
 def is_unsafe(value: str | None) -> bool:
-    """Whether a setting lets go of what was accepted; replicas beyond the own disk do not."""
+    """Tell whether a setting may lose commits; with the remote settings a replica has them."""
     return value not in ("on", "remote_write", "remote_apply")
 
 
 def check_schema(found: str | None, newest: str | None) -> CheckView:
-    """Compare the database's schema with the one its controller knows."""
+    """Compare the database's schema with the one that the controller knows."""
     if found == newest:
         return passed_check("migrations", f"at {newest}")
     remedy = "run one version of the controller only; the newest brings the database up to date"
@@ -118,27 +118,27 @@ def check_schema(found: str | None, newest: str | None) -> CheckView:
 
 
 def check_background_loops(alive: Mapping[str, bool]) -> CheckView:
-    """Judge whether what goes round in a controller still does."""
+    """Check that the background loops of a controller are alive."""
     still = sorted(name for name, is_alive in alive.items() if not is_alive)
     if not still:
-        return passed_check("loops", f"{' and '.join(sorted(alive))} go round")
+        return passed_check("loops", f"{' and '.join(sorted(alive))} are alive")
     remedy = "read the controller's log; restart it if it says nothing"
-    return failed_check("loops", f"{' and '.join(still)} stand still", remedy)
+    return failed_check("loops", f"{' and '.join(still)} stopped", remedy)
 
 
 def check_cloud_sweeps(age: timedelta | None, shown: int, held: str | None) -> CheckView:
-    """Judge the newest look at the cloud's machines.
+    """Check the newest sweep of the cloud's machines.
 
     Args:
-        age: How long ago it was; None before the first.
-        shown: Machines of ours it saw.
+        age: Time since the sweep; None before the first one.
+        shown: Machines of this installation that it found.
         held: Why it holds machines back; None where it does not.
     """
     if age is None:
-        return warning_check("cloud", "nobody has looked yet", "ask again in half a minute")
+        return warning_check("cloud", "no sweep yet", "ask again in half a minute")
     if held is not None:
         return failed_check("cloud", f"machines are held back: {held}", "scavenger admin sweep")
-    found = f"{shown} machines of ours, {age.total_seconds():.0f} s ago"
+    found = f"{shown} machines of this installation, {age.total_seconds():.0f} s ago"
     if age <= MAX_SWEEP_AGE:
         return passed_check("cloud", found)
     remedy = "the cloud does not show its machines: read the controller's log"

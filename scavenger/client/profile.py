@@ -21,7 +21,7 @@ CONNECTION_FILE = "connection.json"
 
 @dataclass(frozen=True, slots=True)
 class ConnectionProfile:
-    """Where the controller is and how to prove who asks.
+    """Address of a controller and token for it.
 
     Attributes:
         url: Base address, such as ``http://127.0.0.1:8321``.
@@ -33,11 +33,11 @@ class ConnectionProfile:
 
     def __post_init__(self) -> None:
         if not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
-            raise NoToken("the token holds characters no token has")
+            raise NoToken("the token has characters that no token has")
 
 
 class _Connection(BaseModel):
-    """What the file says."""
+    """Content of the file."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -50,11 +50,11 @@ def find_profile(
 ) -> ConnectionProfile:
     """Return the profile to use.
 
-    The token of the file is used for the address of the file only: it is not sent anywhere else.
+    The token of the file is used for the address in the file only and never sent elsewhere.
 
     Args:
-        url: Address named explicitly.
-        token: Token named explicitly.
+        url: Address given explicitly.
+        token: Token given explicitly.
         environment: Environment variables; those of this process if None.
 
     Raises:
@@ -71,19 +71,20 @@ def find_profile(
     if named and (connection is None or connection.url != named.rstrip("/")):
         raise NoToken(f"no token is known for {named}, and {path} holds none for it")
     if connection is None:
-        raise Unreachable("", f"no controller has left its address in {path}")
+        raise Unreachable("", f"no controller has written its address to {path}")
     return ConnectionProfile(connection.url, secret.strip()) if secret else connection
 
 
 def connection_file(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the file in which a controller of this user leaves its address and a token."""
+    """Return the file in which a controller of this user keeps its address and a token."""
     return data_directory(environment) / CONNECTION_FILE
 
 
 def data_directory(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the directory a controller of this user keeps its data in.
+    """Return the data directory of a controller of this user.
 
-    Root's home is closed to the user the database of root runs as, so root has another place.
+    Postgres refuses to run as root, and the user it runs as cannot enter root's home directory:
+    root has a data directory elsewhere.
     """
     variables = os.environ if environment is None else environment
     home = variables.get("SCAVENGER_HOME")
@@ -93,7 +94,7 @@ def data_directory(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def read_connection(path: Path) -> ConnectionProfile | None:
-    """Read what a controller left about itself; None while there is nothing usable."""
+    """Read the file of a controller; None while it is missing or unusable."""
     try:
         connection = _Connection.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):

@@ -66,7 +66,7 @@ def test_confirming_names_the_sweep_that_was_shown() -> None:
     assert code == 0
     assert controller.confirmed == [{"confirm": True, "sweep": 7}]
     assert "Confirmed at 2026-01-01 12:00:00 UTC" in data
-    assert "1 machine may be ended by the next sweeps now" in stderr
+    assert "1 machine will be terminated by the next sweeps" in stderr
 
 
 def test_json_is_the_view_as_it_came() -> None:
@@ -84,7 +84,7 @@ def test_there_may_be_nothing_to_tell() -> None:
     code, data, stderr = run(Sweeps(sweep()), "admin", "sweep")
     assert code == 0
     assert "5 machines of ours, 0 ended" in data
-    assert "Nothing stands out." in data
+    assert "No orphaned machines." in data
     assert stderr == ""
 
 
@@ -97,4 +97,4 @@ def test_wrong_use_gets_a_sentence() -> None:
         assert controller.confirmed == []
     code, _, stderr = run(Sweeps(HELD), "admin", "sweep", "--confirm", "--dry-run")
     assert code == 2
-    assert "--dry-run only looks, --confirm ends" in stderr
+    assert "--dry-run only looks, --confirm terminates" in stderr

@@ -435,7 +435,7 @@ def test_leaving_a_watched_job_leaves_it_running():
     desk = Terminal(desk.stdout, desk.stderr, desk.connect, interrupt)
     result = CliRunner().invoke(app, ["watch", ID], obj=desk)
     assert result.exit_code == 130
-    assert f"{ID} goes on" in desk.stderr.file.getvalue()
+    assert f"{ID} keeps running" in desk.stderr.file.getvalue()
     assert controller.cancelled == []
 
 

@@ -325,12 +325,12 @@ LAW_FORMS = {
     "no noise": (
         {"critical_batch": 0.0},
         "epochs",
-        "e(B) grows like B: the gradients have no noise that more samples would average",
+        "e(B) is proportional to B: gradients have no noise that larger batches would average",
     ),
     "nothing known": (
         {"critical_batch": None},
         "epochs",
-        "e(B) is taken as constant: nothing tells what a batch costs",
+        "e(B) is assumed constant: nothing was measured about it",
     ),
     "no spread known": ({"spread": None}, "error", "iteration times ±3.4 % where measured"),
 }
@@ -695,7 +695,7 @@ K    B           τ     γ  e(B)            TIME        COST  NOTE
 2   32  ◇  6.36 ms  1.93  11.7  3.5s (3.2–3.8)   $0.000259  ✕ takes 3.5 s, more than 3.2 s
 3   32  ◇  6.47 ms  2.86  11.7  3.5s (3.2–3.9)   $0.000396  ✕ takes 3.5 s, more than 3.2 s
 4   32  ●  6.95 ms  3.78  11.7  3.8s (3.4–4.1)   $0.000561  ✕ takes 3.5 s, more than 3.2 s
-· 80 % of what is possible lies within the brackets; costs err alike
+· brackets: 80 % interval of the time; the cost varies in proportion
 
   compute    2 ms + 0.11 ms × b, with b = B / K samples per worker
   sync       1.2 ms + 0.7 ms × K, for K above 1
@@ -773,7 +773,7 @@ K    B           τ     γ  e(B)            TIME        COST  NOTE
 2   32  ◇  6.36 ms  1.93  11.7  3.5s (3.2–3.8)   $0.000259  ✕ takes 3.5 s, more than 3.2 s
 3   32  ◇  6.47 ms  2.86  11.7  3.5s (3.2–3.9)   $0.000396  ✕ takes 3.5 s, more than 3.2 s
 4   32  ●  6.95 ms  3.78  11.7  3.8s (3.4–4.1)   $0.000561  ✕ takes 3.5 s, more than 3.2 s
-· 80 % of what is possible lies within the brackets; costs err alike
+· brackets: 80 % interval of the time; the cost varies in proportion
 
 3  Chosen: K=2 B=256
   after 4 probes: K=2 B=256, the knee: 1.5× faster than the cheapest

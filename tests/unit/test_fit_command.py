@@ -331,7 +331,7 @@ def test_a_picture_is_drawn_and_labelled(steps, tmp_path, name):
     file = tmp_path / name
     code, _, stderr = run("fit", steps, "--plot", file)
     assert code == 0
-    assert "Drawn" in stderr
+    assert "Wrote" in stderr
     content = file.read_bytes()
     if name.endswith("svg"):
         text = content.decode()
