@@ -83,6 +83,8 @@ def hold_tensor(value: Any) -> Any | None:
 
 def _loaded() -> Iterator[Framework]:
     for imported, place in FRAMEWORKS.items():
+        # Importing a framework takes seconds, so the agent never loads one that the script does
+        # not use.
         if imported in sys.modules:
             module, _, name = place.partition(":")
             framework: Framework = getattr(import_module(module), name)
@@ -186,6 +188,7 @@ class ControlFlags:
     learning_rate_factor: float
 
 
+# The row rides in the gradients' own reduction: a further collective per step would cost time.
 # One row for each worker, which travels with the gradients.
 SUMMARY_COLUMNS = (
     *(field.name for field in fields(ControlFlags)),

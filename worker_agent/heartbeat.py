@@ -92,6 +92,7 @@ class HeartbeatPage:
     """
 
     def __init__(self) -> None:
+        # A memfd has no file that could be left behind, and no disk that could be full.
         descriptor = os.memfd_create("scavenger-heartbeat")
         os.ftruncate(descriptor, PAGE_SIZE)
         self.path = f"/proc/{os.getpid()}/fd/{descriptor}"
@@ -100,6 +101,7 @@ class HeartbeatPage:
 
     def clear(self) -> None:
         """Reset the page for the next process."""
+        # Cell 0 is the magic number, which marks the page as valid for the next process too.
         for cell in (1, 2, 3, 4):
             self._cells[cell] = 0
 
@@ -133,6 +135,7 @@ def _map_cells(descriptor: int) -> memoryview[int]:
 
 def _handle_dump_signal() -> None:
     try:
+        # Dumping stacks needs no Python code, so it also works while the GIL is held for ever.
         faulthandler.register(DUMP_SIGNAL, file=_STDERR, all_threads=True, chain=False)
     except (OSError, RuntimeError, ValueError) as error:
         log.debug("this process could not dump its stacks if it hung: %s", error)

@@ -84,4 +84,5 @@ class SampleOrder:
 @lru_cache(maxsize=4)
 def shuffled_epoch(dataset_size: int, seed: int, epoch: int) -> SampleIndices:
     """Return the permutation of one epoch, the same on every machine."""
+    # PCG64 by name: default_rng may choose another generator in a later NumPy.
     return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(dataset_size)

@@ -133,6 +133,7 @@ class StandaloneSession:
             if framework is not None and self.is_deterministic:
                 framework.seed(seed, self.samples)
             indices = order.indices(SampleRange(self.samples, global_batch))
+            # Without prepare() the framework is unknown, and NumPy arrays index every one of them.
             yield indices if framework is None else framework.to_batch(indices)
             self.samples += global_batch
             self.iteration += 1

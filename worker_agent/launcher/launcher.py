@@ -126,6 +126,7 @@ class Launcher:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def _train(self) -> int:
+        # A start that measured something has proven that its peers were reachable.
         losses = 0
         while self._await_directive():
             ended = self._start_once()
@@ -256,9 +257,11 @@ class Launcher:
         return is_newer or self.is_ending
 
     def _run_command(self, port: int) -> StartResult:
+        # Files of the previous start would be taken for this one's.
         for path in (self.files.rows, self.files.stop_request, self.files.outcome):
             path.unlink(missing_ok=True)
         self.progress = read_job_progress(self._progress_file).entering(self._now)
+        # Only then does the job's count of epochs go beyond the script's own.
         self.is_resumed = self.progress.iteration > 0
         tail, rows = StepFileReader(self.files.rows), 0
         try:

@@ -89,6 +89,7 @@ class RankAggregator:
         self.is_armed = self.may_stop = False
         self.stop_at: int | None = None
         self.closing = threading.Event()
+        # A daemon thread: a script that never closes its process group must still be able to exit.
         self.thread = threading.Thread(target=self._run, name="scavenger-hooks", daemon=True)
         self.thread.start()
 
@@ -109,6 +110,8 @@ class RankAggregator:
             return True
         if self.stop_at is None:
             if self.rank == 0 and self.may_stop:
+                # No rank can pass that reduction without this one, so all ranks read the key in
+                # time.
                 self.stop_at = reductions + 1
                 self.store.set(KEY_STOP_AT, str(self.stop_at).encode())
             elif self.store.check([KEY_STOP_AT]):
@@ -184,6 +187,7 @@ class RankAggregator:
         if fresh:
             mine = self.rounds[self.rank]
             store.set(f"{self.rank}/{mine}", pack_rank_steps(fresh))
+            # The store has no expiry, and a long job would fill the memory of its server.
             store.delete(f"{self.rank}/{mine - KEPT_ROUNDS}")
             self.rounds[self.rank] = mine + 1
         if not self.is_armed and store.check([KEY_STOP_WANTED]):

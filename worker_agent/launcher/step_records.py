@@ -134,6 +134,8 @@ class StepFileWriter:
         if not self.is_mine:
             return
         try:
+            # Of several processes of torchrun on this machine only one may report; the lock
+            # chooses it.
             if self.file is None:
                 self.file = self.path.open("a", buffering=1)
                 fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,6 +165,7 @@ class StepFileReader:
             if not self.path.exists():
                 return []
             self.file = self.path.open("rb")
+        # The last line may be half written; it is completed by the next call.
         *lines, self.incomplete = (self.incomplete + self.file.read()).split(b"\n")
         return [row for line in lines if (row := try_parse_line(line)) is not None]
 

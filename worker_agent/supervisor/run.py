@@ -114,6 +114,8 @@ def run_command(
     if cause is None:
         output.wait(OUTPUT_GRACE)
         return None
+    # After the exit the page still holds the last phase, which tells an error in the script's own
+    # epilogue.
     if isinstance(cause, ExitedByItself):
         cause = _classify_end(child.returncode, kills, context.page)
     return RunResult(child.returncode, redact_secrets(output.tail(), secrets), cause)
@@ -152,6 +154,7 @@ def _watch_run(child: subprocess.Popen[bytes], context: RunContext) -> ExitReaso
             terminate_training(context.page.pulse())
             _has_ended(child, TERMINATION_GRACE)
             return None
+        # The lease comes first: a machine whose time is over has none left to drain.
         if context.notice.is_received:
             return _drain(child, context)
         pulse = context.page.pulse()
@@ -184,6 +187,8 @@ def _classify_end(code: int, kills_before: int | None, page: HeartbeatPage) -> E
     """Return why a command ended that the supervisor did not end."""
     if page.pulse().phase is TrainingPhase.OVER:
         return ExitedAfterTraining()
+    # The count is of the whole control group, so another process may have been killed: look at
+    # the code too.
     kills = count_oom_kills()
     is_more = kills is not None and kills_before is not None and kills > kills_before
     return KilledForMemory() if is_more and code in KILLED_CODES else ExitedByItself()

@@ -56,6 +56,7 @@ def main(arguments: Sequence[str], restarts: RestartBudget) -> None:
     atexit.register(power_off)
     notice = ShutdownSignal()
     signal.signal(signal.SIGTERM, notice.handle)
+    # Written after the handlers are in place: from now on the cloud may send SIGTERM.
     _write_pid(Path(machine).with_suffix(".pid"))
     settings = read_settings()
     if settings is None:
@@ -101,6 +102,7 @@ class Supervisor:
         self._notice.sleep(min(self._settings.boot_delay, self._lease.left()))
         if not (self._may_continue() and self._enrol()):
             return
+        # A daemon thread, because a controller that hangs must not keep a finished machine alive.
         threading.Thread(target=self._lease.keep_renewing, daemon=True).start()
         result = self._run_until_final(command, spool)
         if result is None or not self._lease.left():
@@ -140,6 +142,7 @@ class Supervisor:
             stall=settings.stall,
         )
         while True:
+            # The token may have been renewed since the last start.
             mine = {**self._secrets, "SCAVENGER_TOKEN": self._controller.token}
             environment = training_environment(spool, page.path, mine)
             result = run_command(command, environment, context, mine.values())

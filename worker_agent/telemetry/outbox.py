@@ -73,6 +73,8 @@ class Outbox:
     def put(self, row: StepRow) -> None:
         """Queue one row; a full queue drops the oldest one and counts it."""
         with self._state:
+            # The sequence advances over a dropped row, so the controller sees the gap and counts
+            # it.
             if len(self._fresh) >= MAX_QUEUED_ROWS:
                 self._fresh.popleft()
                 self._sequence += 1
@@ -210,6 +212,8 @@ class Outbox:
         with self._state:
             if self._held is None and self._fresh:
                 generation = self._fresh[0].generation
+                # A report has one generation, because progress and configuration are per
+                # generation.
                 same = takewhile(lambda row: row.generation == generation, self._fresh)
                 rows = list(islice(same, BATCH_ROWS))
                 for _ in rows:

@@ -225,6 +225,7 @@ class Reporter:
         if not self._failures:
             return interval
         longest = MAX_RETRY_PAUSE if interval >= CALM_INTERVAL else MAX_AWAITING_PAUSE
+        # The exponent is bounded, or the float would overflow after a day without a controller.
         grown = interval * 2.0 ** min(self._failures, 10)
         last = MAX_CLOSING_PAUSE if self._is_closing else longest
         return min(grown, last) * self._chance.uniform(0.5, 1.0)
@@ -266,6 +267,7 @@ class Reporter:
     def _greet(self, hello: Hello) -> None:
         reply = self.controller.hello(hello)
         with self._state:
+            # The worker may have moved while the controller answered; then another Hello is due.
             if self._greeting is hello:
                 self._greeting = None
         self.outbox.expect(reply.next_sequence)
@@ -324,6 +326,7 @@ class Reporter:
         """Delete rows that the controller has stored, and news that it has received."""
         self.outbox.acknowledge(next_sequence)
         with self._state:
+            # Identity, not equality: news that came meanwhile may be equal and must still be sent.
             if self._pending.regrouped is report.regrouped:
                 self._pending = replace(self._pending, regrouped=None)
 

@@ -203,6 +203,7 @@ class Spool:
         with _as_os_error():
             numbers = self._database.execute(query, (start,)).fetchall()
         query = "SELECT sequence, body FROM reports WHERE rowid = ?"
+        # One body at a time: a full spool holds 64 MiB.
         for number in numbers:
             with _as_os_error():
                 sequence, body = self._database.execute(query, number).fetchone()
@@ -271,6 +272,7 @@ def _check_header(directory: Path, header: SpoolHeader | None) -> SpoolHeader:
         found = read_spool_header(directory)
         if (found.job, found.worker) != (header.job, header.worker):
             raise SpoolUnusable(f"{directory} belongs to {found.worker} of {found.job}")
+    # Renamed when complete, so that a killed process leaves no half-written header.
     fresh = path.with_suffix(".draft")
     fresh.write_bytes(_HEADER.dump_json(header))
     fresh.rename(path)

@@ -79,6 +79,7 @@ def _replay(
     on_rows(0, waiting)
     for report in spool.reports():
         refused = _send(spool, controller, report)
+        # Trimmed after every report: an interrupted upload continues where it stopped.
         spool.trim(sequence_after(report))
         skipped += refused
         sent += len(report.steps) - refused

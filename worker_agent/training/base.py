@@ -99,6 +99,7 @@ class BaseSession(ABC):
 
         A process that the script has forked reports nothing: the session is its parent's.
         """
+        # A forked data loader that exits must not end the session of its parent.
         if os.getpid() != self.process:
             return
         if self.drain is not None:

@@ -141,6 +141,7 @@ class ElasticSession(BaseSession):
         assert self.framework is not None
         if self.regrouped is not None:
             self._report_entry(self.regrouped)
+        # With one worker, two halves of a batch are the two shards that noise needs (Eq. 2).
         for part in parts:
             slice_ = BatchSlice(
                 part.count / mine.count, mine.count / whole.count, is_last=part is parts[-1]
@@ -167,6 +168,7 @@ class ElasticSession(BaseSession):
             self._change_generation(membership.recover)
             return
         summary = strategy.tally()
+        # The summary is of the iteration before: reading the present one would wait for the device.
         self._advance()
         self._record(summary)
         self._apply_learning_rate(strategy, summary)
@@ -175,6 +177,7 @@ class ElasticSession(BaseSession):
             self.finished = self._finish_reason(is_over)
         elif summary is not None and membership.is_announced(summary.announced):
             self._change_generation(partial(membership.change, summary.announced))
+        # Checked last: a worker with peers learns of it by its collective, which fails.
         elif membership.is_fenced_out():
             self.finished = "released"
         elif leaving := self._leaving_ranks(summary):
@@ -304,10 +307,13 @@ class ElasticSession(BaseSession):
         """Apply the configuration of a generation."""
         assert self.strategy is not None
         self.recorder.start_generation()
+        # The factor warms up from where it stands, not from 1: a resize during warm-up is no
+        # restart.
         self.pace = LearningRateFactor(self.progress.learning_rate_factor, self.progress.epochs)
         self._apply_learning_rate(self.strategy, None)
         self.regrouped = Regrouped(directive.generation, 0.0, max(lost, 0))
         self.reporter.pace(PROBING_INTERVAL if directive.purpose == "probe" else CALM_INTERVAL)
+        # A Directive that came during the change was not announced, since there was no leader then.
         newest = self.reporter.newest
         if newest is not None:
             self._on_directive(newest)

@@ -71,6 +71,7 @@ class Membership:
     def begin(self, progress: TrainingProgress, message: Progress) -> TrainingProgress:
         """Wait for the first generation that lists this worker, and enter it."""
         self.reporter.pace(AWAITING_INTERVAL)
+        # A generation that failed to form is not tried again; its successor, or a new host, is.
         tried: set[tuple[int, str]] = set()
         while not self.is_leaving():
             directive, host = self._find_invitation()
@@ -97,6 +98,7 @@ class Membership:
         leader = self.now.members[0]
         try:
             directive = self.meeting.told(generation, leader)
+            # Old members must be there too: none may leave before the leader has decided.
             expected = dict.fromkeys((*self.now.members, *directive.members))
             progress = self._join(directive, progress, tuple(expected), leader, may_abort=True)
         except ChangeAborted as error:
@@ -141,6 +143,7 @@ class Membership:
         """Continue with the surviving members after a failed collective, once they are known."""
         self.is_broken = True
         self.reporter.tell(message, broken=self.now.generation)
+        # The controller may know already who is lost; asking first avoids two repairs at once.
         self.reporter.pace(AWAITING_INTERVAL)
         self.reporter.wait_for_reply(CONTROLLER_GRACE)
         while not self.is_leaving():
@@ -181,6 +184,7 @@ class Membership:
             log.warning("generation %d is refused: %s", directive.generation, error)
             self.reporter.refuse(directive.generation)
             return
+        # A newer Directive may have replaced this one while its newcomers were on their way.
         if self.inviting == directive.generation:
             self.announced = directive.generation
 

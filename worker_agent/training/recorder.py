@@ -70,6 +70,7 @@ class StepRecorder:
             iteration: Number of the iteration they are logged in.
         """
         for name, value in metrics.items():
+            # float() of a tensor would wait for the device in every iteration.
             if (held := hold_tensor(value)) is not None:
                 self.tensors[name] = held, iteration
             else:
