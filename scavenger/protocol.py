@@ -166,11 +166,11 @@ class Directive:
         The global batch stays, unless the workers' memory does not hold their larger parts.
 
         Raises:
-            ValueError: Nobody is left.
+            ValueError: No member is left.
         """
         members = tuple(member for member in self.members if member.worker not in lost)
         if not members:
-            raise ValueError(f"nobody is left of generation {self.generation}")
+            raise ValueError(f"no member is left of generation {self.generation}")
         batch = self.config.global_batch
         if self.most_local_batch is not None:
             batch = min(batch, len(members) * self.most_local_batch)

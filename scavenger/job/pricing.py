@@ -74,7 +74,7 @@ class MemorySpec(SpecModel):
     gib_per_sample: MemoryGib = Field(examples=[0.01])
 
 
-class BillingTerms(SpecModel):
+class PriceTerms(SpecModel):
     """What every tariff may say besides its rate.
 
     Attributes:
@@ -94,7 +94,7 @@ class BillingTerms(SpecModel):
     )
 
 
-class MachinePriceSpec(BillingTerms):
+class MachinePriceSpec(PriceTerms):
     """A price per machine, each of which hosts one worker.
 
     Attributes:
@@ -104,7 +104,7 @@ class MachinePriceSpec(BillingTerms):
     per_hour: PositivePricePerHour = Field(examples=["0.13402 USD/h"])
 
 
-class ResourcePriceSpec(BillingTerms):
+class ResourcePriceSpec(PriceTerms):
     """Machines of custom size, whose memory follows the batch (V-D).
 
     Attributes:

@@ -561,7 +561,7 @@ def _check_single(space: ConfigSpace) -> None:
     configurations = len(tuple(space))
     if configurations > 1:
         raise ValueError(
-            f"downpour waits for nobody, so no law tells which configuration is best, and the "
+            f"downpour never waits, so no law tells which configuration is best, and the "
             f"limits leave {configurations}: write one number for limits.workers and one for "
             f"limits.batch, e.g. workers: {space.workers[-1]}, batch: {space.global_batches[-1]}"
         )

@@ -72,7 +72,7 @@ class ServerStrategySpec(SpecModel):
 
     Attributes:
         parameter_server: Servers wait for all workers.
-        downpour: Nobody waits for anybody.
+        downpour: No worker waits for another.
     """
 
     parameter_server: Annotated[ParameterServerSpec | None, BeforeValidator(require_value)] = Field(

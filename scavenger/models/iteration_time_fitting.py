@@ -84,7 +84,7 @@ def fit_step_time(
 
 
 def in_fitting_order(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
-    """Return measurements in the order in which they are fitted, whatever order they came in."""
+    """Return measurements in the order they are fitted in, so that equal sets give equal laws."""
     return tuple(sorted(measurements, key=fitting_order_key))
 
 

@@ -27,16 +27,17 @@ from scavenger.offline.fitted_laws import (
     fit_steps,
 )
 from scavenger.offline.tables.steps import StepTable
-from scavenger.planning.curve import Basis, TradeoffCurve, curve_from_forecast, forecast_grid
-from scavenger.planning.knee import Knee
-from scavenger.planning.objectives import Cheapest, Fastest
+from scavenger.planning.curve import Basis, curve_from_forecast, forecast_grid
+from scavenger.planning.decision import CurvePreview
+from scavenger.planning.limits import Within
 from scavenger.pricing import on_demand_price
 from scavenger.report import (
     ChosenPoint,
+    CurveReport,
     PredictedPoint,
     ReportedConfig,
     describe_choice,
-    points_of,
+    points_by_time,
     reported_config,
 )
 
@@ -228,7 +229,7 @@ class FitReport:
         measured: Measured points, by configuration.
         points: Predicted points, from fast to slow.
         start: What a relative curve counts as 1: fewest workers, smallest batch.
-        fastest: The fastest configuration, whatever the objective.
+        fastest: The fastest configuration of all.
         cheapest: The cheapest.
         knee: Where the front bends, or else the end where time times cost is least.
         knee_bends: Whether it bends there.
@@ -271,24 +272,28 @@ def report_fit(table: StepTable, request: FitRequest) -> FitReport:
     table = replace(table, measurements=tuple(sorted(table.measurements, key=lambda m: m.config)))
     steps, epochs = fit_steps(table, request), fit_epochs(table, request)
     configs = list_candidates(table, request)
-    curve = predict_candidates(configs, steps, epochs, request)
-    choice, knee = request.objective.choose(curve), Knee().choose(curve)
+    preview = predict_candidates(configs, steps, epochs, request)
+    objective = request.objective
+    choice = objective.choose(preview.curve)
+    limits = objective if isinstance(objective, Within) else Within(objective)
+    curve = CurveReport(preview, limits, choice)
+    marks = curve.marks(Within(objective))  # of all points, whether they keep the limits or not
     return FitReport(
         table=table.name,
         rows=table.rows,
         topology=steps.topology,
         laws=request.laws,
-        basis=curve.basis,
-        cost_unit=cost_unit_of(curve.basis, request),
+        basis=preview.curve.basis,
+        cost_unit=cost_unit_of(preview.curve.basis, request),
         step_time=describe_steps(steps),
         epochs=describe_epochs(epochs, request, table),
         measured=compare_measured(steps),
-        points=points_of(curve, request.objective),
+        points=points_by_time(curve),
         start=reported_config(configs[0]),
-        fastest=reported_config(Fastest().choose(curve).point.config),
-        cheapest=reported_config(Cheapest().choose(curve).point.config),
-        knee=reported_config(knee.point.config),
-        knee_bends=knee.bends,
+        fastest=reported_config(marks["fastest"].point.config),
+        cheapest=reported_config(marks["cheapest"].point.config),
+        knee=reported_config(marks["knee"].point.config),
+        knee_bends=marks["knee"].bends,
         chosen=describe_choice(choice, request.objective),
         notes=tuple(list_notes(table, request, epochs.model)),
     )
@@ -312,13 +317,14 @@ def require_enough(table: StepTable) -> None:
 
 def predict_candidates(
     configs: Sequence[ClusterConfig], steps: StepTimeFit, epochs: EpochsFit, request: FitRequest
-) -> TradeoffCurve:
-    """Draw the curve over all candidates; measured seconds count as they were measured."""
+) -> CurvePreview:
+    """Predict the curve over all candidates; measured seconds count as they were measured."""
     # Machine-hours are what a price of one dollar per machine-hour makes of dollars.
     price = on_demand_price(1.0 if request.price_per_hour is None else request.price_per_hour)
     measured = {m.config: m.step_time for m in steps.measurements}
     model = combine_laws(steps, epochs, request.dataset_size)
-    return curve_from_forecast(forecast_grid(grid_of(configs), model, price, measured))
+    curve = curve_from_forecast(forecast_grid(grid_of(configs), model, price, measured))
+    return CurvePreview(curve, model, (), "a table of measurements")
 
 
 def combine_laws(

@@ -41,7 +41,7 @@ from scavenger.planning.objective import Objective
 
 @dataclass(frozen=True, slots=True)
 class FitRequest:
-    """What somebody wants to know about a table.
+    """What a user wants to know about a table.
 
     Attributes:
         objective: What to choose by.
@@ -129,7 +129,7 @@ class WeightedLaw:
 
     Attributes:
         weight: Its share of the average, as an exponent; all add up to 1.
-        compute_fixed: Of an iteration, whatever the batch.
+        compute_fixed: Of an iteration of any batch.
         compute_per_sample: Of each sample of the local batch.
         sync_fixed: As soon as there are two workers.
         sync_per_worker: Per worker, or per doubling of the workers where ``growth`` is log.
@@ -157,7 +157,7 @@ class StepTimeLaw:
     The coefficients are those of the heaviest law. Seconds are the geometric mean of all.
 
     Attributes:
-        compute_fixed: Of an iteration, whatever the batch.
+        compute_fixed: Of an iteration of any batch.
         compute_per_sample: Of each sample of the local batch.
         sync_fixed: As soon as there are two workers.
         sync_per_worker: Per worker, or per doubling of the workers where ``growth`` is log.

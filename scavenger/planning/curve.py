@@ -290,7 +290,7 @@ def draw_posterior(forecast: Forecast) -> list[PosteriorDraws]:
 
 
 def own_deviations(config: ClusterConfig) -> Floats:
-    """Draw a configuration's own deviation in each world, the same in whatever company."""
+    """Draw a configuration's own deviation in each world, the same in any space it is part of."""
     own = crc32(str(config).encode())
     return np.random.Generator(np.random.Philox(key=own)).standard_normal(POSTERIOR_DRAWS)
 

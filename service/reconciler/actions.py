@@ -8,8 +8,8 @@ from scavenger.cluster import ClusterConfig
 from scavenger.measurement.profiling import Settled
 from scavenger.planning.search.strategy import Run
 from scavenger.protocol import Directive
+from scavenger.report import CurveReport
 from scavenger.schemas import JobPhase
-from service.state.curves import CurveDrawing
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Advise:
 
     config: ClusterConfig | None
     why: str
-    drawing: CurveDrawing
+    drawing: CurveReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Replan:
     config: ClusterConfig | None
     noise_scale: float
     why: str
-    drawing: CurveDrawing | None = None
+    drawing: CurveReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

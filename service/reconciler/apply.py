@@ -18,6 +18,7 @@ from scavenger.measurement.profiling import Observation
 from scavenger.planning.decision import curve_of_run, preview_curve
 from scavenger.planning.search.strategy import Run
 from scavenger.protocol import Directive
+from scavenger.report import CurveReport
 from scavenger.schemas import JobPhase
 from service import ledger
 from service.db import directives, jobs, measurements
@@ -38,7 +39,7 @@ from service.reconciler.actions import (
     Unblocked,
 )
 from service.reconciler.learning import update_stored_model
-from service.state.curves import CurveDrawing, curve_view
+from service.state.curves import curve_view
 from service.state.job_state import JobState
 
 MAX_ETA = timedelta(days=3650)
@@ -137,7 +138,7 @@ def rescale_progress(connection: Connection, state: JobState, directive: Directi
 def store_drawing(
     connection: Connection,
     state: JobState,
-    drawing: CurveDrawing,
+    drawing: CurveReport,
     chosen: ClusterConfig | None,
     why: str,
 ) -> None:
@@ -176,7 +177,7 @@ def record_choice(
         choice=why,
     )
     preview, wish = curve_of_run(run), objective_within_limits(state.job.spec)
-    store_drawing(connection, state, CurveDrawing(preview, wish, run.choice), run.config, why)
+    store_drawing(connection, state, CurveReport(preview, wish, run.choice), run.config, why)
     if run.searched:
         update_stored_model(connection, machine, state)
     record_event(connection, job, state.now, "choice", why, event_data(action))
@@ -196,7 +197,9 @@ def record_kept_config(
         chosen=config,
         choice=why,
     )
-    drawing = CurveDrawing.of(state.job.spec, preview_curve(state.knowledge))
+    drawing = CurveReport.of(
+        objective_within_limits(state.job.spec), preview_curve(state.knowledge)
+    )
     store_drawing(connection, state, drawing, config, why)
     update_stored_model(connection, machine, state)
     record_event(connection, job, state.now, "choice", why, event_data(action))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from scavenger.planning import replanning
 from scavenger.planning.replanning import Remainder
+from scavenger.report import CurveReport
 from service.reconciler.actions import Replan
-from service.state.curves import CurveDrawing
 from service.state.job_state import JobState
 
 
@@ -24,7 +24,7 @@ def replan(state: JobState) -> Replan | None:
     if found.better is None:
         return Replan(None, found.noise_scale, found.why)
     better = found.better
-    drawing = CurveDrawing(better.preview, better.objective, better.choice, "rest")
+    drawing = CurveReport(better.preview, better.objective, better.choice, "rest")
     return Replan(better.config, found.noise_scale, found.why, drawing)
 
 

@@ -11,16 +11,18 @@ from functools import lru_cache
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
+from scavenger.job.planning import objective_within_limits
 from scavenger.job.spec import JobSpec
 from scavenger.job.training import DownpourSpec
 from scavenger.planning.decision import decide, decide_within, preview_curve
 from scavenger.planning.search.strategy import Probe, Run
 from scavenger.planning.state import PlanningState
+from scavenger.report import CurveReport
 from service.reconciler.actions import Advise, ChooseConfig, KeepConfig
 from service.reconciler.directives import shrink_config
 from service.reconciler.endings import counted, is_ending
 from service.reconciler.servers import missing_servers
-from service.state.curves import CurveDrawing, CurveKey, curve_key
+from service.state.curves import CurveKey, curve_key
 from service.state.job_state import JobState
 
 
@@ -53,7 +55,7 @@ def advise(state: JobState) -> Advise | None:
     advice = choose_advice(curve_key(job.spec, state.knowledge))
     if advice is None or (job.advice is not None and job.advised == advice.config):
         return None
-    drawing = CurveDrawing.of(job.spec, preview_curve(advice.knowledge))
+    drawing = CurveReport.of(objective_within_limits(job.spec), preview_curve(advice.knowledge))
     return Advise(advice.config, advice.why, drawing)
 
 

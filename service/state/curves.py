@@ -6,23 +6,15 @@ that has not chosen yet, the API draws a curve from what is known so far.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, field
 
 from scavenger.cluster import ClusterConfig
-from scavenger.errors import NothingFeasible
-from scavenger.job.planning import objective_within_limits
 from scavenger.job.spec import JobSpec
 from scavenger.measurement.profiling import Observation
 from scavenger.models.iteration_time import ParallelModel
 from scavenger.models.performance import PerformanceModel, mean_relative_error
-from scavenger.planning.curve import TradeoffCurve, TradeoffPoint
-from scavenger.planning.decision import CurvePreview
-from scavenger.planning.knee import Knee
-from scavenger.planning.limits import Within
-from scavenger.planning.objective import Choice, Objective
-from scavenger.planning.objectives import Cheapest, Fastest
 from scavenger.planning.state import PlanningState
+from scavenger.report import CurveReport, ReportedPoint
 from scavenger.schemas import (
     ConfigView,
     CurveView,
@@ -32,40 +24,6 @@ from scavenger.schemas import (
     LimitsView,
     PointView,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CurveDrawing:
-    """A curve, and what is wanted of it.
-
-    Attributes:
-        preview: The curve and the laws it follows from; None while nothing is known.
-        wish: The objective, within the limits that it is chosen under.
-        choice: What the objective chooses; None where nothing meets the limits, or is known.
-        part: Whether it is of the whole job or of what is left of it.
-    """
-
-    preview: CurvePreview | None
-    wish: Within
-    choice: Choice | None
-    part: Literal["whole", "rest"] = "whole"
-
-    @classmethod
-    def of(cls, spec: JobSpec, preview: CurvePreview | None) -> CurveDrawing:
-        """Draw the curve of a whole job."""
-        wish = objective_within_limits(spec)
-        try:
-            return cls(preview, wish, None if preview is None else wish.choose(preview.curve))
-        except NothingFeasible:
-            return cls(preview, wish, None)
-
-    @property
-    def basis(self) -> str:
-        """In what its points are counted."""
-        if self.preview is None:
-            return "relative"
-        basis = self.preview.curve.basis
-        return "remaining" if (self.part, basis) == ("rest", "total") else basis
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +58,24 @@ def curve_key(spec: JobSpec, knowledge: PlanningState) -> CurveKey:
 
 
 def curve_view(
-    drawing: CurveDrawing, spec: JobSpec, chosen: ClusterConfig | None, why: str
+    report: CurveReport, spec: JobSpec, chosen: ClusterConfig | None, why: str
 ) -> CurveView:
     """Show a curve, without what only the job itself tells: where it is, its probes and resizes."""
-    preview, wish, own = drawing.preview, drawing.wish, drawing.choice
-    marks = {} if preview is None or own is None else special_choices(wish, preview.curve)
-    special = {name: config_view_of(choice.point) for name, choice in marks.items()}
+    preview, limits, own = report.preview, report.objective, report.choice
+    marks = report.marks(limits)
+    special = {name: config_view(choice.point.config) for name, choice in marks.items()}
     # What supports another point than the chosen one says nothing about that.
     is_chosen = own is not None and chosen in (None, own.point.config)
+    runner_up = own.runner_up if own is not None and is_chosen else None
     return CurveView(
-        basis=drawing.basis,
+        basis=report.basis,
         objective=spec.objective_text,
-        limits=LimitsView(max_cost=wish.max_cost, max_time=wish.max_time),
+        limits=LimitsView(max_cost=limits.max_cost, max_time=limits.max_time),
         why=why,
         source="nothing is measured yet" if preview is None else preview.source,
         laws=None if preview is None else laws_view(preview.model, preview.observations),
-        points=[] if preview is None else point_views(wish, preview.curve),
-        front=[] if preview is None else [config_view_of(p) for p in preview.curve.frontier()],
+        points=[point_view(each) for each in report.points],
+        front=[config_view(config) for config in report.front],
         knee=special.get("knee"),
         fastest=special.get("fastest"),
         cheapest=special.get("cheapest"),
@@ -124,45 +83,35 @@ def curve_view(
         current=None,
         chosen=optional_config_view(chosen),
         support=own.support if own is not None and is_chosen else None,
-        runner_up=config_view_of(own.runner_up) if own and own.runner_up and is_chosen else None,
+        runner_up=None if runner_up is None else config_view(runner_up.config),
         probes=[],
         resizes=[],
         knee_bends="knee" in marks and marks["knee"].bends,
     )
 
 
-def special_choices(wish: Within, curve: TradeoffCurve) -> dict[str, Choice]:
-    """Choose knee, fastest and cheapest within the limits, which some configuration meets."""
-    certain = replace(curve, draws={})  # how sure they are is not shown
-    wishes: tuple[Objective, ...] = (Knee(), Fastest(), Cheapest())
-    return {each.name: replace(wish, objective=each).choose(certain) for each in wishes}
-
-
-def point_views(limits: Within, curve: TradeoffCurve) -> list[PointView]:
-    """Show every configuration of the space."""
-    front = {point.config for point in curve.frontier()}
-    return [
-        PointView(
-            workers=point.config.workers,
-            global_batch=point.config.global_batch,
-            noise=point.noise,
-            epochs=point.epochs,
-            compute_time=point.compute_time,
-            sync_time=point.sync_time,
-            step_time=point.step_time,
-            measured_step_time=point.measured_step_time,
-            time=point.time,
-            time_low=point.time_range[0],
-            time_high=point.time_range[1],
-            cost=point.cost,
-            cost_low=point.cost_range[0],
-            cost_high=point.cost_range[1],
-            measured=point.measured_step_time is not None,
-            on_front=point.config in front,
-            violations=list(limits.violations(point, curve.basis)),
-        )
-        for point in curve.points
-    ]
+def point_view(reported: ReportedPoint) -> PointView:
+    """Show one configuration of a curve."""
+    point = reported.point
+    return PointView(
+        workers=point.config.workers,
+        global_batch=point.config.global_batch,
+        noise=point.noise,
+        epochs=point.epochs,
+        compute_time=point.compute_time,
+        sync_time=point.sync_time,
+        step_time=point.step_time,
+        measured_step_time=point.measured_step_time,
+        time=point.time,
+        time_low=point.time_range[0],
+        time_high=point.time_range[1],
+        cost=point.cost,
+        cost_low=point.cost_range[0],
+        cost_high=point.cost_range[1],
+        measured=point.measured_step_time is not None,
+        on_front=reported.is_on_front,
+        violations=list(reported.violations),
+    )
 
 
 def laws_view(model: PerformanceModel, observations: tuple[Observation, ...]) -> LawsView:
@@ -198,11 +147,6 @@ def law_view(law: ParallelModel) -> LawView:
         growth=law.growth,
         overlap=law.overlap,
     )
-
-
-def config_view_of(point: TradeoffPoint) -> ConfigView:
-    """Show a point's configuration."""
-    return config_view(point.config)
 
 
 def config_view(config: ClusterConfig) -> ConfigView:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from scavenger.job.planning import objective_within_limits
 from scavenger.planning.decision import preview_curve
+from scavenger.report import CurveReport
 from service.db.directives import PublishedDirective
-from service.state.curves import CurveDrawing, config_view, curve_view
+from service.state.curves import config_view, curve_view
 from service.state.presenters import curve_view_of_job, resize_views
 from tests.builders import NOW, directive, job, probe, snapshot, spec
 
@@ -47,7 +48,7 @@ def test_a_knee_is_shown_where_the_choice_finds_that_the_front_bends(
     preview = preview_curve(seen.knowledge)
     assert preview is not None
     choice = objective_within_limits(wished).choose(preview.curve)
-    drawn = curve_view(CurveDrawing.of(wished, preview), wished, None, "")
+    drawn = curve_view(CurveReport.of(objective_within_limits(wished), preview), wished, None, "")
     shown = curve_view_of_job(drawn, seen.job, seen.probes, ())
     assert shown.knee == config_view(choice.point.config)
     assert shown.knee_bends is choice.bends is bends

@@ -45,7 +45,7 @@ REGRET_OBJECTIVES: tuple[RegretObjective, ...] = (
 # The deadline, as a multiple of the least time there is.
 DEADLINE = 1.5
 REGRET_BATCHES = 3
-# Every worker costs the same, whatever machine it shares.
+# Every worker costs the same, on a shared machine too.
 UNIT_PRICE = PriceModel(PerResource(1.0, 0.0, 1.0, MemoryModel(0.0, 0.0)))
 
 

@@ -15,9 +15,11 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from scavenger.errors import DocumentProblem, InvalidDocument
+from scavenger.job.planning import objective_within_limits
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import parse_job
 from scavenger.planning.decision import preview_curve
+from scavenger.report import CurveReport
 from scavenger.schemas import CurveView, EventList, JobList, JobView
 from service.api.dependencies import AppState, RequestBody, State
 from service.api.etag import IfMatch, IfNoneMatch, JobETag
@@ -38,7 +40,7 @@ from service.api.validation import JOB_ID_PATTERN
 from service.db import directives, jobs, measurements
 from service.db.access import StoredAnswer
 from service.db.jobs import record_event
-from service.state.curves import CurveDrawing, curve_view
+from service.state.curves import curve_view
 from service.state.loader import load_job_states
 from service.state.presenters import curve_view_of_job, job_view, load_with_recent_steps
 
@@ -264,5 +266,5 @@ def draw_curve(app_state: AppState, connection: Connection, job: jobs.StoredJob)
     known, why = state.knowledge, job.choice or job.reason
     if job.phase.is_final and job.chosen is None:
         known = replace(known, stored=None, models=())
-    drawing = CurveDrawing.of(job.spec, preview_curve(known))
+    drawing = CurveReport.of(objective_within_limits(job.spec), preview_curve(known))
     return curve_view(drawing, job.spec, job.chosen, why)
