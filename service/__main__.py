@@ -30,20 +30,19 @@ from service.background import Maintenance, PgListener
 from service.clouds.executor import CloudExecutor
 from service.clouds.inventory import CloudInventory
 from service.clouds.labels import ResourceLabels
-from service.clouds.local import LocalProvider
 from service.clouds.metered import MeteredProvider
 from service.clouds.provider import Provider
+from service.clouds.registry import open_cloud
 from service.clouds.storage import CheckpointStorage
 from service.db import clock, controllers
 from service.db.database import migrate, open_pool
-from service.db.vms import Vm
-from service.errors import AccountRefused, PostgresUnavailable, SecretRefused
+from service.errors import AccountRefused, PostgresUnavailable, SecretRefused, UnknownCloud
 from service.garbage_collection.collector import CollectorLoop, GarbageCollector
 from service.observability.logs import start_logging
 from service.observability.redaction import Redactor
 from service.observability.tracing import start_tracing
 from service.postgres.server import EmbeddedPostgres
-from service.reconciler.fleet import Fleet
+from service.reconciler.fleet import ControllerContact, Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
 from service.settings import Settings, driver_url
@@ -84,7 +83,7 @@ def main() -> int:
     try:
         with open_database(settings) as url:
             redactor.learn(url, make_url(url).password or "")
-            serve(settings, url, redactor, local_cloud(settings))
+            serve(settings, url, redactor, open_cloud(settings))
     except PostgresUnavailable as error:
         print(redactor.clean(f"the database cannot run: {error}"), file=sys.stderr)
         return 1
@@ -93,7 +92,7 @@ def main() -> int:
         advice = "start it, or put --database-url right, and start the controller again"
         print(redactor.clean(f"{why}\n{advice}"), file=sys.stderr)
         return 1
-    except (SecretRefused, AccountRefused) as error:
+    except (UnknownCloud, SecretRefused, AccountRefused) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
@@ -117,12 +116,6 @@ def open_database(settings: Settings) -> Iterator[str]:
         return
     with EmbeddedPostgres(settings.home / "postgres", settings.pg_bin) as postgres:
         yield postgres.url()
-
-
-def local_cloud(settings: Settings) -> Provider:
-    """Return the cloud that is this computer."""
-    root = settings.machines or settings.home / "machines"
-    return LocalProvider(root, sys.executable, settings.boot_delay)
 
 
 def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> None:
@@ -158,7 +151,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
         CheckpointStorage(settings.home.resolve()),
         nudge,
         heartbeats={RECONCILER_TASK: loop.heartbeat, SWEEPER_TASK: rounds.heartbeat},
-        boot=provider.boot + settings.boot_delay,
+        boot=provider.boot + provider.pause,
         secret_store=SecretStore(settings.home / "secrets"),
     )
     server = http_server(settings, build_app(world, keys, names=settings.known_names))
@@ -232,15 +225,10 @@ def build_reconciler(
             controllers.installation_id(connection), keys.label_secret()
         )
 
-    def environment(vm: Vm) -> dict[str, str]:
-        return {
-            "SCAVENGER_CONTROLLER": address,
-            "SCAVENGER_TOKEN": keys.bootstrap_token(vm.id),
-        }
-
     storage = CheckpointStorage(settings.home.resolve())
     executor = CloudExecutor(MAX_CLOUD_CALLS)
-    fleet = Fleet(engine, provider, environment, storage, resource_labels, executor=executor)
+    contact = ControllerContact(address, keys.bootstrap_token)
+    fleet = Fleet(engine, provider, contact, storage, resource_labels, executor=executor)
     return Reconciler(fleet, clock.now(engine))
 
 

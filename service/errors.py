@@ -5,6 +5,7 @@
     ServiceError
     ├── SecretRefused            this controller may not act here: tell the person, stop
     ├── AccountRefused           its machines are not where the others' are: tell the person, stop
+    ├── UnknownCloud             no provider has the name given: tell the person, stop
     ├── PostgresUnavailable      the embedded database cannot run: tell the person, stop
     ├── BackupFailed             nothing was saved or restored: tell the person
     ├── LeaseLost                another controller acts for this job now: drop what was decided
@@ -29,6 +30,10 @@ class SecretRefused(ServiceError):
 
 class AccountRefused(ServiceError):
     """The machines of this controller are not where those of the others are; the message helps."""
+
+
+class UnknownCloud(ServiceError):
+    """The settings name a cloud that the registry does not have; the message lists the others."""
 
 
 class PostgresUnavailable(ServiceError):

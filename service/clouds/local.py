@@ -15,10 +15,12 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -26,13 +28,13 @@ import psutil
 
 from service.clouds.provider import Instance, InstanceState, LaunchRequest
 from service.errors import LaunchRefused, OutOfCapacity, ProviderUnavailable
+from service.settings import Settings
 
 SUPERVISOR_MODULE = ("-m", "worker_agent.supervisor")
 PACKAGE_ROOT = Path(__file__).parents[2]  # supervisors run the same version as the controller
 KILL_TIMEOUT = 2.0  # a killed group is gone in milliseconds unless the computer is overloaded
-PROCESS_START_SECONDS = (
-    2.0  # Python with a framework; the resize itself takes hundredths of a second
-)
+# Python with a framework takes that long to start; the resize itself takes hundredths of a second.
+PROCESS_START_SECONDS = 2.0
 OUT_OF_RESOURCES = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
 
@@ -56,6 +58,12 @@ class LocalProvider:
         self._root = root.resolve()
         self._python = python
         self._boot_delay = boot_delay
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> LocalProvider:
+        """Open the local cloud of a controller; workers run with the controller's interpreter."""
+        root = settings.machines or settings.home / "machines"
+        return cls(root, sys.executable, settings.boot_delay)
 
     @property
     def account(self) -> str:
@@ -151,16 +159,14 @@ class LocalProvider:
         threading.Thread(target=supervisor.wait, daemon=True).start()
 
     def _environment(self, request: LaunchRequest) -> Mapping[str, str]:
-        return {
-            "PATH": f"{Path(self._python).parent}:{os.defpath}",
-            "HOME": str(Path.home()),
-            "SCAVENGER_JOB": request.job,
-            "SCAVENGER_WORKER": request.launch_key,
-            **request.environment,
-            "SCAVENGER_COMMAND": json.dumps(request.command),
-            "SCAVENGER_DIRECTORY": request.directory or str(Path.home()),
-            "SCAVENGER_BOOT_DELAY": str(self._boot_delay),
-        }
+        home = str(Path.home())
+        worker = replace(
+            request.worker,
+            directory=request.worker.directory or home,
+            boot_delay=self._boot_delay,
+        )
+        path = f"{Path(self._python).parent}:{os.defpath}"
+        return {"PATH": path, "HOME": home, **replace(request, worker=worker).environment}
 
 
 def _claim(machine: Path, request: LaunchRequest) -> int | None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from scavenger.worker_env import WorkerEnv
+
 LAUNCH_KEY_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 LABEL_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,63}")
 MAX_LABELS = 16
@@ -29,15 +31,14 @@ class InstanceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """One machine to start, and the command it runs.
+    """One machine to start, and the worker that runs on it.
 
     Attributes:
         launch_key: Chosen and stored before the first call: 1 to 63 letters, digits, ``-``, ``_``.
-        job: Id of the job the machine works for.
-        command: The user's training command, program first.
-        environment: Variables of the machine, secrets among them; never to be logged.
-        directory: Where the command starts; None for the home directory.
+        worker: What the worker needs to know, the user's training command included. A provider
+            may add what only it knows, with ``dataclasses.replace``.
         price_per_hour: What the machine costs, in dollars per hour.
+        variables: Further environment variables that the job asks for; never to be logged.
         labels: Written by the call that makes the machine, never afterwards; at most 16, keys and
             values 1 to 63 letters, digits, ``-``, ``_``, ``.``.
         longest_run: Seconds after which the cloud itself ends the machine, where it can; infinite
@@ -45,11 +46,9 @@ class LaunchRequest:
     """
 
     launch_key: str
-    job: str
-    command: tuple[str, ...]
-    environment: Mapping[str, str] = field(repr=False)
-    directory: str | None
+    worker: WorkerEnv
     price_per_hour: float
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     labels: Mapping[str, str] = field(default_factory=dict)
     longest_run: float = math.inf
 
@@ -58,7 +57,7 @@ class LaunchRequest:
             raise ValueError(
                 f"launch_key must match {LAUNCH_KEY_PATTERN.pattern}, got {self.launch_key!r}"
             )
-        if not self.command:
+        if not self.worker.command:
             raise ValueError("command is empty")
         if not (math.isfinite(self.price_per_hour) and self.price_per_hour >= 0):
             raise ValueError(f"price_per_hour must be 0 or more, got {self.price_per_hour}")
@@ -69,6 +68,16 @@ class LaunchRequest:
                 raise ValueError(f"labels must match {LABEL_PATTERN.pattern}, got {text!r}")
         if not self.longest_run > 0:
             raise ValueError(f"longest_run must be above 0, got {self.longest_run}")
+
+    @property
+    def job(self) -> str:
+        """Id of the job that the machine works for."""
+        return self.worker.job
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """All variables of the machine, secrets among them; never to be logged."""
+        return {**self.variables, **self.worker.to_env()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from scavenger.job.spec import JobSpec
 class CheckpointStorage:
     """Directories that all machines of a job reach.
 
-    Nothing in them is ever deleted here: training that somebody paid for is theirs to throw away.
+    The controller never deletes checkpoints: users paid for them and decide when to.
 
     Attributes:
         root: Directory of those that no job puts elsewhere.
@@ -27,16 +26,7 @@ class CheckpointStorage:
         named = checkpoint_settings(spec).directory
         return (self.root / "checkpoints" if named is None else Path(named)) / job
 
-    def environment(self, job: str, spec: JobSpec) -> Mapping[str, str]:
-        """Return what tells a machine of a job where they are."""
-        checkpoints = checkpoint_settings(spec)
-        return {
-            "SCAVENGER_CHECKPOINTS": str(self.checkpoints(job, spec)),
-            "SCAVENGER_CHECKPOINT_EVERY": repr(checkpoints.every),
-            "SCAVENGER_CHECKPOINT_KEEP": str(checkpoints.keep),
-        }
-
 
 def checkpoint_settings(spec: JobSpec) -> CheckpointsSpec:
-    """Return how often a job is written down, by default where it does not say."""
+    """Return how often a job is saved, by default where its document does not say."""
     return spec.run.checkpoints or CheckpointsSpec()

@@ -17,13 +17,14 @@ from sqlalchemy import Connection, Engine
 
 from scavenger.protocol import Role
 from scavenger.schemas import JobPhase
+from scavenger.worker_env import WorkerEnv
 from service import ledger
 from service.clouds.executor import CloudCall, CloudExecutor
 from service.clouds.inventory import CloudInventory, CloudListing
 from service.clouds.labels import ResourceLabels
 from service.clouds.metered import error_label
 from service.clouds.provider import Instance, LaunchRequest, Provider
-from service.clouds.storage import CheckpointStorage
+from service.clouds.storage import CheckpointStorage, checkpoint_settings
 from service.db import jobs, vms
 from service.db.controllers import JobLease, under_lease
 from service.db.jobs import StoredJob, record_event
@@ -60,11 +61,24 @@ class DiffResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ControllerContact:
+    """How a machine reaches the controller and proves which machine it is.
+
+    Attributes:
+        address: URL of the controller, or of what stands before all controllers.
+        token_for: Makes the bootstrap token of a machine from its id, the same at every call.
+    """
+
+    address: str
+    token_for: Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """What making and ending machines needs of the world.
 
     Attributes:
-        environment: Makes what a machine needs to find and trust the controller and its job.
+        contact: How a machine reaches the controller.
         storage: Where machines keep what outlives them.
         resource_labels: Writes the labels by which machines are known as ours.
         epoch: Counts launches.
@@ -74,7 +88,7 @@ class Fleet:
 
     engine: Engine
     provider: Provider
-    environment: Callable[[Vm], Mapping[str, str]]
+    contact: ControllerContact
     storage: CheckpointStorage
     resource_labels: ResourceLabels
     epoch: LaunchCounter = field(default_factory=LaunchCounter)
@@ -211,25 +225,28 @@ class Fleet:
 
     def _launch_request(self, job: StoredJob, vm: Vm, labels: Mapping[str, str]) -> LaunchRequest:
         """Compose what a machine is launched with, the same whenever that is repeated."""
-        run = job.spec.run
+        run, saved = job.spec.run, checkpoint_settings(job.spec)
+        worker = WorkerEnv(
+            controller=self.contact.address,
+            token=self.contact.token_for(vm.id),
+            job=job.id,
+            worker=vm.id,
+            role=vm.role,
+            strategy=job.spec.strategy.name,
+            command=tuple(run.command),
+            directory=run.directory,
+            prepaid=round(max(vm.prepaid, 1.0), 3),
+            checkpoints=str(self.storage.checkpoints(job.id, job.spec)),
+            checkpoint_every=saved.every,
+            checkpoint_keep=saved.keep,
+            stall=run.stall,
+            drain=run.drain,
+        )
         return LaunchRequest(
             launch_key=vm.launch_key,
-            job=job.id,
-            command=tuple(run.command),
-            environment={
-                **(run.env or {}),
-                **self.environment(vm),
-                **self.storage.environment(job.id, job.spec),
-                "SCAVENGER_JOB": job.id,
-                "SCAVENGER_WORKER": vm.id,
-                "SCAVENGER_ROLE": vm.role,
-                "SCAVENGER_STRATEGY": job.spec.strategy.name,
-                "SCAVENGER_PREPAID": f"{max(vm.prepaid, 1.0):.3f}",
-                "SCAVENGER_STALL": repr(run.stall),
-                "SCAVENGER_DRAIN": repr(run.drain),
-            },
-            directory=run.directory,
+            worker=worker,
             price_per_hour=float(vm.price_per_hour),
+            variables=run.env or {},
             longest_run=ledger.longest_run(vm.terms, job.spec.limits.max_cost),
             labels=labels,
         )

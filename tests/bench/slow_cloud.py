@@ -36,7 +36,7 @@ from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
 from tests.bench.load import percentile
 from tests.bench.scale import connected
-from tests.builders import document, spec
+from tests.builders import CONTACT, document, spec
 from tests.conftest import run
 from tests.controller_double import until
 from tests.fakecloud.clock import VirtualClock
@@ -60,7 +60,7 @@ class Bench:
         with engine.begin() as connection:
             ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
         executor = CloudExecutor(8)
-        fleet = Fleet(engine, provider, lambda _: {}, STORAGE, ownership, executor=executor)
+        fleet = Fleet(engine, provider, CONTACT, STORAGE, ownership, executor=executor)
         acting = Reconciler(fleet, datetime.now(UTC))
         self.loop = ReconcilerLoop(acting, CloudInventory(engine, provider, CloudExecutor(1)))
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +20,17 @@ import pytest
 
 from scavenger.protocol import Progress, StepReport
 from service.clouds.local import LocalProvider
-from service.clouds.provider import Instance, InstanceState, LaunchRequest, Provider
+from service.clouds.provider import Instance, InstanceState, Provider
 from service.errors import CloudError, LaunchRefused, OutOfCapacity, ProviderUnavailable
+from tests.builders import worker_env
+from tests.conformance.clouds import (
+    Eventually,
+    ProviderConformance,
+    Request,
+    is_gone,
+    is_up,
+    state,
+)
 from tests.controller_double import TOKEN, ControllerDouble, until
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
@@ -33,166 +41,6 @@ from tests.fakecloud.server import CloudServer
 from tests.fakecloud.settings import PLAIN, Settings
 
 PROJECT = Path(__file__).parents[2]
-FOREVER = ("sleep", "600")
-
-
-@pytest.fixture
-def controller() -> Iterator[ControllerDouble]:
-    double = ControllerDouble()
-    yield double
-    double.close()
-
-
-@pytest.fixture
-def request_for(controller: ControllerDouble) -> Callable[..., LaunchRequest]:
-    def make(*command: str, key: str = "key-1", prepaid: float = 60.0) -> LaunchRequest:
-        return LaunchRequest(
-            launch_key=key,
-            job="job-1",
-            command=command or FOREVER,
-            environment={
-                "SCAVENGER_CONTROLLER": controller.url,
-                "SCAVENGER_TOKEN": TOKEN,
-                "SCAVENGER_PREPAID": str(prepaid),
-            },
-            directory=None,
-            price_per_hour=0.5,
-            labels={"purpose": "conformance.test", "Owner_1": "nobody"},
-        )
-
-    return make
-
-
-def state(provider: Provider, instance: Instance) -> InstanceState | None:
-    found = {i.provider_id: i.state for i in provider.list()}
-    return found.get(instance.provider_id)
-
-
-def is_up(provider: Provider, instance: Instance) -> bool:
-    return state(provider, instance) is InstanceState.RUNNING
-
-
-def is_gone(provider: Provider, instance: Instance) -> bool:
-    return state(provider, instance) is InstanceState.GONE
-
-
-Request = Callable[..., LaunchRequest]
-Eventually = Callable[[Callable[[], object]], None]
-
-
-class ProviderConformance:
-    """Every implementation inherits this and supplies ``provider``, ``destroy``, ``eventually``.
-
-    ``provider`` makes a new provider object of the same installation whenever it is called;
-    ``destroy`` ends a machine behind its provider's back; ``eventually`` lets time pass until
-    something is true.
-    """
-
-    def test_nothing_exists_at_first(self, provider: Callable[[], Provider]) -> None:
-        assert provider().list() == ()
-
-    def test_a_machine_is_known_by_its_launch(
-        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
-    ) -> None:
-        request = request_for()
-        launched = provider().launch(request)
-        eventually(lambda: provider().list())
-        (listed,) = provider().list()
-        assert (listed.launch_key, listed.job, listed.price_per_hour) == ("key-1", "job-1", 0.5)
-        assert listed.labels == request.labels
-        assert replace(listed, state=launched.state) == launched
-        assert listed.state is not InstanceState.GONE
-
-    def test_a_machine_comes_up(
-        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
-    ) -> None:
-        cloud = provider()
-        machine = cloud.launch(request_for())
-        eventually(lambda: is_up(cloud, machine))
-
-    def test_a_launch_key_never_makes_a_second_machine(
-        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
-    ) -> None:
-        with ThreadPoolExecutor(8) as threads:
-            launched = list(threads.map(lambda _: provider().launch(request_for()), range(8)))
-        assert len({machine.provider_id for machine in launched}) == 1
-        eventually(lambda: is_up(provider(), launched[0]))
-        assert len(provider().list()) == 1
-
-    def test_a_launch_key_repeated_with_another_environment_returns_its_machine(
-        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
-    ) -> None:
-        machine = provider().launch(request_for())
-        eventually(lambda: is_up(provider(), machine))
-        later = provider().launch(request_for(prepaid=59.0))
-        assert later.provider_id == machine.provider_id
-        assert len(provider().list()) == 1
-
-    def test_another_key_makes_another_machine(
-        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
-    ) -> None:
-        cloud = provider()
-        machines = [cloud.launch(request_for(key=key)) for key in ("key-1", "key-2")]
-        cloud.terminate(machines[0].provider_id)
-        eventually(lambda: len(cloud.list()) == 2)
-        cloud.terminate(machines[0].provider_id)
-        eventually(lambda: is_gone(cloud, machines[0]))
-        assert not is_gone(cloud, machines[1])
-
-    def test_a_machine_that_died_is_listed_gone_and_its_key_is_used_up(
-        self,
-        provider: Callable[[], Provider],
-        request_for: Request,
-        destroy: Callable[[Instance], None],
-        eventually: Eventually,
-    ) -> None:
-        cloud = provider()
-        machine = cloud.launch(request_for())
-        eventually(lambda: is_up(cloud, machine))
-        destroy(machine)
-        eventually(lambda: is_gone(cloud, machine))
-        with pytest.raises(LaunchRefused, match="key-1"):
-            cloud.launch(request_for())
-
-    def test_an_ordered_end_comes_and_may_be_ordered_again(
-        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
-    ) -> None:
-        cloud = provider()
-        machine = cloud.launch(request_for())
-        eventually(lambda: is_up(cloud, machine))
-        cloud.terminate(machine.provider_id)
-        cloud.terminate(machine.provider_id)
-        eventually(lambda: is_gone(cloud, machine))
-        cloud.terminate(machine.provider_id)
-        with pytest.raises(LaunchRefused):
-            cloud.launch(request_for())
-
-    def test_terminating_what_never_existed_succeeds(
-        self, provider: Callable[[], Provider]
-    ) -> None:
-        provider().terminate("never-launched")
-
-    def test_machines_outlive_the_provider_object(
-        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
-    ) -> None:
-        machine = provider().launch(request_for())
-        eventually(lambda: is_up(provider(), machine))
-        assert provider().launch(request_for()).provider_id == machine.provider_id
-        provider().terminate(machine.provider_id)
-        eventually(lambda: is_gone(provider(), machine))
-
-    def test_only_what_is_gone_can_be_forgotten(
-        self, provider: Callable[[], Provider], request_for: Request, eventually: Eventually
-    ) -> None:
-        cloud = provider()
-        machine = cloud.launch(request_for())
-        eventually(lambda: is_up(cloud, machine))
-        with pytest.raises(ValueError, match="not gone"):
-            cloud.forget(machine.provider_id)
-        cloud.terminate(machine.provider_id)
-        eventually(lambda: is_gone(cloud, machine))
-        cloud.forget(machine.provider_id)
-        cloud.forget(machine.provider_id)
 
 
 @pytest.fixture
@@ -497,9 +345,10 @@ def test_a_machine_outlives_a_killed_controller(
 ) -> None:
     code = """
 import json, os, signal, sys
+from scavenger.worker_env import WorkerEnv
 from service.clouds.local import LocalProvider
 from service.clouds.provider import LaunchRequest
-request = LaunchRequest("key-1", "job-1", ("sleep", "600"), json.loads(sys.argv[2]), None, 0.5)
+request = LaunchRequest("key-1", WorkerEnv.from_env(json.loads(sys.argv[2])), 0.5)
 LocalProvider(__import__("pathlib").Path(sys.argv[1]), sys.executable).launch(request)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -544,7 +393,8 @@ def test_the_command_gets_its_environment_and_nothing_of_the_controllers(
 ) -> None:
     monkeypatch.setenv("CONTROLLERS_OWN", "secret")
     script = 'pwd; echo "$SCAVENGER_WORKER $SCAVENGER_TOKEN $OMP_NUM_THREADS $CONTROLLERS_OWN."'
-    request = replace(request_for("sh", "-c", f"{script}; sleep 600"), directory=str(tmp_path))
+    request = request_for("sh", "-c", f"{script}; sleep 600")
+    request = replace(request, worker=replace(request.worker, directory=str(tmp_path)))
     machine = local.launch(request)
     until(lambda: said(root, machine).count("\n") == 2)
     assert said(root, machine) == f"{tmp_path}\nkey-1 {TOKEN} 1 .\n"
@@ -554,7 +404,7 @@ def test_a_user_may_choose_the_number_of_threads(
     local: LocalProvider, root: Path, request_for: Request
 ) -> None:
     request = request_for("sh", "-c", "echo $OMP_NUM_THREADS; sleep 600")
-    chosen = replace(request, environment={**request.environment, "OMP_NUM_THREADS": "3"})
+    chosen = replace(request, variables={"OMP_NUM_THREADS": "3"})
     machine = local.launch(chosen)
     until(lambda: said(root, machine) == "3\n")
 
@@ -639,8 +489,7 @@ def test_an_unreachable_controller_disturbs_nothing_until_the_prepaid_time_ends(
     if is_silent:
         controller.is_silent.set()
     else:
-        environment = {**request.environment, "SCAVENGER_CONTROLLER": nobody()}
-        request = replace(request, environment=environment)
+        request = replace(request, worker=replace(request.worker, controller=nobody()))
     began = time.monotonic()
     machine = local.launch(request)
     until(lambda: state(local, machine) is InstanceState.GONE)
@@ -652,8 +501,7 @@ def test_a_refused_machine_runs_to_the_end_of_its_prepaid_time(
     local: LocalProvider, controller: ControllerDouble, root: Path, request_for: Request
 ) -> None:
     request = request_for("sh", "-c", "echo up; sleep 600", prepaid=1.0)
-    wrong = {**request.environment, "SCAVENGER_TOKEN": "wrong"}
-    machine = local.launch(replace(request, environment=wrong))
+    machine = local.launch(replace(request, worker=replace(request.worker, token="wrong")))
     until(lambda: state(local, machine) is InstanceState.GONE)
     assert controller.refused
     assert "up" in said(root, machine)
@@ -705,7 +553,7 @@ def nobody() -> str:
     [
         {"launch_key": "../etc"},
         {"launch_key": ""},
-        {"command": ()},
+        {"worker": worker_env(command=())},
         {"price_per_hour": -1.0},
         {"labels": {"a": ""}},
         {"labels": {"a b": "c"}},

@@ -27,6 +27,7 @@ from service.garbage_collection.collector import FAST_SWEEP_PAUSE, CollectorLoop
 from service.reconciler.fleet import Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
+from tests.builders import CONTACT
 from tests.crash.crashline import Count, Executioner, Lines
 from tests.crash.way import Ask, Way
 from tests.fakecloud.provider import FakeCloudProvider
@@ -64,7 +65,7 @@ def control(engine: Engine, ask: Ask, now: datetime, lag: float, boot: float) ->
     with engine.begin() as connection:
         resource_labels = ResourceLabels(controllers.installation_id(connection), SECRET)
     storage = CheckpointStorage(Path("/nowhere"))
-    fleet = Fleet(engine, provider, lambda _: {}, storage, resource_labels, stopwatch=lambda: 0.0)
+    fleet = Fleet(engine, provider, CONTACT, storage, resource_labels, stopwatch=lambda: 0.0)
     loop = ReconcilerLoop(Reconciler(fleet, now))
     rounds = CollectorLoop(GarbageCollector(engine, provider, resource_labels))
     loop.news = Nap(loop, rounds, ask)  # type: ignore[assignment]

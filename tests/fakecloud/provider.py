@@ -131,7 +131,7 @@ class FakeCloudProvider:
         return Request(
             machine_type=self._machine_type,
             zone=self._zone,
-            command=request.command,
+            command=request.worker.command,
             environment=request.environment,
             labels={**request.labels, **ours},
             longest_run=request.longest_run if math.isfinite(request.longest_run) else None,

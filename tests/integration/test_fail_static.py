@@ -27,7 +27,7 @@ from service.reconciler import loop as loops
 from service.reconciler.fleet import Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from tests.builders import NOW, document, spec
+from tests.builders import CONTACT, NOW, document, spec
 from tests.controller_double import until
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
@@ -59,7 +59,7 @@ def reconciler(engine: Engine, provider: FakeCloudProvider) -> Reconciler:
     with engine.begin() as connection:
         ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
     storage = CheckpointStorage(Path("/srv"))
-    fleet = Fleet(engine, provider, lambda _: {}, storage, ownership, stopwatch=lambda: 0.0)
+    fleet = Fleet(engine, provider, CONTACT, storage, ownership, stopwatch=lambda: 0.0)
     return Reconciler(fleet, NOW)
 
 

@@ -17,7 +17,7 @@ from service.clouds.storage import CheckpointStorage
 from service.db import clock, controllers, jobs, vms
 from service.reconciler.fleet import Fleet
 from service.reconciler.tick import Reconciler
-from tests.builders import document, spec
+from tests.builders import CONTACT, document, spec
 from tests.controller_double import until
 
 WAITING = {"command": [sys.executable, "-c", "import time; time.sleep(60)"]}
@@ -36,7 +36,7 @@ def test_files_of_machines_go_long_after_the_end_of_their_job(
     engine: Engine, provider: LocalProvider, tmp_path: Path
 ) -> None:
     ownership, storage = ResourceLabels("here", b"secret"), CheckpointStorage(tmp_path)
-    fleet = Fleet(engine, provider, lambda _: {}, storage, ownership)
+    fleet = Fleet(engine, provider, CONTACT, storage, ownership)
     acting = Reconciler(fleet, clock.now(engine))
     for job in ("job_1", "job_2"):
         with engine.begin() as connection:

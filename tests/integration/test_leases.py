@@ -21,7 +21,7 @@ from service.errors import LeaseLost
 from service.reconciler.fleet import Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from tests.builders import NOW, spec
+from tests.builders import CONTACT, NOW, spec
 from tests.fakecloud.provider import FakeCloudProvider
 
 OVER = timedelta(0)  # a lease of this term is over when its transaction is
@@ -196,7 +196,7 @@ def test_a_controller_that_only_watches_writes_nothing(engine: Engine) -> None:
     taken(engine)
     cloud = FakeCloudProvider("http://nowhere", "ours")
     owner = ResourceLabels("ours", b"secret")
-    fleet = Fleet(engine, cloud, lambda _: {}, CheckpointStorage(Path("/nowhere")), owner)
+    fleet = Fleet(engine, cloud, CONTACT, CheckpointStorage(Path("/nowhere")), owner)
     ReconcilerLoop(Reconciler(fleet, NOW))._pass()
     cloud.close()
     with engine.connect() as connection:

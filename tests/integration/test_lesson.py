@@ -24,7 +24,7 @@ from service.reconciler.fleet import Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.plan import plan
 from service.reconciler.tick import Reconciler
-from tests.builders import NOW, document, probe, steps
+from tests.builders import CONTACT, NOW, document, probe, steps
 from tests.fakecloud.provider import FakeCloudProvider
 from tests.integration.life import CORNERS, Life, numbered
 
@@ -197,7 +197,7 @@ def test_a_job_that_went_on_waiting_is_planned_anew_in_the_same_pass(engine: Eng
         jobs.change_outcome(connection, life.job, waiting="for better days")
     cloud = FakeCloudProvider("http://nowhere", "ours")
     owner = ResourceLabels("ours", b"secret")
-    fleet = Fleet(engine, cloud, lambda _: {}, CheckpointStorage(Path("/nowhere")), owner)
+    fleet = Fleet(engine, cloud, CONTACT, CheckpointStorage(Path("/nowhere")), owner)
     ReconcilerLoop(Reconciler(fleet, clock.now(engine)))._pass()
     cloud.close()
     with engine.connect() as connection:

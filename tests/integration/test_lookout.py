@@ -25,7 +25,7 @@ from service.errors import ProviderUnavailable
 from service.reconciler.fleet import Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from tests.builders import NOW, document, spec
+from tests.builders import CONTACT, NOW, document, spec
 from tests.controller_double import until
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
@@ -76,7 +76,7 @@ class Sky:
         with engine.begin() as connection:
             ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
         storage, watch = CheckpointStorage(Path("/srv")), cloud.clock.now
-        fleet = Fleet(engine, self.provider, lambda _: {}, storage, ownership, stopwatch=watch)
+        fleet = Fleet(engine, self.provider, CONTACT, storage, ownership, stopwatch=watch)
         self.reconciler = Reconciler(fleet, NOW)
 
     @property

@@ -19,7 +19,7 @@ from service.reconciler import loop as looping
 from service.reconciler.fleet import Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from tests.builders import NOW, spec
+from tests.builders import CONTACT, NOW, spec
 from tests.fakecloud.clock import RealClock
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.machine import Description, Request
@@ -106,7 +106,7 @@ def test_a_job_that_one_controller_took_in_is_launched_by_another_at_once(
     with CloudServer(cloud) as server, messenger(engine) as (other, _):
         provider = FakeCloudProvider(server.url, "ours")
         owner = ResourceLabels("ours", b"secret")
-        fleet = Fleet(engine, provider, lambda _: {}, CheckpointStorage(Path("/nowhere")), owner)
+        fleet = Fleet(engine, provider, CONTACT, CheckpointStorage(Path("/nowhere")), owner)
         loop = ReconcilerLoop(Reconciler(fleet, datetime.now(UTC)))
         loop.news = bed = Bed()
         hears = PgListener(engine.url, loop.nudge)

@@ -13,12 +13,13 @@ import pytest
 from sqlalchemy import Engine
 
 from scavenger.schemas import JobPhase
+from scavenger.worker_env import WorkerEnv
 from service.clouds.labels import ResourceLabels
 from service.clouds.local import LocalProvider
 from service.clouds.storage import CheckpointStorage
 from service.db import controllers, jobs, vms
 from service.db.vms import Vm
-from service.reconciler.fleet import Fleet
+from service.reconciler.fleet import ControllerContact, Fleet
 from service.reconciler.tick import Reconciler
 from tests.builders import NOW, document, spec
 
@@ -37,12 +38,10 @@ WAITING = {"command": [sys.executable, "-c", "import time; time.sleep(60)"]}
 def reconciler(engine: Engine, tmp_path: Path) -> Iterator[Reconciler]:
     provider = LocalProvider(tmp_path / "machines", sys.executable)
 
-    def environment(vm: Vm) -> dict[str, str]:
-        return {"SCAVENGER_CONTROLLER": NOBODY, "SCAVENGER_TOKEN": f"token of {vm.id}"}
-
+    contact = ControllerContact(NOBODY, "token of {}".format)
     ownership = ResourceLabels("here", b"secret")
     fleet = Fleet(
-        engine, provider, environment, CheckpointStorage(tmp_path), ownership, stopwatch=frozen
+        engine, provider, contact, CheckpointStorage(tmp_path), ownership, stopwatch=frozen
     )
     yield Reconciler(fleet, NOW)
     for instance in provider.list():
@@ -92,7 +91,9 @@ def test_servers_start_with_the_first_worker_and_end_with_the_job(
     }
     assert {vm.price_per_hour for vm in started} == {Decimal("0.36")}
     told = environments(reconciler, tmp_path)
-    assert {vm: told[vm]["SCAVENGER_ROLE"] for vm in told} == {vm.id: vm.role for vm in started}
+    assert {vm: WorkerEnv.from_env(told[vm]).role for vm in told} == {
+        vm.id: vm.role for vm in started
+    }
     assert {told[vm]["SCAVENGER_CHECKPOINTS"] for vm in told} == {
         str(tmp_path / "checkpoints" / "job_1")
     }

@@ -25,7 +25,7 @@ from service.garbage_collection.collector import CollectorLoop, GarbageCollector
 from service.reconciler.fleet import Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from tests.builders import document, spec
+from tests.builders import CONTACT, document, spec
 from tests.controller_double import until
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
@@ -44,7 +44,7 @@ class House:
         with engine.begin() as connection:
             self.ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
         storage, executor = CheckpointStorage(Path("/srv")), CloudExecutor(2)
-        fleet = Fleet(engine, provider, lambda _: {}, storage, self.ownership, executor=executor)
+        fleet = Fleet(engine, provider, CONTACT, storage, self.ownership, executor=executor)
         acting = Reconciler(fleet, datetime.now(UTC))
         self.loop = ReconcilerLoop(acting, CloudInventory(engine, provider, CloudExecutor(1)))
 

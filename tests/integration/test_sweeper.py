@@ -31,7 +31,7 @@ from service.garbage_collection.judge import SweepVerdict
 from service.postgres.server import EmbeddedPostgres
 from service.reconciler.fleet import Fleet
 from service.reconciler.tick import Reconciler
-from tests.builders import NOW, document, spec
+from tests.builders import CONTACT, NOW, document, spec
 from tests.conftest import run
 from tests.controller_double import until
 from tests.fakecloud.clock import VirtualClock
@@ -65,7 +65,7 @@ class World:
         fleet = Fleet(
             engine=self.engine,
             provider=self.provider,
-            environment=lambda _: {},
+            contact=CONTACT,
             storage=CheckpointStorage(Path("/srv")),
             resource_labels=self.resource_labels,
             stopwatch=self.cloud.clock.now,

@@ -29,7 +29,7 @@ from service.errors import LeaseLost, ProviderUnavailable
 from service.reconciler.actions import Action
 from service.reconciler.fleet import Fleet
 from service.reconciler.tick import Reconciler
-from tests.builders import NOW
+from tests.builders import CONTACT, NOW
 from tests.fakecloud.bill import Tariff
 from tests.fakecloud.cloud import FakeCloud, Truth
 from tests.fakecloud.machine import State
@@ -113,7 +113,7 @@ class World:
         fleet = Fleet(
             engine=engine,
             provider=self.provider,
-            environment=lambda vm: {},
+            contact=CONTACT,
             storage=CheckpointStorage(Path("/nowhere")),
             resource_labels=ResourceLabels("ours", b"a secret"),
             stopwatch=self.clock.now,
