@@ -136,21 +136,24 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
     loop = ReconcilerLoop(
         acting, CloudInventory(engine, acting.fleet.provider, CloudExecutor(1, "lists"))
     )
-    messenger = PgListener(engine.url, loop.nudge)
+    notifier = PgListener(engine.url, loop.nudge)
 
     def nudge() -> None:
         loop.nudge()
-        messenger.notify()
+        notifier.notify()
 
     provider = acting.fleet.provider
-    rounds = CollectorLoop(GarbageCollector(engine, provider, acting.fleet.resource_labels))
-    housekeeping = Maintenance(engine, timedelta(days=settings.keep_telemetry), provider)
+    collector = CollectorLoop(GarbageCollector(engine, provider, acting.fleet.resource_labels))
+    maintenance = Maintenance(engine, timedelta(days=settings.keep_telemetry), provider)
     world = AppState(
         engine,
         provider.name,
         CheckpointStorage(settings.home.resolve()),
         nudge,
-        heartbeats={RECONCILER_TASK: loop.heartbeat, SWEEPER_TASK: rounds.heartbeat},
+        heartbeats={
+            RECONCILER_TASK: loop.periodic.heartbeat,
+            SWEEPER_TASK: collector.periodic.heartbeat,
+        },
         boot=provider.boot + provider.pause,
         secret_store=SecretStore(settings.home / "secrets"),
     )
@@ -158,7 +161,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
     freeze_loaded_objects()
     with ExitStack() as stack:
         stack.callback(engine.dispose)
-        for part in (housekeeping, messenger, loop, rounds):
+        for part in (maintenance, notifier, loop, collector.periodic):
             part.start()
             stack.callback(part.stop)
         announce_address(settings.home, address, keys.token)

@@ -1,19 +1,21 @@
-"""Background work: heartbeats, notifications between controllers, and maintenance.
+"""Background work: periodic tasks, notifications between controllers, and maintenance.
 
-Each runs on a thread of its own. Notifications travel by LISTEN and NOTIFY; they are only hints:
-the reconciler also polls.
+Each task runs on a thread of its own. Notifications travel by LISTEN and NOTIFY; they are only
+hints: the reconciler also polls.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
+from itertools import repeat
 
 import psycopg
 from sqlalchemy import URL, Engine
@@ -23,13 +25,21 @@ from service.clouds.provider import LAUNCH_KEY_PATTERN, InstanceState, Provider
 from service.db import clock, partitions, vms
 from service.errors import CloudError
 
+log = logging.getLogger(__name__)
+
+NOTIFY_CHANNEL = "scavenger_news"
+RECONNECT_PAUSE = 0.5
+CONNECT_TIMEOUT = "5"
+MAINTENANCE_INTERVAL = 3600.0
+MAINTENANCE_STOP_TIMEOUT = 5.0
+
 
 class TaskHeartbeat:
-    """The beat of something that goes round for ever.
+    """Tells when a periodic task last finished a round.
 
     Args:
-        patience: Seconds without a beat after which it counts as standing still.
-        clock: Tells seconds.
+        patience: Seconds after which a task without a beat counts as stuck.
+        clock: Returns seconds.
     """
 
     def __init__(self, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,23 +57,90 @@ class TaskHeartbeat:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the last round was recently."""
+        """Whether the last round was finished recently."""
         return self.lag < self._patience
 
 
-log = logging.getLogger(__name__)
+class Periodic:
+    """Repeats a piece of work on a thread of its own until it is stopped.
 
-NOTIFY_CHANNEL = "scavenger_news"
-RECONNECT_PAUSE = 0.5
-CONNECT_TIMEOUT = "5"
+    A round that fails is logged, and the next one starts clean.
+
+    Args:
+        name: Name of the thread, and of the task in log lines.
+        work: Does one round.
+        pauses: Seconds after each round; ``wake`` cuts a pause short.
+        patience: Seconds without a beat after which the task counts as stuck.
+        stop_timeout: Seconds that ``stop`` waits for the running round. A round that takes longer
+            keeps no process alive. None waits for its end.
+        on_failure: Called when a round fails, which then counts as a beat all the same. Without
+            it only a round that succeeded does.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[], object],
+        pauses: Iterable[float],
+        *,
+        patience: float = math.inf,
+        stop_timeout: float | None = None,
+        on_failure: Callable[[], object] | None = None,
+    ) -> None:
+        self.name, self.work, self.pauses = name, work, pauses
+        self.news = threading.Event()
+        self.is_stopping = False
+        self.heartbeat = TaskHeartbeat(patience)
+        self._stop_timeout, self._on_failure = stop_timeout, on_failure
+        self.thread = threading.Thread(target=self.run, name=name, daemon=stop_timeout is not None)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Begin no further round, and wait for the running one as long as the task allows."""
+        self.is_stopping = True
+        self.news.set()
+        self.thread.join(self._stop_timeout)
+
+    def wake(self) -> None:
+        """Begin the next round now."""
+        self.news.set()
+
+    def run(self) -> None:
+        """Do rounds until the task is stopped."""
+        for pause in self.pauses:
+            if self.is_stopping:
+                return
+            self.attempt()
+            self.news.wait(pause)
+            self.news.clear()
+
+    def attempt(self) -> None:
+        """Do one round and survive its failure."""
+        try:
+            self.work()
+        except SQLAlchemyError as error:
+            log.warning("%s: the database does not answer, trying again soon: %s", self.name, error)
+        except CloudError as error:
+            log.warning("%s: the cloud does not answer, trying again soon: %s", self.name, error)
+        except Exception:  # an unforeseen error must not end the thread: its task would just stop
+            log.exception("%s: the round failed, trying again soon", self.name)
+        else:
+            return self.heartbeat.beat()
+        if self._on_failure is not None:
+            self._on_failure()
+            self.heartbeat.beat()
+        return None
 
 
 class PgListener:
-    """Hears the news of others and spreads one's own, over one connection on one thread.
+    """Exchanges notifications with the other controllers of a database, over one connection.
 
     Args:
-        url: The database; the connection is none of a pool's, as it waits most of the time.
-        wake: Called when others have news, or may have had some while nobody listened.
+        url: The database. The connection is none of a pool's, as it waits most of the time.
+        wake: Called when another controller has news, and after every reconnection.
     """
 
     def __init__(self, url: URL, wake: Callable[[], None]) -> None:
@@ -72,105 +149,95 @@ class PgListener:
         )
         self._address = plain.render_as_string(hide_password=False)
         self._wake = wake
-        self._stopping = threading.Event()
-        self._bell, self._rope = socket.socketpair()
-        self._rope.setblocking(False)
-        self._thread = threading.Thread(target=self._run, name="messenger")
+        # A selector cannot wait for an event of another thread, but it can wait for a socket.
+        self._inbox, self._outbox = socket.socketpair()
+        self._outbox.setblocking(False)
+        self._periodic = Periodic("listener", self._connect, repeat(RECONNECT_PAUSE))
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._periodic.start()
 
     def stop(self) -> None:
-        """Hang up and end."""
-        self._stopping.set()
+        """Close the connection and end the thread."""
+        self._periodic.is_stopping = True
         self.notify()
-        self._thread.join()
-        self._bell.close()
-        self._rope.close()
+        self._periodic.stop()
+        self._inbox.close()
+        self._outbox.close()
 
     def notify(self) -> None:
-        """Let the others know soon that there is news; what is told at once is told once."""
-        with suppress(BlockingIOError):  # it rings so many times already
-            self._rope.send(b"!")
+        """Tell the other controllers soon that there is news; calls at once become one message."""
+        with suppress(BlockingIOError):  # the buffer is full of messages that were not read yet
+            self._outbox.send(b"!")
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                with psycopg.connect(self._address, autocommit=True) as line:
-                    self._listen(line)
-            except psycopg.Error as error:
-                log.info("no news of other controllers for a while: %s", error)
-                self._stopping.wait(RECONNECT_PAUSE)
+    def _connect(self) -> None:
+        try:
+            with psycopg.connect(self._address, autocommit=True) as connection:
+                self._listen(connection)
+        except psycopg.Error as error:
+            log.info("no news of other controllers for a while: %s", error)
 
-    def _listen(self, line: psycopg.Connection) -> None:
-        """Pass news on in both directions until the connection breaks or it is enough."""
-        line.execute(f"LISTEN {NOTIFY_CHANNEL}")
+    def _listen(self, connection: psycopg.Connection) -> None:
+        """Pass news on in both directions until the connection breaks or the listener stops."""
+        connection.execute(f"LISTEN {NOTIFY_CHANNEL}")
         self._wake()
         with selectors.DefaultSelector() as selector:
-            selector.register(line, selectors.EVENT_READ)
-            selector.register(self._bell, selectors.EVENT_READ)
-            while not self._stopping.is_set():
+            selector.register(connection, selectors.EVENT_READ)
+            selector.register(self._inbox, selectors.EVENT_READ)
+            while not self._periodic.is_stopping:
                 ready = {key.fileobj for key, _ in selector.select()}
-                if self._bell in ready:
-                    self._bell.recv(4096)
-                    line.execute(f"NOTIFY {NOTIFY_CHANNEL}")
-                mine = line.info.backend_pid
-                if any(news.pid != mine for news in line.notifies(timeout=0)):
+                if self._inbox in ready:
+                    self._inbox.recv(4096)
+                    connection.execute(f"NOTIFY {NOTIFY_CHANNEL}")
+                mine = connection.info.backend_pid
+                if any(news.pid != mine for news in connection.notifies(timeout=0)):
                     self._wake()
 
 
-MAINTENANCE_INTERVAL = 3600.0
-MAINTENANCE_STOP_TIMEOUT = 5.0
-KEEP_EVERY_ROW = timedelta(days=7)
-
-
 class Maintenance:
-    """Tends the partitions, and what is left of machines, until it is stopped.
+    """Creates and drops partitions, and forgets machines that are long gone, once an hour.
 
     Args:
         engine: The database.
-        keep: How long measured iterations are kept, and what machines leave behind; statistics stay
-            for ever.
+        keep: How long measured iterations are kept, and the files of ended machines.
         provider: Where the machines are.
     """
 
     def __init__(self, engine: Engine, keep: timedelta, provider: Provider) -> None:
         self.engine, self.keep, self.provider = engine, keep, provider
-        self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self._run, name="housekeeping", daemon=True)
+        self.periodic = Periodic(
+            "maintenance",
+            self.run_once,
+            repeat(MAINTENANCE_INTERVAL),
+            stop_timeout=MAINTENANCE_STOP_TIMEOUT,
+        )
 
     def start(self) -> None:
-        """Make sure that what is measured now can be stored, and start the thread."""
+        """Create the partition of today, without which no report is stored; start the thread."""
         with self.engine.begin() as connection:
             partitions.create_ahead(connection)
-        self.thread.start()
+        self.periodic.start()
 
     def stop(self) -> None:
-        """End, and finish what is begun if that takes no time."""
-        self.stopping.set()
-        self.thread.join(MAINTENANCE_STOP_TIMEOUT)
+        """End the thread."""
+        self.periodic.stop()
 
     def run_once(self) -> None:
-        """Make partitions ahead, drop those that are past, and thin what is old."""
+        """Create partitions ahead, drop old ones, and forget machines that are long gone."""
         with self.engine.begin() as connection:
             partitions.create_ahead(connection)
         with self.engine.begin() as connection:
             dropped = partitions.drop_older_than(connection, self.keep)
         if dropped:
             log.info("measured iterations are dropped up to %s", dropped[-1])
-        while not self.stopping.is_set() and self._thin():
-            pass
         self._forget()
 
-    def _thin(self) -> bool:
-        with self.engine.begin() as connection:
-            return partitions.thin(connection, KEEP_EVERY_ROW)
-
     def _forget(self) -> None:
-        """Let go of machines that are gone, and whose jobs ended long ago: no key comes back."""
+        """Forget machines that are gone and whose jobs ended long ago: no key comes back."""
         gone = [one for one in self.provider.list() if one.state is InstanceState.GONE]
         with self.engine.connect() as connection:
+            # Strangers may carry any text as a launch key, also what Postgres cannot compare.
             keys = {one.launch_key for one in gone if LAUNCH_KEY_PATTERN.fullmatch(one.launch_key)}
             known = vms.by_launch_key(connection, keys)
             before = clock.read(connection) - self.keep
@@ -178,13 +245,3 @@ class Maintenance:
             row = known.get(one.launch_key)
             if row is not None and not row.is_alive and row.is_over_before(before):
                 self.provider.forget(one.provider_id)
-
-    def _run(self) -> None:
-        while not self.stopping.is_set():
-            try:
-                self.run_once()
-            except (SQLAlchemyError, CloudError) as error:
-                log.warning("no housekeeping now: %s", error)
-            except Exception:  # without it a mistake would end it, and nobody would notice
-                log.exception("the housekeeping failed")
-            self.stopping.wait(MAINTENANCE_INTERVAL)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 
 from scavenger.protocol import Directive, Regrouped
-from service.db.schema import directives, regroups, statistics
+from service.db.schema import directives, measured_generations, regroups
 
 DIRECTIVE_ADAPTER = TypeAdapter(Directive)
 
@@ -62,7 +62,9 @@ def newest_of(
 
 def published_without_iterations(connection: Connection, job: str) -> tuple[datetime, ...]:
     """Return when the newest Directives were published that bore no iteration, oldest first."""
-    bearing = select(func.max(statistics.c.generation)).where(statistics.c.job == job)
+    bearing = select(func.max(measured_generations.c.generation)).where(
+        measured_generations.c.job == job
+    )
     newer = directives.c.generation > func.coalesce(bearing.scalar_subquery(), 0)
     query = select(directives.c.published_at).where(directives.c.job == job, newer)
     return tuple(connection.execute(query.order_by(directives.c.generation)).scalars())

@@ -1,4 +1,4 @@
-"""Partitions of the chunks table: one per day, made ahead, thinned when old, then dropped.
+"""Partitions of the chunks table: one per day, made ahead and dropped when old.
 
 None of this blocks a report: a partition is built on its own and then attached, which stops no
 insert, and a lock that is not free at once is tried again in the next run.
@@ -8,15 +8,9 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 
-import numpy as np
-from sqlalchemy import Connection, delete, func, insert, select, text
-
-from service.db.schema import chunks
-from service.db.step_arrays import StepArrays, pack, unpack
+from sqlalchemy import Connection, func, select, text
 
 DAYS_AHEAD = 7  # days for which partitions are there, should nobody make more
-THINNING_FACTOR = 10  # rows of which one is kept in the end
-MAX_CHUNKS_THINNED = 500  # that are thinned into one
 PARTITION_PREFIX = "chunks_"
 PARTITION_LOCK = 0x5CA7DA75  # any number, as long as nobody else takes it
 
@@ -67,51 +61,3 @@ def lock_partitions(connection: Connection, patience: timedelta) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": PARTITION_LOCK})
     milliseconds = int(patience.total_seconds() * 1000)
     connection.execute(text(f"SET LOCAL lock_timeout = {milliseconds}"))
-
-
-def thin(connection: Connection, keep: timedelta) -> bool:
-    """Keep one of ten rows of chunks that follow one another; False when none is old enough.
-
-    Whatever becomes of the chunks, the statistics hold all rows there ever were.
-
-    Args:
-        connection: Where to.
-        keep: How long every row is kept.
-    """
-    c = chunks.c
-    before = datetime.combine(today(connection) - keep, datetime.min.time(), UTC)
-    is_due = (c.received_at < before) & (c.every == 1)
-    query = select(c.worker, c.generation, c.received_at).where(is_due).order_by(c.received_at)
-    first = connection.execute(query.limit(1)).one_or_none()
-    if first is None:
-        return False
-    midnight = datetime.combine(first.received_at.astimezone(UTC), datetime.min.time(), UTC)
-    is_same = (
-        (c.worker == first.worker)
-        & (c.generation == first.generation)
-        & (c.received_at >= midnight)
-        & (c.received_at < midnight + timedelta(days=1))
-    )
-    query = select(chunks).where(is_due & is_same).order_by(c.sequence)
-    found = connection.execute(
-        query.limit(MAX_CHUNKS_THINNED).with_for_update(skip_locked=True)
-    ).all()
-    if not found:
-        return False
-    kept = sample_rows([unpack(row.columns) for row in found])
-    for row in found:
-        is_it = (c.worker == row.worker) & (c.sequence == row.sequence)
-        connection.execute(delete(chunks).where(is_it, c.received_at == row.received_at))
-    content = {"rows": len(kept), "every": THINNING_FACTOR, "columns": pack(kept)}
-    connection.execute(insert(chunks).values({**found[0]._asdict(), **content}))
-    return True
-
-
-def sample_rows(batches: list[StepArrays]) -> StepArrays:
-    """Return every tenth row of chunks that follow one another."""
-    return StepArrays(
-        np.concatenate([batch.offset for batch in batches])[::THINNING_FACTOR],
-        np.concatenate([batch.iteration for batch in batches])[::THINNING_FACTOR],
-        np.concatenate([batch.shards for batch in batches])[::THINNING_FACTOR],
-        np.concatenate([batch.series for batch in batches], axis=1)[:, ::THINNING_FACTOR],
-    )

@@ -192,8 +192,7 @@ workers = Table(
 )
 
 # Measured iterations, packed, one row per report, in a partition per day: written by the agent
-# endpoint, thinned to one row of so many by the housekeeping. They outlive whom they are of, until
-# their day is dropped.
+# endpoint. No foreign key: a chunk outlives its job until its day is dropped.
 chunks = Table(
     "chunks",
     metadata,
@@ -203,26 +202,19 @@ chunks = Table(
     Column("job", Text, nullable=False),
     Column("generation", BigInteger, nullable=False),
     Column("rows", Integer, nullable=False),
-    Column("every", Integer, nullable=False, server_default="1"),
     Column("columns", LargeBinary, nullable=False),
     Index(None, "job", "generation", "received_at"),
     postgresql_partition_by="RANGE (received_at)",
 )
 
-# What each generation measured of each series: written by the agent endpoint.
-statistics = Table(
-    "statistics",
+# Generations of which an iteration was measured, and the first such iteration. They stay when the
+# chunks are dropped: written by the agent endpoint.
+measured_generations = Table(
+    "measured_generations",
     metadata,
     job_column(primary_key=True),
     Column("generation", BigInteger, primary_key=True),
-    Column("series", Text, primary_key=True),
-    Column("count", BigInteger, nullable=False),
-    Column("mean", Double, nullable=False),
-    Column("distance", Double, nullable=False),
-    Column("fading", Double, nullable=False),
-    Column("lowest", Double, nullable=False),
-    Column("highest", Double, nullable=False),
-    *[finite_constraint(name) for name in ("mean", "distance", "fading", "lowest", "highest")],
+    Column("first_iteration", BigInteger, nullable=False),
 )
 
 # What workers were told: written by the reconciler.
@@ -352,8 +344,8 @@ installations = Table(
 )
 
 # How many launches are remembered, by stretch of the database's life: written by the reconciler.
-epochs = Table(
-    "epochs",
+launch_counters = Table(
+    "launch_counters",
     metadata,
     Column("token", Text, primary_key=True),
     Column("launches", BigInteger, nullable=False),

@@ -1,8 +1,7 @@
 """Telemetry of workers: each row is stored once, with everything that follows from it.
 
-A report moves its worker's cursor, updates the worker's row, adds a chunk and merges the
-statistics, all in one statement: one round trip that happens completely or not at all. Statistics
-merge by the formula of Chan, Golub and LeVeque, so the split of rows into reports does not matter.
+A report moves its worker's cursor, updates the worker's row, adds a chunk and notes where its
+generation began, all in one statement: one round trip that happens completely or not at all.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ from sqlalchemy.dialects.postgresql import JSONB
 from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Directive, FinishReason, Progress, StepReport
 from service.db.directives import DIRECTIVE_ADAPTER
-from service.db.schema import chunks, statistics, workers
+from service.db.schema import chunks, measured_generations, workers
 from service.db.step_arrays import (
     SERIES_NAMES,
     BoolArray,
-    FloatArray,
     StepArrays,
     pack,
     to_step_columns,
@@ -30,102 +28,16 @@ from service.db.step_arrays import (
 )
 from service.db.workers import NOT_FINITE_VALUES
 
-ITERATION_SERIES = "iteration"
-FADE_PER_ROW = 0.98  # of the moving average, by each row: it remembers about the last fifty
-MAX_FADE_ROWS = 5_000  # rows after which nothing is left, and Postgres still takes the power
-FADE_WEIGHTS = FADE_PER_ROW ** np.arange(MAX_FADE_ROWS - 1, -1, -1)
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesStatistic:
-    """What a generation measured of one series.
-
-    Attributes:
-        count: Rows with a value.
-        mean: Their mean.
-        distance: Sum of their squared distances from the mean.
-        fading: Their sum, faded by each later row.
-        lowest: The smallest.
-        highest: The largest.
-    """
-
-    count: int
-    mean: float
-    distance: float
-    fading: float
-    lowest: float
-    highest: float
-
-    @property
-    def variance(self) -> float:
-        """Variance of a row, 0 for a single one."""
-        return self.distance / (self.count - 1) if self.count > 1 else 0.0
-
-    @property
-    def recent(self) -> float:
-        """Moving average, which weighs a row the less the more came after it."""
-        return self.fading * (1 - FADE_PER_ROW) / (1 - FADE_PER_ROW**self.count)
-
-
-def summarise(batch: StepArrays) -> dict[str, object]:
-    """Return the statistics of a batch, as parameters of the statement that merges them."""
-    named = [(ITERATION_SERIES, batch.iteration.astype(np.float64))]
-    named += zip(SERIES_NAMES, batch.series, strict=True)
-    told = [(name, statistic_of(values[~np.isnan(values)])) for name, values in named]
-    known = [(name, statistic) for name, statistic in told if statistic is not None]
-    return {
-        "fade": FADE_PER_ROW,
-        "longest_fade": MAX_FADE_ROWS,
-        "series": [name for name, _ in known],
-        "counts": [statistic.count for _, statistic in known],
-        "means": [statistic.mean for _, statistic in known],
-        "distances": [statistic.distance for _, statistic in known],
-        "fadings": [statistic.fading for _, statistic in known],
-        "lowests": [statistic.lowest for _, statistic in known],
-        "highests": [statistic.highest for _, statistic in known],
-    }
-
-
-def statistic_of(values: FloatArray) -> SeriesStatistic | None:
-    """Return the statistics of some values, in order; None of none."""
-    count = len(values)
-    if not count:
-        return None
-    mean = values.mean()
-    away = values - mean
-    last = values[-MAX_FADE_ROWS:]
-    return SeriesStatistic(
-        count,
-        float(mean),
-        float(away @ away),
-        float(FADE_WEIGHTS[-len(last) :] @ last),
-        float(values.min()),
-        float(values.max()),
-    )
-
-
-def statistics_of_job(connection: Connection, job: str) -> dict[tuple[int, str], SeriesStatistic]:
-    """Return what each generation of a job measured, by generation and name of the series."""
-    query = select(statistics).where(statistics.c.job == job)
-    return {
-        (row["generation"], row["series"]): SeriesStatistic(
-            **{name: row[name] for name in SeriesStatistic.__dataclass_fields__}
-        )
-        for row in connection.execute(query).mappings()
-    }
-
 
 def first_iterations(connection: Connection, job: str) -> dict[int, int]:
     """Return the first measured iteration of each generation that measured any."""
-    query = select(statistics.c.generation, statistics.c.lowest)
-    rows = connection.execute(
-        query.where(statistics.c.job == job, statistics.c.series == ITERATION_SERIES)
-    )
-    return {generation: int(lowest) for generation, lowest in rows}
+    query = select(measured_generations).where(measured_generations.c.job == job)
+    return {row.generation: row.first_iteration for row in connection.execute(query)}
 
 
-# Its parameters from ``series`` on are what ``summarise`` returns. Postgres refuses a product that
-# is too small for its type, so what is next to nothing counts as nothing there.
+# Postgres runs all parts of one statement on the same snapshot: a report whose cursor does not move
+# writes nothing at all. The last part updates a row only for an earlier iteration, so a report in
+# order, as nearly all are, leaves it alone.
 STORE_ROWS = text("""
 WITH moved AS (
     UPDATE workers SET
@@ -147,27 +59,11 @@ WITH moved AS (
 ), chunk AS (
     INSERT INTO chunks (worker, sequence, job, generation, rows, columns)
     SELECT worker, :sequence, job, :generation, :rows, :columns FROM moved WHERE :rows > 0
-), batch AS (
-    SELECT * FROM unnest(
-        CAST(:series AS text[]), CAST(:counts AS bigint[]), CAST(:means AS float8[]),
-        CAST(:distances AS float8[]), CAST(:fadings AS float8[]), CAST(:lowests AS float8[]),
-        CAST(:highests AS float8[]))
-), statistic AS (
-    INSERT INTO statistics AS known
-        (job, generation, series, count, mean, distance, fading, lowest, highest)
-    SELECT moved.job, :generation, batch.* FROM moved, batch
-    ON CONFLICT (job, generation, series) DO UPDATE SET
-        count = known.count + excluded.count,
-        (mean, distance) = (
-            SELECT known.mean + apart * excluded.count / (known.count + excluded.count),
-                known.distance + excluded.distance
-                + apart * apart * known.count * excluded.count / (known.count + excluded.count)
-            FROM (SELECT CASE WHEN abs(excluded.mean - known.mean) < 1e-100 THEN 0
-                ELSE excluded.mean - known.mean END AS apart) AS difference),
-        fading = CASE WHEN abs(known.fading) < 1e-100 THEN 0 ELSE known.fading END
-            * power(CAST(:fade AS float8), least(excluded.count, :longest_fade)) + excluded.fading,
-        lowest = least(known.lowest, excluded.lowest),
-        highest = greatest(known.highest, excluded.highest)
+), generation AS (
+    INSERT INTO measured_generations AS known (job, generation, first_iteration)
+    SELECT job, :generation, :first_iteration FROM moved WHERE :rows > 0
+    ON CONFLICT (job, generation) DO UPDATE SET first_iteration = excluded.first_iteration
+    WHERE excluded.first_iteration < known.first_iteration
 )
 SELECT moved.job, moved.rejected, vms.state <> 'gone' AS exists, told.directive
 FROM moved JOIN vms ON vms.id = moved.worker LEFT JOIN LATERAL (
@@ -282,7 +178,7 @@ def store_rows(
             "refused": condition.refused,
             "finished": condition.finished,
             "now": now,
-            **summarise(piece.batch),
+            "first_iteration": int(min(piece.batch.iteration, default=0)),
         },
     ).one_or_none()
     if row is None:

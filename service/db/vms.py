@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from scavenger.protocol import Role
 from scavenger.schemas import JobPhase
 from service.db.jobs import group_by_job
-from service.db.schema import epochs, exits, jobs, outcomes, vms
+from service.db.schema import exits, jobs, launch_counters, outcomes, vms
 
 # Launch key, the cloud's name for what it made, and when it was asked last.
 LaunchStatus = tuple[str, str | None, datetime | None]
@@ -287,21 +287,24 @@ class LaunchCounter:
             if not self._count(connection):
                 self._token, self._launches = uuid4().hex, 1
                 row = {"token": self._token, "launches": self._launches}
-                connection.execute(insert(epochs).values(row))
+                connection.execute(insert(launch_counters).values(row))
             return f"{self._token}-{self._launches}"
 
     def _count(self, connection: Connection) -> bool:
-        mine = (epochs.c.token == self._token, epochs.c.launches == self._launches)
+        mine = (
+            launch_counters.c.token == self._token,
+            launch_counters.c.launches == self._launches,
+        )
         self._launches += 1
         # Another thread's count may not be committed yet: wait for it, then compare.
-        connection.execute(select(epochs).where(mine[0]).with_for_update())
-        query = update(epochs).where(*mine).values(launches=self._launches)
+        connection.execute(select(launch_counters).where(mine[0]).with_for_update())
+        query = update(launch_counters).where(*mine).values(launches=self._launches)
         return connection.execute(query).rowcount == 1
 
 
 def launch_counts(connection: Connection, tokens: Iterable[str]) -> Mapping[str, int]:
-    """Return how many launches are remembered of each of these epochs that is known at all."""
-    query = select(epochs.c.token, epochs.c.launches).where(epochs.c.token.in_(set(tokens)))
+    """Return the value of each of these launch counters that the database knows."""
+    query = select(launch_counters).where(launch_counters.c.token.in_(set(tokens)))
     return {row.token: row.launches for row in connection.execute(query)}
 
 

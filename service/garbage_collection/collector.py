@@ -7,16 +7,14 @@ sweeps at a time. It runs on a thread of its own, so that a slow cloud delays no
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, repeat
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError
 
-from service.background import TaskHeartbeat
+from service.background import Periodic
 from service.clouds.labels import ResourceLabels, launch_stamp_of
 from service.clouds.provider import LAUNCH_KEY_PATTERN, Instance, Provider
 from service.db import clock, jobs, sweeps, vms
@@ -116,54 +114,40 @@ SWEEP_STOP_TIMEOUT = 5.0
 
 
 class CollectorLoop:
-    """Sweeps until it is stopped."""
+    """Sweeps until it is stopped, on a thread of its own: a slow cloud delays no job."""
 
-    def __init__(self, sweeper: GarbageCollector) -> None:
-        self.sweeper = sweeper
-        self.said: str | None = None
-        self.heartbeat = TaskHeartbeat(SWEEP_TIMEOUT)
-        self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
+    def __init__(self, collector: GarbageCollector) -> None:
+        self.collector = collector
+        self.reported: str | None = None
+        self.pause = FAST_SWEEP_PAUSE
+        self.periodic = Periodic(
+            "sweeper",
+            self.sweep,
+            self._pauses(),
+            patience=SWEEP_TIMEOUT,
+            stop_timeout=SWEEP_STOP_TIMEOUT,
+            on_failure=metrics.SWEEP_RESULTS.labels("failed").inc,
+        )
 
-    def start(self) -> None:
-        """Start the thread."""
-        self.thread.start()
-
-    def stop(self) -> None:
-        """End, and finish the running sweep if its cloud answers soon."""
-        self.stopping.set()
-        self.thread.join(SWEEP_STOP_TIMEOUT)
-
-    def _run(self) -> None:
-        for pause in sweep_pauses():
-            self._attempt(pause)
-            self.heartbeat.beat()
-            if self.stopping.wait(pause):
-                return
-
-    def _attempt(self, pause: float) -> None:
-        """Sweep once; whatever went wrong, the next sweep starts clean."""
-        try:
-            self._sweep(pause)
-        except (CloudError, SQLAlchemyError) as error:
-            metrics.SWEEP_RESULTS.labels("failed").inc()
-            log.warning("no sweep now: %s", error)
-        except Exception:  # without it a mistake would end all sweeps, and nobody would notice
-            metrics.SWEEP_RESULTS.labels("failed").inc()
-            log.exception("the sweep failed")
-
-    def _sweep(self, pause: float) -> None:
-        with self.sweeper.engine.connect() as connection:
+    def sweep(self) -> None:
+        """Sweep once, unless another controller does; report when machines are held back."""
+        with self.collector.engine.connect() as connection:
             now = clock.read(connection)
-        verdict = self.sweeper.sweep(now, timedelta(seconds=pause))
-        if verdict is not None:
-            metrics.SWEEP_RESULTS.labels(sweep_result(verdict)).inc()
-        if verdict is not None and verdict.tripped != self.said:
-            self.said = verdict.tripped
-            if self.said is not None:
+        verdict = self.collector.sweep(now, timedelta(seconds=self.pause))
+        if verdict is None:
+            return
+        metrics.SWEEP_RESULTS.labels(sweep_result(verdict)).inc()
+        if verdict.tripped != self.reported:
+            self.reported = verdict.tripped
+            if self.reported is not None:
                 log.warning(
-                    "%s; nothing is ended until: scavenger admin sweep --confirm", self.said
+                    "%s; no machine is terminated until: scavenger admin sweep --confirm",
+                    self.reported,
                 )
+
+    def _pauses(self) -> Iterator[float]:
+        for self.pause in sweep_pauses():
+            yield self.pause
 
 
 def sweep_result(verdict: SweepVerdict) -> str:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from service.background import TaskHeartbeat
+from service.background import Periodic
 from service.clouds.inventory import CloudInventory
 from service.db import clock, controllers, jobs
 from service.db.controllers import JobLease
@@ -55,50 +55,41 @@ class ReconcilerLoop:
         self.inventory = inventory or reconciler.open_inventory()
         self.executor = reconciler.fleet.executor
         self.engine: Engine = reconciler.engine
-        self.news = threading.Event()
-        self.is_stopping = False
+        self.periodic = Periodic(
+            "reconciler", self._timed_pass, repeat(PASS_INTERVAL), patience=PASS_TIMEOUT
+        )
         self.resting: dict[str, float] = {}
         self.said: dict[str, str] = {}
         self.held: dict[str, JobLease] = {}
         self.prolonged: dict[str, float] = {}
         self.reviewed: dict[str, float] = {}
-        self.heartbeat = TaskHeartbeat(PASS_TIMEOUT)
         self.answered_at = time.monotonic()
-        self.thread = threading.Thread(target=self._run, name="reconciler")
 
     def start(self) -> None:
         """Start the thread."""
         self.executor.tell(self.nudge)
-        self.thread.start()
+        self.periodic.start()
 
     def stop(self) -> None:
         """Finish the running tick and what clouds answer soon; machines and training go on."""
-        self.is_stopping = True
-        self.news.set()
-        self.thread.join()
+        self.periodic.stop()
+        self.close()
+
+    def close(self) -> None:
+        """Begin no further cloud call, and give the leases back for other controllers to take."""
+        self.inventory.close()
+        self.executor.close(LOOP_STOP_TIMEOUT)
+        with suppress(SQLAlchemyError), self.engine.begin() as connection:
+            for lease in self.held.values():
+                controllers.release_lease(connection, lease)
 
     def nudge(self) -> None:
         """Look at all jobs soon."""
-        self.news.set()
+        self.periodic.wake()
 
-    def _run(self) -> None:
-        while not self.is_stopping:
-            try:
-                with metrics.PASS_SECONDS.time():
-                    self._pass()
-                self.heartbeat.beat()
-            except SQLAlchemyError as error:
-                log.warning("the database does not answer, looking again soon: %s", error)
-            except Exception:  # without it a mistake would end all passes, and jobs stand still
-                log.exception("the pass failed, looking again soon")
-            self._wait()
-        self.inventory.close()
-        self.executor.close(LOOP_STOP_TIMEOUT)
-        self._give_back()
-
-    def _wait(self) -> None:
-        self.news.wait(PASS_INTERVAL)
-        self.news.clear()
+    def _timed_pass(self) -> None:
+        with metrics.PASS_SECONDS.time():
+            self._pass()
 
     def _pass(self) -> None:
         began = time.monotonic()
@@ -115,7 +106,7 @@ class ReconcilerLoop:
         self.executor.keep(ours)
         self.inventory.renew()
         for job in ours:
-            if self.resting.get(job, 0.0) <= time.monotonic() and not self.is_stopping:
+            if self.resting.get(job, 0.0) <= time.monotonic() and not self.periodic.is_stopping:
                 with log_context(partial(dict, job=job)):
                     self._attend(job)
 
@@ -144,12 +135,6 @@ class ReconcilerLoop:
         else:
             self.held[job] = lease
         return lease
-
-    def _give_back(self) -> None:
-        """Let other controllers go on at once."""
-        with suppress(SQLAlchemyError), self.engine.begin() as connection:
-            for lease in self.held.values():
-                controllers.release_lease(connection, lease)
 
     def _is_back(self, job: str) -> bool:
         """Whether a job waits for its cloud no more; its next tick finds what was not written."""

@@ -25,7 +25,6 @@ from pydantic import TypeAdapter
 from sqlalchemy import Engine, create_engine, func, select, text
 
 from scavenger.protocol import Progress, StepReport
-from service.db import telemetry
 from service.db.database import migrate
 from service.db.schema import chunks
 from service.postgres.server import EmbeddedPostgres
@@ -156,8 +155,7 @@ class Case:
         query = select(func.coalesce(func.sum(chunks.c.rows), 0)).where(chunks.c.job == job)
         with self.engine.connect() as connection:
             stored = connection.execute(query).scalar_one()
-            known = telemetry.statistics_of_job(connection, job)[1, "step_time"].count
-        return sent == stored == known
+        return sent == stored
 
 
 class Stream:

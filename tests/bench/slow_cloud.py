@@ -87,7 +87,7 @@ class Bench:
             while (began := time.monotonic()) < end:
                 client.get("/v1/jobs?limit=50").raise_for_status()
                 pages.append(time.monotonic() - began)
-                lag = max(lag, self.loop.heartbeat.lag)
+                lag = max(lag, self.loop.periodic.heartbeat.lag)
                 time.sleep(0.02)
         late = percentile(sorted(pages), 0.99)
         print(
@@ -138,7 +138,7 @@ def measure(bench: Bench, port: int, seconds: float) -> int:
 @contextmanager
 def serving(bench: Bench) -> Iterator[int]:
     """Run the loop and the API in this process, as ``scavenger serve`` does."""
-    heartbeats = {"reconciler": bench.loop.heartbeat}
+    heartbeats = {"reconciler": bench.loop.periodic.heartbeat}
     world = AppState(bench.engine, bench.provider.name, STORAGE, bench.loop.nudge, heartbeats)
     server = uvicorn.Server(uvicorn.Config(build_app(world, KEYS), port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)

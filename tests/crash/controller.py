@@ -23,7 +23,7 @@ from sqlalchemy import Engine, event
 from service.clouds.labels import ResourceLabels
 from service.clouds.storage import CheckpointStorage
 from service.db import clock, controllers
-from service.garbage_collection.collector import FAST_SWEEP_PAUSE, CollectorLoop, GarbageCollector
+from service.garbage_collection.collector import CollectorLoop, GarbageCollector
 from service.reconciler.fleet import Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
@@ -47,9 +47,9 @@ class Nap:
         answer = self.ask("/nap", b"")
         assert answer is not None
         told = from_json(answer[2])
-        self.loop.is_stopping = told["is_over"]
+        self.loop.periodic.is_stopping = told["is_over"]
         if told["sweeps"] and not told["is_over"]:
-            self.rounds._attempt(FAST_SWEEP_PAUSE)
+            self.rounds.periodic.attempt()
         return False
 
     def clear(self) -> None:
@@ -68,8 +68,9 @@ def control(engine: Engine, ask: Ask, now: datetime, lag: float, boot: float) ->
     fleet = Fleet(engine, provider, CONTACT, storage, resource_labels, stopwatch=lambda: 0.0)
     loop = ReconcilerLoop(Reconciler(fleet, now))
     rounds = CollectorLoop(GarbageCollector(engine, provider, resource_labels))
-    loop.news = Nap(loop, rounds, ask)  # type: ignore[assignment]
-    loop._run()
+    loop.periodic.news = Nap(loop, rounds, ask)  # type: ignore[assignment]
+    loop.periodic.run()
+    loop.close()
     provider.close()
 
 

@@ -24,14 +24,14 @@ from service.api.dependencies import AppState
 from service.api.telemetry import REPORT_BODY
 from service.app import build_app
 from service.auth.tokens import ControllerKeys
-from service.background import KEEP_EVERY_ROW, Maintenance
+from service.background import Maintenance
 from service.clouds.local import LocalProvider
 from service.clouds.storage import CheckpointStorage
 from service.db import partitions, telemetry, workers
 from service.db.schema import chunks as table
 from tests.poison import corpus
 from tests.telemetry.source import measured
-from tests.telemetry.stage import differences, set_up, truth
+from tests.telemetry.stage import set_up
 
 KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 PERSON = {"Authorization": f"Bearer {KEYS.token}"}
@@ -119,17 +119,12 @@ def test_rows_nobody_can_have_measured_move_no_cursor(machine: Machine) -> None:
     assert machine.report(0, measured(0, 1)).next_sequence == 1
 
 
-def test_a_batch_and_its_statistics_are_stored_together(machine: Machine) -> None:
+def test_rows_and_the_beginning_of_their_generation_are_stored_together(machine: Machine) -> None:
     columns = measured(0, 700)
     machine.report(0, columns)
     machine.report(300, columns[300:])
     with machine.engine.connect() as connection:
-        known = telemetry.statistics_of_job(connection, machine.job)
         assert telemetry.first_iterations(connection, machine.job) == {1: 0}
-    for name, values in asdict(columns).items():
-        if name != "shards":
-            told = truth([float(x) for x in values if x is not None])
-            assert differences(known[1, name], told) == []
     assert machine.stored().step_time == pytest.approx(columns.step_time, rel=1e-7)
 
 
@@ -168,10 +163,6 @@ def test_no_poison_makes_the_controller_stumble(machine: Machine, what: str) -> 
     hello = {"worker": machine.worker, "address": "127.0.0.1:2"}
     sequence = machine.say("hello", json.dumps(hello).encode()).json()["next_sequence"]
     assert machine.report(sequence, measured(0, 30)).accepted == 30
-    with machine.engine.connect() as connection:
-        known = telemetry.statistics_of_job(connection, machine.job)
-    assert known
-    assert all(math.isfinite(x) for one in known.values() for x in asdict(one).values())
     settled = settle(machine.stored(), ClusterConfig(4, 64), measures="time")
     assert isinstance(settled, Settled)
     figures = asdict(settled.observation.indicators).values()
@@ -212,14 +203,14 @@ def test_days_ahead_are_made_while_rows_come_in(machine: Machine) -> None:
             connection.execute(text(f"DROP TABLE chunks_{day:%Y%m%d}"))
     assert days_of(machine.engine) == [-1, 0]
     with machine.engine.begin() as busy:
-        busy.execute(text("INSERT INTO chunks VALUES (now(), 'w', 0, 'j', 1, 0, 1, '')"))
+        busy.execute(text("INSERT INTO chunks VALUES (now(), 'w', 0, 'j', 1, 0, '')"))
         with machine.engine.begin() as connection:
             partitions.create_ahead(connection)
             partitions.create_ahead(connection)
     assert days_of(machine.engine) == [-1, *range(partitions.DAYS_AHEAD + 1)]
 
 
-def test_old_days_are_dropped_and_statistics_stay(machine: Machine) -> None:
+def test_old_days_are_dropped_and_the_beginnings_of_generations_stay(machine: Machine) -> None:
     machine.report(0, measured(0, 20))
     for ago in (20, 31, 40):
         add_day(machine.engine, ago)
@@ -228,7 +219,6 @@ def test_old_days_are_dropped_and_statistics_stay(machine: Machine) -> None:
     assert days_of(machine.engine)[0] == -20
     assert len(machine.stored()) == 0
     with machine.engine.connect() as connection:
-        assert telemetry.statistics_of_job(connection, machine.job)[1, "step_time"].count == 20
         assert telemetry.first_iterations(connection, machine.job) == {1: 0}
 
 
@@ -239,23 +229,6 @@ def test_dropping_gives_way_to_who_reads(machine: Machine) -> None:
         with pytest.raises(Exception, match="lock timeout"), machine.engine.begin() as connection:
             partitions.drop_older_than(connection, 30 * DAY)
     assert days_of(machine.engine)[0] == -40
-
-
-def test_what_is_old_is_thinned_to_one_row_in_ten(machine: Machine) -> None:
-    for start in range(0, 100, 7):
-        machine.report(start, measured(start, 7))
-    add_day(machine.engine, 9)
-    age(machine.engine, 9)
-    machine.report(105, measured(105, 3))
-    housekeeping = Maintenance(machine.engine, 30 * DAY, NOWHERE)
-    assert KEEP_EVERY_ROW < 9 * DAY
-    housekeeping.run_once()
-    housekeeping.run_once()
-    assert machine.stored().iteration == (*range(0, 105, 10), 105, 106, 107)
-    with machine.engine.connect() as connection:
-        found = connection.execute(select(table.c.rows, table.c.every)).all()
-        assert telemetry.statistics_of_job(connection, machine.job)[1, "step_time"].count == 108
-    assert sorted(map(tuple, found)) == [(3, 1), (11, 10)]
 
 
 def test_the_day_is_counted_in_utc(machine: Machine) -> None:

@@ -108,7 +108,7 @@ def test_a_job_that_one_controller_took_in_is_launched_by_another_at_once(
         owner = ResourceLabels("ours", b"secret")
         fleet = Fleet(engine, provider, CONTACT, CheckpointStorage(Path("/nowhere")), owner)
         loop = ReconcilerLoop(Reconciler(fleet, datetime.now(UTC)))
-        loop.news = bed = Bed()
+        loop.periodic.news = bed = Bed()
         hears = PgListener(engine.url, loop.nudge)
         hears.start()
         assert bed.wait(LONG), "it looks when it begins to listen"

@@ -194,13 +194,13 @@ def test_the_sweeper_ends_though_its_cloud_hangs(
     house.provider.hang("list")
     rounds = CollectorLoop(GarbageCollector(house.engine, house.provider, house.ownership))
     asked = house.provider.asked.count("list")
-    rounds.start()
+    rounds.periodic.start()
     until(lambda: house.provider.asked.count("list") > asked)
-    rounds.stop()
-    assert rounds.thread.daemon
+    rounds.periodic.stop()
+    assert rounds.periodic.thread.daemon
     house.provider.release()
-    rounds.thread.join(10.0)
-    assert not rounds.thread.is_alive()
+    rounds.periodic.thread.join(10.0)
+    assert not rounds.periodic.thread.is_alive()
 
 
 def test_a_controller_ends_though_its_cloud_hangs(
@@ -211,5 +211,5 @@ def test_a_controller_ends_though_its_cloud_hangs(
     house.submit("job_1")
     until(lambda: "launch job_1" in house.provider.asked)
     house.loop.stop()
-    assert not house.loop.thread.is_alive()
+    assert not house.loop.periodic.thread.is_alive()
     assert not gate.is_set()

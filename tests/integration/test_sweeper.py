@@ -522,8 +522,8 @@ def test_rounds_go_on_after_a_cloud_that_did_not_answer(
     world.submit("job_1")
     world.cloud.faults.next("list", Refused("Unavailable"))
     making = CollectorLoop(world.sweeper)
-    making.start()
+    making.periodic.start()
     until(lambda: world.stored())
-    making.stop()
+    making.periodic.stop()
     assert world.cloud.faults.unfired() == ()
     assert len(world.alive()) == 1

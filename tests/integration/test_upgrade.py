@@ -13,12 +13,15 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from scavenger.measurement.steps import StepColumns
-from service.db import jobs, telemetry
+from scavenger.protocol import Directive, Progress
+from service.db import directives, jobs, telemetry, vms
 from service.db.database import MIGRATION_SCRIPTS, migrate
+from service.db.step_arrays import to_arrays
+from service.db.telemetry import NewRows, WorkerCondition
 from service.postgres.server import EmbeddedPostgres
+from tests.builders import NOW, directive
 from tests.conftest import run
 from tests.telemetry.source import measured
-from tests.telemetry.stage import differences, truth
 
 COLUMNS = TypeAdapter(StepColumns)
 NUMBERS = count(1)
@@ -36,6 +39,11 @@ INSERT INTO workers (worker, job, address, generation, iteration, samples, epoch
 VALUES ('w', 'j', 'a:1', 1, 70, 0, 0, '{}', 70, 0, now(), now());
 """
 
+DIRECTIVES = text(
+    "INSERT INTO directives SELECT 'j', n, CAST(:directive AS jsonb), now() "
+    "FROM generate_series(1, 2) AS n"
+).bindparams(directive=TypeAdapter(Directive).dump_json(directive(1, 32)).decode())
+
 
 @pytest.fixture
 def empty(postgres: EmbeddedPostgres) -> Iterator[Engine]:
@@ -48,11 +56,15 @@ def empty(postgres: EmbeddedPostgres) -> Iterator[Engine]:
     run(postgres, f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def bring_to(connection: Connection, revision: str) -> None:
+def alembic_config(connection: Connection) -> Config:
     config = Config()
     config.set_main_option("script_location", str(MIGRATION_SCRIPTS))
     config.attributes["connection"] = connection
-    command.upgrade(config, revision)
+    return config
+
+
+def bring_to(connection: Connection, revision: str) -> None:
+    command.upgrade(alembic_config(connection), revision)
 
 
 def store(connection: Connection, sequence: int, columns: StepColumns, *without: str) -> None:
@@ -94,14 +106,47 @@ def test_what_running_jobs_measured_survives_the_upgrade(empty: Engine) -> None:
     migrate(empty)
     with empty.connect() as connection:
         stored = telemetry.steps_of(connection, "j", 1)
-        known = telemetry.statistics_of_job(connection, "j")
+        begun = telemetry.first_iterations(connection, "j")
         rejected = connection.execute(text("SELECT rejected FROM workers")).scalar_one()
     told = {n: (*asdict(parts[0])[n], *asdict(parts[1])[n]) for n in asdict(parts[0])}
     for name in old:
         told[name] = (*parts[0].compute_time, *asdict(parts[1])[name])
     assert asdict(stored) == told
     assert rejected == 0
-    for name, values in told.items():
-        if name != "shards":
-            figures = truth([float(x) for x in values if x is not None])
-            assert differences(known[1, name], figures) == []
+    assert begun == {1: 0}
+
+
+def test_a_running_job_goes_on_after_the_upgrade_from_statistics(empty: Engine) -> None:
+    """Version 0016 kept statistics of each series; 0017 keeps what the controller reads of them."""
+    with empty.begin() as connection:
+        bring_to(connection, "0005")
+        connection.execute(text(BEFORE))
+        store(connection, 0, measured(0, 10))
+        bring_to(connection, "0016")
+        connection.execute(text("INSERT INTO epochs VALUES ('counter', 7)"))
+        connection.execute(DIRECTIVES)
+        kept = connection.execute(text("SELECT min(received_at) FROM chunks")).scalar_one()
+    migrate(empty)
+    with empty.begin() as connection:
+        assert connection.execute(text("SELECT received_at FROM chunks")).scalar_one() == kept
+        assert vms.launch_counts(connection, ["counter"]) == {"counter": 7}
+        fruitless = directives.published_without_iterations(connection, "j")
+        assert len(fruitless) == 1, "the first directive bore iterations, the second none yet"
+        rows = to_arrays(measured(70, 5))
+        stands = WorkerCondition(Progress(2, 75, 75, 0.1, {}), None, None, None)
+        piece = NewRows("w", 2, 70, 75, 0, 0, rows, stands)
+        assert telemetry.store_rows(connection, 70, piece, NOW) is not None
+        assert telemetry.first_iterations(connection, "j") == {1: 0, 2: 70}
+        assert directives.published_without_iterations(connection, "j") == ()
+
+
+def test_the_way_back_keeps_what_the_controller_reads(empty: Engine) -> None:
+    with empty.begin() as connection:
+        bring_to(connection, "0017")
+        connection.execute(text(JOB))
+        connection.execute(text("INSERT INTO measured_generations VALUES ('j', 3, 40)"))
+        command.downgrade(alembic_config(connection), "0016")
+        found = connection.execute(text("SELECT generation, lowest FROM statistics")).all()
+        command.upgrade(alembic_config(connection), "head")
+        assert telemetry.first_iterations(connection, "j") == {3: 40}
+    assert [tuple(row) for row in found] == [(3, 40.0)]

@@ -32,7 +32,7 @@ def main() -> int:
     print(f"{outcome.dropped:10,}  rows given up and counted")
     for word in outcome.wrong:
         print(f"wrong: {word}")
-    print("wrong" if outcome.wrong else "each row once, and statistics as one after the other")
+    print("wrong" if outcome.wrong else "each row once, generations from their first one on")
     return 1 if outcome.wrong else 0
 
 
