@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol, Self
+from typing import Annotated, Self
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from scavenger.cli.equations import curve_equations
 from scavenger.cli.errors import CurveUnavailable
 from scavenger.cli.options import JobArgument, OutputOption, find_job
 from scavenger.cli.output import (
@@ -22,7 +21,6 @@ from scavenger.cli.output import (
     format_cost_to_target,
     format_milliseconds,
     format_number,
-    format_percent,
     format_time_interval,
     format_time_to_target,
     get_terminal,
@@ -34,7 +32,7 @@ from scavenger.cli.output import (
     text_column,
     word_column,
 )
-from scavenger.schemas import ConfigView, CurveView, LawsView, PointView
+from scavenger.schemas import ConfigView, CurveView, PointView
 
 AllPointsOption = Annotated[
     bool, typer.Option("--all", help="Show all points, also dominated ones.")
@@ -63,7 +61,6 @@ def curve(
 
 
 MAX_CURVE_ROWS = 24
-HEAVIEST_LAW_NOTE = "; the equations above are the one with the largest weight"
 BASIS_NOTES = {
     "relative": "multiples of the start's: the epochs to target are not known yet",
     "remaining": "for the rest of the job at the time of the choice",
@@ -189,177 +186,13 @@ def curve_facts(curve: CurveView) -> list[tuple[str, str]]:
     """Return the equations, their source, and the choice."""
     basis = BASIS_NOTES.get(curve.basis)
     return [
-        *([] if curve.laws is None else law_facts(curve.laws, curve.points)),
+        *([] if curve.laws is None else curve_equations(curve.laws, curve.points)),
         *([] if basis is None else [("figures", basis)]),
         ("source", curve.source),
         ("objective", curve.objective),
         ("chosen", format_config(curve.chosen)),
         ("why", curve.why),
     ]
-
-
-def law_facts(laws: LawsView, points: Sequence[PointView]) -> list[tuple[str, str]]:
-    """Return the fitted models as equations."""
-    fixed, growing = (
-        format_milliseconds(laws.compute_fixed),
-        format_milliseconds(laws.compute_per_sample),
-    )
-    compute = combine_terms(fixed, f"{growing} × b", laws.flatness)
-    return [
-        ("compute", f"{compute}, with b = B / K samples per worker"),
-        ("sync", sync_equation(laws)),
-        ("iteration", f"τ = {combine_terms('compute', 'sync', laws.overlap)}"),
-        *(
-            [("forms", f"{describe_average(laws.averaged)}{HEAVIEST_LAW_NOTE}")]
-            if laws.averaged[1:]
-            else []
-        ),
-        ("epochs", epochs_equation(laws, points)),
-        *([("noise", noise_equation(laws))] if laws.noise_scale is not None else []),
-        ("error", describe_error(laws)),
-    ]
-
-
-def combine_terms(one: str, other: str, power: float) -> str:
-    """Write a sum, or a smooth maximum for a power above 1.
-
-    >>> combine_terms("compute", "sync", 1.0), combine_terms("compute", "sync", 2.0)
-    ('compute + sync', '(compute^2 + sync^2)^(1/2)')
-    """
-    if power == 1:
-        return f"{one} + {other}"
-    bases = (f"({part})" if " " in part else part for part in (one, other))
-    return f"({' + '.join(f'{base}^{power:g}' for base in bases)})^(1/{power:g})"
-
-
-def sync_equation(laws: LawsView) -> str:
-    """Write the equation of synchronization time."""
-    size = "log2 K" if laws.growth == "log" else "K"
-    fixed, slope = format_milliseconds(laws.sync_fixed), format_milliseconds(laws.sync_per_worker)
-    sync = f"{fixed} + {slope} × {size}"
-    across = format_milliseconds(laws.sync_across_machines)
-    more = f", {across} more across machines" if laws.sync_across_machines else ""
-    return f"{sync}, for K above 1{more}"
-
-
-def epochs_equation(laws: LawsView, points: Sequence[PointView]) -> str:
-    """Write the equation of epochs; a point of the curve gives its factor."""
-    if laws.critical_batch == 0:
-        return (
-            "e(B) is proportional to B: gradients have no noise that larger batches would average"
-        )
-    terms = epochs_terms(laws)
-    if not terms:
-        return "e(B) is assumed constant: nothing was measured about it"
-    shapes = [epochs_shape(laws, point.global_batch) for point in points[:1]]
-    factor = format_number(points[0].epochs / shapes[0]) if shapes and shapes[0] > 0 else "e*"
-    return f"e(B) = {factor} × ({' + '.join(terms)})"
-
-
-def epochs_terms(laws: LawsView) -> list[str]:
-    """Return the terms that epochs are proportional to; none where the batch does not matter."""
-    if laws.noise_floor is not None and laws.noise_per_root is not None:
-        return [format_number(laws.noise_floor), f"{format_number(laws.noise_per_root)} / √B"]
-    terms = []
-    if laws.noisy_samples:
-        terms.append(
-            f"{format_number(laws.noisy_samples)} / (B + {format_number(laws.noise_scale or 0.0)})"
-        )
-    if laws.critical_batch is not None:
-        terms.append(f"B / {format_number(laws.critical_batch)}")
-    return ["1", *terms] if terms else []
-
-
-def epochs_shape(laws: LawsView, global_batch: int) -> float:
-    """Return the sum of these terms at a batch in samples."""
-    if laws.noise_floor is not None and laws.noise_per_root is not None:
-        return laws.noise_floor + laws.noise_per_root / math.sqrt(global_batch)
-    falling = laws.noisy_samples / (global_batch + (laws.noise_scale or 0.0))
-    rising = global_batch / laws.critical_batch if laws.critical_batch else 0.0
-    return 1 + falling + rising
-
-
-def noise_equation(laws: LawsView) -> str:
-    """Write the equation of gradient noise."""
-    scale = format_number(laws.noise_scale)
-    if laws.noise_floor is not None and laws.noise_per_root is not None:
-        root = f"{format_number(laws.noise_floor)} + {format_number(laws.noise_per_root)} / √B"
-        return f"γ = K × ({root}), the paper's law; measured φ = {scale} samples"
-    return f"γ = K × (b + φ) / (B + φ), with φ = {scale} samples"
-
-
-def describe_error(laws: LawsView) -> str:
-    """Write the relative error of predicted iteration times."""
-    measured = f"iteration times ±{format_percent(laws.mean_relative_error)} where measured"
-    return (
-        measured if laws.spread is None else f"{measured}, ±{format_percent(laws.spread)} elsewhere"
-    )
-
-
-MAX_NAMED_FORMS = 4
-
-
-class AveragedLaw(Protocol):
-    """One of the averaged models, as the API and ``scavenger fit`` report it."""
-
-    @property
-    def weight(self) -> float:
-        """Its share, 0 to 1."""
-
-    @property
-    def growth(self) -> str:
-        """How synchronisation grows: linear, log or servers."""
-
-    @property
-    def sync_fixed(self) -> float:
-        """Seconds of synchronisation as soon as there are two workers."""
-
-    @property
-    def sync_per_worker(self) -> float:
-        """Seconds of synchronisation per worker, or per doubling."""
-
-    @property
-    def sync_across_machines(self) -> float:
-        """Seconds of synchronisation as soon as there are two machines."""
-
-    @property
-    def overlap(self) -> float:
-        """q, how much of synchronisation hides behind compute."""
-
-    @property
-    def flatness(self) -> float:
-        """r, how abruptly small batches stop saving time."""
-
-
-def describe_average(laws: Sequence[AveragedLaw]) -> str:
-    """Name the forms that are averaged, largest weight first.
-
-    Weights of forms with the same name are added.
-    """
-    shares: dict[str, float] = defaultdict(float)
-    for law in laws:
-        shares[describe_form(law)] += law.weight
-    ranked = sorted(shares.items(), key=lambda named: -named[1])
-    named = [f"{name} {format_percent(share)}" for name, share in ranked[:MAX_NAMED_FORMS]]
-    others = ranked[MAX_NAMED_FORMS:]
-    if others:
-        named.append(f"{len(others)} more {format_percent(sum(share for _, share in others))}")
-    count = f"{len(ranked)} form{'' if len(ranked) == 1 else 's'}"
-    return f"average of {count}: {', '.join(named)}"
-
-
-def describe_form(law: AveragedLaw) -> str:
-    """Name the form of a model: growth of synchronization, overlap and flatness.
-
-    Symbols are those of the equations: K workers, q overlap, r flatness.
-    """
-    grows = "log2 K" if law.growth == "log" else "K"
-    parts = [grows if law.sync_per_worker > 0 else "constant" if law.sync_fixed > 0 else ""]
-    if law.sync_across_machines > 0:
-        parts.append("step to machines")
-    name = " + ".join(part for part in parts if part) or "no sync"
-    flat = f" r={law.flatness:g}" if law.flatness > 1 else ""
-    return f"{name} q={law.overlap:g}{flat}"
 
 
 PLOT_HEIGHT = 14

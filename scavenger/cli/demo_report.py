@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from scavenger.cli.curve import find_point, law_facts, render_plot, render_points
+from scavenger.cli.curve import find_point, render_plot, render_points
+from scavenger.cli.equations import curve_equations
 from scavenger.cli.jobs import render_phase
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
@@ -71,7 +72,7 @@ def curve_section(curve: CurveView, width: int) -> list[RenderableType]:
     """Report the equations and the curve that follows from them."""
     if not curve.points:
         return [render_heading(2, "No curve: too little was measured")]
-    laws = [] if curve.laws is None else law_facts(curve.laws, curve.points)
+    laws = [] if curve.laws is None else curve_equations(curve.laws, curve.points)
     return [
         render_heading(2, "What was measured gives laws, and the laws a curve of cost and time"),
         render_facts(laws),

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from scavenger.cli.curve import describe_average
+from scavenger.cli.equations import describe_average, iteration_equations
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
     Cell,
@@ -234,47 +234,10 @@ def step_time_facts(law: StepTimeLaw) -> list[tuple[str, str]]:
     )
     spread = f"±{format_percent(law.spread)} around the law"
     return [
-        ("compute", compute_equation(law)),
-        ("sync", sync_equation(law)),
-        ("together", step_time_equation(law)),
-        ("form", f"{describe_average(law.averaged)}, {law.why}" if law.averaged[1:] else law.why),
+        *iteration_equations(law),
+        ("forms", f"{describe_average(law.averaged)}, {law.why}" if law.averaged[1:] else law.why),
         ("error", f"{format_percent(law.error)} at measured points{beyond}; {spread}"),
     ]
-
-
-def compute_equation(law: StepTimeLaw) -> str:
-    """Write compute by local batch."""
-    fixed, slope = (
-        format_milliseconds(law.compute_fixed),
-        format_milliseconds(law.compute_per_sample),
-    )
-    where = "with b = B / K samples per worker"
-    if law.flatness == 1:
-        return f"c = {fixed} + {slope} × b, {where}"
-    power = f"{law.flatness:g}"
-    return f"c = (({fixed})^{power} + ({slope} × b)^{power})^(1/{power}), {where}"
-
-
-def sync_equation(law: StepTimeLaw) -> str:
-    """Write synchronisation by workers."""
-    fixed, slope = format_milliseconds(law.sync_fixed), format_milliseconds(law.sync_per_worker)
-    across = format_milliseconds(law.sync_across_machines)
-    beyond = f" + {across} on several machines" if law.sync_across_machines > 0 else ""
-    match law.growth:
-        case "linear":
-            return f"s = {fixed} + {slope} × K{beyond}, for K above 1"
-        case "log":
-            return f"s = {fixed} + {slope} × log2 K{beyond}, for K above 1"
-        case "servers":
-            return f"s = {slope} × K{beyond}, and {fixed} more for K above 1"
-
-
-def step_time_equation(law: StepTimeLaw) -> str:
-    """Write how compute and synchronisation add up."""
-    if law.overlap == 1:
-        return "τ = c + s, nothing overlaps"
-    power = f"{law.overlap:g}"
-    return f"τ = (c^{power} + s^{power})^(1/{power}), they overlap in part"
 
 
 def epochs_facts(law: EpochsLaw) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from scavenger.cli.curve import describe_average
+from scavenger.cli.equations import describe_average
 from scavenger.cluster import ConfigSpace, grid_of_space
 from scavenger.models.epochs import FinishedRun, StatisticalModel
 from scavenger.models.iteration_time import (

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from scavenger.cli.curve import PLOT_SYMBOLS, law_facts, render_curve, render_plot
+from scavenger.cli.curve import PLOT_SYMBOLS, render_curve, render_plot
 from scavenger.cli.demo import load_warning
 from scavenger.cli.demo_report import render_first_job, render_second_job
+from scavenger.cli.equations import curve_equations
 from scavenger.cli.errors import (
     AmbiguousJob,
     ConfirmationRequired,
@@ -302,6 +303,11 @@ LAW_FORMS = {
         "sync",
         "1.2 ms + 0.7 ms × log2 K, for K above 1, 3 ms more across machines",
     ),
+    "parameter servers": (
+        {"growth": "servers"},
+        "sync",
+        "0.7 ms × K, and 1.2 ms more for K above 1",
+    ),
     "both arms": (
         {"noisy_samples": 100.0},
         "epochs",
@@ -338,7 +344,7 @@ LAW_FORMS = {
 
 @pytest.mark.parametrize(("changes", "name", "shown"), LAW_FORMS.values(), ids=LAW_FORMS)
 def test_a_law_is_shown_in_the_form_it_has(changes, name, shown):
-    facts = dict(law_facts(LAWS.model_copy(update=changes), [point(1, 32)]))
+    facts = dict(curve_equations(LAWS.model_copy(update=changes), [point(1, 32)]))
     assert facts[name] == shown
 
 
