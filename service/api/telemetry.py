@@ -6,10 +6,9 @@ lists the rejected rows with reasons. A report that cannot be parsed at all is r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -20,12 +19,14 @@ from scavenger.protocol import RejectedRow, Reply, StepReport
 from service.api.problems import ApiProblem
 from service.db import telemetry
 from service.db.jobs import record_event
-from service.db.step_arrays import SERIES_NAMES, FloatArray, StepArrays, invalid_rows, to_arrays
+from service.db.step_arrays import SERIES_NAMES, StepArrays, invalid_rows, to_arrays
 from service.db.telemetry import NewRows, RowStream, StoredRows, WorkerCondition
 from service.observability import metrics
 
-MessageT = TypeVar("MessageT")
 REPORT_BODY = TypeAdapter(StepReport)
+COMPUTE_SERIES, SYNC_SERIES = SERIES_NAMES.index("compute_time"), SERIES_NAMES.index("sync_time")
+MAX_REJECTED_LISTED = 1_000
+MAX_GAP = 10**12  # rows; a worker that measures for years stays below
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,9 @@ class ValidatedReport:
     """A report, and what is left of its rows.
 
     Attributes:
-        message: The report; its columns hold the rows that could be read.
-        rows: How many rows it came with.
-        batch: Those that can be used.
+        message: The report; its columns hold the rows that could be parsed.
+        rows: Number of rows it came with.
+        batch: The rows that can be used.
         rejected: The others, in order.
     """
 
@@ -50,100 +51,85 @@ class ValidatedReport:
         return self.message.sequence + self.rows
 
 
-def parse_message(adapter: TypeAdapter[MessageT], body: bytes) -> MessageT:
-    """Read a message; one that cannot be read is refused without repeating it."""
-    try:
-        return adapter.validate_json(body)
-    except ValidationError as error:
-        raise unreadable_problem(validation_errors(error)[0]) from None
-
-
 def parse_report(body: bytes) -> ValidatedReport:
-    """Read a report, and judge each of its rows.
+    """Parse a report, and validate each of its rows.
 
     Raises:
-        Refusal: It is no report, or something is wrong with it that is in no single row.
+        ApiProblem: It is no report, or has an error that lies in no single row.
     """
+    # Nearly all reports pass the first time; only a bad one is parsed again, without its bad rows.
     try:
         return validate_rows(REPORT_BODY.validate_json(body), {})
     except ValidationError as error:
-        poisoned = unreadable_rows(error)
+        reasons = unparsed_rows(error)
     content = from_json(body)
-    sizes = {len(column) for column in content["steps"].values() if column}
-    if len(sizes) > 1:
+    columns = content["steps"]
+    if len({len(column) for column in columns.values() if column}) > 1:
         raise ApiProblem("validation", "steps: columns differ in length")
+    content["steps"] = {
+        name: [value for place, value in enumerate(column) if place not in reasons]
+        for name, column in columns.items()
+    }
     try:
-        return validate_rows(REPORT_BODY.validate_python(without_rows(content, poisoned)), poisoned)
+        return validate_rows(REPORT_BODY.validate_python(content), reasons)
     except ValidationError as error:
-        raise unreadable_problem(validation_errors(error)[0]) from None
+        raise unparsed_problem(errors_of(error)[0]) from None
 
 
-def validate_rows(message: StepReport, misread: Mapping[int, str]) -> ValidatedReport:
-    """Leave out the rows that no fit could bear.
-
-    Args:
-        message: What could be read.
-        misread: Why rows could not, by their place in the report.
-    """
-    batch = to_arrays(message.steps)
-    rows = len(batch) + len(misread)
-    if misread:
-        places = np.delete(np.arange(rows), list(misread))
-        batch = StepArrays(places, batch.iteration, batch.shards, batch.series)
-    reasons = {**misread, **(unfit := invalid_rows(batch))}
-    if unfit:
-        batch = batch.where(~np.isin(batch.offset, list(unfit)))
-    rejected = [RejectedRow(message.sequence + place, reasons[place]) for place in sorted(reasons)]
-    return ValidatedReport(message, rows, batch, tuple(rejected))
-
-
-def unreadable_rows(error: ValidationError) -> dict[int, str]:
-    """Return why rows could not be read, by their place in the report.
+def unparsed_rows(error: ValidationError) -> dict[int, str]:
+    """Return why rows could not be parsed, by their place in the report.
 
     Raises:
-        Refusal: What could not be read is more than rows.
+        ApiProblem: More than rows could not be parsed.
     """
-    said: dict[int, str] = {}
-    for problem in validation_errors(error):
+    reasons: dict[int, str] = {}
+    for problem in errors_of(error):
         match problem["loc"]:
             case ("steps", str(name), int(place), *_):
-                said.setdefault(place, f"{name}: {problem['msg']}")
+                reasons.setdefault(place, f"{name}: {problem['msg']}")
             case _:
-                raise unreadable_problem(problem)
-    return said
+                raise unparsed_problem(problem)
+    return reasons
 
 
-def without_rows(content: dict[str, Any], places: Mapping[int, str]) -> dict[str, Any]:
-    """Return a report as JSON without the rows in some places."""
-    steps = {
-        name: [value for place, value in enumerate(column) if place not in places]
-        for name, column in content["steps"].items()
-    }
-    return {**content, "steps": steps}
-
-
-def validation_errors(error: ValidationError) -> list[ErrorDetails]:
+def errors_of(error: ValidationError) -> list[ErrorDetails]:
     """Return what is wrong, without repeating what was sent."""
     return error.errors(include_url=False, include_context=False, include_input=False)
 
 
-def unreadable_problem(problem: ErrorDetails) -> ApiProblem:
-    """Say where a message cannot be read."""
-    place = ".".join(str(part) for part in problem["loc"])
-    return ApiProblem("validation", f"{place}: {problem['msg']}")
+def unparsed_problem(error: ErrorDetails) -> ApiProblem:
+    """Say where a report cannot be parsed."""
+    return ApiProblem(
+        "validation", f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}"
+    )
 
 
-COMPUTE_SERIES, SYNC_SERIES = SERIES_NAMES.index("compute_time"), SERIES_NAMES.index("sync_time")
-MAX_REJECTED_LISTED = 1_000
-MAX_GAP = 10**12
+def validate_rows(message: StepReport, unparsed: Mapping[int, str]) -> ValidatedReport:
+    """Leave out the rows whose values would ruin a fit.
+
+    Args:
+        message: The report without the rows that could not be parsed.
+        unparsed: Why these could not, by their place in the report.
+    """
+    batch = to_arrays(message.steps)
+    rows = len(batch) + len(unparsed)
+    if unparsed:  # the others keep the places they had in the report
+        places = np.delete(np.arange(rows), list(unparsed))
+        batch = StepArrays(places, batch.iteration, batch.shards, batch.series)
+    invalid = invalid_rows(batch)
+    if invalid:
+        batch = batch.where(~np.isin(batch.offset, list(invalid)))
+    reasons = {**unparsed, **invalid}
+    rejected = [RejectedRow(message.sequence + place, reasons[place]) for place in sorted(reasons)]
+    return ValidatedReport(message, rows, batch, tuple(rejected))
 
 
 @dataclass(frozen=True, slots=True)
 class StoredReport:
-    """What became of a report.
+    """The outcome of a report.
 
     Attributes:
-        stored: What the database said.
+        stored: What the database returned.
         reply: The answer.
     """
 
@@ -154,86 +140,75 @@ class StoredReport:
 def store_report(connection: Connection, report: ValidatedReport, now: datetime) -> StoredReport:
     """Store the rows of a report that are new.
 
-    The row expected is nearly always the first of the report, so that is tried at once; only if it
-    is another are they compared, while nobody else may move the cursor.
-
-    A copy that comes after a later report says nothing of where its worker stands now.
-
     Raises:
-        Refusal: The worker never said hello; it should, and then send the report again.
+        ApiProblem: The worker never said hello; it should, and then send the report again.
     """
     message = report.message
-    first, dropped, condition = message.sequence, 0, WorkerCondition.of(message)
-    stored = telemetry.store_rows(
-        connection, first, new_rows_of(report, first, dropped, condition), now
-    )
+    first, rejected, condition = message.sequence, report.rejected, WorkerCondition.of(message)
+    # The row expected is nearly always the first of the report: that is tried without a lock, and
+    # only if it is another is the position of the worker locked and compared.
+    stored = telemetry.store_rows(connection, first, new_rows(report, first, 0, condition), now)
     if stored is None:
         known = telemetry.lock_stream(connection, message.worker)
         if known is None:
             raise ApiProblem("sequence_gap", f"{message.worker} reports before its hello")
         dropped = record_gap(connection, message, known, now)
         first = known.next_sequence
-        condition = known.condition if report.following < first else condition
+        rejected = tuple(row for row in rejected if row.sequence >= first)
+        # A copy that comes after a later report says nothing of where its worker stands now.
+        if report.following < first:
+            condition = known.condition
         stored = telemetry.store_rows(
-            connection, first, new_rows_of(report, first, dropped, condition), now
+            connection, first, new_rows(report, first, dropped, condition), now
         )
         assert stored is not None
-    rejected = [row for row in report.rejected if row.sequence >= first]
     if rejected and stored.rejected == len(rejected):
         record_rejected(connection, stored.job, message.worker, rejected, now)
-    reply = reply_to(report, first, stored)
-    count_records(len(rejected), reply)
-    metrics.ITERATION_SECONDS.observe(iteration_parts(report.batch.since(first - message.sequence)))
+    batch = report.batch.since(first - message.sequence)
+    reply = Reply(
+        stored.directive,
+        max(first, report.following),
+        accepted=len(batch),
+        duplicates=len(report.batch) - len(batch),
+        rejected=report.rejected[:MAX_REJECTED_LISTED],
+    )
+    metrics.TELEMETRY_RECORDS.labels("accepted").inc(reply.accepted)
+    metrics.TELEMETRY_RECORDS.labels("duplicate").inc(reply.duplicates)
+    metrics.TELEMETRY_RECORDS.labels("rejected").inc(len(rejected))
+    seconds = {"compute": batch.series[COMPUTE_SERIES], "sync": batch.series[SYNC_SERIES]}
+    metrics.ITERATION_SECONDS.observe(seconds)
     return StoredReport(stored, reply)
 
 
-def count_records(rejected: int, reply: Reply) -> None:
-    """Count what became of the rows of a report."""
-    metrics.TELEMETRY_RECORDS.labels("accepted").inc(reply.accepted)
-    metrics.TELEMETRY_RECORDS.labels("duplicate").inc(reply.duplicates)
-    metrics.TELEMETRY_RECORDS.labels("rejected").inc(rejected)
-
-
-def iteration_parts(batch: StepArrays) -> dict[str, FloatArray]:
-    """Return what the seconds of iterations were spent on."""
-    return {"compute": batch.series[COMPUTE_SERIES], "sync": batch.series[SYNC_SERIES]}
-
-
-def new_rows_of(
-    report: ValidatedReport, expected: int, dropped: int, condition: WorkerCondition
+def new_rows(
+    report: ValidatedReport, first: int, dropped: int, condition: WorkerCondition
 ) -> NewRows:
-    """Return what is new in a report, once it is known which row is expected."""
+    """Return the rows of a report from a number on.
+
+    Args:
+        report: The report.
+        first: Number of the row that the database expects next.
+        dropped: Rows before it that the worker gave up.
+        condition: Where the worker stands afterwards.
+    """
     message = report.message
     return NewRows(
         message.worker,
         message.progress.generation,
-        sequence=max(expected, message.sequence),
-        following=max(expected, report.following),
+        sequence=max(first, message.sequence),
+        following=max(first, report.following),
         dropped=dropped,
-        rejected=sum(row.sequence >= expected for row in report.rejected),
-        batch=report.batch.since(expected - message.sequence),
+        rejected=sum(row.sequence >= first for row in report.rejected),
+        batch=report.batch.since(first - message.sequence),
         condition=condition,
     )
 
 
-def reply_to(report: ValidatedReport, expected: int, stored: StoredRows) -> Reply:
-    """Say what became of each row."""
-    sequence = report.message.sequence
-    accepted = len(report.batch.since(expected - sequence))
-    return Reply(
-        stored.directive,
-        max(expected, report.following),
-        accepted=accepted,
-        duplicates=len(report.batch) - accepted,
-        rejected=report.rejected[:MAX_REJECTED_LISTED],
-    )
-
-
 def record_gap(connection: Connection, message: StepReport, known: RowStream, now: datetime) -> int:
-    """Tell about a gap before the rows of a report; returns how many of them were given up.
+    """Record a gap before the rows of a report; returns how many of them the worker gave up.
 
     Raises:
-        Refusal: So many rows that nobody can have measured them.
+        ApiProblem: No worker can have measured so many rows.
     """
     gap = max(0, message.sequence - known.next_sequence)
     if gap > MAX_GAP:
@@ -250,13 +225,13 @@ def record_gap(connection: Connection, message: StepReport, known: RowStream, no
 
 
 def record_rejected(
-    connection: Connection, job: str, worker: str, rejected: list[RejectedRow], now: datetime
+    connection: Connection, job: str, worker: str, rejected: Sequence[RejectedRow], now: datetime
 ) -> None:
-    """Tell about the first rows of a worker that cannot be used; later ones are only counted."""
+    """Record the first rows of a worker that cannot be used; later ones are only counted."""
     row = rejected[0]
-    why = f"{len(rejected)} measured iterations of {worker} cannot be used and are left out: "
-    more = "; more of them are counted and not told again"
-    facts = {"worker": worker, "rows": len(rejected), "first": row.sequence}
-    record_event(
-        connection, job, now, "rows_rejected", f"{why}row {row.sequence}: {row.why}{more}", facts
+    why = (
+        f"{len(rejected)} measured iterations of {worker} cannot be used and are left out: "
+        f"row {row.sequence}: {row.why}; more of them are counted and not told again"
     )
+    facts = {"worker": worker, "rows": len(rejected), "first": row.sequence}
+    record_event(connection, job, now, "rows_rejected", why, facts)
