@@ -21,7 +21,7 @@ from scavenger.protocol import (
 from scavenger.worker_env import WorkerEnv
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 # These 4xx say nothing about the request itself, so repeating it may help.
 _RETRYABLE = (TOO_SLOW, TOO_MANY_REQUESTS) = (408, 429)
@@ -137,7 +137,7 @@ def _post(http: httpx.Client, path: str, content: bytes, token: str) -> httpx.Re
     return response
 
 
-def _parse(adapter: TypeAdapter[T], content: bytes) -> T:
+def _parse(adapter: TypeAdapter[_T], content: bytes) -> _T:
     try:
         return adapter.validate_json(content)
     except ValidationError as error:

@@ -33,7 +33,6 @@ class FakeController:
 
     @property
     def url(self) -> str:
-        """URL for the workers."""
         return f"http://127.0.0.1:{self.server.server_port}"
 
     def answer(self, path: str, body: bytes) -> bytes:
@@ -83,7 +82,6 @@ class FakeController:
                 self.changed.wait(0.5)
 
     def close(self) -> None:
-        """Stop the server."""
         self.server.shutdown()
         self.server.server_close()
 

@@ -114,7 +114,6 @@ class StandaloneSession:
         scaler: Any = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Find the model's framework, which decides on the form of the batches."""
         self.framework = find_framework(model)
 
     def batches(
@@ -126,7 +125,6 @@ class StandaloneSession:
         seed: int = 0,
         until: Callable[[], bool] = never_stop,
     ) -> Iterator[Any]:
-        """Yield whole batches until the epochs are over or ``until`` returns True."""
         framework = self.framework
         order = SampleOrder(dataset_size, seed)
         while self.samples < epochs * dataset_size and not until():
@@ -139,10 +137,9 @@ class StandaloneSession:
             self.iteration += 1
 
     def log(self, **metrics: Loggable) -> None:
-        """Do nothing."""
+        pass
 
     def __enter__(self) -> StandaloneSession:
-        """Do nothing."""
         return self
 
     def __exit__(
@@ -151,4 +148,4 @@ class StandaloneSession:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Do nothing."""
+        pass

@@ -130,7 +130,6 @@ class StepFileWriter:
         self.is_mine = True
 
     def write(self, row: MeasuredStep) -> None:
-        """Append one row."""
         if not self.is_mine:
             return
         try:
@@ -170,7 +169,6 @@ class StepFileReader:
         return [row for line in lines if (row := try_parse_line(line)) is not None]
 
     def close(self) -> None:
-        """Close the file."""
         if self.file is not None:
             self.file.close()
 

@@ -72,7 +72,6 @@ class PendingStep:
     reading: Reading | None
 
     def is_there(self) -> bool:
-        """Whether ``read`` would return without waiting."""
         return self.reading is None or self.reading.is_there()
 
     def read(self) -> RankStep:

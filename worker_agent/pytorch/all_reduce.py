@@ -154,7 +154,6 @@ class AllReduceStrategy:
         return clock
 
     def begin(self, part: BatchSlice, words: ControlFlags) -> None:
-        """Prepare for one forward and backward pass."""
         self.is_void = not part.is_last
         self.reducer.begin(part, words)
 
@@ -172,19 +171,15 @@ class AllReduceStrategy:
         return True
 
     def tally(self) -> StepSummary | None:
-        """Return what was agreed one iteration ago, without waiting for the device."""
         return self.agreed
 
     def snapshot(self, clock: TrainingProgress) -> TrainingSnapshot:
-        """Return a copy of all state."""
         return self.state.snapshot(clock)
 
     def scale_learning_rate(self, factor: float) -> None:
-        """Let the steps from now on use the script's learning rates times this factor."""
         self.steps.factor = factor
 
     def leave(self) -> None:
-        """Leave the generation; another one may follow."""
         self.taken = None
         self._leave()
 

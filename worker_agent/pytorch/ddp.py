@@ -49,7 +49,6 @@ class DdpInstrumentation:
         ] = WeakKeyDictionary()
 
     def patches(self) -> tuple[Patch, ...]:
-        """Return the patches that instrument every DDP module created from now on."""
         ddp = DistributedDataParallel
         return (
             Patch(ddp, "__init__", after=self._is_made),
@@ -75,7 +74,6 @@ class DdpInstrumentation:
             log.warning("scavenger: unmeasured: a built-in hook of DDP over bucket views")
 
     def listen(self, module: DistributedDataParallel) -> None:
-        """Instrument one module."""
         group = module.process_group
         if group.size() != dist.get_world_size():
             sizes = group.size(), dist.get_world_size()

@@ -25,19 +25,15 @@ class PyTorch:
     """Implements `worker_agent.frameworks.Framework`."""
 
     def owns(self, model: Any) -> bool:
-        """Whether the model is a ``torch.nn.Module``."""
         return isinstance(model, nn.Module)
 
     def strategy(self, meeting: StoreRendezvous, context: StrategyContext) -> TrainingStrategy:
-        """Hook into the model with the strategy of that name."""
         return _find(SYNCHRONOUS, context.name)(meeting, context)
 
     def asynchronous_strategy(self, context: StrategyContext) -> AsynchronousStrategy:
-        """Hook into the model with the strategy of that name."""
         return _find(ASYNCHRONOUS, context.name)(context)
 
     def to_batch(self, indices: SampleIndices) -> Tensor:
-        """Return indices as an int64 tensor on the host."""
         return torch.from_numpy(indices)
 
     def seed(self, number: int, position: int) -> None:
@@ -51,7 +47,7 @@ class PyTorch:
 
 
 FRAMEWORK: Framework = PyTorch()
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 # Strategies import what they need when a job uses them: parameter servers never load gloo.
 
@@ -114,7 +110,7 @@ ASYNCHRONOUS: dict[TrainingStrategyName, Callable[[StrategyContext], Asynchronou
 }
 
 
-def _find(strategies: dict[TrainingStrategyName, T], name: TrainingStrategyName) -> T:
+def _find(strategies: dict[TrainingStrategyName, _T], name: TrainingStrategyName) -> _T:
     if name not in strategies:
         known = ", ".join([*SYNCHRONOUS, *ASYNCHRONOUS])
         raise UnsupportedStrategy(f"PyTorch has no strategy {name} here; it has {known}")

@@ -42,7 +42,6 @@ class FsdpInstrumentation:
         self.begin = disable_on_error(watch)(self._begin)
 
     def patches(self) -> tuple[Patch, ...]:
-        """Return the patches that measure everything sharded from now on."""
         from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
         from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 

@@ -233,19 +233,15 @@ class GroupStore:
         self._store: Any = PrefixStore("scavenger", own)  # its stub knows no bytes
 
     def set(self, key: str, value: bytes) -> None:
-        """Write a value."""
         self._store.set(key, value)
 
     def get(self, key: str) -> bytes:
-        """Return a value that is there."""
         return bytes(self._store.get(key))
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all keys are there."""
         return bool(self._store.check(list(keys)))
 
     def delete(self, key: str) -> None:
-        """Delete a key; it need not be there."""
         self._store.delete_key(key)
 
 

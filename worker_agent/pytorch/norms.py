@@ -25,11 +25,9 @@ class DeviceReading:
             self._event.record()
 
     def is_there(self) -> bool:
-        """Whether ``read`` would return without waiting."""
         return self._event is None or bool(self._event.query())
 
     def read(self) -> list[float]:
-        """Return the values."""
         values: list[float] = self._values.tolist()
         return values
 

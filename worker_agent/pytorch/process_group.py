@@ -20,7 +20,7 @@ from torch.distributed import ProcessGroup, Work
 
 from worker_agent.rendezvous.store import KeyValueClient
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 WORK_SLICE = timedelta(seconds=0.2)
 SLICE_TIMEOUT_MESSAGE = "Operation timed out!"
@@ -49,8 +49,8 @@ def await_work(work: Work, is_hopeless: Callable[[], bool]) -> None:
 
 
 def run_abandonable(
-    make: Callable[[], T], is_hopeless: Callable[[], bool], left_behind: list[threading.Thread]
-) -> T:
+    make: Callable[[], _T], is_hopeless: Callable[[], bool], left_behind: list[threading.Thread]
+) -> _T:
     """Run a function on a thread, and abandon it when ``is_hopeless`` returns True.
 
     Args:
@@ -62,7 +62,7 @@ def run_abandonable(
     Raises:
         RuntimeError: It failed, or was abandoned.
     """
-    made: Future[T] = Future()
+    made: Future[_T] = Future()
 
     def fulfil() -> None:
         try:
@@ -93,19 +93,15 @@ class AbortableGroup:
         self.group, self.is_hopeless = group, is_hopeless
 
     def rank(self) -> int:
-        """Return this worker's rank."""
         return self.group.rank()
 
     def size(self) -> int:
-        """Return the number of members."""
         return self.group.size()
 
     def allgather(self, received: list[list[Tensor]], sent: list[Tensor]) -> AbortableWork:
-        """Start to gather the tensors of all members."""
         return AbortableWork(self.group.allgather(received, sent), self.is_hopeless)
 
     def broadcast(self, tensors: list[Tensor], options: Any) -> AbortableWork:
-        """Start to send the tensors of one member to all."""
         return AbortableWork(self.group.broadcast(tensors, options), self.is_hopeless)
 
 
@@ -137,11 +133,9 @@ class TorchStore(Store):
         self.patience = patience
 
     def close(self) -> None:
-        """Close the connection."""
         self.client.close()
 
     def set(self, key: str, value: Any) -> None:
-        """Write a value."""
         self.client.set(
             key, value if isinstance(value, str) else bytes(value).decode(BYTE_ENCODING)
         )
@@ -152,11 +146,9 @@ class TorchStore(Store):
         return (self.client.read(key) or "").encode(BYTE_ENCODING)
 
     def add(self, key: str, amount: int) -> int:
-        """Add to a number; returns the sum."""
         return self.client.add(key, amount)
 
     def check(self, keys: list[str]) -> bool:
-        """Whether all keys are there."""
         return self.client.wait(keys, 0.0)
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:

@@ -75,13 +75,11 @@ class SelftestTask:
         return nn.functional.cross_entropy(self.model(self.inputs[indices]), self.labels[indices])
 
     def step(self, indices: Tensor | Sequence[int]) -> None:
-        """Train on these samples."""
         self.optimizer.zero_grad()
         self.loss(indices).backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
 
     def weights(self) -> Tensor:
-        """Return all weights as one vector."""
         return torch.cat([parameter.detach().flatten() for parameter in self.model.parameters()])
 
 

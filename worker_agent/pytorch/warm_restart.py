@@ -151,7 +151,6 @@ class TrackedObjects:
         self._carried: list[ref[Any]] = []
 
     def patches(self) -> tuple[Patch, ...]:
-        """Return the patches that track every such object created from now on."""
         carried = (LRScheduler, ReduceLROnPlateau, GradScaler)
         return (
             Patch(Optimizer, "__init__", after=record_into(self._optimizers)),
@@ -164,7 +163,6 @@ class TrackedObjects:
 
     @property
     def optimizers(self) -> list[Optimizer]:
-        """The optimizers that still exist."""
         return alive(self._optimizers)
 
     @property

@@ -51,7 +51,6 @@ class LeaseKeeper:
             time.sleep(self._period)
 
     def renew(self) -> None:
-        """Renew once."""
         # Counted from before the request, so a slow network shortens the lease, never extends it.
         requested_at = self._clock()
         try:

@@ -67,7 +67,6 @@ class Outbox:
         self._thread = threading.Thread(target=self._run, name="scavenger-outbox", daemon=True)
 
     def start(self) -> None:
-        """Start the thread that numbers and writes."""
         self._thread.start()
 
     def put(self, row: StepRow) -> None:

@@ -68,12 +68,10 @@ class BaseSession(ABC):
 
     @property
     def iteration(self) -> int:
-        """Iterations applied so far, by all workers."""
         return self.progress.iteration
 
     @property
     def samples(self) -> int:
-        """Samples whose gradients have been applied, by all workers."""
         return self.progress.samples
 
     def log(self, **metrics: Loggable) -> None:

@@ -107,7 +107,6 @@ class ElasticSession(BaseSession):
         seed: int = 0,
         until: Callable[[], bool] = never_stop,
     ) -> Iterator[Any]:
-        """Yield this worker's part of each batch until the job is done or it is released."""
         if self.strategy is None or self.membership is None:
             raise RuntimeError("call prepare(model, optimizer) before batches()")
         order = SampleOrder(dataset_size, seed)
@@ -325,7 +324,6 @@ class ElasticSession(BaseSession):
         self.reporter.tell(self._message(), regrouped=news)
 
     def _on_directive(self, directive: Directive) -> None:
-        """Let the leader announce a newer generation; runs on the reporter's thread."""
         if self.membership is not None:
             self.membership.announce(directive)
 
