@@ -7,4 +7,5 @@ import sys
 from worker_agent.supervisor.lifetime import RestartBudget
 from worker_agent.supervisor.supervisor import main
 
-main(sys.argv[1:], RestartBudget())
+if __name__ == "__main__":
+    main(sys.argv[1:], RestartBudget())
