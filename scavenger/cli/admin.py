@@ -53,6 +53,7 @@ def sweep(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show orphaned machines, and whether they are terminated, held back or spared."""
+    # --dry-run is the default and exists for scripts that want to say so.
     if dry_run and confirm:
         raise typer.BadParameter("--dry-run only looks, --confirm terminates: pass one of them")
     terminal = get_terminal(context)
@@ -78,6 +79,7 @@ def confirm_newest_sweep(
     held = next(iter(newest.sweeps), None)
     if held is None or not is_held(held):
         raise NothingToConfirm("Nothing is held back, so there is nothing to confirm")
+    # By number: a newer sweep that found other machines must not be confirmed unseen.
     confirmed = client.confirm_sweep(held.number)
     terminal.print_result(confirmed, output_format, render_sweep(confirmed))
     number = sum(suspect.fate == "hold" for suspect in confirmed.suspects)

@@ -144,6 +144,7 @@ def report_result(terminal: Terminal, second: CurveView) -> ExitCode:
 
 def cancel_running_jobs(terminal: Terminal, client: Client, jobs: Sequence[str]) -> None:
     """Cancel running jobs and wait for their workers, before the controller ends."""
+    # Local machines are processes of their own, which would keep training after the demo.
     with suppress(ClientError):
         for job in jobs:
             if not client.get_job(job).phase.is_final:
@@ -170,6 +171,7 @@ def demo_directory(home: Path | None) -> Iterator[Path]:
     try:
         yield place
     finally:
+        # A worker that ends late may still write: files that it leaves are not worth an error.
         shutil.rmtree(place, ignore_errors=True)
 
 

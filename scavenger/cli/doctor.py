@@ -16,7 +16,7 @@ from rich.table import Table
 
 from scavenger.cli.options import HomeOption, OutputOption
 from scavenger.cli.output import OutputFormat, Terminal, get_terminal, plain_text, pluralize
-from scavenger.client.client import Client, is_loopback
+from scavenger.client.client import is_loopback
 from scavenger.client.diagnostics import (
     check_clocks,
     check_disk,
@@ -29,8 +29,8 @@ from scavenger.client.diagnostics import (
 )
 from scavenger.client.errors import (
     ClientError,
-    ErrorResponse,
     Forbidden,
+    NotFound,
     NoToken,
     Unauthenticated,
     Unreachable,
@@ -48,6 +48,7 @@ def doctor(
     """Check the controller, its database, clocks, disk and secrets, and suggest remedies."""
     terminal, directory = get_terminal(context), data_directory() if home is None else home
     checks = [*check_controller(terminal), *check_home_directory(directory.expanduser())]
+    # A controller that answers has checked the disk of its data directory itself.
     if not any(check.name == "disk" for check in checks) and directory.exists():
         checks.append(check_disk(shutil.disk_usage(directory).free))
     found = DiagnosticsView(version=version("scavenger"), at=datetime.now(UTC), checks=checks)
@@ -62,7 +63,9 @@ def check_controller(terminal: Terminal) -> Iterator[CheckView]:
     """Yield checks of the connection and of the controller, as it reports them."""
     try:
         with terminal.connect() as client:
-            yield check_connection(client)
+            url = httpx.URL(client.url)
+            yield check_encryption(url.scheme, is_loopback=is_loopback(url.host))
+            # Health needs no token: after it, a failure is the token's and not the network's.
             client.get_health()
             yield passed_check("controller", f"answers at {client.url}")
             asked = datetime.now(UTC)
@@ -73,27 +76,21 @@ def check_controller(terminal: Terminal) -> Iterator[CheckView]:
         return
     yield passed_check("token", "is accepted")
     yield check_versions(version("scavenger"), checkup.version)
+    # The controller read its clock about halfway between request and answer.
     yield check_clocks("clock", checkup.at - (asked + (answered - asked) / 2))
     yield from checkup.checks
-
-
-def check_connection(client: Client) -> CheckView:
-    """Check the connection to the controller."""
-    url = httpx.URL(client.url)
-    return check_encryption(url.scheme, is_loopback=is_loopback(url.host))
 
 
 def check_of_error(error: ClientError) -> CheckView:
     """Return the failed check of a controller that gave no usable answer."""
     match error:
         case NoToken() | Unauthenticated() | Forbidden():
-            remedy = "name a token that the controller knows in SCAVENGER_TOKEN"
-            return failed_check("token", str(error), remedy)
-        case Unreachable(url=url):
-            where = f" at {url}" if url else ""
-            remedy = "start it with scavenger serve, or name its address in SCAVENGER_URL"
-            return failed_check("controller", f"nothing answers{where}: {error}", remedy)
-        case ErrorResponse(problem=problem) if problem.status == 404:
+            return failed_check("token", str(error), error.remedy)
+        case Unreachable():
+            remedy = f"{error.remedy}; or name its address in SCAVENGER_URL"
+            return failed_check("controller", f"{error.headline}: {error}", remedy)
+        case NotFound():
+            # Controllers before the version with this route answer 404.
             remedy = "install the same version in both places"
             return warning_check("versions", "the controller cannot examine itself", remedy)
         case _:

@@ -216,7 +216,7 @@ def run_checks(checks: Sequence[EvaluationCheck], console: Console) -> Iterator[
             yield from check()
 
 
-EVALUATION_FORMAT_VERSION = 1
+EVALUATION_FORMAT_VERSION = 1  # counts up when a key of the JSON changes its meaning
 ALL_TABLES = "all tables"
 FIGURE_TITLES: dict[EvaluatedFigure, str] = {
     "step_time": "seconds per iteration, predicted from a few configurations",

@@ -33,7 +33,7 @@ from scavenger.offline.fitted_laws import EpochsLaw, StepTimeLaw
 from scavenger.planning.curve import Basis
 from scavenger.report import OutcomeInterval, PredictedPoint, ReportedConfig
 
-FIT_FORMAT_VERSION = 1
+FIT_FORMAT_VERSION = 1  # counts up when a key of the JSON changes its meaning
 MEASUREMENT_COLUMNS = (
     key_number_column("K"),
     key_number_column("B"),
@@ -124,8 +124,8 @@ def measurement_row(point: MeasuredPoint, is_shared: bool) -> tuple[str, ...]:
 def format_workers(place: ReportedConfig, is_shared: bool) -> str:
     """Write workers, and the machines they run on where some share one.
 
-    >>> format_workers(Place(8, 64, 2), True), format_workers(Place(8, 64, 8), False)
-    ('8 on 2', '8')
+    >>> format_workers(ReportedConfig(8, 64, 2), is_shared=True)
+    '8 on 2'
     """
     return f"{place.workers} on {place.machines}" if is_shared else str(place.workers)
 

@@ -68,6 +68,7 @@ def root(
     secret: TokenOption = None,
 ) -> None:
     """Choose workers and batch size while a training job runs, and resize it live."""
+    # Tests pass a terminal of their own in as the object of the context.
     context.obj = context.obj or open_terminal(url, secret)
 
 

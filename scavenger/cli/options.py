@@ -112,6 +112,7 @@ def find_job(client: Client, reference: str) -> JobView:
 def pick_job(jobs: Iterable[JobView], reference: str) -> JobView:
     """Pick from jobs, newest first: the first with that id or name, or the only id that matches."""
     candidates = []
+    # Names win over parts of ids, and jobs come newest first: the first exact match is the answer.
     for job in jobs:
         if reference in (LATEST_JOB, job.name, job.id):
             return job
@@ -135,7 +136,7 @@ def is_part_of_id(reference: str, job_id: str) -> bool:
     return bool(reference) and (is_start or bare.endswith(reference))
 
 
-MAX_TABLE_BYTES = 512 * 1024 * 1024
+MAX_TABLE_BYTES = 512 * 1024 * 1024  # tables are read into memory
 
 
 def read_table_files(files: Sequence[Path]) -> MeasurementTables:
@@ -185,6 +186,7 @@ def match_table_names(names: Sequence[str], pattern: str | None) -> tuple[str, .
     """
     if pattern is None:
         return tuple(names)
+    # An exact name first: a name may contain characters that a pattern gives a meaning.
     found = tuple(n for n in names if n == pattern) or tuple(
         n for n in names if fnmatchcase(n, pattern)
     )

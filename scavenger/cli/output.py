@@ -71,6 +71,7 @@ class Terminal:
     def write_line(self, text: str) -> None:
         """Write a line for programs: unlike ``print``, this does not wrap it to the terminal."""
         self.stdout.file.write(f"{text}\n")
+        # A pipe buffers: without this, `watch -o json` would show its lines too late.
         self.stdout.file.flush()
 
     def print_message(self, message: RenderableType, style: str = "") -> None:
@@ -179,6 +180,7 @@ class FittedTable:
         least = [minimum_width(c, natural[place]) for place, c in enumerate(self.columns)]
         kept = list(range(len(self.columns)))
         while (spare := width - self.gap * (len(kept) - 1) - sum(least[p] for p in kept)) < 0:
+            # Of columns that are equally important, the rightmost is dropped.
             leaving = max(reversed(kept), key=lambda place: self.columns[place].drop_order)
             if self.columns[leaving].drop_order == 0:
                 break
@@ -334,6 +336,7 @@ def format_time_interval(low: float, seconds: float, high: float, basis: str) ->
     middle, *ends = (format_time_to_target(value, basis) for value in (seconds, low, high))
     if ends[0] == ends[1]:
         return middle
+    # "43.2s (39.0–47.8)": the ends drop a unit that all three share.
     shorter = [_SECONDS_WITH_UNIT.fullmatch(end) for end in (middle, *ends)]
     if all(shorter) and len({found["unit"] for found in shorter if found}) == 1:
         ends = [found["figure"] for found in shorter[1:] if found]

@@ -41,6 +41,7 @@ def agent(arguments: AgentArguments = None) -> None:
 
 def require_extra(extra: str, *modules: str) -> None:
     """Raise ExtraNotInstalled where a module that an extra brings is missing."""
+    # Found but not imported: the import of SQLAlchemy alone takes longer than most commands.
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
         raise ExtraNotInstalled(f"{', '.join(missing)} is not installed", extra)

@@ -65,6 +65,7 @@ def submit(
     terminal = get_terminal(context)
     spec = read_job_file(file, name)
     with terminal.connect() as client:
+        # The parsed document, which names the directory of the file, and not the text.
         job = client.submit(json.dumps(spec.document()), "json")
         if output is OutputFormat.JSON:
             terminal.write_line(job.model_dump_json(indent=2))
@@ -121,6 +122,7 @@ def source_name(file: Path) -> str:
 
 def working_directory_of(file: Path) -> Path:
     """Return where the command of a document runs: its directory, or the current one for a pipe."""
+    # /dev/stdin of `scavenger submit /dev/stdin < job.yaml` is a regular file, too.
     is_descriptor = any(
         place in DESCRIPTOR_DIRECTORIES for place in (file.absolute(), *file.absolute().parents)
     )
@@ -134,7 +136,7 @@ def document_format(file: Path, text: str) -> Literal["yaml", "json"]:
             return "json"
         case ".yaml" | ".yml":
             return "yaml"
-        case _:
+        case _:  # standard input has no suffix
             return "json" if text.lstrip().startswith("{") else "yaml"
 
 

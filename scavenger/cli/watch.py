@@ -216,6 +216,7 @@ def describe_target(job: JobView) -> str:
 
 def change_key(job: JobView) -> tuple[object, ...]:
     """Return what must change for another line to be printed; progress counts in tenths."""
+    # Tenths, so that the log of a long job has dozens of lines and not thousands.
     return (job.phase, job.target, int(10 * progress_fraction(job)))
 
 
@@ -282,7 +283,7 @@ def format_moment(at: datetime, since: datetime | None) -> str:
 
 
 JOB_POLL_INTERVAL = 0.5
-MAX_SILENCE = 30.0
+MAX_SILENCE = 30.0  # longer than a controller takes to restart
 
 
 @dataclass(frozen=True, slots=True)

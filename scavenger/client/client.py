@@ -36,13 +36,16 @@ from scavenger.schemas import (
 
 CLIENT_TIMEOUT = httpx.Timeout(15.0, connect=5.0)
 REQUEST_ATTEMPTS = 3
-MAX_PAGE_SIZE = 200
+MAX_PAGE_SIZE = 200  # the largest that the controller allows
+# Errors before the first byte left: the controller cannot have acted, and a repetition fails alike.
 NOT_SENT_ERRORS = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
     httpx.UnsupportedProtocol,
     httpx.InvalidURL,
 )
+# The first attempt is still at work, or its commit was lost with the database: the same request
+# with the same idempotency key gets the answer that the first one would have had.
 RETRYABLE_CODES = ("idempotency_in_progress", "database_unavailable")
 DOCUMENT_MEDIA_TYPES = {"yaml": "application/yaml", "json": "application/json"}
 
@@ -215,6 +218,7 @@ class Client:
         while True:
             page = self._request(view, "GET", path, parameters=parameters)
             yield page
+            # A cursor that repeats would make this loop endless.
             if page.next_cursor in (None, parameters.get("cursor")):
                 return
             parameters = {**parameters, "cursor": page.next_cursor}

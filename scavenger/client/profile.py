@@ -32,6 +32,7 @@ class ConnectionProfile:
     token: str = field(repr=False)
 
     def __post_init__(self) -> None:
+        # A line break in a header would be an error of httpx, without a hint where it comes from.
         if not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
             raise NoToken("the token has characters that no token has")
 
