@@ -282,7 +282,7 @@ def describe(outcome: Outcome, one: Play, diaries: Diaries) -> None:
     log = "".join(
         path.read_text(errors="replace") for path in one.conductor.directory.glob("*.log")
     )
-    outcome.aborts = len({line for line in log.splitlines() if "is called off" in line})
+    outcome.aborts = len({line for line in log.splitlines() if "is cancelled" in line})
     outcome.refusals = len({line for line in log.splitlines() if "is refused" in line})
     outcome.returned = comebacks(directives)
     attempted = [attempt for attempt in diaries.attempts if attempt.iteration == 0]

@@ -124,7 +124,7 @@ def hurry() -> None:
 
 def look_out_for_traps() -> None:
     """Die or stop right before coming to a change that all others come to, if so told."""
-    agree = rendezvous.StoreRendezvous.agree
+    barrier = rendezvous.StoreRendezvous.barrier
     traps = {trap(os.environ["SCAVENGER_WORKER"], end): end for end in ENDS}
 
     def trapped(meeting: Any, *arguments: Any, may_abort: bool) -> None:
@@ -132,9 +132,9 @@ def look_out_for_traps() -> None:
             if may_abort and path.exists():
                 path.unlink()
                 os.kill(os.getpid(), number)
-        agree(meeting, *arguments, may_abort=may_abort)
+        barrier(meeting, *arguments, may_abort=may_abort)
 
-    rendezvous.StoreRendezvous.agree = trapped  # type: ignore[method-assign]
+    rendezvous.StoreRendezvous.barrier = trapped  # type: ignore[method-assign]
 
 
 def trap(worker: str, end: signal.Signals) -> Path:

@@ -369,7 +369,7 @@ def hangs_up(stranger: socket.socket) -> bool:
 @settings(max_examples=50)
 def test_bytes_come_back_through_pytorch_as_they_were(board: KeyValueServer, value: bytes) -> None:
     store = TorchStore(board.address, IN_TIME)
-    with closing(store.board):
+    with closing(store):
         prefixed = PrefixStore(f"{next(EXAMPLES)}", store)
         prefixed.set("key", value)
         assert prefixed.get("key") == value
@@ -382,7 +382,7 @@ def test_a_store_waits_for_a_member_and_names_what_did_not_come(
     board: KeyValueServer, pool: ThreadPoolExecutor, key: str
 ) -> None:
     store, another = TorchStore(board.address, IN_TIME), TorchStore(board.address, 0.05)
-    with closing(store.board), closing(another.board):
+    with closing(store), closing(another):
         got = pool.submit(store.get, key)
         with pytest.raises(RuntimeError, match="absent"):
             another.get("absent")
@@ -465,7 +465,7 @@ def come(
     """Let workers come to the host, which is the first member if it is not said."""
     where = planned.members[0] if host is None else member(host)
     return [
-        pool.submit(meeting.agree, planned, planned.members, where, may_abort=may_abort)
+        pool.submit(meeting.barrier, planned, planned.members, where, may_abort=may_abort)
         for meeting in come
     ]
 
@@ -475,17 +475,17 @@ def test_a_newcomer_is_called_comes_and_all_change(
 ) -> None:
     a, b, c = trio
     planned = generation(2, a, b, c)
-    calling = pool.submit(a.call, planned, [member(c)])
-    assert c.own.wait(["called"], IN_TIME)
-    assert c.called() == Invitation(planned, member(a))
-    assert b.called() is None
+    calling = pool.submit(a.invite, planned, [member(c)])
+    assert c.own.wait(["invitation"], IN_TIME)
+    assert c.invitation() == Invitation(planned, member(a))
+    assert b.invitation() is None
     with pytest.raises(
         GenerationBroken, match="does not know it"
     ):  # it is not announced before all are there
-        b.told(2, member(a))
+        b.announced(2, member(a))
     agreed = come(pool, planned, c)
     calling.result(IN_TIME)
-    assert b.told(2, member(a)) == a.told(2, member(a)) == planned
+    assert b.announced(2, member(a)) == a.announced(2, member(a)) == planned
     agreed += come(pool, planned, a, b)
     assert [each.result(IN_TIME) for each in agreed] == [None] * 3
 
@@ -494,7 +494,7 @@ def test_a_newcomer_that_refuses_is_not_called(trio: tuple[StoreRendezvous, ...]
     a, b, c = trio
     b.close()
     with pytest.raises(GenerationBroken, match="does not answer"):
-        a.call(generation(2, a, b, c), [member(b), member(c)])
+        a.invite(generation(2, a, b, c), [member(b), member(c)])
     assert a.own.read("directive/2") is None
 
 
@@ -503,8 +503,8 @@ def test_a_newcomer_that_does_not_come_is_not_waited_for_long(
 ) -> None:
     a, b, _ = trio
     monkeypatch.setattr(meetings, "ARRIVAL_TIMEOUT", 0.05)
-    with pytest.raises(GenerationBroken, match="b was called and did not come"):
-        a.call(generation(2, a, b), [member(b)])
+    with pytest.raises(GenerationBroken, match="b was invited and did not come"):
+        a.invite(generation(2, a, b), [member(b)])
     assert a.own.read("directive/2") is None
 
 
@@ -513,11 +513,11 @@ def test_a_newcomer_that_dies_is_not_waited_for(
 ) -> None:
     a, b, _ = trio
     monkeypatch.setattr(meetings, "ARRIVAL_TIMEOUT", 10 * IN_TIME)
-    calling = pool.submit(a.call, generation(2, a, b), [member(b)])
-    assert b.own.wait(["called"], IN_TIME)
+    calling = pool.submit(a.invite, generation(2, a, b), [member(b)])
+    assert b.own.wait(["invitation"], IN_TIME)
     until(lambda: not b.own.server.connections)  # the caller has its answer
     leave(b)
-    with pytest.raises(GenerationBroken, match="b was called and did not come"):
+    with pytest.raises(GenerationBroken, match="b was invited and did not come"):
         calling.result(IN_TIME)
 
 
@@ -527,7 +527,7 @@ def test_nobody_is_told_anything_by_a_leader_that_is_gone(
     a, b, _ = trio
     leave(a)
     with pytest.raises(GenerationBroken, match="a is gone"):
-        b.told(2, member(a))
+        b.announced(2, member(a))
 
 
 def test_a_leader_that_only_sleeps_is_waited_for(
@@ -535,10 +535,10 @@ def test_a_leader_that_only_sleeps_is_waited_for(
 ) -> None:
     a, b, _ = trio
     planned = generation(2, a, b)
-    a.call(planned, [])
+    a.invite(planned, [])
     monkeypatch.setattr(boards, "ANSWER_GRACE", 0.05)
     with a.own.changed:  # as if it was stopped: it accepts and does not answer
-        telling = pool.submit(b.told, 2, member(a))
+        telling = pool.submit(b.announced, 2, member(a))
         until(lambda: len(a.own.server.connections) > 1)  # it gave up once and came again
     assert telling.result(IN_TIME) == planned
 
@@ -549,7 +549,7 @@ def test_a_leader_that_sleeps_for_long_is_lost(
     monkeypatch.setattr(boards, "ANSWER_GRACE", 0.01)
     monkeypatch.setattr(meetings, "MAX_LEADER_PAUSE", 0.05)
     with pytest.raises(GenerationBroken, match="a is gone"):
-        trio[1].told(2, Member("a", mute))
+        trio[1].announced(2, Member("a", mute))
 
 
 def test_nobody_leaves_before_everybody_has_come(
@@ -577,7 +577,7 @@ def test_all_stay_when_one_that_is_expected_is_dead(
     planned = generation(2, *trio)
     leave(trio[2])
     for each in come(pool, planned, *trio[:2], may_abort=may_abort):
-        with pytest.raises(raised, match="not everybody came"):
+        with pytest.raises(raised, match="a member did not come"):
             each.result(IN_TIME)
 
 
@@ -595,7 +595,7 @@ def test_all_stay_when_one_is_silent_for_long(
     monkeypatch.setattr(meetings, "BARRIER_TIMEOUT", 0.1)
     planned = generation(2, *trio)
     for each in come(pool, planned, *trio[:2], may_abort=may_abort):
-        with pytest.raises(raised, match="not everybody came"):
+        with pytest.raises(raised, match="a member did not come"):
             each.result(IN_TIME)
 
 
@@ -643,7 +643,7 @@ def test_who_waits_at_a_host_leaves_when_another_calls_it_for_the_same_generatio
     planned = generation(2, a, b, newcomer)
     (waiting,) = come(pool, planned, newcomer)
     assert a.own.wait(["here/2.0/c"], IN_TIME)
-    calling = pool.submit(b.call, planned, [member(newcomer)])
+    calling = pool.submit(b.invite, planned, [member(newcomer)])
     with pytest.raises(GenerationBroken):
         waiting.result(IN_TIME)
     (coming,) = come(pool, planned, newcomer, host=b)

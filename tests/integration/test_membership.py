@@ -107,7 +107,7 @@ class Worker:
 
     def called(self, called: Directive, caller: Member) -> None:
         content = _INVITATION.dump_json(Invitation(called, caller)).decode()
-        self.meeting.own.set("called", content)
+        self.meeting.own.set("invitation", content)
 
     def speaks(self) -> None:
         """Let the reporter speak to the controller."""

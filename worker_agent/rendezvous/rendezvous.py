@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol
 
 from pydantic import TypeAdapter
 
@@ -27,75 +26,28 @@ from worker_agent.rendezvous.store import KeyValueClient, KeyValueServer
 
 LIVENESS_TIMEOUT = 0.5  # seconds a computer has to answer or to refuse
 RENDEZVOUS_POLL = 0.05
-ARRIVAL_TIMEOUT = 10.0  # seconds a called newcomer has to come
+ARRIVAL_TIMEOUT = 10.0  # seconds an invited newcomer has to come
 MAX_LEADER_PAUSE = 60.0  # seconds a leader may sleep between announcing a change and making it
-BARRIER_TIMEOUT = 20.0  # seconds the host waits for those it expects
+BARRIER_TIMEOUT = 20.0  # seconds the host waits for the members it expects
 
 COMMIT, ABORT, VOID = "commit", "abort", "void"
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """A leader summons a newcomer.
+    """A leader's invitation of a newcomer.
 
     Attributes:
-        directive: The generation it is to be in.
-        caller: The leader, where all meet.
+        directive: The generation that the newcomer is a member of.
+        caller: The leader, at whose store all members meet.
     """
 
     directive: Directive
     caller: Member
 
 
-class Rendezvous(Protocol):
-    """How workers agree who forms the next generation; `StoreRendezvous` implements it."""
-
-    @property
-    def address(self) -> str:
-        """``host:port`` where others find this worker."""
-
-    def called(self) -> Invitation | None:
-        """Return the newest call a leader made to this worker."""
-
-    def call(self, directive: Directive, newcomers: Sequence[Member]) -> None:
-        """As leader, summon newcomers and wait until all have come; raises Broken."""
-
-    def told(self, generation: int, leader: Member) -> Directive:
-        """Return the Directive this leader announced for a generation; raises Broken."""
-
-    def agree(
-        self, directive: Directive, expected: Sequence[Member], host: Member, *, may_abort: bool
-    ) -> None:
-        """Wait until all that are expected have come to the host; raises Broken or Aborted."""
-
-    def repair(self, directive: Directive) -> Directive | None:
-        """Agree with the other survivors of a broken generation; None when not yet."""
-
-    def dead(self, members: Iterable[Member]) -> set[str]:
-        """Return those of the others that are proven dead."""
-
-    def renew(self) -> None:
-        """Go on at another address, where nothing of the meetings so far is known."""
-
-    def close(self) -> None:
-        """Stop serving others."""
-
-
 _DIRECTIVE: TypeAdapter[Directive] = TypeAdapter(Directive)
 _INVITATION: TypeAdapter[Invitation] = TypeAdapter(Invitation)
-
-
-class KeyValueStore(Protocol):
-    """A board, one's own or another worker's."""
-
-    def set(self, key: str, value: str) -> None:
-        """Write a value."""
-
-    def wait(self, keys: Sequence[str], timeout: float) -> bool:
-        """Wait until all keys are there; whether they are."""
-
-    def read(self, key: str) -> str | None:
-        """Return a value; None when it is not there."""
 
 
 class StoreRendezvous:
@@ -104,7 +56,7 @@ class StoreRendezvous:
     Args:
         worker: This worker's id.
         host: Address at which the others reach it.
-        is_superseded: Asked while waiting for others: whether a newer generation is known.
+        is_superseded: Called while waiting for others: whether a newer generation is known.
     """
 
     def __init__(self, worker: str, host: str, is_superseded: Callable[[Directive], bool]) -> None:
@@ -113,43 +65,43 @@ class StoreRendezvous:
         self.address = self.own.address
         self.reached: dict[str, KeyValueClient] = {}
 
-    def called(self) -> Invitation | None:
-        """Return the newest call a leader made to this worker."""
-        content = self.own.read("called")
+    def invitation(self) -> Invitation | None:
+        """Return the newest invitation that a leader sent to this worker."""
+        content = self.own.read("invitation")
         return None if content is None else _INVITATION.validate_json(content)
 
-    def call(self, directive: Directive, newcomers: Sequence[Member]) -> None:
-        """As leader, summon newcomers and wait until all have come.
+    def invite(self, directive: Directive, newcomers: Sequence[Member]) -> None:
+        """As leader, invite newcomers, wait until all have come, and announce the generation.
 
         Runs beside training, over connections of its own.
 
         Raises:
-            Broken: One cannot be reached, or does not come.
+            GenerationBroken: One cannot be reached, or does not come.
         """
         caller = Member(self.worker, self.address)
         content = _INVITATION.dump_json(Invitation(directive, caller)).decode()
         try:
             for newcomer in newcomers:
                 with closing(KeyValueClient(newcomer.address)) as client:
-                    client.set("called", content)
+                    client.set("invitation", content)
         except OSError as error:
             raise GenerationBroken(f"a newcomer does not answer: {error}") from error
         self._await_arrivals(directive, newcomers)
         content = _DIRECTIVE.dump_json(directive).decode()
         self.own.set(f"directive/{directive.generation}", content)
 
-    def told(self, generation: int, leader: Member) -> Directive:
-        """Return the Directive this leader announced for a generation.
+    def announced(self, generation: int, leader: Member) -> Directive:
+        """Return the Directive that this leader announced for a generation.
 
         Raises:
-            Broken: The leader is gone.
+            GenerationBroken: The leader is gone.
         """
         deadline = time.monotonic() + MAX_LEADER_PAUSE
         while True:
             try:
                 content = self.reach(leader).read(f"directive/{generation}")
                 break
-            except TimeoutError as error:  # it may only sleep
+            except TimeoutError as error:  # a stopped process or a suspended computer may go on
                 if time.monotonic() > deadline:
                     raise self._lost(leader, error) from error
                 self.reached.pop(leader.address, None)
@@ -161,56 +113,56 @@ class StoreRendezvous:
             )
         return _DIRECTIVE.validate_json(content)
 
-    def agree(
+    def barrier(
         self, directive: Directive, expected: Sequence[Member], host: Member, *, may_abort: bool
     ) -> None:
-        """Wait until all that are expected have come to the host.
+        """Wait until all expected members have come to the host.
 
         Raises:
-            Aborted: One did not come; the generation before goes on.
-            Broken: The host is gone, or this generation is superseded.
+            ChangeAborted: One did not come; the generation before goes on.
+            GenerationBroken: The host is gone, or this generation is superseded.
         """
-        turn = generation_label(directive)
+        label = generation_label(directive)
         if host.worker == self.worker:
-            self.own.set(f"here/{turn}/{self.worker}", "")
+            self.own.set(f"here/{label}/{self.worker}", "")
             verdict = self._gather(directive, expected, may_abort=may_abort)
-            self.own.set(f"verdict/{turn}", verdict)
+            self.own.set(f"verdict/{label}", verdict)
         else:
             verdict = self._await_verdict(directive, host)
         if verdict == ABORT:
-            raise ChangeAborted(f"generation {turn} is called off: not everybody came")
+            raise ChangeAborted(f"generation {label} is cancelled: a member did not come")
         if verdict == VOID:
-            raise GenerationBroken(f"generation {turn} cannot be formed: not everybody came")
+            raise GenerationBroken(f"generation {label} cannot be formed: a member did not come")
 
     def repair(self, directive: Directive) -> Directive | None:
         """Agree with the other survivors of a broken generation on its next revision.
 
-        Does not wait: call it again until it answers, or until the controller has.
+        Does not wait: call it again until it returns one, or until the controller decides.
 
         Returns:
-            The revision; None while a survivor has not noticed yet, or a silent one may live.
+            The revision; None while a survivor has not noticed yet, or a silent member may live.
         """
         dead = self.dead(directive.members)
         alive = [member for member in directive.members if member.worker not in dead]
-        turn = generation_label(directive)
+        label = generation_label(directive)
         try:
-            board = self.reach(alive[0])
-            board.set(f"broken/{turn}/{self.worker}", "")
+            store = self.reach(alive[0])
+            store.set(f"broken/{label}/{self.worker}", "")
             if alive[0].worker == self.worker:
-                return self._revise(board, directive, alive, dead)
-            content = board.read(f"revision/{turn}")
+                return self._revise(store, directive, alive, dead)
+            content = store.read(f"revision/{label}")
         except OSError:
-            self.reached.pop(alive[0].address, None)  # it died since: the next one hosts
+            self.reached.pop(alive[0].address, None)  # it died since: the next survivor hosts
             return None
         return None if content is None else _DIRECTIVE.validate_json(content)
 
     def dead(self, members: Iterable[Member]) -> set[str]:
-        """Return those of the others that are proven dead."""
+        """Return the ids of the other members that are proven dead."""
         others = [member for member in members if member.worker != self.worker]
         return {member.worker for member in others if is_proven_dead(member.address)}
 
-    def reach(self, member: Member) -> KeyValueStore:
-        """Return a member's board; raises OSError when it is gone."""
+    def reach(self, member: Member) -> KeyValueServer | KeyValueClient:
+        """Return a member's store; raises OSError when it is gone."""
         if member.worker == self.worker:
             return self.own
         if member.address not in self.reached:
@@ -218,13 +170,13 @@ class StoreRendezvous:
         return self.reached[member.address]
 
     def renew(self) -> None:
-        """Go on at another address, where nothing of the meetings so far is known."""
+        """Serve an empty store at another address: keys of past generations are void."""
         self.own.close()
         self.own = KeyValueServer(self.host)
         self.address = self.own.address
 
     def close(self) -> None:
-        """Stop serving others: from now on they know that this worker is gone."""
+        """Refuse connections from now on, by which the others know that this worker is gone."""
         self.own.close()
 
     def _lost(self, member: Member, error: Exception) -> GenerationBroken:
@@ -235,7 +187,7 @@ class StoreRendezvous:
         deadline = time.monotonic() + ARRIVAL_TIMEOUT
         while missing := self._missing(directive, newcomers):
             if time.monotonic() > deadline or any_proven_dead(missing):
-                raise GenerationBroken(f"{missing[0].worker} was called and did not come")
+                raise GenerationBroken(f"{missing[0].worker} was invited and did not come")
 
     def _missing(self, directive: Directive, members: Sequence[Member]) -> list[Member]:
         """Wait a moment for members to come here; returns those that have not."""
@@ -245,7 +197,7 @@ class StoreRendezvous:
         return [member for key, member in keys.items() if self.own.read(key) is None]
 
     def _gather(self, directive: Directive, expected: Sequence[Member], *, may_abort: bool) -> str:
-        """Wait for everybody and decide."""
+        """As host, wait for all members and decide."""
         deadline = time.monotonic() + BARRIER_TIMEOUT
         while missing := self._missing(directive, expected):
             is_late = time.monotonic() > deadline
@@ -255,39 +207,41 @@ class StoreRendezvous:
         return COMMIT
 
     def _await_verdict(self, directive: Directive, host: Member) -> str:
-        """Come to the host and wait for what it decides, also while it only sleeps."""
-        turn = generation_label(directive)
+        """Come to the host and wait for its decision, also while it is suspended."""
+        label = generation_label(directive)
         while True:
             try:
-                board = self.reach(host)
-                board.set(f"here/{turn}/{self.worker}", "")
-                if board.wait([f"verdict/{turn}"], RENDEZVOUS_POLL):
-                    return board.read(f"verdict/{turn}") or VOID
+                store = self.reach(host)
+                store.set(f"here/{label}/{self.worker}", "")
+                if store.wait([f"verdict/{label}"], RENDEZVOUS_POLL):
+                    return store.read(f"verdict/{label}") or VOID
             except TimeoutError:
                 self.reached.pop(host.address, None)
             except OSError as error:
                 raise self._lost(host, error) from error
-            if self.is_superseded(directive) or self._is_called_elsewhere(directive, host):
+            if self.is_superseded(directive) or self._is_invited_elsewhere(directive, host):
                 return VOID
 
-    def _is_called_elsewhere(self, directive: Directive, host: Member) -> bool:
-        call = self.called()
-        is_meant = call is not None and call.directive.generation == directive.generation
-        return call is not None and is_meant and call.caller != host
+    def _is_invited_elsewhere(self, directive: Directive, host: Member) -> bool:
+        """Whether another leader formed this generation after the host that is waited for."""
+        found = self.invitation()
+        if found is None or found.directive.generation != directive.generation:
+            return False
+        return found.caller != host
 
     def _revise(
         self,
-        board: KeyValueStore,
+        store: KeyValueServer | KeyValueClient,
         directive: Directive,
         alive: Sequence[Member],
         dead: Iterable[str],
     ) -> Directive | None:
-        """As the first survivor, fix who goes on once all survivors have come."""
-        turn = generation_label(directive)
-        if not board.wait([f"broken/{turn}/{member.worker}" for member in alive], 0.0):
+        """As the first survivor, fix the members that go on, once all survivors have come."""
+        label = generation_label(directive)
+        if not store.wait([f"broken/{label}/{member.worker}" for member in alive], 0.0):
             return None
         revised = directive.without(set(dead))
-        board.set(f"revision/{turn}", _DIRECTIVE.dump_json(revised).decode())
+        store.set(f"revision/{label}", _DIRECTIVE.dump_json(revised).decode())
         return revised
 
 

@@ -97,7 +97,7 @@ class Membership:
         """Leave this generation for the announced one, or stay if the change is cancelled."""
         leader = self.now.members[0]
         try:
-            directive = self.meeting.told(generation, leader)
+            directive = self.meeting.announced(generation, leader)
             # Old members must be there too: none may leave before the leader has decided.
             expected = dict.fromkeys((*self.now.members, *directive.members))
             progress = self._join(directive, progress, tuple(expected), leader, may_abort=True)
@@ -179,7 +179,7 @@ class Membership:
         known = {member.worker for member in current.members}
         newcomers = [member for member in directive.members if member.worker not in known]
         try:
-            self.meeting.call(directive, newcomers)
+            self.meeting.invite(directive, newcomers)
         except GenerationBroken as error:
             log.warning("generation %d is refused: %s", directive.generation, error)
             self.reporter.refuse(directive.generation)
@@ -214,7 +214,7 @@ class Membership:
 
     def _find_invitation(self) -> tuple[Directive | None, Member]:
         """Return the newest generation that lists this newcomer, and the member to meet at."""
-        call, told = self.meeting.called(), self.reporter.newest
+        call, told = self.meeting.invitation(), self.reporter.newest
         no_member = Member("", "")
         if call is not None and (told is None or call.directive.generation >= told.generation):
             return call.directive, call.caller
@@ -225,7 +225,7 @@ class Membership:
 
     def _newest(self) -> Directive | None:
         """Return the newest Directive from the controller or from a leader's invitation."""
-        call = self.meeting.called()
+        call = self.meeting.invitation()
         told = [self.reporter.newest, None if call is None else call.directive]
         known = [directive for directive in told if directive is not None]
         return max(known, key=lambda directive: directive.generation, default=None)
@@ -281,7 +281,7 @@ class Membership:
         if rank is None and not may_abort and not is_donor:
             self.is_released = True
             return progress
-        self.meeting.agree(directive, expected, host, may_abort=may_abort)
+        self.meeting.barrier(directive, expected, host, may_abort=may_abort)
         if rank is None and not is_donor:
             self.is_released = True
             return progress
