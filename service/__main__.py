@@ -179,7 +179,8 @@ def http_server(settings: Settings, app: FastAPI) -> uvicorn.Server:
         timeout_graceful_shutdown=2,
         server_header=False,
         ws="none",
-        # Else whoever asks could say himself from where, and never be asked to slow down.
+        # Otherwise a client could choose the address it appears to come from, and escape the rate
+        # limit.
         proxy_headers=settings.behind_proxy,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
@@ -244,7 +245,7 @@ def announce_address(home: Path, address: str, token: str) -> None:
     handle = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
     with os.fdopen(handle, "w") as file:
         json.dump({"url": address, "token": token}, file)
-    # What a terminal shows is for whoever started this; what goes to a file stays there.
+    # A terminal shows the token to the person who started this; a log file would keep it.
     shown = token if sys.stdout.isatty() else f"in {home / 'token'}"
     print(f"scavenger is at {address}  token {shown}", flush=True)
 

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 NOTIFY_CHANNEL = "scavenger_news"
 RECONNECT_PAUSE = 0.5
-CONNECT_TIMEOUT = "5"
+_CONNECT_TIMEOUT = "5"
 MAINTENANCE_INTERVAL = 3600.0
 MAINTENANCE_STOP_TIMEOUT = 5.0
 
@@ -145,7 +145,7 @@ class PgListener:
 
     def __init__(self, url: URL, wake: Callable[[], None]) -> None:
         plain = url.set(drivername="postgresql").update_query_dict(
-            {"connect_timeout": CONNECT_TIMEOUT}
+            {"connect_timeout": _CONNECT_TIMEOUT}
         )
         self._address = plain.render_as_string(hide_password=False)
         self._wake = wake

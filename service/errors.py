@@ -49,7 +49,7 @@ class LeaseLost(ServiceError):
 
 
 class AddressRefused(ServiceError):
-    """The controller does not go to this address, now or later; refuse whatever names it."""
+    """The controller never connects to this address; refuse the request that names it."""
 
 
 class Unanswered(ServiceError):

@@ -45,7 +45,7 @@ def committed(machines: Sequence[Vm]) -> Decimal:
 
 
 def committed_by_machine(vm: Vm) -> Decimal:
-    """Dollars one machine has spent, or may still spend if nobody ever speaks to it again."""
+    """Dollars one machine has spent, or may still spend if no controller answers it again."""
     if vm.ended_at is not None:
         return vm.cost(vm.ended_at)
     return vm.terms.price_of(vm.prepaid_until + POWER_OFF_GRACE - vm.paid_from)
@@ -83,7 +83,7 @@ def reserve_attempt(
 ) -> bool:
     """Reserve what a machine may cost that is asked for now; whether the cap pays for it.
 
-    Nobody knows which of several attempts made the machine; its own clock starts with that one. It
+    It is unknown which of several attempts made the machine; its own clock starts with that one. It
     costs from the first of them, so what was reserved for that one is enough however late it is.
     """
     vms.lock_job(connection, machine.job)

@@ -30,7 +30,7 @@ NameResolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 @dataclass(frozen=True, slots=True)
 class OutboundAnswer:
-    """What came back; a redirect is an answer too, nobody follows it."""
+    """What came back; a redirect is an answer too, and is not followed."""
 
     status: int
     content: bytes

@@ -24,12 +24,12 @@ CloudCall = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class CloudBatch:
-    """All that one job wants of its cloud now.
+    """The cloud calls of one job.
 
     Attributes:
-        calls: What to do, one after the other.
-        context: What its sender would say of logs and spans.
-        end: What came of it.
+        calls: Run one after the other; the first that raises is the last.
+        context: Log context and trace of the submitter.
+        end: Done when the last call is; holds what a call raised.
     """
 
     calls: SimpleQueue[CloudCall]
@@ -38,14 +38,15 @@ class CloudBatch:
 
 
 class CloudExecutor:
-    """Makes calls on a few threads; on none, at once and on its sender's.
+    """Runs batches of calls on a few threads, or at once on the submitter's if there are none.
 
-    All trips are sent by one thread. Its threads are daemons: a call that hangs keeps
-    no process alive, and what it did is found out as after a crash. Trips take turns, call by call.
+    One thread submits all batches. The executor's threads are daemons: a call that hangs keeps no
+    process alive, and the next controller finds out what it did, as after a crash. Batches take
+    turns, call by call.
 
     Args:
-        threads: How many calls may be under way at once.
-        name: What it is sent for, in one word.
+        threads: Number of calls that may run at once.
+        name: Label of the executor in metrics and thread names.
     """
 
     def __init__(self, threads: int = 0, name: str = "jobs") -> None:
@@ -101,7 +102,7 @@ class CloudExecutor:
         return True
 
     def keep(self, jobs: Collection[str]) -> None:
-        """Let go of what came of the trips of all other jobs: nobody will ask."""
+        """Forget the results of all other jobs, which no caller will ask for."""
         for job in self._sent.keys() - set(jobs):
             if self._sent[job].end.done():
                 del self._sent[job]

@@ -36,7 +36,7 @@ class CloudListing:
 
     Attributes:
         at: Just before it was asked.
-        until: When it had answered; which moment between the two it shows, nobody knows.
+        until: When it had answered; the moment it shows lies between the two.
         shown: Its machines by launch key.
         standing: How far the launches of all machines were just before that.
     """

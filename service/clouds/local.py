@@ -42,7 +42,7 @@ class LocalProvider:
     """Start machines as process groups that outlive the controller.
 
     A machine's environment is what the request says, plus a PATH that begins with the directory
-    of ``python``, HOME and what the supervisor needs; nothing leaks from the controller. Nobody but
+    of ``python``, HOME and what the supervisor needs; nothing leaks from the controller. Only
     its supervisor ends it by the clock, so ``longest_run`` says nothing here.
 
     Args:
@@ -172,7 +172,7 @@ class LocalProvider:
 def _claim(machine: Path, request: LaunchRequest) -> int | None:
     """Return the locked file of a new machine, or None if its key was used before.
 
-    The file appears under its name complete and locked, so nobody sees a machine half made.
+    The file appears under its name complete and locked: no reader sees a machine half made.
     """
     with _exclusive(machine.parent):
         if machine.exists():
@@ -181,14 +181,14 @@ def _claim(machine: Path, request: LaunchRequest) -> int | None:
         lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         os.write(lock, json.dumps(_facts(request)).encode())
-        os.fsync(lock)  # an empty file after a power failure would be a machine nobody can read
+        os.fsync(lock)  # an empty file after a power failure would be a machine without facts
         draft.rename(machine)
         return lock
 
 
 @contextmanager
 def _exclusive(root: Path) -> Iterator[None]:
-    """Let nobody else make anything in the directory meanwhile."""
+    """Keep other controllers from creating machines in the directory meanwhile."""
     with open(root / "lock", "w", opener=_private) as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         yield
@@ -246,7 +246,7 @@ def _is_alive(machine: Path) -> bool:
 
 
 def _kill(machine: Path) -> None:
-    """Kill the machine's group, what its supervisor started, and whoever else keeps it locked."""
+    """Kill the machine's group, what its supervisor started, and all else that keeps it locked."""
     supervisor = _supervisor(machine)
     strays = [*_descendants(supervisor), *_holders(machine)]
     if supervisor is not None:
@@ -258,7 +258,7 @@ def _kill(machine: Path) -> None:
 
 
 def _supervisor(machine: Path) -> int | None:
-    """Return the supervisor's pid, its group's too, unless it belongs to somebody else by now."""
+    """Return the supervisor's pid, its group's too, unless another process has it by now."""
     try:
         pid = int(machine.with_suffix(".pid").read_text())
     except FileNotFoundError:
@@ -278,7 +278,7 @@ def _descendants(pid: int | None) -> Iterator[psutil.Process]:
 
 
 def _holders(machine: Path) -> Iterator[psutil.Process]:
-    """Yield who inherited the lock; whoever only looks whether it is held opened it to read."""
+    """Yield processes that inherited the lock; one that only tests it opened the file to read."""
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             files = [file for file in process.open_files() if file.path == str(machine)]

@@ -83,7 +83,7 @@ class MeteredProvider:
 
 
 def error_label(error: BaseException) -> str:
-    """Return the word for what went wrong; few, whatever a cloud says.
+    """Return the label of an error; few, so that metrics stay small.
 
     >>> [word_of(error) for error in (OutOfCapacity("no m5"), ValueError("odd"))]
     ['capacity', 'error']

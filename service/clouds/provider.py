@@ -106,7 +106,7 @@ class Provider(Protocol):
 
     Every call may raise ``ProviderUnavailable``: nothing is known about what it did, so the next
     tick repeats it. All calls are safe to repeat and to run concurrently. None takes longer than a
-    minute: whoever asks over a network sets a time-out.
+    minute: a provider that calls over a network sets a time-out.
     """
 
     @property

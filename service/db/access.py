@@ -44,7 +44,7 @@ class StoredToken:
 
     @property
     def holder(self) -> UserPrincipal:
-        """Whoever shows it."""
+        """The person who holds the token."""
         return UserPrincipal(self.id, self.project, self.role)
 
     def objection(self, now: datetime) -> str | None:
@@ -64,7 +64,7 @@ def store_token(connection: Connection, credential: ApiToken, token: StoredToken
 
 
 def find_token(connection: Connection, credential: ApiToken) -> StoredToken | None:
-    """Return the token somebody shows, whether it still opens anything or not."""
+    """Return the stored token of a credential, expired and revoked ones too."""
     row = connection.execute(select(tokens).where(tokens.c.id == credential.id)).first()
     return token_of_row(row) if row is not None and credential.is_of(row.digest) else None
 
@@ -164,7 +164,7 @@ class StoredAnswer:
 
 
 def lock_key(connection: Connection, key: IdempotencyKey) -> bool:
-    """Let nobody else work on a key before this transaction ends; False while somebody does."""
+    """Lock a key until this transaction ends; False while another request holds it."""
     digest = sha256(f"{key.caller}\n{key.word}".encode()).digest()
     lock = int.from_bytes(digest[:8], signed=True)
     return bool(connection.execute(select(func.pg_try_advisory_xact_lock(lock))).scalar())

@@ -94,7 +94,7 @@ LEASE_TERM = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class JobLease:
-    """The right to act for a job until somebody else may take it.
+    """The right to act for a job until another controller may take it.
 
     Attributes:
         token: Proof of it, new whenever the lease changes hands.
@@ -142,10 +142,10 @@ def leased_by_others(connection: Connection, held: Collection[JobLease]) -> set[
 
 
 def verify_lease(connection: Connection, lease: JobLease) -> None:
-    """Let nobody else take the lease before this transaction ends.
+    """Lock the lease, so that it stays ours until this transaction ends.
 
     Raises:
-        LeaseLost: Somebody has taken it already: throw away what was decided.
+        LeaseLost: Another controller has taken it: drop what was decided.
     """
     mine = (leases.c.job == lease.job, leases.c.token == lease.token)
     query = select(leases.c.job).where(*mine).with_for_update()
@@ -155,10 +155,10 @@ def verify_lease(connection: Connection, lease: JobLease) -> None:
 
 @contextmanager
 def under_lease(engine: Engine, lease: JobLease) -> Iterator[Connection]:
-    """Open a transaction in which nobody else acts for the job.
+    """Open a transaction in which no other controller acts for the job.
 
     Raises:
-        LeaseLost: Somebody else does already.
+        LeaseLost: Another one does already.
     """
     with engine.begin() as connection:
         verify_lease(connection, lease)

@@ -56,7 +56,7 @@ def open_pool(url: str, silence: timedelta = IDLE_TRANSACTION_TIMEOUT) -> Engine
 
 
 MIGRATION_SCRIPTS = Path(migrations.__file__).parent
-MIGRATION_LOCK = 0x5CA7E26E  # any number, as long as nobody else takes it
+MIGRATION_LOCK = 0x5CA7E26E  # any number that no other lock has
 
 
 def migrate(engine: Engine, scripts: Path = MIGRATION_SCRIPTS) -> None:

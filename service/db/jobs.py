@@ -189,7 +189,7 @@ def needing_attention(connection: Connection) -> Sequence[str]:
 
 
 def lock_for_change(connection: Connection, job: str) -> None:
-    """Let nobody act for a job, or begin to, before this transaction ends."""
+    """Keep every controller from acting for a job until this transaction ends."""
     # The lease first: who acts holds it when writing rows that refer to the job.
     connection.execute(select(leases.c.job).where(leases.c.job == job).with_for_update())
     connection.execute(select(jobs.c.id).where(jobs.c.id == job).with_for_update())

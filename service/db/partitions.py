@@ -10,9 +10,9 @@ from datetime import UTC, date, datetime, timedelta
 
 from sqlalchemy import Connection, func, select, text
 
-DAYS_AHEAD = 7  # days for which partitions are there, should nobody make more
+DAYS_AHEAD = 7  # days that stay covered while no controller runs
 PARTITION_PREFIX = "chunks_"
-PARTITION_LOCK = 0x5CA7DA75  # any number, as long as nobody else takes it
+PARTITION_LOCK = 0x5CA7DA75  # any number that no other lock has
 
 FIND_PARTITIONS = text(
     "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'chunks'::regclass"

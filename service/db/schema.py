@@ -351,7 +351,7 @@ launch_counters = Table(
     Column("launches", BigInteger, nullable=False),
 )
 
-# What looks for machines nobody wants found: written by the sweeper, confirmed_at by the API.
+# What each run of the garbage collector found: written by it, confirmed_at by the API.
 sweeps = Table(
     "sweeps",
     metadata,

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, text, upda
 from service.db.schema import sweeps
 
 SWEEPS_KEPT = 1000
-SWEEP_LOCK = 0x5CA75EE9  # any number, as long as nobody else takes it
+SWEEP_LOCK = 0x5CA75EE9  # any number that no other lock has
 MAX_CLOCK_SKEW = timedelta(minutes=1)
 
 Disposition = Literal["end", "wait", "hold", "keep", "spare"]
@@ -25,7 +25,7 @@ class Orphan:
 
     Attributes:
         machine: The cloud's name for it.
-        fate: ``end`` now, ``wait`` for a second look, ``hold`` until somebody confirms; ``keep``
+        fate: ``end`` now, ``wait`` for a second look, ``hold`` until a person confirms; ``keep``
             one that works for a job, ``spare`` one that is not provably ours.
         reason: Why it should not be there, or why it is spared.
         since: From when on it has been a candidate in every sweep; None where it is none.
@@ -47,7 +47,7 @@ class Sweep:
         shown: Machines of ours the cloud showed alive.
         ended: Machines whose end the cloud accepted.
         tripped: Why candidates are held, in one sentence; None where none are.
-        confirmed_at: When somebody let what it held be ended.
+        confirmed_at: When a person confirmed that what it held may be terminated.
     """
 
     number: int
@@ -121,7 +121,7 @@ def confirm(connection: Connection, number: int, now: datetime) -> None:
 
 
 def confirmed_orphans(connection: Connection) -> Mapping[str, Disposition]:
-    """Return the machines somebody saw held back and let be ended, with their fate back then."""
+    """Return the machines that a person confirmed, with their disposition at that time."""
     query = select(sweeps.c.suspects).where(sweeps.c.confirmed_at.is_not(None))
     rows = connection.execute(query.order_by(sweeps.c.number)).scalars()
     suspects = (suspect for row in rows for suspect in ORPHANS.validate_python(row))

@@ -42,7 +42,7 @@ class GarbageCollector:
 
         Args:
             now: The time, of one clock for all controllers.
-            pause: How long ago the last sweep must have begun, whoever made it.
+            pause: How long ago the last sweep of any controller must have begun.
 
         Raises:
             CloudError: The cloud does not show its machines; nothing was ended.
@@ -51,9 +51,9 @@ class GarbageCollector:
             number = sweeps.begin(connection, now, pause)
         if number is None:
             return None
-        # The cloud first: an intent is written before its machine is launched, so whatever is shown
-        # by now is known to a database that is read later. The other way round every machine that
-        # was launched in between would look like nobody's.
+        # The cloud first: an intent is written before its machine is launched, so a database that
+        # is read later knows every machine of the list. The other way round, a machine launched in
+        # between would look like an orphan.
         shown = self.provider.list()
         with self.engine.connect() as connection:
             verdict = judge(self.resource_labels, self._sight(connection, shown, now))

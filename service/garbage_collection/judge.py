@@ -33,7 +33,7 @@ class SweepInput:
         known: What the database knows of their launch keys.
         launches: Launches the database remembers, by epoch.
         before: The sweep before this one.
-        confirmed: Machines that somebody saw when they were held, with their fate then.
+        confirmed: Machines that a person confirmed while they were held, with their fate then.
         grace: How long a machine is a candidate before it is ended.
     """
 
@@ -110,7 +110,7 @@ def orphan_reason(sight: SweepInput, instance: Instance) -> str | None:
 
 
 def breaker_reason(sight: SweepInput, ours: Sequence[Instance]) -> str | None:
-    """Say why nothing may be ended that nobody has confirmed; None if nothing speaks against it."""
+    """Say why only confirmed machines may be terminated; None while the breaker is closed."""
     news = [
         one
         for one in ours
@@ -135,7 +135,7 @@ def is_newer_than_database(sight: SweepInput, instance: Instance) -> bool:
 
 
 def is_unconfirmed(sight: SweepInput, instance: Instance) -> bool:
-    """Whether nobody has let a machine be ended."""
+    """Whether no person has confirmed that a machine may be terminated."""
     return sight.confirmed.get(instance.provider_id) != "hold"
 
 

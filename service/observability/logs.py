@@ -39,7 +39,7 @@ def log_context(subject: LogContext) -> Iterator[None]:
 
 
 def start_logging(redactor: Redactor, style: LogStyle | None, stream: TextIO) -> None:
-    """Write the records of this process to a stream, by default as JSON unless somebody watches."""
+    """Write the records of this process to a stream: text on a terminal, JSON elsewhere."""
     chosen = style or ("text" if stream.isatty() else "json")
     handler = QuietHandler(stream)
     handler.setFormatter(FORMATTERS[chosen](redactor))

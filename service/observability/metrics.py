@@ -33,7 +33,7 @@ class BulkHistogram(Collector):
         name: Of the metric.
         help_text: What it says.
         label: Name of its label.
-        bounds: Ascending; whatever exceeds the last is counted above it.
+        bounds: Ascending; a value above the last is counted in a bucket of its own.
     """
 
     def __init__(self, name: str, help_text: str, label: str, bounds: tuple[float, ...]) -> None:
@@ -64,7 +64,7 @@ class BulkHistogram(Collector):
         yield family
 
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody asks for
+disable_created_metrics()  # type: ignore[no-untyped-call]  # else each counter has a second series
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 
@@ -82,7 +82,7 @@ LAUNCH_RESULTS = Counter(
 )
 PREEMPTIONS = Counter(
     "scavenger_preemptions_total",
-    "Machines that went away though nobody told them to and their command had not ended.",
+    "Machines that went away without an order to end, while their command was running.",
     registry=REGISTRY,
 )
 RESIZE_EVENTS = Counter(
@@ -116,7 +116,7 @@ LEASES_LOST = Counter(
 )
 SWEEP_RESULTS = Counter(
     "scavenger_sweeps_total",
-    "Looks for machines that nobody wants, by what came of them.",
+    "Sweeps for orphaned machines, by result.",
     ("result",),
     registry=REGISTRY,
 )

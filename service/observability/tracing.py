@@ -18,7 +18,7 @@ SERVICE_NAME = "scavenger"
 
 
 class _Exporting:
-    """What spans are made with; None while nobody collects them."""
+    """What spans are made with; None while no collector is configured."""
 
     tracer: Any = None
     failed: Any = None
@@ -59,7 +59,7 @@ def is_tracing() -> bool:
 
 @contextmanager
 def span(name: str, **attributes: str) -> Iterator[None]:
-    """Time something, as a part of whatever span is open.
+    """Time something, as a part of the span that is open.
 
     Of what goes wrong only the kind is kept: messages may hold what a collector should not read.
     """

@@ -21,6 +21,7 @@ from pathlib import Path
 from scavenger.client.diagnostics import OLDEST_POSTGRES
 from service.errors import PostgresUnavailable
 
+OVERFLOW_UID = 65534  # of the account that Linux reserves for processes without rights
 SERVER_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 
 
@@ -102,15 +103,20 @@ def server_account(root: Path) -> ServerAccount:
     data = root / "data"
     if data.exists() and data.stat().st_uid != 0:
         return ServerAccount(data.stat().st_uid, data.stat().st_gid)
-    users = {entry.pw_name: entry for entry in pwd.getpwall()}
-    entry = users.get("postgres") or users.get("nobody")
+    accounts = pwd.getpwall()
+    entry = next((a for a in accounts if a.pw_name == "postgres"), None) or next(
+        (a for a in accounts if a.pw_uid == OVERFLOW_UID), None
+    )
     if entry is None:
-        raise PostgresUnavailable("Postgres refuses to run as root and there is no user 'nobody'")
+        raise PostgresUnavailable(
+            "Postgres refuses to run as root, and there is neither a user 'postgres' nor one with "
+            f"the id {OVERFLOW_UID}"
+        )
     return ServerAccount(entry.pw_uid, entry.pw_gid)
 
 
 def allow_traversal(root: Path, account: ServerAccount) -> None:
-    """Let the account pass through the root directory, and nobody else.
+    """Let the account, and no other one, pass through the root directory.
 
     Raises:
         PostgresUnavailable: A directory above it, which is not ours to open, is in the way.

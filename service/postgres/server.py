@@ -109,7 +109,7 @@ class EmbeddedPostgres:
 
 
 def url_of_running(root: Path) -> str | None:
-    """Return the SQLAlchemy URL of a server that another process runs; None if nobody does."""
+    """Return the SQLAlchemy URL of a server that another process runs; None if there is none."""
     try:
         pid, _, _, port, *_ = (root.resolve() / "data" / "postmaster.pid").read_text().splitlines()
     except (OSError, ValueError):
@@ -215,7 +215,7 @@ class _Cluster:
             raise PostgresUnavailable(f"initdb failed: {result.stderr[-2000:]}")
 
     def serve(self) -> _Server:
-        """Replace whatever still serves this data by a server of our own, ready for clients.
+        """Stop a server that still serves this data, and start our own, ready for clients.
 
         It may give up once or twice for reasons that pass: another program took the port, or a
         killed server has not yet let go of its shared memory.
@@ -280,7 +280,7 @@ class _Cluster:
 
     def _pid_to_ignore(self) -> dict[str, str]:
         # Postgres takes any live process with the recorded pid for a rival, even after that pid
-        # went to somebody else. Its own tests use this variable to say "not that one".
+        # went to another process. Its own tests use this variable to say "not that one".
         pid = self._recorded_pid()
         return {} if pid is None else {"PG_GRANDPARENT_PID": str(pid)}
 
@@ -339,7 +339,7 @@ def _postgres_process(pid: int, data: Path) -> psutil.Process | None:
 def _has_ended(process: psutil.Process, patience: float) -> bool:
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
-        # Nobody may be there to reap it, such as in a container without an init process.
+        # A container without an init process has none to reap it.
         with suppress(psutil.NoSuchProcess):
             if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
                 time.sleep(0.01)

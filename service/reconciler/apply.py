@@ -59,7 +59,7 @@ class EtaInterval:
 
 
 def estimate_eta(state: JobState, run: Run) -> EtaInterval | None:
-    """Return when the target should be reached on what was just chosen; None if nobody knows.
+    """Return when the target should be reached on what was just chosen; None if that is unknown.
 
     The curve is of whole jobs; what was trained while searching need not be trained again. Getting
     to another configuration takes a while first.
@@ -186,7 +186,7 @@ def record_choice(
 def record_kept_config(
     connection: Connection, machine: str, state: JobState, action: KeepConfig
 ) -> None:
-    """Fix a configuration that nobody chose; what was measured of it teaches as any probe does."""
+    """Fix a configuration that was not chosen; its measurements teach as any probe does."""
     job, why, config = state.job.id, action.why, action.config
     jobs.change_outcome(
         connection,

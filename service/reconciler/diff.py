@@ -22,13 +22,13 @@ ALARM_ORDERS = 15  # orders to end, about ten minutes of them
 class VmChange(Enum):
     """What is to be done about one machine now."""
 
-    NOTHING = "as it should be"
-    LAUNCH = "never confirmed: launch it, or find what was launched"
-    CONFIRM = "the cloud has it"
-    MISS = "missing from a list for the first time"
-    SEE = "back in the list"
-    END = "its end was ordered a while ago, or its prepaid time is over, and it still runs"
-    BURY = "gone"
+    NONE = "as it should be"
+    RETRY_LAUNCH = "never confirmed: launch it, or find what was launched"
+    CONFIRM_LAUNCH = "the cloud has it"
+    MARK_MISSING = "missing from a list for the first time"
+    MARK_LISTED = "back in the list"
+    RETRY_END = "its end was ordered a while ago, or its prepaid time is over, and it still runs"
+    MARK_GONE = "gone"
 
 
 def diff_machine(
@@ -55,12 +55,12 @@ def diff_machine(
     if instance is None:
         return diff_unlisted(vm, now, lag, boot, is_final=is_final)
     if instance.state is InstanceState.GONE:
-        return VmChange.BURY
+        return VmChange.MARK_GONE
     if vm.provider_id is None:
-        return VmChange.CONFIRM
+        return VmChange.CONFIRM_LAUNCH
     if is_end_due(vm, now):
-        return VmChange.END
-    return VmChange.NOTHING if vm.missed_at is None else VmChange.SEE
+        return VmChange.RETRY_END
+    return VmChange.NONE if vm.missed_at is None else VmChange.MARK_LISTED
 
 
 def diff_unlisted(
@@ -71,17 +71,17 @@ def diff_unlisted(
     That counts from when it should have: lists before tell nothing of one that may yet come.
     """
     if vm.state == "intended" and not is_final:
-        return VmChange.LAUNCH if is_launch_due(vm, now) else VmChange.NOTHING
+        return VmChange.RETRY_LAUNCH if is_launch_due(vm, now) else VmChange.NONE
     if vm.attempted_at is None:
-        return VmChange.BURY  # nobody ever asked for it
+        return VmChange.MARK_GONE  # the cloud was never asked for it
     should_be = vm.attempted_at + (boot if vm.provider_id is None else timedelta(0))
     if now < should_be:
-        return VmChange.NOTHING
+        return VmChange.NONE
     is_first = vm.missed_at is None or vm.missed_at < should_be
     since = now if vm.missed_at is None or is_first else vm.missed_at
     if now - since >= lag:
-        return VmChange.BURY
-    return VmChange.MISS if is_first else VmChange.NOTHING
+        return VmChange.MARK_GONE
+    return VmChange.MARK_MISSING if is_first else VmChange.NONE
 
 
 def is_launch_due(vm: Vm, now: datetime) -> bool:
@@ -113,12 +113,12 @@ def termination_retry_at(vm: Vm) -> datetime:
 class TerminationReason(StrEnum):
     """Why a machine is gone, in words."""
 
-    NEVER_ASKED = "nobody had asked the cloud for it yet"
+    NEVER_ASKED = "the cloud had not been asked for it yet"
     NEVER_SEEN = "the cloud never showed it"
     TOLD = "it was told to end"
     DONE = "its command had ended"
     PAID = "its paid time was over"
-    TAKEN = "nobody told it to end: the cloud took it back, or it broke"
+    TAKEN = "it was not told to end: the cloud took it back, or it broke"
 
 
 def termination_reason(vm: Vm, now: datetime) -> TerminationReason:

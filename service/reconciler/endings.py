@@ -141,7 +141,7 @@ def max_launches(state: JobState) -> int:
 
 
 def is_released(state: JobState, worker: WorkerRow | None) -> bool:
-    """Whether training goes on without a worker, or has ended well, whatever its exit code."""
+    """Whether training goes on without a worker or has ended well, so its exit code is ignored."""
     if worker is None or worker.finished is None:
         return False
     return worker != state.leader or worker.finished == "released"

@@ -120,11 +120,11 @@ class Fleet:
         for vm in filter(listing.covers, (vm for vm in state.vms if vm.is_alive)):
             instance = listing.shown.get(vm.launch_key)
             found = diff_machine(vm, instance, listing.at, lag, boot, is_final=is_final)
-            if found in (VmChange.END, VmChange.LAUNCH):
+            if found in (VmChange.RETRY_END, VmChange.RETRY_LAUNCH):
                 pending.append((vm, found))
-            if found is VmChange.END and vm.missed_at is not None:
-                found = VmChange.SEE
-            if found not in (VmChange.END, VmChange.LAUNCH, VmChange.NOTHING):
+            if found is VmChange.RETRY_END and vm.missed_at is not None:
+                found = VmChange.MARK_LISTED
+            if found not in (VmChange.RETRY_END, VmChange.RETRY_LAUNCH, VmChange.NONE):
                 self._note(lease, vm, listing, found, present())
                 is_news = True
         return DiffResult(tuple(pending), is_news)
@@ -141,16 +141,16 @@ class Fleet:
         Ends come first: they cost.
         """
         calls: list[CloudCall] = []
-        for vm, _ in (each for each in pending if each[1] is VmChange.END):
+        for vm, _ in (each for each in pending if each[1] is VmChange.RETRY_END):
             calls += self._order_end(lease, vm, present(), is_overdue=vm.ordered_at is None)
-        for vm, _ in (each for each in pending if each[1] is VmChange.LAUNCH):
+        for vm, _ in (each for each in pending if each[1] is VmChange.RETRY_LAUNCH):
             calls.append(partial(self._launch_machine, lease, job, vm, present))
         self.executor.send(job.id, calls)
 
     def _note(
         self, lease: JobLease, vm: Vm, listing: CloudListing, found: VmChange, now: datetime
     ) -> None:
-        """Write down what a census found, if nobody else acts for the job."""
+        """Store a change, unless another controller acts for the job."""
         with under_lease(self.engine, lease) as connection:
             write_change(connection, vm, listing, found, now)
 
@@ -295,14 +295,14 @@ def write_change(
 ) -> None:
     """Write down what a census found."""
     match found:
-        case VmChange.CONFIRM:
+        case VmChange.CONFIRM_LAUNCH:
             write_launch(connection, vm, listing.shown[vm.launch_key], now)
-        case VmChange.MISS:
+        case VmChange.MARK_MISSING:
             vms.record_missing(connection, vm.id, listing.until)
-        case VmChange.SEE:
+        case VmChange.MARK_LISTED:
             vms.record_missing(connection, vm.id, None)
-        case VmChange.BURY:
-            # Machines end themselves when their prepaid time does, whoever is looking.
+        case VmChange.MARK_GONE:
+            # Machines end themselves when their prepaid time does, seen or unseen.
             write_gone(connection, vm, now, min(now, vm.prepaid_until + ledger.POWER_OFF_GRACE))
         case _:
             raise AssertionError(f"a census of {vm.id} found {found} and nothing to write")

@@ -56,7 +56,7 @@ def epochs_of_run(
 ) -> FinishedRun | None:
     """Return the epochs a run to a metric took at its batch; None where nothing tells.
 
-    A target in epochs is what somebody asked for, so it teaches nothing.
+    A target in epochs is what the user asked for, so it teaches nothing.
     """
     job, leader, spec = state.job.id, state.leader, state.job.spec
     if leader is None or not isinstance(spec.stop_rule, StopAtMetric):

@@ -111,7 +111,7 @@ class ReconcilerLoop:
                     self._attend(job)
 
     def _note_answer(self) -> None:
-        """Note that the database answered; while it did not, nobody could be heard either."""
+        """Note that the database answered; while it did not, no worker could be heard either."""
         now = time.monotonic()
         if now - self.answered_at > MAX_DATABASE_SILENCE:
             self.reconciler = replace(self.reconciler, started_at=clock.now(self.engine))

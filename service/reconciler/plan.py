@@ -109,7 +109,7 @@ def hold_while_hidden(state: JobState, action: Action) -> Action:
 
 
 def decide_action(state: JobState) -> Action:
-    """Return what to do, whatever was said before."""
+    """Return what to do, regardless of what was reported before."""
     if state.job.phase.is_final:
         return clean_up(state)
     for concern in (end_on_request, end_at_limit, end_by_itself, end_on_failure, repair):

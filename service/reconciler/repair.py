@@ -86,7 +86,7 @@ def end_idle(state: JobState, directive: Directive) -> Action | None:
     if not (idle and state.fruitless and is_without_iteration(state)):
         return None
     if is_fruitless(state):
-        return Finish(JobPhase.FAILED, f"nobody trains, {fruitless_reason(state, directive)}")
+        return Finish(JobPhase.FAILED, f"no worker trains, {fruitless_reason(state, directive)}")
     return Terminate(
         idle, f"{', '.join(idle)} finished no iteration in {FIRST_ITERATION_TIMEOUT.span}"
     )
@@ -119,7 +119,7 @@ def loss_reason(state: JobState) -> str:
 
 
 def replace_released(state: JobState, directive: Directive) -> Action | None:
-    """Members' machines were told to end: the others go on, with whoever is ready to step in.
+    """Members' machines were told to end: the others go on, with workers that are ready.
 
     Nothing is broken: the others have left them out at an iteration boundary already.
     """

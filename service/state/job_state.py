@@ -42,7 +42,7 @@ class JobState:
         losses_before: Losses of all iterations before the newest generation, as long as noise has
             to settle.
         knowledge: What is known for a decision, from probes and earlier jobs.
-        listening_since: When this controller began to listen; nobody can have spoken to it before.
+        listening_since: When this controller began to listen; it can have heard no worker before.
         fruitless: When the newest Directives were published that bore no iteration, oldest first;
             read only where it matters.
         boot: What a new machine may take of its prepaid time before its own clock starts.

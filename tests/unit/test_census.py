@@ -33,30 +33,30 @@ def shown(state: InstanceState) -> Instance:
 @pytest.mark.parametrize(
     ("machine", "is_final", "expected"),
     [
-        (NEVER, False, VmChange.LAUNCH),
-        (INTENDED, False, VmChange.LAUNCH),
-        ({**INTENDED, "attempted_at": NOW}, False, VmChange.NOTHING),
-        ({**INTENDED, "attempted_at": NOW - timedelta(seconds=31)}, False, VmChange.LAUNCH),
-        ({**INTENDED, "attempted_at": NOW - timedelta(seconds=29)}, False, VmChange.NOTHING),
-        ({**INTENDED, **ASKED_SOON}, False, VmChange.LAUNCH),
-        ({**INTENDED, "missed_at": LONG_AGO}, False, VmChange.LAUNCH),
-        (NEVER, True, VmChange.BURY),
-        (INTENDED, True, VmChange.MISS),
-        ({**INTENDED, **BEFORE, "missed_at": EARLIER}, True, VmChange.NOTHING),
-        ({**INTENDED, **BEFORE, "missed_at": LONG_AGO}, True, VmChange.BURY),
-        ({}, False, VmChange.MISS),
-        ({"missed_at": EARLIER}, False, VmChange.NOTHING),
-        ({"missed_at": LONG_AGO}, False, VmChange.BURY),
-        (ENDING, False, VmChange.MISS),
-        ({**ENDING, "missed_at": EARLIER}, True, VmChange.NOTHING),
-        ({**ENDING, "missed_at": LONG_AGO}, True, VmChange.BURY),
-        (UNSEEN, False, VmChange.MISS),
-        ({**UNSEEN, **BEFORE, "missed_at": LONG_AGO}, False, VmChange.BURY),
-        ({**UNSEEN, "attempted_at": None}, False, VmChange.BURY),
-        ({**UNSEEN, "attempted_at": NOW - BOOT / 2}, False, VmChange.NOTHING),
-        ({**UNSEEN, "attempted_at": NOW - BOOT}, False, VmChange.MISS),
-        ({**UNSEEN, "attempted_at": LONG_AGO, "missed_at": LONG_AGO}, False, VmChange.MISS),
-        ({**ENDING, "attempted_at": LONG_AGO, "missed_at": LONG_AGO}, False, VmChange.BURY),
+        (NEVER, False, VmChange.RETRY_LAUNCH),
+        (INTENDED, False, VmChange.RETRY_LAUNCH),
+        ({**INTENDED, "attempted_at": NOW}, False, VmChange.NONE),
+        ({**INTENDED, "attempted_at": NOW - timedelta(seconds=31)}, False, VmChange.RETRY_LAUNCH),
+        ({**INTENDED, "attempted_at": NOW - timedelta(seconds=29)}, False, VmChange.NONE),
+        ({**INTENDED, **ASKED_SOON}, False, VmChange.RETRY_LAUNCH),
+        ({**INTENDED, "missed_at": LONG_AGO}, False, VmChange.RETRY_LAUNCH),
+        (NEVER, True, VmChange.MARK_GONE),
+        (INTENDED, True, VmChange.MARK_MISSING),
+        ({**INTENDED, **BEFORE, "missed_at": EARLIER}, True, VmChange.NONE),
+        ({**INTENDED, **BEFORE, "missed_at": LONG_AGO}, True, VmChange.MARK_GONE),
+        ({}, False, VmChange.MARK_MISSING),
+        ({"missed_at": EARLIER}, False, VmChange.NONE),
+        ({"missed_at": LONG_AGO}, False, VmChange.MARK_GONE),
+        (ENDING, False, VmChange.MARK_MISSING),
+        ({**ENDING, "missed_at": EARLIER}, True, VmChange.NONE),
+        ({**ENDING, "missed_at": LONG_AGO}, True, VmChange.MARK_GONE),
+        (UNSEEN, False, VmChange.MARK_MISSING),
+        ({**UNSEEN, **BEFORE, "missed_at": LONG_AGO}, False, VmChange.MARK_GONE),
+        ({**UNSEEN, "attempted_at": None}, False, VmChange.MARK_GONE),
+        ({**UNSEEN, "attempted_at": NOW - BOOT / 2}, False, VmChange.NONE),
+        ({**UNSEEN, "attempted_at": NOW - BOOT}, False, VmChange.MARK_MISSING),
+        ({**UNSEEN, "attempted_at": LONG_AGO, "missed_at": LONG_AGO}, False, VmChange.MARK_MISSING),
+        ({**ENDING, "attempted_at": LONG_AGO, "missed_at": LONG_AGO}, False, VmChange.MARK_GONE),
     ],
 )
 def test_a_machine_that_no_list_shows(
@@ -69,16 +69,16 @@ def test_a_machine_that_no_list_shows(
 @pytest.mark.parametrize(
     ("machine", "expected"),
     [
-        (INTENDED, VmChange.CONFIRM),
-        ({}, VmChange.NOTHING),
-        ({"missed_at": EARLIER}, VmChange.SEE),
-        (OVER, VmChange.END),
-        (UNSEEN, VmChange.CONFIRM),
-        (ENDING, VmChange.NOTHING),
-        ({**ENDING, "ordered_at": NOW - FIRST_RETRY}, VmChange.END),
-        ({**ENDING, "ordered_at": NOW - FIRST_RETRY, "orders": 2}, VmChange.NOTHING),
-        ({**ENDING, "ordered_at": NOW - 2 * FIRST_RETRY, "orders": 2}, VmChange.END),
-        ({**ENDING, "ordered_at": NOW - MAX_RETRY, "orders": 1000}, VmChange.END),
+        (INTENDED, VmChange.CONFIRM_LAUNCH),
+        ({}, VmChange.NONE),
+        ({"missed_at": EARLIER}, VmChange.MARK_LISTED),
+        (OVER, VmChange.RETRY_END),
+        (UNSEEN, VmChange.CONFIRM_LAUNCH),
+        (ENDING, VmChange.NONE),
+        ({**ENDING, "ordered_at": NOW - FIRST_RETRY}, VmChange.RETRY_END),
+        ({**ENDING, "ordered_at": NOW - FIRST_RETRY, "orders": 2}, VmChange.NONE),
+        ({**ENDING, "ordered_at": NOW - 2 * FIRST_RETRY, "orders": 2}, VmChange.RETRY_END),
+        ({**ENDING, "ordered_at": NOW - MAX_RETRY, "orders": 1000}, VmChange.RETRY_END),
     ],
 )
 def test_a_machine_that_a_list_shows(
@@ -90,8 +90,10 @@ def test_a_machine_that_a_list_shows(
 @pytest.mark.parametrize("machine", [NEVER, INTENDED, {}, ENDING, UNSEEN, OVER])
 def test_what_the_cloud_shows_as_gone_is_gone(machine: dict[str, object]) -> None:
     gone = shown(InstanceState.GONE)
-    assert diff_machine(vm(1, **machine), gone, NOW, LAG, BOOT, is_final=False) is VmChange.BURY
+    assert (
+        diff_machine(vm(1, **machine), gone, NOW, LAG, BOOT, is_final=False) is VmChange.MARK_GONE
+    )
 
 
 def test_where_lists_do_not_lag_one_is_enough() -> None:
-    assert diff_machine(vm(1), None, NOW, timedelta(0), BOOT, is_final=False) is VmChange.BURY
+    assert diff_machine(vm(1), None, NOW, timedelta(0), BOOT, is_final=False) is VmChange.MARK_GONE
