@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -237,3 +239,28 @@ def test_rows_keep_their_order_when_they_are_renumbered(
         spool.close()
     finally:
         shutil.rmtree(place)
+
+
+FORK = """
+import gc, os, sys
+from pathlib import Path
+from tests.laws.test_spool_laws import HEADER, rows
+from worker_agent.telemetry.spool import Spool
+
+spool = Spool(Path(sys.argv[1]), HEADER)
+spool.append(rows(0, 5))
+child = os.fork()
+if child == 0:
+    del spool
+    gc.collect()
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+spool.append(rows(5, 5))
+spool.close()
+"""
+
+
+def test_a_fork_that_exits_leaves_the_spool_of_its_parent_alone(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORK, str(tmp_path / "spool")]
+    subprocess.run(command, check=True, timeout=60, cwd=Path(__file__).parents[2])
+    assert read_iterations(tmp_path / "spool") == (list(range(10)), 0)
