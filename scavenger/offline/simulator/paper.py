@@ -49,7 +49,7 @@ class PaperJob:
         """What a change of configuration takes."""
         return ResizeOverheads(pause=self.pause)
 
-    def situation(
+    def planning_state(
         self,
         strategy: str,
         objective: Objective,
@@ -141,8 +141,8 @@ def run_policy(
         for other in PAPER_JOBS.values()
         if strategy == "universal" and other.name != setting.name
     )
-    situation = setting.situation(strategy, objective, stored=stored, others=others)
-    return simulate(start_job(setting, hazards, seed), situation, setting.overheads)
+    state = setting.planning_state(strategy, objective, stored=stored, others=others)
+    return simulate(start_job(setting, hazards, seed), state, setting.overheads)
 
 
 def recall_stored_model(setting: PaperJob, hazards: Perturbations, seed: int) -> StoredModel:
@@ -152,7 +152,7 @@ def recall_stored_model(setting: PaperJob, hazards: Perturbations, seed: int) ->
         ValueError: The job is so short that it ended before it had chosen.
     """
     job = start_job(setting, hazards, seed, rerun=1)
-    outcome = simulate(job, setting.situation("full", Fastest()), setting.overheads)
+    outcome = simulate(job, setting.planning_state("full", Fastest()), setting.overheads)
     if outcome.run is None:
         raise ValueError(f"{setting.name} ended during its search: it taught nothing")
     return StoredModel(setting.name, outcome.run.model, outcome.observations, {}, 1)

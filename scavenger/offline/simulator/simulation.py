@@ -258,7 +258,7 @@ class SimulationOutcome:
 
 def simulate(
     job: KnownJob,
-    situation: PlanningState,
+    state: PlanningState,
     overheads: ResizeOverheads = ResizeOverheads(),
     watch: DriftCheck | None = None,
 ) -> SimulationOutcome:
@@ -266,7 +266,7 @@ def simulate(
 
     Args:
         job: The job, before its first iteration.
-        situation: What is known beforehand: space, strategy, objective, price, stored models.
+        state: What is known beforehand: space, strategy, objective, price, stored models.
         overheads: What a change of configuration takes.
         watch: Looks back after the choice; None keeps the first one.
 
@@ -274,22 +274,22 @@ def simulate(
         NothingFeasible: No configuration meets the limits, by the truth or by what was measured.
         ValueError: Something was measured before, or the price depends on more than seconds.
     """
-    if situation.observations or job.progress > 0:
+    if state.observations or job.progress > 0:
         raise ValueError("the job has begun already: hand over a fresh one")
-    if situation.price.quantum or situation.price.interruptions:
+    if state.price.quantum or state.price.interruptions:
         raise ValueError("a simulation bills every second once: no quantum, no interruptions")
-    truth = true_curve(job, situation.space, situation.price)
-    best = situation.objective.choose(truth).point
-    simulated = SimulationRun(job, situation, overheads)
+    truth = true_curve(job, state.space, state.price)
+    best = state.objective.choose(truth).point
+    simulated = SimulationRun(job, state, overheads)
     run = simulated.search()
-    chosen = true_point(job, simulated.config if run is None else run.config, situation.price)
+    chosen = true_point(job, simulated.config if run is None else run.config, state.price)
     search_time, search_cost = simulated.off(chosen.config)
     if run is not None:
         simulated.train(watch)
     return SimulationOutcome(
         chosen=chosen.config,
         intervals=tuple(simulated.intervals),
-        observations=simulated.situation.observations,
+        observations=simulated.state.observations,
         search_time=search_time,
         search_cost=search_cost,
         run=run,
@@ -297,20 +297,20 @@ def simulate(
         oracle=best,
         chosen_truth=chosen,
         errors={} if run is None else prediction_errors(run.curve, truth),
-        believed_progress=simulated.believed / job.epochs_needed(situation.reference_batch),
-        objective=situation.objective,
+        believed_progress=simulated.believed / job.epochs_needed(state.reference_batch),
+        objective=state.objective,
     )
 
 
 class SimulationRun:
     """A job on its way: which machines it has, what it was told, and what has been booked."""
 
-    def __init__(self, job: KnownJob, situation: PlanningState, overheads: ResizeOverheads) -> None:
-        self.job, self.situation, self.overheads = job, situation, overheads
+    def __init__(self, job: KnownJob, state: PlanningState, overheads: ResizeOverheads) -> None:
+        self.job, self.state, self.overheads = job, state, overheads
         self.intervals: list[SimulatedInterval] = []
         self.losses: tuple[float | None, ...] = ()
         self.believed = self.provisional = 0.0
-        self.config = decide(situation).config
+        self.config = decide(state).config
         self.machines = HeldMachines(self.config)
         self.worth = 0.0
 
@@ -318,16 +318,16 @@ class SimulationRun:
         """Probe until the brain has chosen, and go there; None if training ended before."""
         while not self.job.is_finished:
             held = self.machines.held.machines if self.intervals else 0
-            decision = decide(replace(self.situation, machines=held))
-            self.move(decision.config, progress_law(decision, self.situation))
+            decision = decide(replace(self.state, machines=held))
+            self.move(decision.config, progress_law(decision, self.state))
             if isinstance(decision, Run) or decision.measures == "noise":
                 self.machines = HeldMachines(self.config)  # no probe will follow soon
             if isinstance(decision, Run):
                 return decision
             observation = self.probe(decision)
             if observation is not None:
-                known = (*self.situation.observations, observation)
-                self.situation = replace(self.situation, observations=known)
+                known = (*self.state.observations, observation)
+                self.state = replace(self.state, observations=known)
         return None
 
     def probe(self, probe: Probe) -> Observation | None:
@@ -349,7 +349,7 @@ class SimulationRun:
             rows,
             self.config,
             measures=probe.measures,
-            has_settled_noise=self.situation.has_settled_noise,
+            has_settled_noise=self.state.has_settled_noise,
             losses_before=self.losses,
         )
 
@@ -370,14 +370,14 @@ class SimulationRun:
                 "train", UNBOUNDED_ITERATIONS if watch is None else watch.every
             )
             if watch is not None and not self.job.is_finished:
-                found = watch.replan(self.situation, self.config, rows, self.remainder)
+                found = watch.replan(self.state, self.config, rows, self.remainder)
                 if found is not None:
                     self.follow(found)
 
     @property
     def remainder(self) -> Remainder:
         """What is left of the target by what the workers counted, and of the limits."""
-        state, spent = self.situation, self.intervals
+        state, spent = self.state, self.intervals
         most = math.inf if state.most_epochs is None else state.most_epochs
         rest = Remainder(None, most - self.believed)
         if state.known_epochs is not None:
@@ -393,8 +393,8 @@ class SimulationRun:
 
     def follow(self, found: Replanning) -> None:
         """Go on by the new noise scale, on a better configuration where there is one."""
-        self.situation = replace(self.situation, noise_scale=found.noise_scale)
-        fitted = fit_model(self.situation)
+        self.state = replace(self.state, noise_scale=found.noise_scale)
+        fitted = fit_model(self.state)
         assert fitted is not None
         better = self.config if found.better is None else found.better.config
         self.move(better, fitted.model.statistical)
@@ -405,7 +405,7 @@ class SimulationRun:
 
         From then on an iteration counts as many reference epochs as the law says, right or wrong.
         """
-        if self.provisional and self.situation.has_settled_noise:
+        if self.provisional and self.state.has_settled_noise:
             # What was counted by noise that had not settled is counted anew.
             corrected = self.progress_per_iteration(law, self.config)
             self.believed += self.provisional * (corrected / self.worth - 1)
@@ -416,8 +416,8 @@ class SimulationRun:
 
     def progress_per_iteration(self, law: StatisticalModel, config: ClusterConfig) -> float:
         """Reference epochs of one iteration by a law."""
-        situation = self.situation
-        return law.progress(config.global_batch, situation.reference_batch, situation.dataset_size)
+        state = self.state
+        return law.progress(config.global_batch, state.reference_batch, state.dataset_size)
 
     def resize(self, config: ClusterConfig) -> None:
         """Change the configuration, unless training ends before the machines are ready."""
@@ -426,7 +426,7 @@ class SimulationRun:
         if self.machines.ready_in > 0 and adds_machines(self.config, config):
             self.train_iterations("boot", max(round(self.machines.ready_in / self.seconds), 1))
         if not self.job.is_finished:
-            both = resize_price_per_hour(self.config, self.machines.held, self.situation.price)
+            both = resize_price_per_hour(self.config, self.machines.held, self.state.price)
             self.config = config
             self.book(SimulatedInterval(config, "pause", self.overheads.pause, both, 0))
 
@@ -440,11 +440,11 @@ class SimulationRun:
         longest = self.machines.until_released(self.config, self.overheads.boot)
         most = min(iterations, max(math.ceil(longest / self.seconds), 1))
         rows = self.job.advance(self.config, most)
-        held = resize_price_per_hour(self.config, self.machines.held, self.situation.price)
+        held = resize_price_per_hour(self.config, self.machines.held, self.state.price)
         seconds = sum(rows.step_time)
         self.book(SimulatedInterval(self.config, purpose, seconds, held, len(rows)))
         self.believed += len(rows) * self.worth
-        self.provisional += len(rows) * self.worth * (not self.situation.has_settled_noise)
+        self.provisional += len(rows) * self.worth * (not self.state.has_settled_noise)
         self.machines = self.machines.after(seconds, self.config)
         if most < iterations and not self.job.is_finished:
             self.machines = HeldMachines(self.config)
@@ -468,20 +468,20 @@ class SimulationRun:
     def off(self, config: ClusterConfig) -> tuple[float, float]:
         """Seconds and dollars so far, beyond what one configuration takes for as much training."""
         useful = self.job.seconds_to(config, self.job.progress)
-        cost = useful * price_per_hour_of(config, self.situation.price) / 3600
+        cost = useful * price_per_hour_of(config, self.state.price) / 3600
         return (
             sum(interval.seconds for interval in self.intervals) - useful,
             sum(interval.cost for interval in self.intervals) - cost,
         )
 
 
-def progress_law(decision: Probe | Run, situation: PlanningState) -> StatisticalModel:
+def progress_law(decision: Probe | Run, state: PlanningState) -> StatisticalModel:
     """Return the law by which progress counts; before any probe epochs depend on no batch."""
     match decision:
         case Run(model=model):
             return model.statistical
         case Probe():
-            return fit_statistical(situation.observations, situation.kappa, laws=situation.laws)
+            return fit_statistical(state.observations, state.kappa, laws=state.laws)
 
 
 def adds_machines(old: ClusterConfig, new: ClusterConfig) -> bool:

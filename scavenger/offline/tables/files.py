@@ -9,16 +9,23 @@ from typing import Literal
 
 from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.parser import clip_text
-from scavenger.offline.tables import runs
-from scavenger.offline.tables import steps as step_table
 from scavenger.offline.tables.csv_reader import CsvReader, CsvRow, InvalidCell
 from scavenger.offline.tables.runs import (
+    EPOCHS_TABLE_COLUMNS,
+    NOISE_TABLE_COLUMNS,
+    OPTIONAL_EPOCHS_TABLE_COLUMNS,
+    OPTIONAL_NOISE_TABLE_COLUMNS,
     EpochsTable,
     EpochsTableBuilder,
     NoiseTable,
     NoiseTableBuilder,
 )
-from scavenger.offline.tables.steps import StepTable, StepTableBuilder
+from scavenger.offline.tables.steps import (
+    OPTIONAL_STEP_TABLE_COLUMNS,
+    STEP_TABLE_COLUMNS,
+    StepTable,
+    StepTableBuilder,
+)
 
 PRICE_LIST_COLUMNS = ("item", "usd_per_hour")
 OPTIONAL_PRICE_LIST_COLUMNS = ("cloud", "region")
@@ -89,9 +96,9 @@ class TableColumns:
 
 # The first kind whose columns are all there is the kind of a file.
 TABLE_KINDS: dict[TableKind, TableColumns] = {
-    "steps": TableColumns(step_table.STEP_TABLE_COLUMNS, step_table.OPTIONAL_STEP_TABLE_COLUMNS),
-    "noise": TableColumns(runs.NOISE_TABLE_COLUMNS, runs.OPTIONAL_NOISE_TABLE_COLUMNS),
-    "epochs": TableColumns(runs.EPOCHS_TABLE_COLUMNS, runs.OPTIONAL_EPOCHS_TABLE_COLUMNS),
+    "steps": TableColumns(STEP_TABLE_COLUMNS, OPTIONAL_STEP_TABLE_COLUMNS),
+    "noise": TableColumns(NOISE_TABLE_COLUMNS, OPTIONAL_NOISE_TABLE_COLUMNS),
+    "epochs": TableColumns(EPOCHS_TABLE_COLUMNS, OPTIONAL_EPOCHS_TABLE_COLUMNS),
     "prices": TableColumns(PRICE_LIST_COLUMNS, OPTIONAL_PRICE_LIST_COLUMNS),
 }
 

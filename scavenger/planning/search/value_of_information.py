@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,10 +87,3 @@ def expected_loss(losses: Floats, likelihood: Floats) -> float:
     """
     chances = likelihood / likelihood.sum(axis=1, keepdims=True)
     return float((losses @ chances).min(axis=0).mean())
-
-
-def not_yet_probed(
-    candidates: Collection[ClusterConfig], seen: Collection[ClusterConfig]
-) -> tuple[ClusterConfig, ...]:
-    """Return the candidates that were not probed yet, in their order."""
-    return tuple(config for config in candidates if config not in seen)
