@@ -100,9 +100,9 @@ CURVE_COLUMNS = (
 def render_points(curve: CurveView, *, is_complete: bool = False) -> RenderableType:
     """Render points from fast to slow; of a long curve only the important ones."""
     points = sorted(curve.points, key=lambda point: (point.time, point.cost))
-    shown = (
-        points if is_complete or len(points) <= MAX_CURVE_ROWS else important_points(points, curve)
-    )
+    shown = points
+    if len(points) > MAX_CURVE_ROWS and not is_complete:
+        shown = [p for p in points if p.on_front or p.measured or point_labels(p, curve)]
     table = FittedTable(CURVE_COLUMNS, [point_row(point, curve) for point in shown])
     return Group(table, *(Text(f"· {line}", "dim") for line in table_footnotes(shown, len(points))))
 
@@ -116,13 +116,6 @@ def table_footnotes(shown: Sequence[PointView], points: int) -> list[str]:
     if any(point.time_low < point.time_high for point in shown):
         lines.append("brackets: 80 % interval of the time; the cost varies in proportion")
     return lines
-
-
-def important_points(points: Sequence[PointView], curve: CurveView) -> list[PointView]:
-    """Return the points on the front, the measured ones and those with a label."""
-    return [
-        point for point in points if point.on_front or point.measured or point_labels(point, curve)
-    ]
 
 
 def point_row(point: PointView, curve: CurveView) -> tuple[Cell, ...]:

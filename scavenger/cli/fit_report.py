@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pydantic import TypeAdapter
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from scavenger.cli.curve import MEASURED_SYMBOL, PREDICTED_SYMBOL
 from scavenger.cli.equations import describe_average, iteration_equations
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
@@ -19,7 +20,7 @@ from scavenger.cli.output import (
     format_milliseconds,
     format_number,
     format_percent,
-    format_seconds,
+    format_time_to_target,
     key_number_column,
     number_column,
     plain_text,
@@ -30,8 +31,7 @@ from scavenger.cli.output import (
 )
 from scavenger.offline.fit import CostUnit, FitReport, MeasuredPoint
 from scavenger.offline.fitted_laws import EpochsLaw, StepTimeLaw
-from scavenger.planning.curve import Basis
-from scavenger.report import OutcomeInterval, PredictedPoint, ReportedConfig
+from scavenger.report import PredictedPoint, ReportedConfig
 
 FIT_FORMAT_VERSION = 1  # counts up when a key of the JSON changes its meaning
 MEASUREMENT_COLUMNS = (
@@ -133,7 +133,9 @@ def format_workers(place: ReportedConfig, is_shared: bool) -> str:
 def render_predictions(report: FitReport) -> RenderableType:
     """Render points from fast to slow; of a long curve only the important ones."""
     points = report.points
-    shown = points if len(points) <= MAX_PREDICTION_ROWS else important_predictions(report)
+    shown: Sequence[PredictedPoint] = points
+    if len(points) > MAX_PREDICTION_ROWS:
+        shown = [p for p in points if p.is_on_front or prediction_labels(p.place, report)]
     is_shared = shares_machines(report)
     rows = [prediction_row(point, report, is_shared) for point in shown]
     table = FittedTable(PREDICTION_COLUMNS, rows, gap=1)
@@ -144,31 +146,29 @@ def render_predictions(report: FitReport) -> RenderableType:
     return table
 
 
-def important_predictions(report: FitReport) -> Sequence[PredictedPoint]:
-    """Return the points on the front and those with a label."""
-    return [p for p in report.points if p.is_on_front or prediction_labels(p.place, report)]
-
-
 def prediction_row(point: PredictedPoint, report: FitReport, is_shared: bool) -> tuple[Cell, ...]:
     """Return the cells of a point."""
     is_measured = point.measured_step_time is not None
+    time, time_low, time_high = (
+        format_time_to_target(seconds, report.basis)
+        for seconds in (point.time.median, point.time.low, point.time.high)
+    )
+    cost, cost_low, cost_high = (
+        format_curve_cost(amount, report.cost_unit)
+        for amount in (point.cost.median, point.cost.low, point.cost.high)
+    )
     return (
         format_workers(point.place, is_shared),
         str(point.place.global_batch),
-        "●" if is_measured else "◇",
+        (MEASURED_SYMBOL if is_measured else PREDICTED_SYMBOL).shape,
         format_milliseconds(point.measured_step_time or point.step_time),
         format_number(point.epochs),
-        format_curve_time(point.time.median, report.basis),
-        format_interval(point.time, lambda value: format_curve_time(value, report.basis)),
-        format_curve_cost(point.cost.median, report.cost_unit),
-        format_interval(point.cost, lambda value: format_curve_cost(value, report.cost_unit)),
+        time,
+        f"{time_low}–{time_high}",
+        cost,
+        f"{cost_low}–{cost_high}",
         describe_prediction(point, report),
     )
-
-
-def format_curve_time(seconds: float, basis: Basis) -> str:
-    """Write a time of the curve."""
-    return f"×{format_number(seconds)}" if basis == "relative" else format_seconds(seconds)
 
 
 def format_curve_cost(amount: float, unit: CostUnit) -> str:
@@ -184,11 +184,6 @@ def format_curve_cost(amount: float, unit: CostUnit) -> str:
             return f"{format_number(amount)} h"
         case "relative":
             return f"×{format_number(amount)}"
-
-
-def format_interval(interval: OutcomeInterval, write: Callable[[float], str]) -> str:
-    """Write the ends of an interval."""
-    return f"{write(interval.low)}–{write(interval.high)}"
 
 
 def describe_prediction(point: PredictedPoint, report: FitReport) -> Text:
