@@ -44,7 +44,7 @@ def require_extra(extra: str, *modules: str) -> None:
     # Found but not imported: the import of SQLAlchemy alone takes longer than most commands.
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
-        raise ExtraNotInstalled(f"{', '.join(missing)} is not installed", extra)
+        raise ExtraNotInstalled(f"Not installed: {', '.join(missing)}", extra)
 
 
 def program(module: str, *arguments: str) -> list[str]:
