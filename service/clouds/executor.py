@@ -53,7 +53,7 @@ class CloudExecutor:
         self._threads = threads
         self._sent: dict[str, CloudBatch] = {}
         self._queue: SimpleQueue[CloudBatch | None] = SimpleQueue()
-        self._heard: CloudCall = lambda: None
+        self._on_done: CloudCall = lambda: None
         self._is_closing = False
         self._calling: dict[int, float] = {}
         for number in range(threads):
@@ -63,42 +63,42 @@ class CloudExecutor:
             metrics.PENDING_CLOUD_BATCHES.labels(name).set_function(self._under_way)
             metrics.CLOUD_CALL_AGE.labels(name).set_function(self._age)
 
-    def tell(self, heard: CloudCall) -> None:
-        """Name what is called whenever a trip is over."""
-        self._heard = heard
+    def tell(self, on_done: CloudCall) -> None:
+        """Set the function to call whenever a batch is done."""
+        self._on_done = on_done
 
     def send(self, job: str, calls: Sequence[CloudCall]) -> None:
-        """Have calls made, one after the other; the first that raises is the last.
+        """Submit calls that run one after the other; the first that raises is the last.
 
         Args:
-            job: Whose trip it is; it must be back from its last one.
-            calls: What to do.
+            job: The job; its last batch must be finished.
+            calls: What to run.
         """
         if self._threads == 0:
             for call in calls:
                 call()
         elif calls:
             if job in self._sent:
-                raise ValueError(f"{job} is not back from its last trip: ask is_finished first")
-            trip = CloudBatch(SimpleQueue(), copy_context(), Future())
+                raise ValueError(f"{job} has an unfinished batch: ask is_finished first")
+            batch = CloudBatch(SimpleQueue(), copy_context(), Future())
             for call in calls:
-                trip.calls.put(call)
-            self._sent[job] = trip
-            self._queue.put(trip)
+                batch.calls.put(call)
+            self._sent[job] = batch
+            self._queue.put(batch)
 
     def is_finished(self, job: str, patience: float = 0.0) -> bool:
-        """Whether a job has no trip under way, waiting for its end for so many seconds.
+        """Whether a job has no batch under way, after waiting for its end for so many seconds.
 
         Raises:
-            Exception: What its trip raised, once.
+            Exception: What a call of the batch raised, once.
         """
-        trip = self._sent.get(job)
-        if trip is None:
+        batch = self._sent.get(job)
+        if batch is None:
             return True
-        if not wait([trip.end], patience).done:
+        if not wait([batch.end], patience).done:
             return False
         del self._sent[job]
-        trip.end.result()
+        batch.end.result()
         return True
 
     def keep(self, jobs: Collection[str]) -> None:
@@ -108,31 +108,31 @@ class CloudExecutor:
                 del self._sent[job]
 
     def close(self, patience: float) -> None:
-        """Begin no further call, and let those that are under way end for so many seconds."""
+        """Begin no further call, and wait for the running ones for so many seconds."""
         self._is_closing = True
         for _ in range(self._threads):
             self._queue.put(None)
-        wait([trip.end for trip in self._sent.values()], patience)
+        wait([batch.end for batch in self._sent.values()], patience)
 
     def _work(self, number: int) -> None:
-        for trip in iter(self._queue.get, None):
+        for batch in iter(self._queue.get, None):
             self._calling[number] = time.monotonic()
             try:
                 if not self._is_closing:
-                    trip.context.run(trip.calls.get_nowait())
+                    batch.context.run(batch.calls.get_nowait())
             except Exception as error:  # noqa: BLE001 raised again where is_finished is asked
-                trip.end.set_exception(error)
+                batch.end.set_exception(error)
             else:
-                if not (self._is_closing or trip.calls.empty()):
-                    self._queue.put(trip)
+                if not (self._is_closing or batch.calls.empty()):
+                    self._queue.put(batch)
                     continue
-                trip.end.set_result(None)
+                batch.end.set_result(None)
             finally:
                 del self._calling[number]
-            self._heard()
+            self._on_done()
 
     def _under_way(self) -> int:
-        return sum(not trip.end.done() for trip in tuple(self._sent.values()))
+        return sum(not batch.end.done() for batch in tuple(self._sent.values()))
 
     def _age(self) -> float:
         """Seconds since the oldest call began that has not ended."""

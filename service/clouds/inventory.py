@@ -32,13 +32,13 @@ RETRY_PAUSE = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class CloudListing:
-    """What the cloud showed.
+    """One answer of the cloud to a list call.
 
     Attributes:
-        at: Just before it was asked.
+        at: Just before the call.
         until: When it had answered; the moment it shows lies between the two.
-        shown: Its machines by launch key.
-        standing: How far the launches of all machines were just before that.
+        shown: Machines by launch key.
+        standing: How far the launches of all machines had come just before the call.
     """
 
     at: datetime
@@ -47,19 +47,19 @@ class CloudListing:
     standing: frozenset[LaunchStatus]
 
     def covers(self, vm: Vm) -> bool:
-        """Whether it says something of a machine: it is shown, or should have been."""
+        """Whether the listing says something about a machine: it is in it, or should be."""
         return vm.launch_key in self.shown or vm.standing in self.standing
 
 
 class CloudInventory:
-    """Looks at the cloud when the first job needs it; all that ask after that see the same.
+    """Lists the cloud's machines when the first job needs them; later jobs share the result.
 
-    One that failed fails for all of them: a cloud that does not answer is not asked for each job.
-    While a look takes long the one before is good, for a while.
+    A failed call fails for all of them, so a cloud that does not answer is not asked once for each
+    job. While a call takes long, the listing before it stays valid for a while.
 
     Args:
-        executor: Looks.
-        stopwatch: Seconds since whenever.
+        executor: Runs the list calls.
+        stopwatch: Returns seconds.
     """
 
     def __init__(
@@ -77,18 +77,18 @@ class CloudInventory:
         self._failure: CloudError | None = None
 
     def renew(self) -> None:
-        """Look anew when the next job needs it."""
+        """List anew when the next job needs it."""
         self._is_due = True
 
     def close(self) -> None:
-        """Look no more."""
+        """Begin no further call."""
         self._executor.close(0.0)
 
     def listing(self, now: datetime) -> CloudListing | None:
-        """Return what the cloud shows, or showed a moment ago; None if its first answer is out.
+        """Return the newest listing; None before the first answer.
 
         Raises:
-            CloudError: It shows nothing; nothing is known.
+            CloudError: The cloud did not answer; the state of its machines is unknown.
         """
         if self._is_due:
             self._is_due = False
@@ -98,7 +98,7 @@ class CloudInventory:
         return self._listing
 
     def _attempt(self, now: datetime) -> None:
-        """Look, or see what came of the look before, without waiting for long."""
+        """Start a list call, or fetch the result of the last one, without waiting for long."""
         try:
             if self._executor.is_finished(LIST_BATCH) and not self._is_resting(now):
                 self._asked_at = now
@@ -114,12 +114,12 @@ class CloudInventory:
             if str(error) != str(self._failure):
                 log.warning("the cloud does not show its machines: %s", error)
             self._failure, self._again_at = error, now + RETRY_PAUSE
-        except Exception as error:  # a mistake of the adapter's: nothing is known either
-            log.exception("the cloud's machines cannot be read")
+        except Exception as error:  # an adapter's error must not stop jobs that need no machine
+            log.exception("the list of machines cannot be read")
             self._failure, self._again_at = ProviderUnavailable(repr(error)), now + RETRY_PAUSE
 
     def _is_resting(self, now: datetime) -> bool:
-        """Whether the cloud failed a moment ago."""
+        """Whether the cloud failed a moment ago, so that it is not asked again yet."""
         return timedelta(0) < self._again_at - now <= RETRY_PAUSE
 
     def _look(self, now: datetime) -> None:

@@ -21,7 +21,7 @@ precision gradients, and far finer than the uncertainty of φ.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +32,13 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-MAX_SECONDS = 1e9  # seconds
-MAX_VALUE = (
-    1e80  # whose square a sum still holds; a norm of single-precision gradients is below 1e77
-)
+MAX_SECONDS = 1e9
+# A sum still holds its square, and norms of single-precision gradients stay below 1e77.
+MAX_VALUE = 1e80
 MAX_SHARDS = 1 << 20
 
 SERIES_NAMES = tuple(name for name, kind in COLUMN_KINDS.items() if kind != "count")
+STAND_INS = {column.name: column.metadata["stand_in"] for column in fields(StepColumns)}
 TIME_SERIES = frozenset(name for name, kind in COLUMN_KINDS.items() if kind == "seconds")
 MAY_BE_MISSING = np.array([name not in TIME_SERIES for name in SERIES_NAMES])
 MIN_VALUES = np.array(
@@ -171,10 +171,15 @@ def unpack(content: bytes) -> StepArrays:
         raise ValueError(f"a chunk of version {version}, this controller reads {PACKING_VERSION}")
     reader = _Reader(content, PACKING_HEADER.size, rows)
     iteration, shards = (reader.column().astype(np.int64) for _ in range(2))
-    series = np.array([reader.column() for _ in SERIES_NAMES], np.float64).reshape(
-        len(SERIES_NAMES), rows
-    )
-    return StepArrays(np.arange(rows), iteration, shards, series)
+    series = {}
+    for name in SERIES_NAMES:
+        # A chunk from before a column was declared ends early: the column's stand-in fills it.
+        if reader.at < len(content):
+            series[name] = reader.column()
+        else:
+            series[name] = series.get(STAND_INS[name], np.full(rows, np.nan))
+    values = np.array([*series.values()], np.float64).reshape(len(SERIES_NAMES), rows)
+    return StepArrays(np.arange(rows), iteration, shards, values)
 
 
 @dataclass(slots=True)

@@ -43,11 +43,11 @@ LEASE_FRESH = controllers.LEASE_TERM.total_seconds() / 2
 
 
 class ReconcilerLoop:
-    """Runs ticks on a thread of its own until it is stopped.
+    """Runs a pass over all jobs again and again, on a thread of its own, until it is stopped.
 
     Args:
-        reconciler: Does what a tick does.
-        inventory: Shows the cloud; None for one that waits for it.
+        reconciler: Does one tick of one job.
+        inventory: Lists the cloud's machines; None for one that waits for the cloud.
     """
 
     def __init__(self, reconciler: Reconciler, inventory: CloudInventory | None = None) -> None:
@@ -118,10 +118,10 @@ class ReconcilerLoop:
         self.answered_at = now
 
     def _take(self, job: str) -> JobLease | None:
-        """Take or prolong the lease of a job; None while another controller has it.
+        """Acquire or renew the lease of a job; None while another controller has it.
 
-        What this pass has prolonged is good for a while. A lease that was lost since is noticed by
-        the first thing that is written under it.
+        A lease that this pass has renewed is good for a while. If it was lost since, the first
+        transaction under it notices.
         """
         fresh, held = self.prolonged.get(job, -math.inf) + LEASE_FRESH, self.held.get(job)
         if held is not None and time.monotonic() < fresh:
@@ -137,7 +137,7 @@ class ReconcilerLoop:
         return lease
 
     def _is_back(self, job: str) -> bool:
-        """Whether a job waits for its cloud no more; its next tick finds what was not written."""
+        """Whether a job's cloud calls are done; the next tick finds what they did not write."""
         try:
             return self.executor.is_finished(job)
         except (*DATABASE_AWAY, LeaseLost) as error:
@@ -145,10 +145,9 @@ class ReconcilerLoop:
             return True
 
     def _tick(self, lease: JobLease) -> Action:
-        """Do one thing for a job; its noise is slow, and not looked at in every pass.
+        """Do one thing for a job; its noise changes slowly and is not reviewed in every pass.
 
-        What a job waited for is taken back before anything else is done, so that its noise is
-        looked at once more in the next tick.
+        A tick that only reports a job as unblocked reviewed nothing, so the next one reviews.
         """
         now = time.monotonic()
         reviews = now >= self.reviewed.get(lease.job, -math.inf) + REVIEW_INTERVAL
@@ -159,7 +158,7 @@ class ReconcilerLoop:
         return action
 
     def _attend(self, job: str) -> None:
-        """Tick until there is nothing to do; a failing job rests, the others go on."""
+        """Tick until there is nothing to do; a job that fails pauses, and the others go on."""
         try:
             for _ in range(MAX_TICKS_PER_PASS):
                 is_finished = self._is_back(job)
@@ -183,4 +182,4 @@ class ReconcilerLoop:
             log.info("%s", error)
         except Exception:
             self.resting[job] = time.monotonic() + FAILED_TICK_PAUSE
-            log.exception("%s: tick failed, resting for %.0f s", job, FAILED_TICK_PAUSE)
+            log.exception("%s: tick failed, trying again in %.0f s", job, FAILED_TICK_PAUSE)

@@ -24,8 +24,10 @@ from service.db.step_arrays import (
     MIN_VALUES,
     SERIES_NAMES,
     SINGLE_PRECISION,
+    STAND_INS,
     StepArrays,
     pack,
+    pack_series,
     to_arrays,
     to_step_columns,
     unpack,
@@ -138,6 +140,16 @@ def test_columns_of_different_length_are_no_rows() -> None:
     body = json.dumps({"worker": "w", "progress": progress, "steps": steps})
     with pytest.raises(ApiProblem, match="differ in length"):
         parse_report(body.encode())
+
+
+def test_a_chunk_from_before_a_column_was_declared_is_read_with_its_stand_in() -> None:
+    rows = to_arrays(measured(0, 5))
+    compute, fastest = SERIES_NAMES.index("compute_time"), SERIES_NAMES.index(SERIES_NAMES[-1])
+    assert STAND_INS[SERIES_NAMES[-1]] == "compute_time"
+    newest = pack_series(rows.series[-1:])[0]
+    found = unpack(pack(rows).removesuffix(newest))
+    assert np.array_equal(found.series[fastest], found.series[compute])
+    assert np.array_equal(found.series[:fastest], unpack(pack(rows)).series[:fastest])
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -96,7 +96,7 @@ def age() -> float:
 def test_a_job_has_one_at_a_time(gate: threading.Event) -> None:
     executor = CloudExecutor(1)
     executor.send("job_1", [lambda: gate.wait(60) and None])
-    with pytest.raises(ValueError, match="job_1 is not back"):
+    with pytest.raises(ValueError, match="job_1 has an unfinished batch"):
         executor.send("job_1", [fail])
 
 
