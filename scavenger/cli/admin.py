@@ -152,11 +152,10 @@ def render_sweep(sweep: SweepView) -> RenderableType:
 
 def render_orphans(sweep: SweepView) -> RenderableType:
     """Render a table of machines with a finding."""
-    return FittedTable(ORPHAN_COLUMNS, [orphan_row(suspect) for suspect in sweep.suspects])
+    return FittedTable(ORPHAN_COLUMNS, [_orphan_row(suspect) for suspect in sweep.suspects])
 
 
-def orphan_row(suspect: OrphanView) -> tuple[Cell, ...]:
-    """Return the cells of a machine."""
+def _orphan_row(suspect: OrphanView) -> tuple[Cell, ...]:
     names = (suspect.machine, suspect.launch_key, suspect.job)
     cells = (plain_text(known or UNKNOWN_VALUE) for known in names)
     return (*cells, render_fate(suspect), plain_text(suspect.reason))

@@ -103,7 +103,7 @@ def render_points(curve: CurveView, *, is_complete: bool = False) -> RenderableT
     shown = points
     if len(points) > MAX_CURVE_ROWS and not is_complete:
         shown = [p for p in points if p.on_front or p.measured or point_labels(p, curve)]
-    table = FittedTable(CURVE_COLUMNS, [point_row(point, curve) for point in shown])
+    table = FittedTable(CURVE_COLUMNS, [_point_row(point, curve) for point in shown])
     return Group(table, *(Text(f"· {line}", "dim") for line in table_footnotes(shown, len(points))))
 
 
@@ -118,8 +118,7 @@ def table_footnotes(shown: Sequence[PointView], points: int) -> list[str]:
     return lines
 
 
-def point_row(point: PointView, curve: CurveView) -> tuple[Cell, ...]:
-    """Return the cells of a point."""
+def _point_row(point: PointView, curve: CurveView) -> tuple[Cell, ...]:
     step_time = point.measured_step_time or point.step_time
     return (
         str(point.workers),
@@ -274,7 +273,7 @@ def render_plot(curve: CurveView, *, width: int, height: int = PLOT_HEIGHT) -> T
     window = PlotWindow.around(curve.points)
     seen = [point for point in curve.points if point in window]
     columns = max(width - PLOT_MARGIN - 2, 10)
-    marked = [(symbol_of(point, curve), point) for point in seen]
+    marked = [(_symbol_of(point, curve), point) for point in seen]
     marked.sort(key=lambda pair: PLOT_SYMBOLS.index(pair[0]))
     cells = {window.place(point, columns, height): mark for mark, point in marked}
     plot = Text("cost to target\n", "dim")
@@ -286,8 +285,7 @@ def render_plot(curve: CurveView, *, width: int, height: int = PLOT_HEIGHT) -> T
     return plot
 
 
-def symbol_of(point: PointView, curve: CurveView) -> PlotSymbol:
-    """Return the symbol of a point."""
+def _symbol_of(point: PointView, curve: CurveView) -> PlotSymbol:
     config = ConfigView(workers=point.workers, global_batch=point.global_batch)
     if config == curve.knee and curve.knee_bends:
         return KNEE_SYMBOL

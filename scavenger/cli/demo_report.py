@@ -51,8 +51,7 @@ def render_first_job(job: JobView, curve: CurveView, *, width: int) -> Renderabl
     )
 
 
-def render_heading(number_of: int, title: str) -> RenderableType:
-    """Render the heading of a section."""
+def _render_heading(number_of: int, title: str) -> RenderableType:
     return Group(Text(), Text(f"{number_of}  {title}", "bold"))
 
 
@@ -60,21 +59,21 @@ def probes_section(curve: CurveView) -> list[RenderableType]:
     """Report the probes."""
     if not curve.probes:
         title = "Nothing was probed: a stored model was reused"
-        return [render_heading(1, title), indent(plain_text(curve.source))]
+        return [_render_heading(1, title), indent(plain_text(curve.source))]
     seconds = sum(probe.seconds for probe in curve.probes)
     cost = sum(probe.cost for probe in curve.probes)
     probes = f"{pluralize(len(curve.probes), 'probe')} of {pluralize(len(curve.points), 'choice')}"
     title = f"While it trained, {probes} took {format_seconds(seconds)} and {format_dollars(cost)}"
-    return [render_heading(1, title), render_probes(curve.probes)]
+    return [_render_heading(1, title), render_probes(curve.probes)]
 
 
 def curve_section(curve: CurveView, width: int) -> list[RenderableType]:
     """Report the equations and the curve that follows from them."""
     if not curve.points:
-        return [render_heading(2, "No curve: too little was measured")]
+        return [_render_heading(2, "No curve: too little was measured")]
     laws = [] if curve.laws is None else curve_equations(curve.laws, curve.points)
     return [
-        render_heading(2, "What was measured gives laws, and the laws a curve of cost and time"),
+        _render_heading(2, "What was measured gives laws, and the laws a curve of cost and time"),
         render_facts(laws),
         Text(),
         render_plot(curve, width=min(width, 100)),
@@ -86,7 +85,7 @@ def curve_section(curve: CurveView, width: int) -> list[RenderableType]:
 def choice_section(curve: CurveView) -> list[RenderableType]:
     """Report the choice and its reason."""
     return [
-        render_heading(3, f"Chosen: {format_config(curve.chosen)}"),
+        _render_heading(3, f"Chosen: {format_config(curve.chosen)}"),
         indent(plain_text(curve.why)),
     ]
 
@@ -100,12 +99,12 @@ def resizes_section(curve: CurveView) -> list[RenderableType]:
     """Report the resizes."""
     changes = [resize for resize in curve.resizes if resize.before is not None]
     if not changes:
-        return [render_heading(4, "It never had to change its configuration")]
+        return [_render_heading(4, "It never had to change its configuration")]
     pauses = [resize.pause for resize in changes if resize.pause is not None]
     lost = sum(resize.iterations_lost or 0 for resize in changes)
     paused = f", {format_seconds(sum(pauses))} of pause" if pauses else ""
     title = f"{pluralize(len(changes), 'resize')} while it ran{paused}, {lost} iterations lost"
-    return [render_heading(4, title), render_resizes(changes)]
+    return [_render_heading(4, title), render_resizes(changes)]
 
 
 def outcome_section(job: JobView, curve: CurveView) -> list[RenderableType]:
@@ -169,7 +168,7 @@ def saving_section(curve: CurveView) -> list[RenderableType]:
         number_column("TIME", 1),
         number_column("COST", 1),
     )
-    rows = [config_row("start", start, basis), config_row("chosen", chosen, basis)]
+    rows = [_config_row("start", start, basis), _config_row("chosen", chosen, basis)]
     rows.append(
         (
             "",
@@ -181,14 +180,13 @@ def saving_section(curve: CurveView) -> list[RenderableType]:
     if start == chosen:
         dearest = max(curve.points, key=lambda point: point.cost)
         rows = [
-            config_row("start, and chosen", chosen, basis),
-            config_row("dearest", dearest, basis),
+            _config_row("start, and chosen", chosen, basis),
+            _config_row("dearest", dearest, basis),
         ]
     return [Text(), FittedTable(columns, rows)]
 
 
-def config_row(name: str, point: PointView, basis: str) -> RowCells:
-    """Return the cells of one configuration."""
+def _config_row(name: str, point: PointView, basis: str) -> RowCells:
     time, cost = format_time_to_target(point.time, basis), format_cost_to_target(point.cost, basis)
     return (name, format_config(point), time, cost)
 
@@ -246,8 +244,8 @@ def render_second_job(
         number_column("SEARCHING", 3),
     )
     rows = [
-        job_summary_row("first", first, first_curve),
-        job_summary_row("second", second, second_curve),
+        _job_summary_row("first", first, first_curve),
+        _job_summary_row("second", second, second_curve),
         (
             "",
             "",
@@ -258,11 +256,10 @@ def render_second_job(
         ),
     ]
     facts = [("search", second.search), ("outcome", f"{second.phase.value}: {second.reason}")]
-    return Group(render_heading(6, title), render_facts(facts), Text(), FittedTable(columns, rows))
+    return Group(_render_heading(6, title), render_facts(facts), Text(), FittedTable(columns, rows))
 
 
-def job_summary_row(name: str, job: JobView, curve: CurveView) -> RowCells:
-    """Return the cells of one job as measured."""
+def _job_summary_row(name: str, job: JobView, curve: CurveView) -> RowCells:
     return (
         name,
         pluralize(len(curve.probes), "probe"),
@@ -300,11 +297,10 @@ RESIZE_COLUMNS = (
 
 def render_probes(probes: Sequence[ProbeView]) -> RenderableType:
     """Render probes in the order in which they were made."""
-    return FittedTable(PROBE_COLUMNS, [probe_row(probe) for probe in probes])
+    return FittedTable(PROBE_COLUMNS, [_probe_row(probe) for probe in probes])
 
 
-def probe_row(probe: ProbeView) -> tuple[str, ...]:
-    """Return the cells of a probe."""
+def _probe_row(probe: ProbeView) -> tuple[str, ...]:
     return (
         str(probe.workers),
         str(probe.global_batch),
@@ -320,11 +316,10 @@ def probe_row(probe: ProbeView) -> tuple[str, ...]:
 
 def render_resizes(resizes: Sequence[ResizeView]) -> RenderableType:
     """Render resizes in the order in which they happened."""
-    return FittedTable(RESIZE_COLUMNS, [resize_row(resize) for resize in resizes])
+    return FittedTable(RESIZE_COLUMNS, [_resize_row(resize) for resize in resizes])
 
 
-def resize_row(resize: ResizeView) -> tuple[Cell, ...]:
-    """Return the cells of a change of configuration."""
+def _resize_row(resize: ResizeView) -> tuple[Cell, ...]:
     return (
         "start" if resize.before is None else format_config(resize.before),
         f"→ {format_config(resize.after)}",

@@ -19,7 +19,7 @@ class IterationLaw(Protocol):
 
     @property
     def compute_fixed(self) -> float:
-        """Compute of an iteration, whatever its batch."""
+        """Compute of an iteration that does not depend on the batch."""
 
     @property
     def compute_per_sample(self) -> float:

@@ -54,17 +54,14 @@ class InvalidInput(CommandError):
 
     @property
     def headline(self) -> str:
-        """The file, and how many problems it has."""
         return f"{self.source} cannot be used: {pluralize(len(self.problems), 'problem')}"
 
     @property
     def locations(self) -> list[str]:
-        """Each problem as file:line:column."""
         return [self._locate(problem) for problem in self.problems]
 
     @property
     def remedy(self) -> str:
-        """What to do once the file is corrected."""
         return f"correct it and {self.next_step}"
 
     # file:line:column is what editors and terminals make clickable.
@@ -89,12 +86,10 @@ class TableNotFound(CommandError):
 
     @property
     def details(self) -> list[tuple[str, str]]:
-        """Tables there are."""
         return [("There are", list_names(self.names, MAX_LISTED_NAMES))] if self.names else []
 
     @property
     def remedy(self) -> str:
-        """How to name the first table."""
         if not self.names:
             return "pass a file that has some"
         return f"name one: --table '{self.names[0]}'"
@@ -109,7 +104,6 @@ class ExtraNotInstalled(CommandError):
 
     @property
     def remedy(self) -> str:
-        """How to install the extra."""
         return f"install it: pip install 'scavenger[{self.extra}]'"
 
 
@@ -141,7 +135,6 @@ class AmbiguousJob(CommandError):
 
     @property
     def details(self) -> list[tuple[str, str]]:
-        """The first few ids that match."""
         return [("They are", list_names(self.candidates, 5))]
 
 
@@ -162,12 +155,10 @@ class CurveUnavailable(CommandError):
 
     @property
     def details(self) -> list[tuple[str, str]]:
-        """What is missing."""
         return [("What happened", self.why)] if self.why else []
 
     @property
     def remedy(self) -> str:
-        """How to wait for the curve, or to read why there will be none."""
         if self.job.phase.is_final:
             return f"read how it ended: scavenger events {self.job.id}"
         return f"wait for its first probe: scavenger watch {self.job.id}"
@@ -191,7 +182,6 @@ class ConfirmationRequired(CommandError):
 
     @property
     def remedy(self) -> str:
-        """The flag that answers the question."""
         return f"answer beforehand: pass {self.flag}"
 
 
@@ -207,7 +197,6 @@ class ControllerStartFailed(CommandError):
 
     @property
     def details(self) -> list[tuple[str, str]]:
-        """The last lines of the controller's log."""
         return [("Last lines", self.tail or "none")]
 
 

@@ -92,7 +92,9 @@ def render_measurements(report: FitReport) -> RenderableType:
         worst = sorted(shown, key=lambda point: -abs(point.error))[:MAX_MEASUREMENT_ROWS]
         shown = tuple(sorted(worst, key=lambda point: point.place))
     is_shared = shares_machines(report)
-    table = FittedTable(MEASUREMENT_COLUMNS, [measurement_row(point, is_shared) for point in shown])
+    table = FittedTable(
+        MEASUREMENT_COLUMNS, [_measurement_row(point, is_shared) for point in shown]
+    )
     hidden = len(report.measured) - len(shown)
     if hidden:
         least = format_percent(min(abs(point.error) for point in shown))
@@ -106,8 +108,7 @@ def shares_machines(report: FitReport) -> bool:
     return any(point.place.machines != point.place.workers for point in report.points)
 
 
-def measurement_row(point: MeasuredPoint, is_shared: bool) -> tuple[str, ...]:
-    """Return the cells of a measured configuration."""
+def _measurement_row(point: MeasuredPoint, is_shared: bool) -> tuple[str, ...]:
     left_out = (
         UNKNOWN_VALUE if point.left_out_error is None else format_change(point.left_out_error)
     )
@@ -137,7 +138,7 @@ def render_predictions(report: FitReport) -> RenderableType:
     if len(points) > MAX_PREDICTION_ROWS:
         shown = [p for p in points if p.is_on_front or prediction_labels(p.place, report)]
     is_shared = shares_machines(report)
-    rows = [prediction_row(point, report, is_shared) for point in shown]
+    rows = [_prediction_row(point, report, is_shared) for point in shown]
     table = FittedTable(PREDICTION_COLUMNS, rows, gap=1)
     hidden = len(points) - len(shown)
     if hidden:
@@ -146,8 +147,7 @@ def render_predictions(report: FitReport) -> RenderableType:
     return table
 
 
-def prediction_row(point: PredictedPoint, report: FitReport, is_shared: bool) -> tuple[Cell, ...]:
-    """Return the cells of a point."""
+def _prediction_row(point: PredictedPoint, report: FitReport, is_shared: bool) -> tuple[Cell, ...]:
     is_measured = point.measured_step_time is not None
     time, time_low, time_high = (
         format_time_to_target(seconds, report.basis)

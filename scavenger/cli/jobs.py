@@ -108,11 +108,10 @@ JOB_COLUMNS = (
 
 def render_jobs(jobs: Sequence[JobView]) -> RenderableType:
     """Render a table of jobs."""
-    return FittedTable(JOB_COLUMNS, [job_row(job) for job in jobs], gap=1)
+    return FittedTable(JOB_COLUMNS, [_job_row(job) for job in jobs], gap=1)
 
 
-def job_row(job: JobView) -> tuple[Cell, ...]:
-    """Return the cells of a job."""
+def _job_row(job: JobView) -> tuple[Cell, ...]:
     return (
         plain_text(job.id),
         plain_text(job.name),

@@ -42,7 +42,6 @@ class ErrorReportingGroup(TyperGroup):
     """Command group that turns an error of a command into a report and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command."""
         try:
             return super().invoke(ctx)
         except ScavengerError as error:

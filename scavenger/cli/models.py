@@ -44,11 +44,10 @@ MODEL_COLUMNS = (
 
 def render_models(models: StoredModelList) -> RenderableType:
     """Render a table of stored models."""
-    return FittedTable(MODEL_COLUMNS, [model_row(model) for model in models.models])
+    return FittedTable(MODEL_COLUMNS, [_model_row(model) for model in models.models])
 
 
-def model_row(model: StoredModelView) -> tuple[Cell, ...]:
-    """Return the cells of a model."""
+def _model_row(model: StoredModelView) -> tuple[Cell, ...]:
     return (
         plain_text(model.model_key),
         str(model.jobs),

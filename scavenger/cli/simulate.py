@@ -268,7 +268,7 @@ def run_comparison(
 
 def render_comparison(result: ComparisonResult) -> RenderableType:
     """Render a row for each strategy, and what it is compared with."""
-    rows = [(strategy, *summary_cells(summary)) for strategy, summary in result.summaries.items()]
+    rows = [(strategy, *_summary_cells(summary)) for strategy, summary in result.summaries.items()]
     return Group(
         FittedTable(COMPARISON_COLUMNS, rows), Text(), render_facts(comparison_facts(result))
     )
@@ -285,8 +285,7 @@ COMPARISON_COLUMNS = (
 )
 
 
-def summary_cells(summary: SimulationSummary) -> tuple[str, ...]:
-    """Return the cells of a strategy, medians over its runs."""
+def _summary_cells(summary: SimulationSummary) -> tuple[str, ...]:
     overheads = (summary.time_overhead.median, summary.cost_overhead.median)
     speedup, saving = summary.speedup.median.median, summary.saving.median.median
     # A search may train faster than the final configuration does, so it can take less than no time.

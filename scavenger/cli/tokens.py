@@ -105,11 +105,10 @@ TOKEN_COLUMNS = (
 
 def render_tokens(tokens: TokenList) -> RenderableType:
     """Render a table of tokens."""
-    return FittedTable(TOKEN_COLUMNS, [token_row(token) for token in tokens.tokens])
+    return FittedTable(TOKEN_COLUMNS, [_token_row(token) for token in tokens.tokens])
 
 
-def token_row(token: TokenView) -> tuple[Cell, ...]:
-    """Return the cells of a token."""
+def _token_row(token: TokenView) -> tuple[Cell, ...]:
     names = (token.id, token.name, token.project, token.role.value, token.created_by)
     moments = (token.last_used_at, token.expires_at, token.revoked_at)
     return (*map(plain_text, names), *map(format_minute, moments))

@@ -39,7 +39,6 @@ class NoToken(ClientError):
 
     @property
     def details(self) -> list[tuple[str, str]]:
-        """Where a token was looked for."""
         return [("What happened", str(self))]
 
 
@@ -59,12 +58,10 @@ class Unreachable(ClientError):
 
     @property
     def headline(self) -> str:
-        """The address that does not answer."""
         return f"No controller answers at {self.url}" if self.url else "No controller answers"
 
     @property
     def details(self) -> list[tuple[str, str]]:
-        """How the connection failed."""
         return [("What happened", str(self))]
 
 
@@ -83,12 +80,10 @@ class ErrorResponse(ClientError):
 
     @property
     def headline(self) -> str:
-        """The title of the problem."""
         return self.problem.title
 
     @property
     def details(self) -> list[tuple[str, str]]:
-        """What is wrong with which field, and the id that the controller's log has too."""
         # The detail of a problem that lists its errors repeats them in one line.
         facts = [("Where", _describe(error)) for error in self.problem.errors]
         if self.problem.detail and not facts:
@@ -122,7 +117,6 @@ class NotFound(ErrorResponse):
 
     @property
     def remedy(self) -> str:
-        """The command that lists what there is."""
         return f"look at what there is: {list_command_for(self.path)}"
 
 
@@ -133,7 +127,6 @@ class Conflict(ErrorResponse):
 
     @property
     def remedy(self) -> str:
-        """The command that shows the state."""
         return f"look at it first: {show_command_for(self.path)}"
 
 
