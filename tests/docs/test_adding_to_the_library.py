@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"(?:^`(?P<path>[\w/]+\.py)`:\n\n)?```python\n(?P<code>.*?)```", re.M | re.S)
+BLOCK = re.compile(r"```python(?: title=(?P<path>[\w/.]+))?\n(?P<code>.*?)```", re.S)
 PAGES = {
     "adding-a-search.md": ("scavenger/planning/search/registry.py", "UniversalSearch()"),
     "adding-an-objective.md": ("scavenger/planning/objectives.py", "Fastest, Weighted"),
