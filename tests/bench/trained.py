@@ -11,6 +11,7 @@ All ways run the same loop on the same samples in the same order. BENCH_WAY says
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Client
 
@@ -22,7 +23,8 @@ from torch.nn.parallel import DistributedDataParallel
 import worker_agent
 from tests.bench.turn import Turn
 from tests.bench.workload import SEED, WORKLOADS, Workload
-from worker_agent.pytorch.instrumentation import measure_module
+from worker_agent.launcher.step_records import MeasuredStep
+from worker_agent.pytorch.instrumentation import Instrumentation
 from worker_agent.sampler import SampleOrder, SampleRange
 
 WORKERS = 2
@@ -60,7 +62,10 @@ def train_with_ddp(workload: Workload, turn: Turn, way: str) -> None:
     )
     network = DistributedDataParallel(workload.model)
     if way == "hooks":
-        measure_module(network, workload.optimizer)
+        rows: deque[MeasuredStep] = deque(maxlen=100_000)
+        attached = Instrumentation(0, rows.append)
+        attached.parallel.listen(network)
+        workload.optimizer.register_step_post_hook(attached.after_step)
     batches = read_norms(workload, rank) if way == "item" else draw(workload, rank)
     train(workload, network, batches, turn, lambda _: None)
     destroy_process_group()

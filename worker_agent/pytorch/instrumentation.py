@@ -1,8 +1,8 @@
 """`Instrumentation`: measures a PyTorch script that does not import the agent.
 
-``install`` is called when a script of ``agent run`` has imported torch; ``measure_module`` can
-be called directly. Every patch is tried by itself: a function that this version of PyTorch does
-not have goes unmeasured, which is logged once, and the script runs as before.
+``install`` is called when a script of ``agent run`` has imported torch. Every patch is tried by
+itself: a function that this version of PyTorch does not have goes unmeasured, which is logged
+once, and the script runs as before.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import gc
 import logging
 import os
 import sys
-from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -250,7 +249,6 @@ def ignore_step(_: MeasuredStep) -> None:
 
 
 INSTALLED: list[Instrumentation] = []
-MAX_KEPT_STEPS = 100_000
 
 
 def install() -> None:
@@ -292,35 +290,6 @@ def try_patch(patch: Callable[[], None]) -> None:
         patch()
     except Exception:
         log.exception("scavenger: PyTorch %s is not measured completely", torch.__version__)
-
-
-class MeasuredModule:
-    """The result of ``measure_module``.
-
-    Attributes:
-        rows: The newest rows, on the first rank only; each comes a moment after its iteration.
-    """
-
-    def __init__(self, attached: Instrumentation, rows: deque[MeasuredStep]) -> None:
-        self._attached, self.rows = attached, rows
-
-    def close(self) -> None:
-        """Wait a moment for rows on their way; call it before ``destroy_process_group``."""
-        self._attached.close()
-
-
-def measure_module(module: DistributedDataParallel, optimizer: Optimizer) -> MeasuredModule:
-    """Measure a DDP module from now on, without patching anything.
-
-    Args:
-        module: If its gradients are bucket views it must have no communication hook, nor get one.
-        optimizer: Whose steps end the iterations.
-    """
-    rows: deque[MeasuredStep] = deque(maxlen=MAX_KEPT_STEPS)
-    attached = Instrumentation(0, rows.append)
-    attached.parallel.listen(module)
-    optimizer.register_step_post_hook(attached.after_step)
-    return MeasuredModule(attached, rows)
 
 
 def find_model(optimizer: Optimizer) -> nn.Module | None:

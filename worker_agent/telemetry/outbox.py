@@ -20,8 +20,7 @@ from itertools import islice, takewhile
 from scavenger.measurement.steps import StepColumns, StepRow
 from scavenger.protocol import Progress, StepReport
 from worker_agent.errors import SpoolUnusable
-from worker_agent.telemetry.spool import BATCH_ROWS, Spool
-from worker_agent.telemetry.steps import drop_before, sequence_after
+from worker_agent.telemetry.spool import BATCH_ROWS, Spool, drop_before, sequence_after
 
 log = logging.getLogger(__name__)
 

@@ -28,8 +28,7 @@ from scavenger.protocol import (
 from scavenger.worker_env import WorkerEnv
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
 from worker_agent.telemetry.outbox import Outbox
-from worker_agent.telemetry.spool import BATCH_ROWS, Spool, SpoolHeader
-from worker_agent.telemetry.steps import sequence_after
+from worker_agent.telemetry.spool import BATCH_ROWS, Spool, SpoolHeader, sequence_after
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import fcntl
 import os
 import sqlite3
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +21,9 @@ from zlib import crc32
 
 from pydantic import TypeAdapter, ValidationError
 
+from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Role, StepReport
 from worker_agent.errors import SpoolUnusable
-from worker_agent.telemetry.steps import drop_before, merge_reports, sequence_after
 
 SPOOL_LIMIT_BYTES = 64 * 1024 * 1024
 BATCH_ROWS = 1_000
@@ -240,6 +240,43 @@ class Spool:
         with _as_os_error(), self._database:
             self._database.execute("BEGIN IMMEDIATE")
             yield self._database
+
+
+def sequence_after(report: StepReport) -> int:
+    """Return the sequence of the row after the last one of a report."""
+    return report.sequence + len(report.steps)
+
+
+def drop_before(report: StepReport, sequence: int) -> StepReport:
+    """Return the report without its rows below a sequence."""
+    known = sequence - report.sequence
+    if known <= 0:
+        return report
+    steps = report.steps[known:]
+    return replace(report, sequence=sequence, steps=steps)
+
+
+def merge_reports(reports: Iterable[StepReport], most: int) -> Iterator[StepReport]:
+    """Merge reports that follow one another in a generation, up to so many rows each."""
+    parts: list[StepReport] = []
+    for report in reports:
+        if parts and not _fits(parts, report, most):
+            yield _merged(parts)
+            parts = []
+        parts.append(report)
+    if parts:
+        yield _merged(parts)
+
+
+def _fits(parts: Sequence[StepReport], report: StepReport, most: int) -> bool:
+    is_next = report.sequence == sequence_after(parts[-1])
+    is_same = report.progress.generation == parts[-1].progress.generation
+    return is_next and is_same and sequence_after(report) - parts[0].sequence <= most
+
+
+def _merged(parts: Sequence[StepReport]) -> StepReport:
+    steps = StepColumns.concat([part.steps for part in parts])
+    return replace(parts[-1], sequence=parts[0].sequence, steps=steps)
 
 
 def find_spools(place: Path) -> list[Path]:

@@ -14,8 +14,7 @@ from worker_agent.telemetry.reporter import (
     UNUSABLE_STATUSES,
     TelemetryEndpoint,
 )
-from worker_agent.telemetry.spool import Spool
-from worker_agent.telemetry.steps import sequence_after
+from worker_agent.telemetry.spool import Spool, sequence_after
 
 log = logging.getLogger(__name__)
 
