@@ -1,4 +1,4 @@
-# Everything a person types: `make demo`, `make test`. Set-up happens by itself and only once.
+# Commands for people: `make demo`, `make test`. The first one sets up .venv, once.
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -10,12 +10,12 @@ READY := .venv/ready
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
 
-test: $(READY)  ## Checks and tests but the slow ones, on two cores
+test: $(READY)  ## All checks, and all tests but the slow ones, on two cores
 	@$(MAKE) --no-print-directory check > .venv/check.log 2>&1 & checks=$$!; \
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile; tests=$$?; \
 	wait $$checks || { cat .venv/check.log; exit 1; }; exit $$tests
 
-test-slow: $(READY)  ## Faults that take long to play
+test-slow: $(READY)  ## Tests marked slow: faults that take minutes to reproduce
 	@$(BIN)/python -m pytest -m slow
 
 check: $(READY)  ## Style, types and layers
@@ -27,7 +27,7 @@ check: $(READY)  ## Style, types and layers
 fuzz-agent: $(READY)  ## 10 000 sessions of odd scripts and controllers; about an hour
 	@FUZZ_SESSIONS=10000 $(BIN)/python -m pytest tests/laws/test_session_fuzz.py
 
-sweep-worlds: $(READY)  ## The sweeper judges 10 000 random clouds; about a quarter of an hour
+sweep-worlds: $(READY)  ## Garbage collection on 10 000 random clouds; about a quarter of an hour
 	@SWEEP_WORLDS=10000 $(BIN)/python -m pytest tests/laws/test_sweep_laws.py
 
 chaos: $(READY)  ## 200 random plans of resizes under faults; SEEDS=n plays fewer
@@ -39,22 +39,22 @@ crash: $(READY)  ## SIGKILL of the controller at every executed line, and 300 pa
 replicas: $(READY)  ## Three controllers and 40 jobs: 12 kill -9, and Postgres restarted every 5 to 40 s; PACE=2 takes twice as long
 	@$(BIN)/python -m tests.replicas --jobs $(or $(JOBS),40) --kills $(or $(KILLS),12) --pace $(or $(PACE),1)
 
-crash-mutants: $(READY)  ## Errors on purpose that only a kill at the right line shows
+crash-mutants: $(READY)  ## Injected bugs that only a kill at the right line reveals
 	@$(BIN)/python -m tests.crash.mutants
 
 money: $(READY)  ## 5 000 runs of everything that may happen to a job's money; about half an hour
 	@MONEY_RUNS=5000 $(BIN)/python -m pytest tests/money
 
-money-mutants: $(READY)  ## Errors on purpose, each of which those runs must find
+money-mutants: $(READY)  ## Injected bugs, each of which `make money` must find
 	@$(BIN)/python -m tests.money.mutants
 
-openapi: $(READY)  ## Write docs/openapi.json anew, when the API says something else of itself
+openapi: $(READY)  ## Rewrite docs/openapi.json after a change of the API
 	@$(BIN)/python -m tests.contract.snapshot
 
-schemathesis: $(READY)  ## Hold the API against its description; about ten minutes
+schemathesis: $(READY)  ## Test the API against its OpenAPI description; about ten minutes
 	@$(BIN)/python -m tests.contract --examples $(or $(EXAMPLES),100)
 
-poison: $(READY)  ## Every piece of poison at every place of every body
+poison: $(READY)  ## Every malformed value at every place of every request body
 	@POISON_ONE_IN=1 $(BIN)/python -m pytest tests/integration/test_poison.py
 
 bench-agent: $(READY)  ## CPU time of the agent against plain DDP
@@ -66,19 +66,19 @@ bench-resize: $(READY)  ## Seconds of a live resize beside torchrun's elastic re
 bench-server: $(READY)  ## Round trip of the parameter servers beside gloo; Downpour beside a slow replica
 	@OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo $(BIN)/python -m tests.bench.server
 
-bench-plan: $(READY)  ## Planning over 100 000 configurations beside a naive loop
+bench-plan: $(READY)  ## Time to plan over 100 000 configurations, beside a naive loop
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.bench.planning
 
-bench-ingest: $(READY) .venv/mlflow/ready  ## Records a second into the controller beside MLflow's tracking server
+bench-ingest: $(READY) .venv/mlflow/ready  ## Records per second into the controller, beside MLflow's tracking server
 	@$(BIN)/python -m tests.bench.ingest
 
-bench-scale: $(READY)  ## 200 jobs, 1 000 machines, ten million records: a pass, a sweep, the lists
+bench-scale: $(READY)  ## Duration of a pass, a collection and the list pages with 200 jobs, 1 000 machines, ten million records
 	@$(BIN)/python -m tests.bench.scale
 
-bench-slow-cloud: $(READY)  ## The controller while its cloud hangs for two minutes, beside the same while it answers
+bench-slow-cloud: $(READY)  ## Latency of the controller while its cloud hangs for two minutes, and while it answers
 	@$(BIN)/python -m tests.bench.slow_cloud
 
-telemetry: $(READY)  ## 1 000 000 records through kills, cuts, losses and repeats; each stored once
+telemetry: $(READY)  ## 1 000 000 records through kills, lost and repeated requests; each must be stored once
 	@$(BIN)/python -m tests.telemetry
 
 bench-large-batch: $(READY)  ## Accuracy and epochs at eight times the batch, by learning-rate rule
@@ -92,7 +92,7 @@ paper: $(READY)  ## Figures and statements of the paper beside ours; FRESH=1 tra
 	@.venv/mlflow/bin/pip install --quiet --disable-pip-version-check -r tests/bench/mlflow.txt
 	@touch $@
 
-clean:  ## Forget the set-up
+clean:  ## Delete .venv
 	rm -rf .venv
 
 $(READY): requirements.lock pyproject.toml

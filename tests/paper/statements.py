@@ -61,7 +61,7 @@ EPOCHS = (
     "to the batch, larger batches have less noise and need more epochs, e = a + cB."
 )
 FIXED = (
-    "**Contradicts the paper.** Below the best rate every iteration gains the same whatever B is,"
+    "**Contradicts the paper.** Below the best rate every iteration gains the same for every B,"
     " so epochs grow almost like B."
 )
 HOT = (
