@@ -67,7 +67,7 @@ def test_the_quickstart_runs_as_written(workplace: Path) -> None:
     for name, content in NAMED.findall(page.read_text()):
         (workplace / name).write_text(content)
     (workplace / "steps.sh").write_text("set -eu\n" + "".join(blocks(page, "sh")))
-    said = run(workplace, 240)
+    said = run(workplace, 900)
     assert re.search(r"^error 0\.\d+ after 20 epochs", said, re.MULTILINE), said
     assert "probe 4 settled" in said, said
     assert re.search(r"● measured.*(?:\n.*)*✔ chosen", said), said
@@ -82,7 +82,7 @@ def test_the_page_on_measurements_runs_as_written(tmp_path: Path) -> None:
     for name, content in NAMED.findall(page.read_text()):
         (tmp_path / name).write_text(content)
     (tmp_path / "steps.sh").write_text("set -eu\n" + "".join(blocks(page, "sh")))
-    said = run(tmp_path, 60)
+    said = run(tmp_path, 300)
     assert "tagger: 12 configurations, all-reduce" in said, said
     assert "✔ chosen" in said, said
     assert "Means over tables" in said, said
