@@ -31,6 +31,8 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 FILE = re.compile(r"[\w./-]+\.(?:py|md|yaml|svg|toml|lock)|[\w.-]+/(?:[\w.-]+/)*|\.ci/run|Makefile")
 # Written by the reader, or by a program while it runs.
 NOT_OURS = {"train.py", "job.yaml"}
+# A file whose content a page shows, for the reader to write.
+SHOWN = re.compile(r"^`([\w./-]+)`:\n+```", re.MULTILINE)
 EQUATION = re.compile(r"Eqs?\. ([^)\n]*)")
 # Written in two pieces, so that this file does not contain what it forbids.
 REGISTRIES = [f"{name}.{end}" for name, end in (("pypi", "org"), ("pythonhosted", "org"))]
@@ -199,7 +201,8 @@ def test_links_and_files_exist(page: Path) -> None:
     text = prose(page)
     links = [link.partition("#")[0] for link in LINK.findall(text) if "://" not in link]
     missing = [link for link in links if link and not (page.parent / link).exists()]
-    spans = {span for span in SPAN.findall(text) if FILE.fullmatch(span)} - NOT_OURS
+    shown = set(SHOWN.findall(page.read_text()))
+    spans = {span for span in SPAN.findall(text) if FILE.fullmatch(span)} - NOT_OURS - shown
     missing += [span for span in sorted(spans) if not is_there(span, page)]
     assert missing == []
 
