@@ -63,11 +63,11 @@ class CloudExecutor:
             metrics.PENDING_CLOUD_BATCHES.labels(name).set_function(self._under_way)
             metrics.CLOUD_CALL_AGE.labels(name).set_function(self._age)
 
-    def tell(self, on_done: CloudCall) -> None:
+    def call_when_done(self, on_done: CloudCall) -> None:
         """Set the function to call whenever a batch is done."""
         self._on_done = on_done
 
-    def send(self, job: str, calls: Sequence[CloudCall]) -> None:
+    def submit(self, job: str, calls: Sequence[CloudCall]) -> None:
         """Submit calls that run one after the other; the first that raises is the last.
 
         Args:
@@ -101,7 +101,7 @@ class CloudExecutor:
         batch.end.result()
         return True
 
-    def keep(self, jobs: Collection[str]) -> None:
+    def forget_all_but(self, jobs: Collection[str]) -> None:
         """Forget the results of all other jobs, which no caller will ask for."""
         for job in self._sent.keys() - set(jobs):
             if self._sent[job].end.done():

@@ -102,7 +102,7 @@ class CloudInventory:
         try:
             if self._executor.is_finished(LIST_BATCH) and not self._is_resting(now):
                 self._asked_at = now
-                self._executor.send(LIST_BATCH, [partial(self._look, now)])
+                self._executor.submit(LIST_BATCH, [partial(self._look, now)])
             if (
                 not self._executor.is_finished(LIST_BATCH, LIST_WAIT)
                 and now - self._asked_at > LIST_TIMEOUT

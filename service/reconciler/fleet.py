@@ -49,7 +49,7 @@ PendingChange = tuple[Vm, VmChange]
 
 @dataclass(frozen=True, slots=True)
 class DiffResult:
-    """What a look at the provider's machines came to.
+    """What a comparison with the cloud's list came to.
 
     Attributes:
         pending: What the provider is to be asked again.
@@ -75,15 +75,15 @@ class ControllerContact:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What making and ending machines needs of the world.
+    """Launches and terminates the machines of jobs.
 
     Attributes:
         contact: How a machine reaches the controller.
-        storage: Where machines keep what outlives them.
-        resource_labels: Writes the labels by which machines are known as ours.
-        epoch: Counts launches.
-        stopwatch: Seconds since whenever; calls to a cloud may take many of them.
-        executor: Makes the calls to the cloud.
+        storage: Where checkpoints outlive the machines.
+        resource_labels: Makes the labels that prove a machine ours.
+        launch_counter: Counts launches, so that a restored database is noticed.
+        stopwatch: Returns seconds; a call to a cloud may take many of them.
+        executor: Runs the cloud calls.
     """
 
     engine: Engine
@@ -91,25 +91,25 @@ class Fleet:
     contact: ControllerContact
     storage: CheckpointStorage
     resource_labels: ResourceLabels
-    epoch: LaunchCounter = field(default_factory=LaunchCounter)
+    launch_counter: LaunchCounter = field(default_factory=LaunchCounter)
     stopwatch: Callable[[], float] = time.monotonic
     executor: CloudExecutor = field(default_factory=CloudExecutor)
 
-    def follow(self, now: datetime) -> CurrentTime:
-        """Return what tells the moment as time goes by from now on."""
+    def clock_from(self, now: datetime) -> CurrentTime:
+        """Return a clock that shows `now` at this moment and goes on from there."""
         began = self.stopwatch()
         return lambda: now + timedelta(seconds=self.stopwatch() - began)
 
-    def observe(
+    def compare_with_cloud(
         self, lease: JobLease, state: JobState, present: CurrentTime, inventory: CloudInventory
     ) -> DiffResult | None:
-        """Compare what should exist with what the provider shows, and write that down.
+        """Compare the job's machines with the cloud's list, and store what has changed.
 
         Returns:
-            What was found; None while the provider has not answered at all.
+            What is left to do; None before the first answer of the cloud.
 
         Raises:
-            CloudError: The provider shows nothing; nothing is known.
+            CloudError: The cloud does not answer; the state of its machines is unknown.
         """
         listing = inventory.listing(present())
         if listing is None:
@@ -125,7 +125,7 @@ class Fleet:
             if found is VmChange.RETRY_END and vm.missed_at is not None:
                 found = VmChange.MARK_LISTED
             if found not in (VmChange.RETRY_END, VmChange.RETRY_LAUNCH, VmChange.NONE):
-                self._note(lease, vm, listing, found, present())
+                self._store_change(lease, vm, listing, found, present())
                 is_news = True
         return DiffResult(tuple(pending), is_news)
 
@@ -136,7 +136,7 @@ class Fleet:
         present: CurrentTime,
         pending: Sequence[PendingChange],
     ) -> None:
-        """Ask the provider again for machines that are not there, or to end those that still are.
+        """Ask the cloud again for machines that are missing, or to end those that still run.
 
         Ends come first: they cost.
         """
@@ -145,14 +145,14 @@ class Fleet:
             calls += self._order_end(lease, vm, present(), is_overdue=vm.ordered_at is None)
         for vm, _ in (each for each in pending if each[1] is VmChange.RETRY_LAUNCH):
             calls.append(partial(self._launch_machine, lease, job, vm, present))
-        self.executor.send(job.id, calls)
+        self.executor.submit(job.id, calls)
 
-    def _note(
+    def _store_change(
         self, lease: JobLease, vm: Vm, listing: CloudListing, found: VmChange, now: datetime
     ) -> None:
         """Store a change, unless another controller acts for the job."""
         with under_lease(self.engine, lease) as connection:
-            write_change(connection, vm, listing, found, now)
+            store_change(connection, vm, listing, found, now)
 
     def launch(
         self, lease: JobLease, state: JobState, action: Launch, present: CurrentTime
@@ -188,7 +188,7 @@ class Fleet:
             known = {vm.id for vm in machines}
             fresh = [vm for vm in vms.of_job(connection, state.job.id) if vm.id not in known]
         calls = [partial(self._launch_machine, lease, state.job, vm, present) for vm in fresh]
-        self.executor.send(lease.job, calls)
+        self.executor.submit(lease.job, calls)
 
     def _launch_machine(
         self, lease: JobLease, job: StoredJob, vm: Vm, present: CurrentTime
@@ -206,12 +206,14 @@ class Fleet:
                     connection, vm.job, now, "launch_refused", why, {"vm": vm.id, "reason": "cap"}
                 )
                 return
-            labels = self.resource_labels.labels(vm.launch_key, self.epoch.count_launch(connection))
+            labels = self.resource_labels.labels(
+                vm.launch_key, self.launch_counter.count_launch(connection)
+            )
         try:
             instance = self.provider.launch(self._launch_request(job, vm, labels))
         except LaunchRefused as error:
             with under_lease(self.engine, lease) as connection:
-                write_refusal(connection, vm, now, error)
+                store_refusal(connection, vm, now, error)
         except CloudError as error:
             log.info("%s is not there yet, it will be asked for again: %s", vm.id, error)
             if vm.attempted_at is None:
@@ -221,10 +223,10 @@ class Fleet:
                     record_event(connection, vm.job, now, "launch_delayed", why, facts)
         else:
             with under_lease(self.engine, lease) as connection:
-                write_launch(connection, vm, instance, now)
+                store_launch(connection, vm, instance, now)
 
     def _launch_request(self, job: StoredJob, vm: Vm, labels: Mapping[str, str]) -> LaunchRequest:
-        """Compose what a machine is launched with, the same whenever that is repeated."""
+        """Compose the launch of a machine; a repetition with the same key composes the same."""
         run, saved = job.spec.run, checkpoint_settings(job.spec)
         worker = WorkerEnv(
             controller=self.contact.address,
@@ -262,12 +264,12 @@ class Fleet:
         for vm in state.vms:
             if vm.id in action.vms:
                 calls += self._order_end(lease, vm, state.now)
-        self.executor.send(lease.job, calls)
+        self.executor.submit(lease.job, calls)
 
     def _order_end(
         self, lease: JobLease, vm: Vm, now: datetime, *, is_overdue: bool = False
     ) -> list[CloudCall]:
-        """Write down that a machine is to end; return what tells the provider, if it knows it."""
+        """Store the order to end a machine; return the cloud call, if the machine has a name."""
         with under_lease(self.engine, lease) as connection:
             vms.record_end_order(connection, vm.id, now)
             if is_overdue:
@@ -278,10 +280,10 @@ class Fleet:
                 record_event(connection, vm.job, now, "undeletable", why, {"vm": vm.id})
         if vm.provider_id is None:
             return []  # it is told when a list shows it
-        return [partial(self._end, vm.id, vm.provider_id)]
+        return [partial(self._terminate_machine, vm.id, vm.provider_id)]
 
-    def _end(self, vm: str, provider_id: str) -> None:
-        """Tell the provider to end a machine."""
+    def _terminate_machine(self, vm: str, provider_id: str) -> None:
+        """Order the end of a machine from the cloud."""
         try:
             self.provider.terminate(provider_id)
         except CloudError as error:
@@ -290,34 +292,34 @@ class Fleet:
             log.exception("%s does not end yet, it will be told again", vm)
 
 
-def write_change(
+def store_change(
     connection: Connection, vm: Vm, listing: CloudListing, found: VmChange, now: datetime
 ) -> None:
-    """Write down what a census found."""
+    """Store what has become of a machine."""
     match found:
         case VmChange.CONFIRM_LAUNCH:
-            write_launch(connection, vm, listing.shown[vm.launch_key], now)
+            store_launch(connection, vm, listing.shown[vm.launch_key], now)
         case VmChange.MARK_MISSING:
             vms.record_missing(connection, vm.id, listing.until)
         case VmChange.MARK_LISTED:
             vms.record_missing(connection, vm.id, None)
         case VmChange.MARK_GONE:
             # Machines end themselves when their prepaid time does, seen or unseen.
-            write_gone(connection, vm, now, min(now, vm.prepaid_until + ledger.POWER_OFF_GRACE))
+            store_end(connection, vm, now, min(now, vm.prepaid_until + ledger.POWER_OFF_GRACE))
         case _:
             raise AssertionError(f"a census of {vm.id} found {found} and nothing to write")
 
 
-def write_launch(connection: Connection, vm: Vm, instance: Instance, now: datetime) -> None:
-    """Write down that the cloud has a machine, and say so the first time."""
+def store_launch(connection: Connection, vm: Vm, instance: Instance, now: datetime) -> None:
+    """Store that the cloud has a machine, with an event the first time."""
     vms.record_launch(connection, vm.id, instance.provider_id)
     if vm.provider_id is None:
         facts = {"vm": vm.id, "machine": instance.provider_id, "orders": vm.orders}
         record_event(connection, vm.job, now, "vm_launched", f"{vm.id} was started", facts)
 
 
-def write_gone(connection: Connection, vm: Vm, now: datetime, ended_at: datetime) -> None:
-    """Write down that a machine is gone, why, and what it cost."""
+def store_end(connection: Connection, vm: Vm, now: datetime, ended_at: datetime) -> None:
+    """Store that a machine is gone, with an event that says why and what it cost."""
     why = termination_reason(vm, now)
     if why is TerminationReason.TAKEN:
         metrics.PREEMPTIONS.inc()
@@ -332,8 +334,8 @@ def write_gone(connection: Connection, vm: Vm, now: datetime, ended_at: datetime
     record_event(connection, vm.job, now, "vm_gone", f"{vm.id} is gone: {why}", facts)
 
 
-def write_refusal(connection: Connection, vm: Vm, now: datetime, error: LaunchRefused) -> None:
-    """Give a launch key up; an answer that was lost may have made its machine all the same."""
+def store_refusal(connection: Connection, vm: Vm, now: datetime, error: LaunchRefused) -> None:
+    """Give up a launch key; a call without an answer may have made its machine all the same."""
     facts = {"vm": vm.id, "reason": error_label(error)}
     record_event(connection, vm.job, now, "launch_refused", f"{vm.id}: {error}", facts)
     if vm.attempted_at is None:
@@ -343,11 +345,11 @@ def write_refusal(connection: Connection, vm: Vm, now: datetime, error: LaunchRe
 
 
 def is_ended_or_ending(job: StoredJob | None) -> bool:
-    """Whether a job has ended, or is to: nothing is launched for it any more."""
+    """Whether a job has ended or is being cancelled, so that no machine is launched for it."""
     return job is None or job.phase.is_final or job.cancel_requested_at is not None
 
 
 def roles_of(action: Launch) -> tuple[Role, ...]:
-    """Return what each machine of a launch is there for."""
+    """Return the role of each machine of a launch: servers first, since workers wait for them."""
     roles: tuple[tuple[Role, int], ...] = (("server", action.servers), ("worker", action.count))
     return tuple(role for role, number in roles for _ in range(number))

@@ -67,7 +67,7 @@ class ReconcilerLoop:
 
     def start(self) -> None:
         """Start the thread."""
-        self.executor.tell(self.nudge)
+        self.executor.call_when_done(self.nudge)
         self.periodic.start()
 
     def stop(self) -> None:
@@ -103,7 +103,7 @@ class ReconcilerLoop:
         self.held = {job: lease for job, lease in self.held.items() if job in ours}
         self.prolonged = dict.fromkeys(kept, began)
         self.reviewed = {job: at for job, at in self.reviewed.items() if job in self.held}
-        self.executor.keep(ours)
+        self.executor.forget_all_but(ours)
         self.inventory.renew()
         for job in ours:
             if self.resting.get(job, 0.0) <= time.monotonic() and not self.periodic.is_stopping:

@@ -63,10 +63,12 @@ class Reconciler:
         Raises:
             LeaseLost: Another controller acts for this job; nothing more was written.
         """
-        present, state = self.fleet.follow(now), self._see(lease, now, reviews=reviews)
+        present, state = self.fleet.clock_from(now), self._see(lease, now, reviews=reviews)
         pending: Sequence[PendingChange] = ()
         try:
-            found = self.fleet.observe(lease, state, present, inventory or self.open_inventory())
+            found = self.fleet.compare_with_cloud(
+                lease, state, present, inventory or self.open_inventory()
+            )
         except CloudError:
             state = replace(state, is_hidden=True)
         else:

@@ -49,7 +49,7 @@ def key_with_the_answer(
     now, boot = present(), timedelta(seconds=fleet.provider.boot)
     with under_lease(fleet.engine, lease) as connection:
         ledger.reserve_attempt(connection, vm, job.spec.limits.max_cost, now, boot)
-        stamp = fleet.epoch.count_launch(connection)
+        stamp = fleet.launch_counter.count_launch(connection)
     key = str(uuid4())
     labels = fleet.resource_labels.labels(key, stamp)
     asked = replace(fleet._launch_request(job, vm, labels), launch_key=key)
@@ -68,7 +68,8 @@ def launch_then_intend(
     for number, role in enumerate(roles_of(action), len(snapshot.vms) + 1):
         key = str(uuid5(vms.LAUNCH_KEY_NAMESPACE, f"{snapshot.job.id}/{number}"))
         with under_lease(fleet.engine, lease) as connection:
-            labels = fleet.resource_labels.labels(key, fleet.epoch.count_launch(connection))
+            stamp = fleet.launch_counter.count_launch(connection)
+            labels = fleet.resource_labels.labels(key, stamp)
         terms = ledger.terms_for_role(snapshot.job.spec, role)
         vm = replace(
             builders.vm(number),

@@ -181,7 +181,7 @@ def test_what_could_not_be_written_down_ends_no_pass(house: House) -> None:
     executor = loop.executor = CloudExecutor(1)
     for number in (1, 2):
         house.submit(f"job_{number}")
-        executor.send(f"job_{number}", [fail])
+        executor.submit(f"job_{number}", [fail])
     until(lambda: all(executor._sent[f"job_{number}"].end.done() for number in (1, 2)))
     loop._pass()
     assert {job for job in ("job_1", "job_2") if house.machines(job)} == {"job_1", "job_2"}

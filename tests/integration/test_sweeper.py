@@ -309,10 +309,10 @@ def test_a_database_that_is_restored_under_a_running_controller_is_found_out_too
     world.submit("job_1")
     with restored(world, postgres) as forget_since:
         world.submit("job_2", workers=3)
-        epoch = world.reconciler.fleet.epoch
+        epoch = world.reconciler.fleet.launch_counter
         forget_since()
         world.start()
-        fleet = replace(world.reconciler.fleet, epoch=epoch)
+        fleet = replace(world.reconciler.fleet, launch_counter=epoch)
         world.reconciler = replace(world.reconciler, fleet=fleet)
         world.submit("job_3", workers=4)
         for _ in range(3):

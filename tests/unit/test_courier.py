@@ -28,19 +28,19 @@ def fail() -> None:
 
 def test_without_threads_they_are_done_at_once_by_whoever_sends_them() -> None:
     executor, done = CloudExecutor(), list[int]()
-    executor.send("job_1", [partial(done.append, 1), partial(done.append, 2)])
+    executor.submit("job_1", [partial(done.append, 1), partial(done.append, 2)])
     assert done == [1, 2]
     assert executor.is_finished("job_1")
     with pytest.raises(ValueError, match="fell down"):
-        executor.send("job_1", [fail, partial(done.append, 3)])
+        executor.submit("job_1", [fail, partial(done.append, 3)])
     assert done == [1, 2]
 
 
 def test_one_that_hangs_delays_no_other(gate: threading.Event) -> None:
     executor, done = CloudExecutor(2), list[str]()
-    executor.send("slow", [lambda: done.append("begun"), lambda: done.append(f"{gate.wait(60)}")])
+    executor.submit("slow", [lambda: done.append("begun"), lambda: done.append(f"{gate.wait(60)}")])
     for number in range(5):
-        executor.send(f"job_{number}", [partial(done.append, f"job_{number}")])
+        executor.submit(f"job_{number}", [partial(done.append, f"job_{number}")])
     until(lambda: all(executor.is_finished(f"job_{number}") for number in range(5)))
     assert not executor.is_finished("slow")
     gate.set()
@@ -50,7 +50,7 @@ def test_one_that_hangs_delays_no_other(gate: threading.Event) -> None:
 
 def test_what_one_raised_is_told_once_and_ends_it() -> None:
     executor, done = CloudExecutor(1), list[int]()
-    executor.send("job_1", [fail, partial(done.append, 1)])
+    executor.submit("job_1", [fail, partial(done.append, 1)])
     with pytest.raises(ValueError, match="fell down"):
         executor.is_finished("job_1", 10.0)
     assert executor.is_finished("job_1")
@@ -59,9 +59,9 @@ def test_what_one_raised_is_told_once_and_ends_it() -> None:
 
 def test_trips_take_turns_call_by_call(gate: threading.Event) -> None:
     executor, done = CloudExecutor(1), list[str]()
-    executor.send("first", [lambda: gate.wait(60) and None])
-    executor.send("long", [partial(done.append, f"long {n}") for n in range(3)])
-    executor.send("short", [partial(done.append, "short")])
+    executor.submit("first", [lambda: gate.wait(60) and None])
+    executor.submit("long", [partial(done.append, f"long {n}") for n in range(3)])
+    executor.submit("short", [partial(done.append, "short")])
     gate.set()
     assert executor.is_finished("long", 10.0)
     assert executor.is_finished("short", 10.0)
@@ -70,10 +70,10 @@ def test_trips_take_turns_call_by_call(gate: threading.Event) -> None:
 
 def test_it_forgets_what_nobody_will_ask(gate: threading.Event) -> None:
     executor = CloudExecutor(2)
-    executor.send("over", [fail])
-    executor.send("slow", [lambda: gate.wait(60) and None])
+    executor.submit("over", [fail])
+    executor.submit("slow", [lambda: gate.wait(60) and None])
     until(executor._sent["over"].end.done)
-    executor.keep([])
+    executor.forget_all_but([])
     assert executor.is_finished("over")
     assert not executor.is_finished("slow")
 
@@ -81,7 +81,7 @@ def test_it_forgets_what_nobody_will_ask(gate: threading.Event) -> None:
 def test_the_age_is_that_of_the_oldest_call(gate: threading.Event) -> None:
     executor = CloudExecutor(1, "tests")
     assert age() == 0
-    executor.send("job_1", [lambda: None, lambda: gate.wait(60) and None])
+    executor.submit("job_1", [lambda: None, lambda: gate.wait(60) and None])
     until(lambda: age() > 0.01)
     assert metrics.PENDING_CLOUD_BATCHES.labels("tests").collect()[0].samples[0].value == 1
     gate.set()
@@ -95,15 +95,15 @@ def age() -> float:
 
 def test_a_job_has_one_at_a_time(gate: threading.Event) -> None:
     executor = CloudExecutor(1)
-    executor.send("job_1", [lambda: gate.wait(60) and None])
+    executor.submit("job_1", [lambda: gate.wait(60) and None])
     with pytest.raises(ValueError, match="job_1 has an unfinished batch"):
-        executor.send("job_1", [fail])
+        executor.submit("job_1", [fail])
 
 
 def test_whoever_waits_hears_of_the_end() -> None:
     executor, heard = CloudExecutor(1), threading.Event()
-    executor.tell(heard.set)
-    executor.send("job_1", [lambda: None])
+    executor.call_when_done(heard.set)
+    executor.submit("job_1", [lambda: None])
     assert heard.wait(10.0)
     assert executor.is_finished("job_1")
 
@@ -111,7 +111,7 @@ def test_whoever_waits_hears_of_the_end() -> None:
 def test_one_says_of_its_logs_what_its_sender_would() -> None:
     executor, said = CloudExecutor(1), list[object]()
     with log_context(partial(dict, job="job_1")):
-        executor.send("job_1", [lambda: said.append(LOG_CONTEXT.get()())])
+        executor.submit("job_1", [lambda: said.append(LOG_CONTEXT.get()())])
     assert executor.is_finished("job_1", 10.0)
     assert said == [{"job": "job_1"}]
 
@@ -123,8 +123,8 @@ def test_closing_waits_for_none_that_hangs_and_begins_no_other(gate: threading.E
         begun.set()
         assert gate.wait(60)
 
-    executor.send("slow", [hang, partial(done.append, 1)])
-    executor.send("job_1", [partial(done.append, 2)])
+    executor.submit("slow", [hang, partial(done.append, 1)])
+    executor.submit("job_1", [partial(done.append, 2)])
     assert begun.wait(10.0)
     executor.close(0.05)
     assert not executor.is_finished("slow")
