@@ -22,7 +22,7 @@ from scavenger.planning.search.registry import SEARCHES
 from scavenger.planning.search.strategy import Probe, Run, SearchStrategy, choose_by_probes
 from scavenger.planning.state import FittedModel, PlanningState, describe_source
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 # Before anything is known, epochs do not depend on the batch.
 UNKNOWN_EPOCHS_LAW = StatisticalModel(critical_batch=None, noise_scale=None)
@@ -71,7 +71,7 @@ def _decide(state: PlanningState) -> Probe | Run:
             return decision
 
 
-def _without_estimate_if_needed(choose: Callable[[PlanningState], T], state: PlanningState) -> T:
+def _without_estimate_if_needed(choose: Callable[[PlanningState], _T], state: PlanningState) -> _T:
     """Choose; where that fails by an extrapolated number of epochs, choose without it.
 
     An estimate ends no job: its limits stop it when they are met.
