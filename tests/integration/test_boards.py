@@ -240,7 +240,7 @@ def test_who_does_not_answer_is_waited_for_a_while_only(
 def test_who_waits_for_longer_than_a_connection_takes_is_as_patient_as_it_said(
     board: KeyValueServer, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "CONNECT_TIMEOUT", 0.05)
+    monkeypatch.setattr(transport, "PEER_CONNECT_TIMEOUT", 0.05)
     with closing(KeyValueClient(board.address)) as client:
         assert not client.wait([key], 0.3)
 

@@ -12,11 +12,11 @@ from worker_agent.errors import GenerationBroken, MalformedFrame
 from worker_agent.parameter_server.messages import (
     JOIN_REQUEST,
     SHARD_MANIFEST,
-    Floats,
     IterationOutcome,
     JoinRequest,
     PushRequest,
     ShardManifest,
+    ShardValues,
     combine_outcomes,
     pack_stream,
     parse_message,
@@ -88,14 +88,14 @@ class ParameterServerClient:
         return [self._receive(connection).iteration for connection in self.connections]
 
     def put(
-        self, server: int, iteration: int, manifest: ShardManifest, values: Iterable[Floats]
+        self, server: int, iteration: int, manifest: ShardManifest, values: Iterable[ShardValues]
     ) -> None:
         """Hand a server its shard: weights first, then the optimizer's vectors."""
         connection, metadata = self.connections[server], SHARD_MANIFEST.dump_json(manifest)
         self._send(connection, MessageKind.PUT, iteration, metadata, values)
         self._receive(connection)
 
-    def hold(self, server: int) -> tuple[ShardManifest, Floats]:
+    def hold(self, server: int) -> tuple[ShardManifest, ShardValues]:
         """Fetch a whole shard; returns its description, and all its floats end to end."""
         connection = self.connections[server]
         self._send(connection, MessageKind.HOLD)
@@ -107,14 +107,18 @@ class ParameterServerClient:
             connection.receive_payload(header, array_bytes(floats))
         return manifest, floats
 
-    def fetch(self, iteration: int, weights: Floats) -> str:
+    def fetch(self, iteration: int, weights: ShardValues) -> str:
         """Fill in the weights after so many iterations; returns the clock they were put with."""
         for connection in self.connections:
             self._send(connection, MessageKind.FETCH, iteration)
         return self._receive_all(weights)[0].metadata.decode()
 
     def push(
-        self, iteration: int, request: PushRequest, gradient: Sequence[Floats], weights: Floats
+        self,
+        iteration: int,
+        request: PushRequest,
+        gradient: Sequence[ShardValues],
+        weights: ShardValues,
     ) -> IterationOutcome:
         """Contribute to an iteration, wait for all others, and fill in the weights after it.
 
@@ -136,8 +140,8 @@ class ParameterServerClient:
         self,
         rates: Sequence[float],
         shares: Sequence[SampleRange],
-        gradient: Sequence[Floats],
-        weights: Floats,
+        gradient: Sequence[ShardValues],
+        weights: ShardValues,
         *,
         is_fetching: bool,
     ) -> StreamReply:
@@ -190,13 +194,15 @@ class ParameterServerClient:
         kind: MessageKind,
         iteration: int = -1,
         metadata: bytes = b"",
-        payload: Iterable[Floats] = (),
+        payload: Iterable[ShardValues] = (),
     ) -> None:
         header = FrameHeader(kind, *self.generation_key, iteration)
         with broken_on_loss():
             connection.send(header, metadata, map(array_bytes, payload))
 
-    def _receive(self, connection: FramedConnection, into: Floats | None = None) -> ServerReply:
+    def _receive(
+        self, connection: FramedConnection, into: ShardValues | None = None
+    ) -> ServerReply:
         """Receive an answer; its floats go where they belong."""
         with broken_on_loss():
             header = receive_reply_header(connection)
@@ -205,7 +211,7 @@ class ParameterServerClient:
                 connection.receive_payload(header, array_bytes(into))
         return ServerReply(header.iteration, metadata)
 
-    def _receive_all(self, weights: Floats) -> list[ServerReply]:
+    def _receive_all(self, weights: ShardValues) -> list[ServerReply]:
         ranges = shard_ranges(weights.size, len(self.connections))
         return [
             self._receive(connection, weights[low:high])
@@ -238,9 +244,11 @@ def receive_reply_header(connection: FramedConnection) -> FrameHeader:
     return header
 
 
-def cut_pieces(pieces: Sequence[Floats], ranges: Sequence[tuple[int, int]]) -> list[list[Floats]]:
+def cut_pieces(
+    pieces: Sequence[ShardValues], ranges: Sequence[tuple[int, int]]
+) -> list[list[ShardValues]]:
     """Cut pieces that lie end to end at other places; nothing is copied."""
-    found: list[list[Floats]] = [[] for _ in ranges]
+    found: list[list[ShardValues]] = [[] for _ in ranges]
     start = 0
     for piece in pieces:
         for parts, (low, high) in zip(found, ranges, strict=True):

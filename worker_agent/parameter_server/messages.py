@@ -24,11 +24,11 @@ from worker_agent.transport.connection import Numbers, pack_numbers, unpack_numb
 
 # Values of a shard, shape (size,). A framework's tensors cross into this package as arrays that
 # share their memory, so nothing is copied and nothing here imports the framework.
-Floats = npt.NDArray[np.floating[Any]]
+ShardValues = npt.NDArray[np.floating[Any]]
 Precision = Literal["float32", "float64"]
 Hyperparameter = bool | int | float | tuple[float, float] | None
 
-T = TypeVar("T")
+Message = TypeVar("Message")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ def to_counts(numbers: Numbers) -> list[int]:
 JOIN_REQUEST, SHARD_MANIFEST = TypeAdapter(JoinRequest), TypeAdapter(ShardManifest)
 
 
-def parse_message(adapter: TypeAdapter[T], metadata: bytes) -> T:
+def parse_message(adapter: TypeAdapter[Message], metadata: bytes) -> Message:
     """Parse JSON metadata; raises MalformedFrame."""
     try:
         return adapter.validate_json(metadata)

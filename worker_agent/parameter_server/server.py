@@ -10,7 +10,7 @@ from worker_agent.errors import Fenced, MalformedFrame
 from worker_agent.parameter_server.messages import (
     JOIN_REQUEST,
     SHARD_MANIFEST,
-    Floats,
+    ShardValues,
     parse_message,
     parse_push,
     parse_stream,
@@ -61,7 +61,7 @@ class ShardConnection:
         self.state, self.make_weights, self.connection = state, make_weights, connection
         self.worker = ""
         self.is_moving = False
-        self.buffer: Floats = np.empty(0)
+        self.buffer: ShardValues = np.empty(0)
 
     def serve(self) -> None:
         """Answer until the connection ends or says something that makes no sense."""
@@ -151,7 +151,7 @@ class ShardConnection:
         version = self.state.copy(self.buffer)
         self._reply(version, pack_numbers([before, done]), [self.buffer])
 
-    def _receive_gradient(self, header: FrameHeader) -> Floats:
+    def _receive_gradient(self, header: FrameHeader) -> ShardValues:
         self._make_room()
         self.connection.receive_payload(header, array_bytes(self.buffer))
         return self.buffer
@@ -165,7 +165,7 @@ class ShardConnection:
             self.buffer = np.empty_like(weights.now)
 
     def _reply(
-        self, iteration: int = -1, metadata: bytes = b"", payload: Iterable[Floats] = ()
+        self, iteration: int = -1, metadata: bytes = b"", payload: Iterable[ShardValues] = ()
     ) -> None:
         header = FrameHeader(MessageKind.DONE, iteration=iteration)
         self.connection.send(header, metadata, map(array_bytes, payload))

@@ -23,11 +23,11 @@ import numpy as np
 
 from worker_agent.errors import Fenced, MalformedFrame
 from worker_agent.parameter_server.messages import (
-    Floats,
     IterationOutcome,
     JoinRequest,
     PushRequest,
     ShardManifest,
+    ShardValues,
 )
 from worker_agent.sampler import SampleRange
 from worker_agent.transport.connection import Numbers
@@ -48,31 +48,33 @@ class ShardWeights(Protocol):
     iteration: int
 
     @property
-    def now(self) -> Floats:
+    def now(self) -> ShardValues:
         """The values, shape (size,)."""
 
-    def at(self, iteration: int) -> Floats | None:
+    def at(self, iteration: int) -> ShardValues | None:
         """Return the values after so many iterations; the last one and the one before are kept."""
 
-    def step(self, gradient: Floats, rates: Numbers) -> None:
+    def step(self, gradient: ShardValues, rates: Numbers) -> None:
         """Apply an iteration; without rates it is only counted."""
 
-    def step_in_place(self, gradient: Floats, rates: Numbers) -> None:
+    def step_in_place(self, gradient: ShardValues, rates: Numbers) -> None:
         """Apply an update of one worker, without keeping the values before."""
 
-    def describe(self, clock: str, samples: int) -> tuple[ShardManifest, list[Floats]]:
+    def describe(self, clock: str, samples: int) -> tuple[ShardManifest, list[ShardValues]]:
         """Return the shard as it is handed to another process: description, and all values."""
 
-    def add(self, total: Floats, gradient: Floats, share: float, *, is_first: bool) -> None:
+    def add(
+        self, total: ShardValues, gradient: ShardValues, share: float, *, is_first: bool
+    ) -> None:
         """Add a share of a gradient to a sum; the first overwrites it."""
 
-    def squared_norm(self, values: Floats) -> float:
+    def squared_norm(self, values: ShardValues) -> float:
         """Return the sum of squares."""
 
 
 # Makes room for a shard after so many iterations; returns it and what is to be filled in, weights
 # first. Raises UnsupportedServerOptimizer.
-MakeWeights = Callable[[int, ShardManifest], tuple[ShardWeights, Sequence[Floats]]]
+MakeWeights = Callable[[int, ShardManifest], tuple[ShardWeights, Sequence[ShardValues]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +87,13 @@ class Contribution:
         request: What came with it; learning rates and clock of the leader count.
     """
 
-    gradient: Floats
+    gradient: ShardValues
     norm_sq: float
     request: PushRequest
 
 
 class GatheredIteration:
-    """Adds gradients up in rank order, in whatever order they come: the sum is always the same.
+    """Adds gradients up in rank order, not as they come: the sum has the same bits every time.
 
     Args:
         number: Iterations applied before this one.
@@ -99,7 +101,7 @@ class GatheredIteration:
         mean: Where the mean gradient is built, shape (size,); may hold anything.
     """
 
-    def __init__(self, number: int, workers: int, mean: Floats) -> None:
+    def __init__(self, number: int, workers: int, mean: ShardValues) -> None:
         self.number, self.workers, self.mean = number, workers, mean
         self.contributions: dict[int, Contribution] = {}
         self.added = 0
@@ -217,7 +219,7 @@ class ShardState:
             self.samples = SampleAllocator(samples)
             self.changed.notify_all()
 
-    def read(self, key: GenerationKey, iteration: int) -> tuple[Floats, str]:
+    def read(self, key: GenerationKey, iteration: int) -> tuple[ShardValues, str]:
         """Return weights and clock after so many iterations; they do not change meanwhile.
 
         Raises:
@@ -230,7 +232,7 @@ class ShardState:
                 raise Fenced(f"the weights after {iteration} iterations are not here")
             return values, self.clocks.get(iteration, "")
 
-    def hold(self, key: GenerationKey) -> tuple[int, ShardManifest, list[Floats]]:
+    def hold(self, key: GenerationKey) -> tuple[int, ShardManifest, list[ShardValues]]:
         """Return iteration and state of the shard, to be saved between two iterations."""
         with self.changed:
             self._check(key)
@@ -260,7 +262,7 @@ class ShardState:
         iteration: int,
         contribution: Contribution,
         is_gone: Callable[[], bool],
-    ) -> tuple[IterationOutcome, Floats]:
+    ) -> tuple[IterationOutcome, ShardValues]:
         """Contribute to an iteration and wait for all others; returns the weights after it.
 
         An iteration that was applied already is not applied again: some other server had lost a
@@ -289,7 +291,7 @@ class ShardState:
     # Downpour.
 
     def apply(
-        self, worker: str, gradient: Floats, rates: Numbers, shares: Sequence[SampleRange]
+        self, worker: str, gradient: ShardValues, rates: Numbers, shares: Sequence[SampleRange]
     ) -> tuple[int, int]:
         """Apply one worker's update at once; returns updates before it, and samples used."""
         with self.changed:
@@ -304,7 +306,7 @@ class ShardState:
             self.samples.finish(worker, shares)
             return self.samples.done
 
-    def copy(self, into: Floats) -> int:
+    def copy(self, into: ShardValues) -> int:
         """Copy the weights as they are between two updates; returns the updates so far."""
         with self.changed:
             np.copyto(into, self.filled.now)

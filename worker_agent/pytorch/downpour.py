@@ -30,7 +30,7 @@ from worker_agent.state.progress import TrainingProgress
 
 
 class DownpourStrategy:
-    """Trains with servers that wait for nobody.
+    """Trains with servers that apply each update at once.
 
     Args:
         model: The trained model.
@@ -84,10 +84,10 @@ class DownpourStrategy:
     def connect(
         self, directive: Directive, clock: TrainingProgress, *, is_new: bool
     ) -> TrainingProgress:
-        """Speak to the servers of a Directive; empty ones are filled by the leader.
+        """Connect to the servers of a Directive; the leader fills empty ones.
 
         Raises:
-            Broken: One is not there.
+            GenerationBroken: One is not there.
         """
         self.n_push, self.n_fetch = directive.exchange.n_push, directive.exchange.n_fetch
         addresses = tuple(server.address for server in directive.servers)
@@ -115,7 +115,7 @@ class DownpourStrategy:
         return TrainingProgress(iteration=self.version)
 
     def take(self, count: int, limit: int) -> SampleAssignment:
-        """Take samples that no other worker has; raises Broken."""
+        """Take samples that no other worker has; raises GenerationBroken."""
         return self._server.take(count, limit)
 
     def begin(self, share: SampleRange, weight: float) -> None:
@@ -149,12 +149,12 @@ class DownpourStrategy:
         )
 
     def flush(self) -> None:
-        """Push what has not been pushed yet: no more iterations follow. Raises Broken."""
+        """Push what has not been pushed yet: no more iterations follow. Raises GenerationBroken."""
         if self.used:
             self._exchange(is_pushing=True, is_fetching=True)
 
     def finish(self) -> None:
-        """Tell everybody that the target is reached; raises Broken."""
+        """Tell all workers that the target is reached; raises GenerationBroken."""
         self._server.finish()
 
     def close(self) -> None:

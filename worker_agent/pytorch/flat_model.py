@@ -24,11 +24,11 @@ from torch.optim import Optimizer
 
 from worker_agent.errors import StateRefused
 from worker_agent.parameter_server.messages import (
-    Floats,
     OptimizerSlots,
     Precision,
     Segment,
     ShardManifest,
+    ShardValues,
     segments_within,
 )
 from worker_agent.pytorch.reducer import GradientBucket
@@ -56,7 +56,7 @@ class FlatModel:
         weights: Room for all weights on the host, shape (size,).
 
     Raises:
-        NotServable: Servers cannot run this optimizer.
+        UnsupportedServerOptimizer: Servers cannot run this optimizer.
     """
 
     def __init__(self, optimizer: Optimizer, buckets: Sequence[GradientBucket]) -> None:
@@ -95,7 +95,7 @@ class FlatModel:
 
     def holding(
         self, low: int, high: int, clock: str, samples: int
-    ) -> tuple[ShardManifest, list[Floats]]:
+    ) -> tuple[ShardManifest, list[ShardValues]]:
         """Return the part between two places: what it holds, and its values."""
         segments = segments_within(self.segments, low, high)
         slots, vectors = self._slots(low, segments)
@@ -110,8 +110,8 @@ class FlatModel:
         values = [self._flat(p.data for p in self.parameters)[low:high], *vectors]
         return said, [each.numpy() for each in values]
 
-    def take_slots(self, parts: Sequence[tuple[ShardManifest, Floats]]) -> None:
-        """Give the script's optimizer the state that the servers hold, in shard order."""
+    def take_slots(self, parts: Sequence[tuple[ShardManifest, ShardValues]]) -> None:
+        """Give the script's optimizer the state that servers hold; the parts are in shard order."""
         flats: dict[str, list[Tensor]] = {}
         scalars: dict[int, Mapping[str, float]] = {}
         for holding, values in parts:
@@ -183,7 +183,7 @@ MAX_CLIENT_STATE_BYTES = 1 << 21  # bytes of text
 
 @dataclass(frozen=True, slots=True)
 class EncodedTensor:
-    """One tensor as text."""
+    """One tensor; its content is the base64 of its bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -196,7 +196,7 @@ class ClientState:
 
     Attributes:
         clock: Where training stands.
-        tree: Buffers, options and carried objects as ``strategies.tree`` encodes them, or None.
+        tree: Buffers, options and carried objects as ``encode_state`` returns them, or None.
         tensors: Their tensors by name.
     """
 
@@ -211,10 +211,10 @@ _CLIENT_STATE: TypeAdapter[ClientState] = TypeAdapter(ClientState)
 def pack_client_state(
     clock: TrainingProgress, model: nn.Module, optimizer: Optimizer, carried: Mapping[str, Stateful]
 ) -> str:
-    """Write everything down; buffers too large to be left with a server stay behind.
+    """Encode progress and small state; buffers too large to be left with a server are left out.
 
     Raises:
-        StateRefused: A carried object holds what cannot be carried.
+        StateRefused: A carried object holds a value that cannot be carried.
     """
     states = {name: stateful.state_dict() for name, stateful in carried.items()}
     # Schedules that multiply what they find go on from the rates that the others have.
@@ -228,49 +228,49 @@ def pack_client_state(
 
 
 def pack_progress(clock: TrainingProgress) -> str:
-    """Write only the clock down."""
+    """Encode the progress only."""
     return to_json(ClientState(clock), inf_nan_mode="strings").decode()
 
 
 def unpack_client_state(
     text: str, model: nn.Module, optimizer: Optimizer, carried: Mapping[str, Stateful]
 ) -> TrainingProgress:
-    """Take over what another worker left; returns its clock.
+    """Take over what another worker left with the servers; returns its progress.
 
     Raises:
         StateRefused: It is not of this script.
     """
     try:
-        luggage = _CLIENT_STATE.validate_json(text)
+        received = _CLIENT_STATE.validate_json(text)
     except ValueError as error:
-        raise StateRefused(f"what the others left makes no sense: {error}") from error
-    if luggage.tree is None:
-        return luggage.clock
-    tensors = {name: decode_tensor(packed) for name, packed in luggage.tensors.items()}
-    state: dict[str, Any] = decode_state(luggage.tree, tensors)
+        raise StateRefused(f"the state left by other workers cannot be read: {error}") from error
+    if received.tree is None:
+        return received.clock
+    tensors = {name: decode_tensor(packed) for name, packed in received.tensors.items()}
+    state: dict[str, Any] = decode_state(received.tree, tensors)
     mine = dict(model.named_buffers())
     with torch.no_grad():
         for name, buffer in state["buffers"].items():
             if name not in mine or mine[name].shape != buffer.shape:
-                raise StateRefused(f"buffer {name} of the others does not fit this model")
+                raise StateRefused(f"buffer {name} of other workers does not fit this model")
             assign_values(mine[name], buffer)
         for group, options in zip(optimizer.param_groups, state["groups"], strict=False):
             load_group_options(group, options)
     for name, stateful in carried.items():
         if name in state["carried"]:
             stateful.load_state_dict(state["carried"][name])
-    return luggage.clock
+    return received.clock
 
 
 def encode_tensor(tensor: Tensor) -> EncodedTensor:
-    """Return a tensor as text."""
+    """Encode a tensor as text; any type, as bytes, because NumPy knows no bfloat16."""
     flat = tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
     content = base64.b64encode(flat.numpy().tobytes()).decode()
     return EncodedTensor(dtype_name(tensor.dtype), tuple(tensor.shape), content)
 
 
 def decode_tensor(packed: EncodedTensor) -> Tensor:
-    """Return the tensor of a text."""
+    """Decode a tensor."""
     content = bytearray(base64.b64decode(packed.content))
     dtype: torch.dtype = getattr(torch, packed.dtype)
     if not content:

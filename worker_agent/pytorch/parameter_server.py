@@ -69,7 +69,7 @@ class ParameterServerStrategy:
         restart: Goes on from a checkpoint when neither a worker nor a server has a state.
 
     Raises:
-        NotServable: Servers cannot run this optimizer.
+        UnsupportedServerOptimizer: Servers cannot run this optimizer.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class ParameterServerStrategy:
         """Enter the generation at all servers, and take their weights where they are ahead.
 
         Raises:
-            Broken: A server is not there, or knows of a newer generation.
+            GenerationBroken: A server is not there, or knows of a newer generation.
         """
         self.failure, self.last, self.agreed, self.sync_time = None, None, None, 0.0
         try:
@@ -150,7 +150,7 @@ class ParameterServerStrategy:
         self.is_half_skipped = self.reducer.measured.is_skipped
 
     def end(self) -> bool:
-        """Close the iteration; one whose script did not step moves nobody's weights."""
+        """Close the iteration; if this worker's script did not step, no worker's weights move."""
         if not self.is_pushed and self.failure is None:
             if self.reducer.is_owed:
                 self.reducer.skip()
@@ -222,7 +222,7 @@ class ParameterServerStrategy:
         *,
         is_new: bool,
     ) -> list[int]:
-        """Say who comes; returns what each server has applied. The leader fills empty ones."""
+        """Join at all servers; returns what each has applied. The leader fills empty ones."""
         text = (
             ""
             if is_new
@@ -328,7 +328,7 @@ class ParameterServerStrategy:
     def _own_noise(self) -> float:
         """Return mean ||g_j||² / ||mean g_j||² over this worker's own slices; 1 with one.
 
-        A ratio stays right whatever the script did to the gradient since, such as unscaling it.
+        A ratio stays right when the script scales the gradient afterwards, such as by unscaling it.
         """
         measured = self.reducer.measured
         if measured.local_norm_sq is None or measured.mean_norm_sq is None:
@@ -336,7 +336,7 @@ class ParameterServerStrategy:
         return float(measured.local_norm_sq / measured.mean_norm_sq)
 
     def _tally(self, outcome: IterationOutcome) -> StepSummary:
-        """Join what the workers told with what the servers measured."""
+        """Combine the rows of the workers with the norms that the servers measured."""
         rows = name_columns(outcome.rows.tolist())
         # Of a whole batch that a worker alone skips, its schedule is the script's own affair.
         is_ours = len(rows) > 1 or self.is_half_skipped

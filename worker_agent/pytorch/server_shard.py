@@ -12,12 +12,12 @@ from torch.optim import Optimizer
 
 from worker_agent.errors import UnsupportedServerOptimizer
 from worker_agent.parameter_server.messages import (
-    Floats,
     Hyperparameter,
     OptimizerSlots,
     OptimizerSpec,
     Segment,
     ShardManifest,
+    ShardValues,
 )
 from worker_agent.transport.connection import Numbers
 
@@ -101,25 +101,25 @@ class TorchShard:
         self.optimizer = SegmentOptimizer(self.spec, manifest.segments, self.current)
 
     @classmethod
-    def make(cls, iteration: int, manifest: ShardManifest) -> tuple[TorchShard, list[Floats]]:
+    def make(cls, iteration: int, manifest: ShardManifest) -> tuple[TorchShard, list[ShardValues]]:
         """Make room for a shard; returns it and what is to be filled in, weights first."""
         shard = cls(iteration, manifest)
         vectors = shard.optimizer.restore(manifest.slots)
         return shard, [each.numpy() for each in (shard.current, *vectors)]
 
     @property
-    def now(self) -> Floats:
+    def now(self) -> ShardValues:
         """The values, shape (size,)."""
-        values: Floats = self.current.numpy()
+        values: ShardValues = self.current.numpy()
         return values
 
-    def at(self, iteration: int) -> Floats | None:
+    def at(self, iteration: int) -> ShardValues | None:
         """Return the values after so many iterations; the last one and the one before are kept."""
         if iteration == self.iteration:
             return self.now
         return self.previous.numpy() if iteration == self.iteration - 1 else None
 
-    def step(self, gradient: Floats, rates: Numbers) -> None:
+    def step(self, gradient: ShardValues, rates: Numbers) -> None:
         """Apply an iteration; without rates it is only counted."""
         self.previous, self.current = self.current, self.previous
         self.current.copy_(self.previous)
@@ -128,12 +128,12 @@ class TorchShard:
         else:
             self.iteration += 1
 
-    def step_in_place(self, gradient: Floats, rates: Numbers) -> None:
+    def step_in_place(self, gradient: ShardValues, rates: Numbers) -> None:
         """Apply an update of one worker, without keeping the values before."""
         self.iteration += 1
         self.optimizer.step(self.current, torch.from_numpy(gradient), rates.tolist())
 
-    def describe(self, clock: str, samples: int) -> tuple[ShardManifest, list[Floats]]:
+    def describe(self, clock: str, samples: int) -> tuple[ShardManifest, list[ShardValues]]:
         """Return the shard as it is handed to another process: description, and all values."""
         slots, vectors = self.optimizer.slots()
         manifest = ShardManifest(
@@ -146,7 +146,9 @@ class TorchShard:
         )
         return manifest, [each.numpy() for each in (self.current, *vectors)]
 
-    def add(self, total: Floats, gradient: Floats, share: float, *, is_first: bool) -> None:
+    def add(
+        self, total: ShardValues, gradient: ShardValues, share: float, *, is_first: bool
+    ) -> None:
         """Add a share of a gradient to a sum; the first overwrites it."""
         sum_, slope = torch.from_numpy(total), torch.from_numpy(gradient)
         if is_first:
@@ -154,7 +156,7 @@ class TorchShard:
         else:
             sum_.add_(slope, alpha=share)
 
-    def squared_norm(self, values: Floats) -> float:
+    def squared_norm(self, values: ShardValues) -> float:
         """Return the sum of squares."""
         return float(torch.linalg.vector_norm(torch.from_numpy(values)).square())
 

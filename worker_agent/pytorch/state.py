@@ -228,7 +228,7 @@ def optimized_parameters(optimizer: Optimizer) -> Iterator[Tensor]:
 
 
 def collect_optimizer_state(optimizer: Optimizer) -> dict[str, Any]:
-    """Return slots and options, with the optimizer's own tensors, for ``tree.encode``."""
+    """Return slots and options, with the optimizer's own tensors, for ``encode_state``."""
     return {
         "kind": optimizer_kind(optimizer),
         "slots": [dict(optimizer.state.get(p, {})) for p in optimized_parameters(optimizer)],
@@ -244,7 +244,7 @@ def shared_slots(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def slot_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """Return the slots that are tensors by the names ``tree.encode`` gives them."""
+    """Return the slots that are tensors by the names ``encode_state`` gives them."""
     return {
         f"optimizer/slots/{place}/{name}": value
         for place, parameter in enumerate(optimized_parameters(optimizer))
@@ -323,7 +323,7 @@ _CUDA: Any = torch.cuda  # not annotated in part
 
 
 def random_states() -> dict[str, Any]:
-    """Return the states of Python's, NumPy's and PyTorch's generators, for ``tree.encode``."""
+    """Return the states of Python's, NumPy's and PyTorch's generators, for ``encode_state``."""
     version, words, gauss = random.getstate()
     states: dict[str, Any] = {
         "python": (version, torch.tensor(words), gauss),

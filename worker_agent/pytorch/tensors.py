@@ -55,7 +55,7 @@ def contiguous_strides(shape: Sequence[int]) -> Strides:
 
 
 def flatten_in_memory_order(tensor: Tensor) -> Tensor:
-    """Return all values as one row, in the order of ``strides_of``; not copied if it is dense."""
+    """Return all values as one row, ordered by ``gradient_strides``; not copied if dense."""
     if is_dense(tensor):
         return tensor.as_strided((tensor.numel(),), (1,))
     return tensor.contiguous().view(-1)
@@ -76,12 +76,13 @@ def match_layout(parameter: Tensor, value: Tensor) -> Tensor:
 
 def assign_values(target: Tensor, values: Tensor) -> None:
     """Overwrite a tensor, also one that is expanded, whose values share memory."""
+    # PyTorch refuses to copy into an expanded tensor, so each place in memory is written once.
     once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in target.stride())
     target[once].copy_(values[once])
 
 
 def flatten_all(tensors: Iterable[Tensor]) -> Tensor:
-    """Return the values of all tensors in one row, each row by row, in all orders it may lie in."""
+    """Return the values of all tensors in one row, each in C order, however it lies in memory."""
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
 
@@ -107,7 +108,7 @@ class HostCopyPool:
         self.spare.append(copy)
 
     def _spare_of(self, layout: CopyLayout) -> HostCopy:
-        """Return memory of this layout; what fits no longer is freed first."""
+        """Return memory of this layout; memory of another is freed first."""
         while self.spare:
             spare = self.spare.pop()
             if spare.layout == layout:

@@ -6,7 +6,7 @@ before a value travels, so a mismatch changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,14 +20,13 @@ from worker_agent.pytorch.tensors import (
     dtype_name,
     flatten_in_memory_order,
     gradient_strides,
-    view_strided,
 )
 from worker_agent.state.progress import TrainingProgress
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """What must be known of a tensor to make room for it.
+    """What a newcomer must know of a tensor to make room for it.
 
     Attributes:
         dtype: Name of its type, such as ``float32``.
@@ -43,7 +42,7 @@ class TensorInfo:
 
     @classmethod
     def of(cls, tensor: Tensor) -> TensorInfo:
-        """Return the facts of a tensor."""
+        """Describe a tensor."""
         is_on_device = tensor.device.type != "cpu"
         return cls(
             dtype_name(tensor.dtype), tuple(tensor.shape), gradient_strides(tensor), is_on_device
@@ -73,21 +72,23 @@ class StateManifest:
     refusal: str = ""
 
     def to_json(self) -> bytes:
-        """Return the description as it travels."""
+        """Return the manifest as it travels."""
         return to_json(self, inf_nan_mode="strings")
 
     def room(self, mine: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
         """Return where to put the tensors: in a worker's own where they fit, else in new ones."""
+
+        def fits(name: str, info: TensorInfo) -> bool:
+            return name in mine and TensorInfo.of(mine[name]) == info
+
         return {
-            name: mine[name]
-            if name in mine and TensorInfo.of(mine[name]) == facts
-            else facts.room(device)
-            for name, facts in self.tensors.items()
+            name: mine[name] if fits(name, info) else info.room(device)
+            for name, info in self.tensors.items()
         }
 
     @staticmethod
     def from_json(content: bytes) -> StateManifest:
-        """Return what a source said."""
+        """Return the manifest that a source has sent."""
         return _MANIFEST.validate_json(content)
 
 
@@ -95,33 +96,23 @@ _MANIFEST: TypeAdapter[StateManifest] = TypeAdapter(StateManifest)
 
 
 def first_mismatch(theirs: Mapping[str, Tensor], mine: Mapping[str, Tensor]) -> str | None:
-    """Say which tensor of a state is the first that does not fit; None when all do."""
-    return next(find_mismatches(theirs, mine), None)
-
-
-def find_mismatches(theirs: Mapping[str, Tensor], mine: Mapping[str, Tensor]) -> Iterator[str]:
-    """Say of each tensor that does not fit what it is in the state, and what it is here."""
+    """Say what the first tensor that does not fit is in the state and here; None when all fit."""
     for name, tensor in mine.items():
+        here = f"{dtype_name(tensor.dtype)} {tuple(tensor.shape)}"
         if name not in theirs:
-            yield f"{name} is missing in the state; here it is {describe_tensor(tensor)}"
-        elif describe_tensor(theirs[name]) != describe_tensor(tensor):
-            there, here = describe_tensor(theirs[name]), describe_tensor(tensor)
-            yield f"{name} is {there} in the state and {here} here"
-    for name in theirs:
-        if name not in mine:
-            yield f"{name} is in the state and not in this model"
-
-
-def describe_tensor(tensor: Tensor) -> str:
-    """Return type and shape in words."""
-    return f"{dtype_name(tensor.dtype)} {tuple(tensor.shape)}"
+            return f"{name} is missing in the state; here it is {here}"
+        there = f"{dtype_name(theirs[name].dtype)} {tuple(theirs[name].shape)}"
+        if there != here:
+            return f"{name} is {there} in the state and {here} here"
+    unknown = next((name for name in theirs if name not in mine), None)
+    return None if unknown is None else f"{unknown} is in the state and not in this model"
 
 
 SEND_ALONE_BYTES = 1 << 18  # bytes from which on a tensor travels faster alone than copied
 
 
 def broadcast_bytes(group: ProcessGroup, content: bytes, source: int) -> bytes:
-    """Send bytes from the source to every member; what the others pass is ignored."""
+    """Send bytes from the source to every member; the other members' argument is ignored."""
     length = torch.tensor([len(content)])
     broadcast_tensor(group, length, source)
     buffer = torch.zeros(int(length), dtype=torch.uint8)
@@ -134,33 +125,39 @@ def broadcast_bytes(group: ProcessGroup, content: bytes, source: int) -> bytes:
 def broadcast_tensors(
     group: ProcessGroup, tensors: Iterable[Tensor], source: int, *, fresh: Collection[int] = ()
 ) -> None:
-    """Copy the source's tensors into everybody's: large ones each, small ones together.
+    """Copy the source's tensors into those of all members: large ones each, small ones together.
 
     Nothing that was in use is overwritten before all has arrived: a source that dies leaves no half
     of a state.
 
     Args:
         group: The members, all of which call this with tensors of the same shapes, types and
-            ``strides_of``: values travel in the order they lie in.
+            ``gradient_strides``: values travel in the order they lie in.
         tensors: What to send, or where to put it.
         source: Rank of the sender.
         fresh: Ids of tensors that hold nothing yet, so that they are received in place.
     """
     parcels = group_parcels(tensors)
     is_source = group.rank() == source
-    flats = [
+    rows = [
         pack_parcel(parcel) if is_source else allocate_parcel(parcel, fresh) for parcel in parcels
     ]
-    # As bytes, because gloo knows few data types.
-    for work in [start_broadcast(group, flat.view(torch.uint8), source) for flat in flats]:
+    # As bytes, because gloo knows few data types. All are started before the first is waited for.
+    for work in [start_broadcast(group, row.view(torch.uint8), source) for row in rows]:
         work.wait()
-    if not is_source:
-        for flat, parcel in zip(flats, parcels, strict=True):
-            unpack_parcel(flat, parcel)
+    for row, parcel in zip(rows, parcels, strict=True):
+        if is_source or row.data_ptr() == parcel[0].data_ptr():  # received in place
+            continue
+        pieces = torch.split(row, [tensor.numel() for tensor in parcel])
+        for tensor, piece in zip(parcel, pieces, strict=True):
+            assign_values(tensor, piece.as_strided(tensor.shape, gradient_strides(tensor)))
 
 
 def group_parcels(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    """Return what travels together, the same on every member: only sizes and types count."""
+    """Return the tensors that travel together, which sizes and types alone decide.
+
+    So all members form the same groups without a word about them.
+    """
     alone: list[list[Tensor]] = []
     together: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     for tensor in tensors:
@@ -186,22 +183,13 @@ def allocate_parcel(parcel: Sequence[Tensor], fresh: Collection[int]) -> Tensor:
     return torch.empty(size, dtype=first.dtype, device=first.device)
 
 
-def unpack_parcel(flat: Tensor, parcel: Sequence[Tensor]) -> None:
-    """Copy a row into the tensors of a parcel, unless it is them."""
-    if flat.data_ptr() == parcel[0].data_ptr():
-        return
-    pieces = torch.split(flat, [tensor.numel() for tensor in parcel])
-    for tensor, piece in zip(parcel, pieces, strict=True):
-        assign_values(tensor, view_strided(piece, tensor.shape, gradient_strides(tensor)))
-
-
 def broadcast_tensor(group: ProcessGroup, tensor: Tensor, source: int) -> None:
     """Overwrite the tensor with the source's."""
     start_broadcast(group, tensor, source).wait()
 
 
 def start_broadcast(group: ProcessGroup, tensor: Tensor, source: int) -> Work:
-    """Begin to overwrite the tensor with the source's; the work's ``wait`` ends it."""
+    """Begin to overwrite the tensor with the source's; ``wait`` for the work that is returned."""
     options = BroadcastOptions()
     options.rootRank = source
     return group.broadcast([tensor], options)

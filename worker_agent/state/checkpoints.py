@@ -234,7 +234,7 @@ def prune_checkpoints(directory: Path, written: Path, job: str, keep: int) -> No
 
 
 def delete_checkpoint(place: Path) -> None:
-    """Delete a checkpoint at once, whatever happens to this process meanwhile."""
+    """Delete a checkpoint, so that no part of it is read if this process dies meanwhile."""
     if not os.path.lexists(place):
         return
     doomed = partial_path(place)

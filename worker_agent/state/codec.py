@@ -1,7 +1,7 @@
 """Takes nested state apart into JSON and named arrays, and builds it again exactly.
 
 Newcomers and checkpoints get the same encoding. Only plain values, containers of plain values and
-dense arrays are accepted, so reading a state runs no code, whoever wrote it: this is why no pickle
+dense arrays are accepted, so reading a state from any source runs no code: this is why no pickle
 is used, not even a restricted one (docs/decisions/0037). The encoding knows no framework; a
 framework says which of its values are arrays.
 """

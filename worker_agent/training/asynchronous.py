@@ -77,7 +77,7 @@ class AsynchronousSession(BaseSession):
         """Hook into the model and its optimizer; nothing else travels between these workers.
 
         Raises:
-            NotServable: The optimizer is not one that Downpour SGD converges with.
+            UnsupportedServerOptimizer: The optimizer is not one that Downpour SGD converges with.
         """
         if scheduler or scaler or extra:
             log.warning("downpour: scheduler, scaler and extra stay each worker's own")

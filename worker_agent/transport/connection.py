@@ -25,7 +25,7 @@ FRAME_VERSION = 1
 HEADER_LAYOUT = struct.Struct("<4sBBxxIIQqQ")
 MAX_METADATA_BYTES = 1 << 22
 MAX_PAYLOAD_BYTES = 1 << 36  # bytes of weights and optimizer state of one server
-CONNECT_TIMEOUT = 2.0  # seconds
+PEER_CONNECT_TIMEOUT = 2.0  # seconds
 _PROOF_PURPOSE = b"scavenger parameter server 1"
 
 # A blocking call returns after half a second so that the caller can ask whether to go on waiting.
@@ -151,7 +151,7 @@ def connect(address: str) -> socket.socket:
         OSError: The address refuses the connection, or does not answer in time.
     """
     host, port = address.rsplit(":", 1)
-    connection = socket.create_connection((host, int(port)), CONNECT_TIMEOUT)
+    connection = socket.create_connection((host, int(port)), PEER_CONNECT_TIMEOUT)
     close_in_forks(connection.fileno())
     return connection
 
