@@ -182,8 +182,8 @@ def test_the_job_of_the_demo_is_in_the_wheel(site: Path) -> None:
 
 PROBLEMS = """
 import json
-from service.api.routes import problem_pages
-print(json.dumps({"at": problem_pages.__file__, "pages": len(problem_pages.pages())}))
+from service.api.routes import reference
+print(json.dumps({"at": reference.__file__, "pages": len(reference.pages())}))
 """
 
 
