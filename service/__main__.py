@@ -136,11 +136,11 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
     loop = ReconcilerLoop(
         acting, CloudInventory(engine, acting.fleet.provider, CloudExecutor(1, "lists"))
     )
-    notifier = PgListener(engine.url, loop.nudge)
+    notifier = PgListener(engine.url, loop.nudge, loop.nudge_all)
 
-    def nudge() -> None:
-        loop.nudge()
-        notifier.notify()
+    def nudge(job: str | None = None) -> None:
+        loop.nudge(job)
+        notifier.notify(job)
 
     provider = acting.fleet.provider
     collector = CollectorLoop(GarbageCollector(engine, provider, acting.fleet.resource_labels))

@@ -140,15 +140,20 @@ class PgListener:
 
     Args:
         url: The database. The connection is none of a pool's, as it waits most of the time.
-        wake: Called when another controller has news, and after every reconnection.
+        wake: Called with the job of which another controller has news, or None for a new job.
+        missed: Called after every reconnection: news of any job may have been missed.
     """
 
-    def __init__(self, url: URL, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, url: URL, wake: Callable[[str | None], object], missed: Callable[[], object]
+    ) -> None:
         plain = url.set(drivername="postgresql").update_query_dict(
             {"connect_timeout": _CONNECT_TIMEOUT}
         )
         self._address = plain.render_as_string(hide_password=False)
-        self._wake = wake
+        self._wake, self._missed = wake, missed
+        self._news: set[str] = set()
+        self._lock = threading.Lock()
         # A selector cannot wait for an event of another thread, but it can wait for a socket.
         self._inbox, self._outbox = socket.socketpair()
         self._outbox.setblocking(False)
@@ -166,8 +171,10 @@ class PgListener:
         self._inbox.close()
         self._outbox.close()
 
-    def notify(self) -> None:
-        """Tell the other controllers soon that there is news; calls at once become one message."""
+    def notify(self, job: str | None = None) -> None:
+        """Tell the other controllers soon that there is news of a job, or a new one."""
+        with self._lock:
+            self._news.add(job or "")  # a job that is named twice is sent once
         with suppress(BlockingIOError):  # the buffer is full of messages that were not read yet
             self._outbox.send(b"!")
 
@@ -181,7 +188,7 @@ class PgListener:
     def _listen(self, connection: psycopg.Connection) -> None:
         """Pass news on in both directions until the connection breaks or the listener stops."""
         connection.execute(f"LISTEN {NOTIFY_CHANNEL}")
-        self._wake()
+        self._missed()
         with selectors.DefaultSelector() as selector:
             selector.register(connection, selectors.EVENT_READ)
             selector.register(self._inbox, selectors.EVENT_READ)
@@ -189,10 +196,17 @@ class PgListener:
                 ready = {key.fileobj for key, _ in selector.select()}
                 if self._inbox in ready:
                     self._inbox.recv(4096)
-                    connection.execute(f"NOTIFY {NOTIFY_CHANNEL}")
+                    self._send(connection)
                 mine = connection.info.backend_pid
-                if any(news.pid != mine for news in connection.notifies(timeout=0)):
-                    self._wake()
+                for news in connection.notifies(timeout=0):
+                    if news.pid != mine:
+                        self._wake(news.payload or None)
+
+    def _send(self, connection: psycopg.Connection) -> None:
+        with self._lock:
+            news, self._news = self._news, set()
+        for job in news:
+            connection.execute("SELECT pg_notify(%s, %s)", (NOTIFY_CHANNEL, job))
 
 
 class Maintenance:

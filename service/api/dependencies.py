@@ -24,7 +24,7 @@ class AppState:
     Attributes:
         machine: Name of the machines that jobs run on, part of a model's signature.
         storage: Where machines keep what outlives them.
-        nudge: Tells the reconciler to look at once; it polls anyway.
+        nudge: Tells the reconciler that there is news of a job, or a new job.
         heartbeats: Of the background tasks of this controller, by name.
         boot: Seconds that a machine may take to come up.
         secret_store: The secrets of jobs.
@@ -33,7 +33,7 @@ class AppState:
     engine: Engine
     machine: str
     storage: CheckpointStorage
-    nudge: Callable[[], None]
+    nudge: Callable[[str | None], object]
     heartbeats: Mapping[str, TaskHeartbeat] = field(default_factory=dict)
     boot: float = 0.0
     secret_store: SecretStore = EMPTY_SECRET_STORE

@@ -27,11 +27,13 @@ class CloudBatch:
     """The cloud calls of one job.
 
     Attributes:
+        job: Whose batch it is.
         calls: Run one after the other; the first that raises is the last.
         context: Log context and trace of the submitter.
         end: Done when the last call is; holds what a call raised.
     """
 
+    job: str
     calls: SimpleQueue[CloudCall]
     context: Context
     end: Future[None]
@@ -53,7 +55,7 @@ class CloudExecutor:
         self._threads = threads
         self._sent: dict[str, CloudBatch] = {}
         self._queue: SimpleQueue[CloudBatch | None] = SimpleQueue()
-        self._on_done: CloudCall = lambda: None
+        self._on_done: Callable[[str], object] = lambda _: None
         self._is_closing = False
         self._calling: dict[int, float] = {}
         for number in range(threads):
@@ -63,8 +65,8 @@ class CloudExecutor:
             metrics.PENDING_CLOUD_BATCHES.labels(name).set_function(self._under_way)
             metrics.CLOUD_CALL_AGE.labels(name).set_function(self._age)
 
-    def call_when_done(self, on_done: CloudCall) -> None:
-        """Set the function to call whenever a batch is done."""
+    def call_when_done(self, on_done: Callable[[str], object]) -> None:
+        """Set the function to call with the job whenever a batch is done."""
         self._on_done = on_done
 
     def submit(self, job: str, calls: Sequence[CloudCall]) -> None:
@@ -77,10 +79,12 @@ class CloudExecutor:
         if self._threads == 0:
             for call in calls:
                 call()
+            if calls:
+                self._on_done(job)
         elif calls:
             if job in self._sent:
                 raise ValueError(f"{job} has an unfinished batch: ask is_finished first")
-            batch = CloudBatch(SimpleQueue(), copy_context(), Future())
+            batch = CloudBatch(job, SimpleQueue(), copy_context(), Future())
             for call in calls:
                 batch.calls.put(call)
             self._sent[job] = batch
@@ -129,7 +133,7 @@ class CloudExecutor:
                 batch.end.set_result(None)
             finally:
                 del self._calling[number]
-            self._on_done()
+            self._on_done(batch.job)
 
     def _under_way(self) -> int:
         return sum(not batch.end.done() for batch in tuple(self._sent.values()))

@@ -38,9 +38,9 @@ from service.state.job_state import REVIEW_AGE, JobState
 # Timeouts are over *after* their span; a look at the very moment would come too early.
 JUST_AFTER = timedelta(milliseconds=1)
 REVIEW_INTERVAL = timedelta(seconds=15)  # noise and metrics of a job that trains change slowly
-LONGEST_REST = timedelta(
-    minutes=10
-)  # so that a mistake in a deadline delays a job, but not for ever
+# News may be lost when a controller is killed between its commit and its notification.
+LONGEST_REST = timedelta(seconds=5)
+CAP_HORIZON = timedelta(minutes=10)
 CAP_PRECISION = timedelta(seconds=1)
 
 
@@ -72,6 +72,13 @@ class Agenda:
             self._news = (self._news & known) | (known - self._look_at.keys())
             self._look_at = {job: self._look_at.get(job, 0.0) for job in jobs}
 
+    def is_any_due(self, now: float) -> bool:
+        """Whether ``take_due`` would return a job."""
+        with self._lock:
+            return not self._news.isdisjoint(self._look_at) or any(
+                at <= now for at in self._look_at.values()
+            )
+
     def take_due(self, now: float) -> list[str]:
         """Return the jobs with news or whose time has come, news first; they count as looked at."""
         with self._lock:
@@ -90,19 +97,19 @@ def time_to_rest(state: JobState, action: Action) -> timedelta:
     if not isinstance(action, Idle) or is_moving(state):
         return timedelta(0)
     deadline = next_deadline(state)
-    longest = REVIEW_INTERVAL if state.directive is not None else LONGEST_REST
-    return longest if deadline is None else min(deadline - state.now, longest)
+    return LONGEST_REST if deadline is None else min(deadline - state.now, LONGEST_REST)
 
 
 def is_moving(state: JobState) -> bool:
     """Whether a job waits for what no row announces, so that every pass looks at it.
 
-    Iterations of a probe are rows of which there are too many to note each. A machine that lists
-    miss is judged by the next list.
+    Iterations of a probe, and first reports in a generation, are rows of which there are too many
+    to note each. A machine that lists miss is judged by the next list.
     """
     is_searched = state.directive is not None and state.directive.purpose == "probe"
-    is_unclear = state.is_hidden or any(vm.missed_at is not None for vm in state.vms if vm.is_alive)
-    return is_unclear or (is_searched and not state.job.phase.is_final)
+    is_missed = any(vm.missed_at is not None for vm in state.vms if vm.is_alive)
+    is_entering = is_searched or not state.is_applied
+    return is_missed or (is_entering and not state.job.phase.is_final)
 
 
 def next_deadline(state: JobState) -> datetime | None:
@@ -162,7 +169,7 @@ def limit_deadlines(state: JobState) -> Iterator[datetime]:
     if limits.max_cost is None or not any(vm.price_per_hour for vm in state.vms if vm.is_alive):
         return
     # What machines cost never falls, so the moment is found by halving.
-    low, high = state.now, state.now + LONGEST_REST
+    low, high = state.now, state.now + CAP_HORIZON
     if ledger.accrued(state.vms, high + ledger.POWER_OFF_GRACE) <= limits.max_cost:
         return
     while high - low > CAP_PRECISION:

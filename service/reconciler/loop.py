@@ -1,6 +1,7 @@
-"""The loop: one pass over all jobs whenever there is news, and every half second.
+"""The loop: a pass over the jobs that have news or whose deadline has come, twice a second.
 
-Any number of controllers may run; each acts for the jobs whose lease it holds. A job whose tick
+Any number of controllers may run; each acts for the jobs whose lease it holds. While a job rests
+its lease is not prolonged, so that a thousand jobs at rest cost no writes. A job whose tick
 fails pauses and is tried again. Neither a failed job nor one that waits for its cloud delays the
 others.
 """
@@ -20,14 +21,16 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.background import Periodic
 from service.clouds.inventory import CloudInventory
+from service.clouds.provider import InstanceState
 from service.db import clock, controllers, jobs
 from service.db.controllers import JobLease
 from service.db.database import DATABASE_AWAY
-from service.errors import LeaseLost
+from service.errors import CloudError, LeaseLost
 from service.observability import metrics
 from service.observability.logs import log_context
 from service.observability.tracing import span
 from service.reconciler.actions import Action, Idle, Unblocked
+from service.reconciler.agenda import REVIEW_INTERVAL, Agenda
 from service.reconciler.tick import Reconciler
 
 log = logging.getLogger(__name__)
@@ -38,7 +41,8 @@ MAX_DATABASE_SILENCE = 30.0
 PASS_TIMEOUT = 5.0
 MAX_TICKS_PER_PASS = 20
 LOOP_STOP_TIMEOUT = 5.0
-REVIEW_INTERVAL = 15.0
+OTHERS_INTERVAL = 1.0  # between looks at a job for which another controller acts
+LIST_INTERVAL = 2.0  # between lists of the cloud while no job is looked at
 LEASE_FRESH = controllers.LEASE_TERM.total_seconds() / 2
 
 
@@ -58,12 +62,16 @@ class ReconcilerLoop:
         self.periodic = Periodic(
             "reconciler", self._timed_pass, repeat(PASS_INTERVAL), patience=PASS_TIMEOUT
         )
-        self.resting: dict[str, float] = {}
+        self.agenda = Agenda()
         self.said: dict[str, str] = {}
         self.held: dict[str, JobLease] = {}
+        self.parked: dict[str, tuple[JobLease, float]] = {}
         self.prolonged: dict[str, float] = {}
         self.reviewed: dict[str, float] = {}
         self.answered_at = time.monotonic()
+        self.listed_at = -math.inf
+        self.shown: dict[str, tuple[str, InstanceState]] = {}
+        self.is_hidden = False
 
     def start(self) -> None:
         """Start the thread."""
@@ -83,8 +91,15 @@ class ReconcilerLoop:
             for lease in self.held.values():
                 controllers.release_lease(connection, lease)
 
-    def nudge(self) -> None:
-        """Look at all jobs soon."""
+    def nudge(self, job: str | None = None) -> None:
+        """Look at a job soon; None for one that is new."""
+        if job is not None:
+            self.agenda.note(job)
+        self.periodic.wake()
+
+    def nudge_all(self) -> None:
+        """Look at all jobs soon: news may have been missed."""
+        self.agenda.note_all()
         self.periodic.wake()
 
     def _timed_pass(self) -> None:
@@ -97,18 +112,52 @@ class ReconcilerLoop:
             clock.synchronize(connection)
             waiting = jobs.needing_attention(connection)
             kept = controllers.renew_leases(connection, self.held.values(), controllers.LEASE_TERM)
-            theirs = controllers.leased_by_others(connection, self.held.values())
+            theirs = controllers.leased_by_others(connection, self._own_leases())
         self._note_answer()
-        ours = [job for job in waiting if job not in theirs]
+        ours = set(waiting) - theirs
         self.held = {job: lease for job, lease in self.held.items() if job in ours}
         self.prolonged = dict.fromkeys(kept, began)
-        self.reviewed = {job: at for job, at in self.reviewed.items() if job in self.held}
+        self.reviewed = {job: at for job, at in self.reviewed.items() if job in ours}
         self.executor.forget_all_but(ours)
-        self.inventory.renew()
-        for job in ours:
-            if self.resting.get(job, 0.0) <= time.monotonic() and not self.periodic.is_stopping:
+        self.agenda.keep(waiting)
+        if waiting:
+            self._note_machines(is_idle=not self.agenda.is_any_due(began))
+        for job in self.agenda.take_due(began):
+            if self.periodic.is_stopping:
+                return
+            if job in theirs:
+                self.agenda.rest(job, began + OTHERS_INTERVAL)
+            else:
                 with log_context(partial(dict, job=job)):
                     self._attend(job)
+
+    def _own_leases(self) -> list[JobLease]:
+        """Return the leases of this controller that may not have expired yet."""
+        recent = time.monotonic() - controllers.LEASE_TERM.total_seconds()
+        self.parked = {job: one for job, one in self.parked.items() if one[1] > recent}
+        return [*self.held.values(), *(lease for lease, _ in self.parked.values())]
+
+    def _note_machines(self, *, is_idle: bool) -> None:
+        """Look at the jobs whose machines the cloud shows otherwise than before."""
+        now = time.monotonic()
+        if is_idle and now - self.listed_at < LIST_INTERVAL:
+            return
+        self.listed_at = now
+        self.inventory.renew()
+        try:
+            listing = self.inventory.listing(clock.now(self.engine))
+        except CloudError:
+            is_hidden = True
+        else:
+            is_hidden = False
+            shown = {} if listing is None else listing.shown
+            states = {key: (one.job, one.state) for key, one in shown.items()}
+            for _, (job, _) in states.items() ^ self.shown.items():
+                self.agenda.note(job)
+            self.shown = states
+        if is_hidden != self.is_hidden:
+            self.agenda.note_all()
+        self.is_hidden = is_hidden
 
     def _note_answer(self) -> None:
         """Note that the database answered; while it did not, no worker could be heard either."""
@@ -126,10 +175,10 @@ class ReconcilerLoop:
         fresh, held = self.prolonged.get(job, -math.inf) + LEASE_FRESH, self.held.get(job)
         if held is not None and time.monotonic() < fresh:
             return held
+        if held is None and job in self.parked:
+            held, _ = self.parked.pop(job)
         with self.engine.begin() as connection:
-            lease = controllers.acquire_lease(
-                connection, job, self.held.get(job), controllers.LEASE_TERM
-            )
+            lease = controllers.acquire_lease(connection, job, held, controllers.LEASE_TERM)
         if lease is None:
             self.held.pop(job, None)
         else:
@@ -144,42 +193,53 @@ class ReconcilerLoop:
             log.warning("%s: what its cloud answered could not be written down: %s", job, error)
             return True
 
-    def _tick(self, lease: JobLease) -> Action:
-        """Do one thing for a job; its noise changes slowly and is not reviewed in every pass.
+    def _tick(self, lease: JobLease) -> tuple[Action, float]:
+        """Do one thing for a job, and return for how many seconds it may be left alone.
 
-        A tick that only reports a job as unblocked reviewed nothing, so the next one reviews.
+        Its noise changes slowly and is not looked at in every tick. What a job waited for is taken
+        back before anything else is done, so that its noise is looked at in the next tick too.
         """
         now = time.monotonic()
-        reviews = now >= self.reviewed.get(lease.job, -math.inf) + REVIEW_INTERVAL
+        interval = REVIEW_INTERVAL.total_seconds()
+        reviews = now >= self.reviewed.get(lease.job, -math.inf) + interval
         moment = clock.now(self.engine)
-        action = self.reconciler.tick(lease, moment, self.inventory, reviews=reviews)
+        action, rest = self.reconciler.tick_and_rest(lease, moment, self.inventory, reviews=reviews)
         if reviews and not isinstance(action, Unblocked):
             self.reviewed[lease.job] = now
-        return action
+        return action, rest.total_seconds()
 
     def _attend(self, job: str) -> None:
-        """Tick until there is nothing to do; a job that fails pauses, and the others go on."""
+        """Tick until there is nothing to do; a job whose tick fails pauses, the others go on."""
         try:
             for _ in range(MAX_TICKS_PER_PASS):
                 is_finished = self._is_back(job)
                 lease = self._take(job)
                 if lease is None or not is_finished:
-                    return
+                    # Another controller acts, or the executor says when the calls have ended.
+                    return self.agenda.rest(job, time.monotonic() + OTHERS_INTERVAL)
                 self._note_answer()
                 with span("tick", job=job):
-                    action = self._tick(lease)
-                if action.why == self.said.get(job):
-                    return
+                    action, rest = self._tick(lease)
+                is_said = action.why == self.said.get(job)
                 self.said[job] = action.why
-                log.info("%s: %s", job, action.why)
-                if isinstance(action, Idle):
-                    return
+                if not is_said:
+                    log.info("%s: %s", job, action.why)
+                if is_said or isinstance(action, Idle):
+                    return self._leave_alone(job, rest)
         except DATABASE_AWAY:
+            self.agenda.note(job)
             raise
         except LeaseLost as error:
             self.held.pop(job, None)
             metrics.LEASES_LOST.inc()
             log.info("%s", error)
         except Exception:
-            self.resting[job] = time.monotonic() + FAILED_TICK_PAUSE
-            log.exception("%s: tick failed, trying again in %.0f s", job, FAILED_TICK_PAUSE)
+            self.agenda.rest(job, time.monotonic() + FAILED_TICK_PAUSE)
+            log.exception("%s: tick failed, resting for %.0f s", job, FAILED_TICK_PAUSE)
+
+    def _leave_alone(self, job: str, rest: float) -> None:
+        """Let a job rest; while it does, another controller may take its lease."""
+        now = time.monotonic()
+        self.agenda.rest(job, now + rest)
+        if rest > LEASE_FRESH and job in self.held:
+            self.parked[job] = self.held.pop(job), now

@@ -16,6 +16,7 @@ from service.clouds.inventory import CloudInventory
 from service.db.controllers import JobLease, under_lease
 from service.errors import CloudError
 from service.reconciler.actions import Action, Idle, Launch, Terminate
+from service.reconciler.agenda import time_to_rest
 from service.reconciler.apply import record_action
 from service.reconciler.fleet import Fleet, PendingChange
 from service.reconciler.plan import plan
@@ -52,7 +53,18 @@ class Reconciler:
         *,
         reviews: bool = True,
     ) -> Action:
-        """Do one thing for a job, and return what it was.
+        """Do one thing for a job, and return what it was; see ``tick_and_rest``."""
+        return self.tick_and_rest(lease, now, inventory, reviews=reviews)[0]
+
+    def tick_and_rest(
+        self,
+        lease: JobLease,
+        now: datetime,
+        inventory: CloudInventory | None = None,
+        *,
+        reviews: bool = True,
+    ) -> tuple[Action, timedelta]:
+        """Do one thing for a job; return what it was, and how long the job may be left alone.
 
         Args:
             lease: The right to act for it.
@@ -73,7 +85,7 @@ class Reconciler:
             state = replace(state, is_hidden=True)
         else:
             if found is None:
-                return Idle("the cloud has been asked for its machines")
+                return Idle("the cloud has been asked for its machines"), timedelta(0)
             pending = found.pending
             if found.is_news:
                 state = self._see(lease, now, reviews=reviews)
@@ -88,7 +100,7 @@ class Reconciler:
             case _:
                 with under_lease(self.engine, lease) as connection:
                     record_action(connection, self.fleet.provider.name, state, action)
-        return action
+        return action, time_to_rest(state, action)
 
     def _see(self, lease: JobLease, now: datetime, *, reviews: bool) -> JobState:
         """Return everything there is to plan with."""

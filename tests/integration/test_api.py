@@ -43,7 +43,7 @@ REPORT = TypeAdapter(StepReport)
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
     app = build_app(
-        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda: None), KEYS
+        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda _: None), KEYS
     )
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:

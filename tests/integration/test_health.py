@@ -47,7 +47,7 @@ def ask(
 ) -> TestClient:
     beats = heartbeats() if beats is None else beats
     world = AppState(
-        engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda: None, beats
+        engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda _: None, beats
     )
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     app = build_app(world, KEYS)

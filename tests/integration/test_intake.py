@@ -80,7 +80,7 @@ class Machine:
 @pytest.fixture
 def machine(engine: Engine) -> Iterator[Machine]:
     app = build_app(
-        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda: None), KEYS
+        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda _: None), KEYS
     )
     with TestClient(app, raise_server_exceptions=False) as client:
         yield Machine(engine, client)

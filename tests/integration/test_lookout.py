@@ -128,6 +128,7 @@ def test_one_list_serves_all_jobs_of_a_pass(sky: Sky) -> None:
     loop = ReconcilerLoop(sky.reconciler)
     loop._pass()
     before = sky.provider.lists
+    loop.nudge_all()
     loop._pass()
     assert sky.provider.lists == before + 1
     assert len(sky.cloud.machines()) == 10

@@ -37,7 +37,7 @@ HANG_UP = text(
 def messenger(engine: Engine) -> Iterator[tuple[PgListener, threading.Event]]:
     """Run one that listens already, and that has heard nothing since."""
     heard = threading.Event()
-    one = PgListener(engine.url, heard.set)
+    one = PgListener(engine.url, lambda _: heard.set(), heard.set)
     one.start()
     try:
         assert heard.wait(LONG)
@@ -109,7 +109,7 @@ def test_a_job_that_one_controller_took_in_is_launched_by_another_at_once(
         fleet = Fleet(engine, provider, CONTACT, CheckpointStorage(Path("/nowhere")), owner)
         loop = ReconcilerLoop(Reconciler(fleet, datetime.now(UTC)))
         loop.periodic.news = bed = Bed()
-        hears = PgListener(engine.url, loop.nudge)
+        hears = PgListener(engine.url, loop.nudge, loop.nudge_all)
         hears.start()
         assert bed.wait(LONG), "it looks when it begins to listen"
         bed.is_used.clear()

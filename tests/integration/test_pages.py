@@ -41,7 +41,7 @@ POSITION = TypeAdapter(tuple[str, int])
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
     app = build_app(
-        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda: None), KEYS
+        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda _: None), KEYS
     )
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     fill(engine)

@@ -48,7 +48,7 @@ class Service:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        world = AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda: None)
+        world = AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda _: None)
         store_home_token(world, KEYS)
         self.app = build_app(world, KEYS)
         self.client = TestClient(self.app, headers=PERSON)

@@ -29,7 +29,7 @@ SPARED = Orphan("i-3", "key-3", "", "spare", "it carries no label of ours", None
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
     app = build_app(
-        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda: None), KEYS
+        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda _: None), KEYS
     )
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:

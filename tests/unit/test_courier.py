@@ -102,7 +102,7 @@ def test_a_job_has_one_at_a_time(gate: threading.Event) -> None:
 
 def test_whoever_waits_hears_of_the_end() -> None:
     executor, heard = CloudExecutor(1), threading.Event()
-    executor.call_when_done(heard.set)
+    executor.call_when_done(lambda _: heard.set())
     executor.submit("job_1", [lambda: None])
     assert heard.wait(10.0)
     assert executor.is_finished("job_1")

@@ -109,7 +109,7 @@ def submit(app_state: State, user: Submitter, spec: JobDocument, once: OncePerKe
     """Store a job; it starts with the reconciler's next tick."""
     check_secrets(app_state, user.own_project, spec)
     answer = once.run(app_state, partial(create_job, app_state, user.own_project, spec))
-    app_state.nudge()
+    app_state.nudge(None)
     return answer
 
 
@@ -154,7 +154,7 @@ def get_job(app_state: State, job: str, seen: IfNoneMatch = None) -> Response:
 def cancel(app_state: State, job: str, once: OncePerKey, seen: IfMatch = None) -> Response:
     """Request that a job ends."""
     answer = once.run(app_state, partial(cancel_job, app_state, job, seen))
-    app_state.nudge()
+    app_state.nudge(job)
     return answer
 
 
