@@ -24,7 +24,11 @@ def conduct(directory: Path, stop: StopRule = FOREVER, **paces: float) -> Conduc
         [str(Path(streamed.__file__))],
         stop=stop,
         dataset_size=streamed.SAMPLES,
-        environment={"SCAVENGER_JOB_SECRET": "ours", **environment},
+        environment={
+            "SCAVENGER_JOB_SECRET": "ours",
+            "SCAVENGER_STRATEGY": "downpour",
+            **environment,
+        },
         launch=fork,
     )
 
