@@ -18,10 +18,11 @@ test: $(READY)  ## All checks, and all tests but the slow ones, on two cores
 test-slow: $(READY)  ## Tests marked slow: faults that take minutes to reproduce
 	@$(BIN)/python -m pytest -m slow
 
-check: $(READY)  ## Style, types and layers
+check: $(READY)  ## Style, types, names, prose and layers
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
+	@$(BIN)/python -m tests.checks
 	@$(BIN)/lint-imports --no-cache > .venv/layers.log || { cat .venv/layers.log; exit 1; }
 
 fuzz-agent: $(READY)  ## 10 000 sessions of odd scripts and controllers; about an hour

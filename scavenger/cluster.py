@@ -52,7 +52,7 @@ class MachineType:
 def hardware_of(key: str) -> str:
     """Return the part of a machine's key that decides its speed: all but the region.
 
-    >>> hardware("e2-standard-4@us-east1")
+    >>> hardware_of("e2-standard-4@us-east1")
     'e2-standard-4'
     """
     return key.partition("@")[0]

@@ -376,7 +376,7 @@ class CommandExit:
     def in_words(self) -> str:
         """Say how the command ended.
 
-        >>> Exit("w1", -9, "", "out of memory").in_words
+        >>> CommandExit("w1", -9, "", "out of memory").in_words
         'killed by SIGKILL: out of memory'
         """
         how = f"exit code {self.code}" if self.code >= 0 else f"killed by {signal_name(-self.code)}"

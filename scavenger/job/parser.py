@@ -173,7 +173,7 @@ def dotted_path(path: DocumentPath) -> str:
 def show_value(value: object) -> str:
     """Show a value in a message: always one short printable line.
 
-    >>> shown("4..1"), shown(float("nan")), shown([1, 2])
+    >>> show_value("4..1"), show_value(float("nan")), show_value([1, 2])
     ('"4..1"', 'NaN', 'a list')
     """
     match value:

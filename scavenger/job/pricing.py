@@ -209,7 +209,7 @@ def _worker_price_of(tariff: MachinePriceSpec | ResourcePriceSpec) -> WorkerPric
 def worker_price_per_hour(tariff: PriceSpec, local_batch: int) -> Decimal:
     """Dollars per hour of one worker's machine, large enough for a local batch in samples.
 
-    >>> worker_price(Decimal("0.13402"), local_batch=64)
+    >>> worker_price_per_hour(Decimal("0.13402"), local_batch=64)
     Decimal('0.13402')
     """
     match tariff:
@@ -231,7 +231,7 @@ def worker_price_per_hour(tariff: PriceSpec, local_batch: int) -> Decimal:
 def exact_decimal(value: float) -> Decimal:
     """Return a number as it was written.
 
-    >>> exact(0.1)
+    >>> exact_decimal(0.1)
     Decimal('0.1')
     """
     return Decimal(repr(value))

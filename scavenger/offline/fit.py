@@ -116,7 +116,7 @@ def explain_none_left(table: StepTable, request: FitRequest) -> str:
 def format_range(values: Sequence[int]) -> str:
     """Write whole numbers by their ends.
 
-    >>> listed([8]), listed([2, 4, 8])
+    >>> format_range([8]), format_range([2, 4, 8])
     ('8', '2 to 8')
     """
     return str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"

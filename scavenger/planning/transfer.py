@@ -228,7 +228,7 @@ def rule_in_signature(signature: str) -> str:
 def machine_in_signature(signature: str) -> str:
     """Return the kind of machine a signature names; empty where it names none.
 
-    >>> machine_of("resnet18/cifar10|50000|linear|e2-standard-4")
+    >>> machine_in_signature("resnet18/cifar10|50000|linear|e2-standard-4")
     'e2-standard-4'
     """
     parts = signature.split("|")
@@ -249,7 +249,7 @@ def is_within_range(config: ClusterConfig, seen: list[ClusterConfig]) -> bool:
 def exchange_in_signature(signature: str) -> str:
     """Return how gradients travelled, as a signature names it; empty for all-reduce.
 
-    >>> exchange_of("resnet18/cifar10|50000|linear|e2-standard-4|2 servers")
+    >>> exchange_in_signature("resnet18/cifar10|50000|linear|e2-standard-4|2 servers")
     '2 servers'
     """
     parts = signature.split("|")
@@ -268,7 +268,7 @@ def make_signature(
         machine: Kind of machine.
         exchange: How gradients travel; empty for all-reduce.
 
-    >>> signature("resnet18/cifar10", 50000, "linear", "e2-standard-4")
+    >>> make_signature("resnet18/cifar10", 50000, "linear", "e2-standard-4")
     'resnet18/cifar10|50000|linear|e2-standard-4'
     """
     parts = (model_key, str(dataset_size), lr_scaling, machine, *([exchange] if exchange else []))

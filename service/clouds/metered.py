@@ -85,7 +85,7 @@ class MeteredProvider:
 def error_label(error: BaseException) -> str:
     """Return the label of an error; few, so that metrics stay small.
 
-    >>> [word_of(error) for error in (OutOfCapacity("no m5"), ValueError("odd"))]
+    >>> [error_label(error) for error in (OutOfCapacity("no m5"), ValueError("odd"))]
     ['capacity', 'error']
     """
     return next((word for kind, word in ERROR_LABELS.items() if isinstance(error, kind)), "error")

@@ -295,7 +295,7 @@ def newest_curve(connection: Connection, job: str) -> CurveView | None:
 def points_to_columns(points: list[PointView]) -> dict[str, list[Any]]:
     """Turn points into columns; one whose figures are no numbers cannot be drawn, and is left out.
 
-    >>> to_columns([])["workers"]
+    >>> points_to_columns([])["workers"]
     []
     """
     rows = [{name: round_to_7_digits(value) for name, value in point} for point in points]
@@ -312,7 +312,7 @@ def columns_to_points(columns: dict[str, list[Any]]) -> list[PointView]:
 def round_to_7_digits(value: object) -> object:
     """Round a number to 7 digits, which is more than any forecast has.
 
-    >>> short(0.123456789), short(64), short(True)
+    >>> round_to_7_digits(0.123456789), round_to_7_digits(64), round_to_7_digits(True)
     (0.1234568, 64, True)
     """
     return float(f"{value:.7g}") if isinstance(value, float) else value

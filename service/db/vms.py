@@ -311,7 +311,7 @@ def launch_counts(connection: Connection, tokens: Iterable[str]) -> Mapping[str,
 def counter_of(stamp: str) -> str:
     """Return the epoch a stamp belongs to.
 
-    >>> token_of("5ca7e26e-12")
+    >>> counter_of("5ca7e26e-12")
     '5ca7e26e'
     """
     return stamp.rpartition("-")[0]
@@ -320,7 +320,7 @@ def counter_of(stamp: str) -> str:
 def is_counted(stamp: str, known: Mapping[str, int]) -> bool:
     """Tell whether a launch was before the last thing the database remembers.
 
-    >>> [is_remembered(stamp, {"a": 2}) for stamp in ("a-2", "a-3", "b-1", "a-x", "")]
+    >>> [is_counted(stamp, {"a": 2}) for stamp in ("a-2", "a-3", "b-1", "a-x", "")]
     [True, False, False, False, False]
     """
     token, _, number = stamp.rpartition("-")

@@ -181,7 +181,7 @@ def to_orphan(
 def printable(text: str) -> str:
     r"""Return a stranger's words as they can be stored and shown.
 
-    >>> legible("key-1"), legible("a\x00b")
+    >>> printable("key-1"), printable("a\x00b")
     ('key-1', 'a?b')
     """
     shown = (character if character.isprintable() else "?" for character in text[:MAX_SHOWN_TEXT])

@@ -77,7 +77,7 @@ def estimate_eta(state: JobState, run: Run) -> EtaInterval | None:
 def to_span(seconds: float) -> timedelta:
     """Return seconds as a span, of ten years at most.
 
-    >>> str(span(90.0)), span(1e300) == MAX_ETA
+    >>> str(to_span(90.0)), to_span(1e300) == MAX_ETA
     ('0:01:30', True)
     """
     return timedelta(seconds=min(seconds, MAX_ETA.total_seconds()))

@@ -161,7 +161,7 @@ def machine_of(state: JobState, worker: str) -> Vm:
 def counted(number: int, thing: str) -> str:
     """Write a number of things.
 
-    >>> count(2, "machine")
+    >>> counted(2, "machine")
     '2 machines'
     """
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

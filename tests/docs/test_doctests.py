@@ -1,4 +1,4 @@
-"""The examples in the agent's docstrings run."""
+"""The examples in docstrings run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from importlib import import_module
 
 import pytest
 
-from tests.docs.test_docs import ROOT
+from tests.docs.test_docs import PACKAGES, ROOT
 
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for path in sorted((ROOT / "worker_agent").rglob("*.py"))
+    for package in PACKAGES
+    for path in sorted((ROOT / package).rglob("*.py"))
     if ">>>" in path.read_text()
 ]
 

@@ -54,7 +54,7 @@ class TrainingState:
     Args:
         model: The model, without DDP.
         optimizer: Its optimizer.
-        carried: Whatever else has a state, by name: schedulers, a ``GradScaler``, averages.
+        carried: What else has a state, by name: schedulers, a ``GradScaler``, averages.
 
     Raises:
         StateRefused: One of them holds what cannot be carried.
@@ -95,7 +95,7 @@ class TrainingState:
         )
 
     def restore(self, snapshot: TrainingSnapshot) -> TrainingProgress:
-        """Take over a snapshot, whatever number of workers it was taken with.
+        """Take over a snapshot; it may have been taken with another number of workers.
 
         Raises:
             StateRefused: It does not fit; nothing was changed, unless the message says that an
