@@ -47,6 +47,8 @@ class Nap:
         answer = self.ask("/nap", b"")
         assert answer is not None
         told = from_json(answer[2])
+        # The world's time passes, not the computer's by which jobs rest: look at all of them.
+        self.loop.agenda.note_all()
         self.loop.periodic.is_stopping = told["is_over"]
         if told["sweeps"] and not told["is_over"]:
             self.rounds.periodic.attempt()

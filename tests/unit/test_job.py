@@ -494,7 +494,7 @@ SECRET = (
         ),
         (
             {"strategy": "downpour"},
-            "strategy: downpour waits for nobody, so no law tells which configuration is best, and "
+            "strategy: downpour never waits, so no law tells which configuration is best, and "
             "the limits leave 16: write one number for limits.workers and one for limits.batch, "
             "e.g. workers: 4, batch: 256",
         ),
