@@ -153,7 +153,7 @@ class ScrapeCollector(Collector):
         if (reconciler := self.checks.heartbeats.get(RECONCILER_TASK)) is not None:
             yield GaugeMetricFamily(
                 "scavenger_loop_lag_seconds",
-                "Seconds since this controller finished its last pass over all jobs.",
+                "Seconds since this controller finished its last pass.",
                 reconciler.lag,
             )
         if isinstance(self.checks.engine.pool, QueuePool):

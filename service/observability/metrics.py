@@ -105,7 +105,7 @@ TELEMETRY_RECORDS = Counter(
 )
 PASS_SECONDS = Histogram(
     "scavenger_reconcile_seconds",
-    "Seconds of one pass over all jobs.",
+    "Seconds of one pass of the reconciler.",
     registry=REGISTRY,
     buckets=LONG_BUCKETS,
 )

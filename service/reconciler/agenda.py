@@ -80,9 +80,13 @@ class Agenda:
             )
 
     def take_due(self, now: float) -> list[str]:
-        """Return the jobs with news or whose time has come, news first; they count as looked at."""
+        """Return the jobs with news or whose time has come, news first.
+
+        They stay due until they ``rest``, so that a pass which fails half-way loses no news.
+        """
         with self._lock:
             news, self._news = self._news & self._look_at.keys(), set()
+            self._look_at.update(dict.fromkeys(news, 0.0))
         due = [job for job, at in self._look_at.items() if at <= now and job not in news]
         return [*sorted(news), *due]
 

@@ -288,7 +288,7 @@ class Fleet:
             self.provider.terminate(provider_id)
         except CloudError as error:
             log.warning("%s does not end yet, it will be told again: %s", vm, error)
-        except Exception:  # the others of the same trip are to end all the same
+        except Exception:  # the other machines of the batch are to end all the same
             log.exception("%s does not end yet, it will be told again", vm)
 
 

@@ -47,7 +47,7 @@ LEASE_FRESH = controllers.LEASE_TERM.total_seconds() / 2
 
 
 class ReconcilerLoop:
-    """Runs a pass over all jobs again and again, on a thread of its own, until it is stopped.
+    """Runs passes on a thread of its own until it is stopped.
 
     Args:
         reconciler: Does one tick of one job.
@@ -227,7 +227,6 @@ class ReconcilerLoop:
                 if is_said or isinstance(action, Idle):
                     return self._leave_alone(job, rest)
         except DATABASE_AWAY:
-            self.agenda.note(job)
             raise
         except LeaseLost as error:
             self.held.pop(job, None)

@@ -1,7 +1,7 @@
 """Small real networks in training, whose shards' gradients come from one backward pass.
 
-Weights are stacked, one copy per shard, so that one backward pass leaves one gradient per shard. A
-sample is treated by itself, whatever else is in its batch, so that how the batch is cut changes
+Weights are stacked, one copy per shard, so that one backward pass leaves one gradient per shard.
+The rest of its batch does not change what a sample gives, so that how the batch is cut changes
 nothing.
 """
 

@@ -121,11 +121,6 @@ class Outbox:
         if self._thread.ident is not None:
             self._thread.join(timeout)
 
-    def has_left(self, timeout: float) -> bool:
-        """Wait until the final report is in the spool; False if it is not."""
-        with self._state:
-            return self._state.wait_for(lambda: self._is_final_report_written, timeout)
-
     # The outbox's thread.
 
     def _run(self) -> None:
