@@ -17,7 +17,7 @@ Place = tuple[str, str]  # its name, and what stands there
 
 
 class Leak(AssertionError):
-    """A secret was found where somebody may read it."""
+    """A secret was found where others may read it."""
 
 
 def search(places: Iterable[Place], secrets: Mapping[str, str]) -> dict[str, str]:

@@ -75,7 +75,7 @@ def spawn(start: Start) -> Process:
 
 
 def answer_all(answer: Callable[[], bytes]) -> bytes:
-    """Let everybody in."""
+    """Answer every request."""
     return answer()
 
 

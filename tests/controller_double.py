@@ -31,7 +31,7 @@ def until(is_true: Callable[[], object], patience: float = 10.0) -> None:
 
 
 class ControllerDouble:
-    """Obeys the protocol, without a Directive for anybody."""
+    """Obeys the protocol, and never publishes a directive."""
 
     def __init__(self) -> None:
         self.lease = 60.0

@@ -159,5 +159,5 @@ def are_all_silent(state: JobState, workers: tuple[str, ...]) -> bool:
 
 def silence_reason(state: JobState) -> str:
     """Say why those who are silent are not waited for."""
-    is_everybody = are_all_silent(state, state.members)
-    return f" for {ALL_WORKERS_SILENT.after}" if is_everybody else " while the others wait"
+    is_total = are_all_silent(state, state.members)
+    return f" for {ALL_WORKERS_SILENT.after}" if is_total else " while the others wait"

@@ -77,7 +77,7 @@ def test_what_cannot_be_restored_is_refused_and_nothing_is_stored(
 
 
 def test_a_backup_of_nothing_and_into_nowhere_is_refused(place: Path) -> None:
-    refused = admin("backup", place / "x.dump", "--home", place / "nobody")
+    refused = admin("backup", place / "x.dump", "--home", place / "missing")
     assert refused.returncode == 1
     assert "name another with --home" in refused.stderr
     assert not (place / "x.dump").exists()

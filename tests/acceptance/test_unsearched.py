@@ -1,4 +1,4 @@
-"""Jobs whose configuration nobody chooses: advised ones, and workers that wait for nobody."""
+"""Jobs whose configuration no search chooses: advised ones, and workers that wait for none."""
 
 from __future__ import annotations
 

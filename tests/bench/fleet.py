@@ -41,7 +41,7 @@ from tests.telemetry.source import measured
 ROWS = 100  # records a report
 PHI = 200.0  # samples, as the probes say
 AGE = timedelta(minutes=20)
-LATER = timedelta(hours=1)  # so that nobody falls silent while this is measured
+LATER = timedelta(hours=1)  # so that no worker falls silent while this is measured
 STANDS = Progress(1, 10_000, 2_400_000, 8.0, {"accuracy": 0.8, "loss": 0.5})
 CONFIG = ClusterConfig(5, 640)
 PROBED = ((1, 160), (8, 160), (8, 640))

@@ -1,4 +1,4 @@
-"""Load: clients that send as fast as they are answered, or at a pace whatever the answers take."""
+"""Load: clients that send as fast as they are answered, or at a fixed pace."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 The digits' CNN and ResNet18 with AdamW (134 MB of weights and optimizer state) go from 1 worker to
 2, 4, 3 and back to 1, again and again. Newcomers are up before they are ordered in: what is timed
-is the change, not the boot of a process. Then workers are killed, and nobody tells the survivors
-what to do. Torchrun makes its changes with the digits' CNN. Every change is printed when it was
-seen, and each part ends after a while: a busy computer gives fewer figures, but no silence.
+is the change, not the boot of a process. Then workers are killed, and no controller tells the
+survivors what to do. Torchrun makes its changes with the digits' CNN. Every change is printed when
+it was seen, and each part ends after a while: a busy computer gives fewer figures, but no silence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A training script with a diary: resized as a Scavenger job, or restarted by torchrun.
 
 Under torchrun one process, the keeper, is part of every generation. It saves on its way out,
-between two iterations, and everybody loads: no iteration is lost and nothing is saved in vain,
+between two iterations, and all workers load: no iteration is lost and nothing is saved in vain,
 which is the best a restart allows. Iterations are mostly rest, so that workers and processes that
 come up do not fight for the computer's cores.
 """

@@ -2,8 +2,9 @@
 
 Prints how long a pass over all jobs takes, a sweep, a page of each list and a look at the metrics,
 each beside its limit, and fails when one is missed. The machines are those of a fake cloud in this
-process, the lists are asked of another process over HTTP. Whoever shares the computer makes figures
-worse: beside each stands how long our processors worked for it. Run by ``make bench-scale``.
+process, the lists are asked of another process over HTTP. Programs that share the computer make
+figures worse: beside each stands how long our processors worked for it. Run by
+``make bench-scale``.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Torchrun:
 
 
 def free_port() -> int:
-    """Return a port nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

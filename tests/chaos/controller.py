@@ -84,12 +84,12 @@ class Controller:
 
     @property
     def available(self) -> list[str]:
-        """Workers that live and that nobody wants to replace."""
+        """Workers that live and that no step replaces."""
         return [worker for worker in self.alive if worker not in self.target.dismissed]
 
     @property
     def is_done(self) -> bool:
-        """Whether somebody has seen the end of training."""
+        """Whether a worker has seen the end of training."""
         return any(known.finished in ("target", "exhausted") for known in self.known.values())
 
     @property
@@ -217,7 +217,7 @@ class Controller:
         return worker in self.alive and self.known[worker].generation == UNKNOWN
 
     def _trained_last(self) -> list[Member]:
-        """Return the living members of the newest Directive that anybody has confirmed."""
+        """Return the living members of the newest directive that a worker has confirmed."""
         for _, directive in reversed(self.published):
             members = [m for m in directive.members if m.worker in self.alive]
             trained = [m for m in members if not self._is_newcomer(m.worker)]

@@ -140,7 +140,7 @@ def verdict(script: Script, diaries: Diaries) -> list[str]:
     order = applied(diaries.attempts)
     done = [ending for ending in diaries.endings if ending.ended == "target"]
     if not order or not done:
-        return ["nobody finished"]
+        return ["no worker finished"]
     wrong = [*wrong_reductions(diaries.attempts), *wrong_samples(order), *zombies(diaries.attempts)]
     expected = replay(tuple(part for it in order for part in it.parts), boundaries(order), script)
     if script.is_steady:

@@ -137,9 +137,9 @@ class Play:
 
     def _dismissed(self, step: Step) -> set[str]:
         members = [member.worker for member in self.controller.members]
-        if step.swap == "nobody" or not members:
+        if step.swap == "none" or not members:
             return set()
-        if step.swap == "everybody":
+        if step.swap == "all":
             return set(members)
         return {members[0]} if step.swap == "leader" else {members[-1]}
 
@@ -170,7 +170,7 @@ class Play:
     # Faults.
 
     def _strike(self, fault: Fault, now: float) -> None:
-        """Let a fault happen, if there is somebody whom it can happen to."""
+        """Let a fault happen, if there is a worker that it can happen to."""
         if self.controller.is_done:
             return
         self.controller.tell(f"strike: {fault}")
@@ -191,10 +191,10 @@ class Play:
     def _victims(self, fault: Fault) -> list[str]:
         members = [m.worker for m in self.controller.members if m.worker in self._running()]
         newcomers = [w for w in self._running() if self.controller.known[w].generation == 0]
-        everybody = list(dict.fromkeys([*members, *newcomers]))
+        running = list(dict.fromkeys([*members, *newcomers]))
         pools = {Kind.KILL_LEADER: members[:1], Kind.KILL_NEWCOMER: newcomers}
         pools |= dict.fromkeys(TRAPS, members[1:])
-        pool = pools.get(fault.kind, everybody)
+        pool = pools.get(fault.kind, running)
         if not pool:
             return []
         place = int(fault.pick * len(pool))

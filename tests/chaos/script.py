@@ -49,7 +49,7 @@ WEIGHTS = {
     Kind.ERROR: 1,
     Kind.FORGET: 1,
 }
-Swap = Literal["nobody", "leader", "follower", "everybody"]
+Swap = Literal["none", "leader", "follower", "all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Script:
         is_steady: Whether the global batch never changes; then the weights in the end must be those
             of one process that nothing happens to.
         dropout: Fraction of activations dropped.
-        most_local_batch: Samples a worker's memory holds; None when nobody knows.
+        most_local_batch: Samples a worker's memory holds; None when it is unknown.
         split_every: How often a lone worker splits its batch.
         pace: Seconds between two iterations at the least.
     """
@@ -138,9 +138,9 @@ def write(seed: int) -> Script:
 
 def write_step(random: Random, workers: int, batch: int, *, is_first: bool) -> Step:
     """Draw one step; the first one only lets training begin, more often than not unharmed."""
-    swap: Swap = "nobody"
+    swap: Swap = "none"
     if not is_first and random.random() < 0.35:
-        swap = random.choice(("leader", "follower", "everybody"))
+        swap = random.choice(("leader", "follower", "all"))
     most = random.choice((0, 0, 1)) if is_first else random.choice((0, 1, 1, 2))
     faults = tuple(write_fault(random) for _ in range(most))
     keeps = random.random() < 0.5

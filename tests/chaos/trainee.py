@@ -1,7 +1,7 @@
 """An ordinary training script in float64, whose connections break when it is told so.
 
-It writes down every attempt at an iteration before the last gradient is sent, so that whatever
-others apply has been written down, and its weights in the end.
+It writes down every attempt at an iteration before the last gradient is sent, so that all
+that others apply has been written down, and its weights in the end.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Zygote:
         self.process.stdout.close()
 
     def launch(self, start: Start) -> Forked:
-        """Start a worker; its command is the trainee's, whatever the order says."""
+        """Start a worker; its command is the trainee's, not the one in the order."""
         assert self.process.stdin is not None
         asked = {
             "directory": str(start.directory),

@@ -16,9 +16,16 @@ CHECKED = (
     "Makefile",
     "CONTRIBUTING.md",
     "NOTES.md",
+    "tests/",
+    # These belong to the suites of kills and money, whose prose still waits for its turn.
+    ":!tests/crash/",
+    ":!tests/money/",
+    # The words stand here by name.
+    ":!tests/checks/prose.py",
 )
 ENDINGS = {".py", ".md", ".yaml", ".toml", ""}
-_PATTERN = re.compile(rf"\b({'|'.join(WORDS)})('s)?\b", re.IGNORECASE)
+# An underscore ends a word: names of tests are sentences, too.
+_PATTERN = re.compile(rf"(?<![a-z])({'|'.join(WORDS)})('?s)?(?![a-z])", re.IGNORECASE)
 
 
 def indefinite(root: Path) -> list[str]:

@@ -33,7 +33,7 @@ def request_for(controller: ControllerDouble) -> Callable[..., LaunchRequest]:
                 prepaid=prepaid,
             ),
             price_per_hour=0.5,
-            labels={"purpose": "conformance.test", "Owner_1": "nobody"},
+            labels={"purpose": "conformance.test", "Owner_1": "none"},
         )
 
     return make

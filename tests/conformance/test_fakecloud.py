@@ -1,4 +1,4 @@
-"""The fake cloud behaves as true clouds do, each way that has cost somebody a machine."""
+"""The fake cloud behaves as true clouds do, each way that has cost a user a machine."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ def test_what_a_failed_launch_left_behind(
     assert len(cloud.machines()) == 1
 
 
-def test_a_late_launch_happens_at_its_time_and_not_when_somebody_looks() -> None:
+def test_a_late_launch_happens_at_its_time_and_not_when_it_is_listed() -> None:
     cloud = make()
     cloud.faults.next("launch", LateRequest(20.0))
     with pytest.raises(ConnectionLost):
@@ -367,7 +367,7 @@ def test_a_lost_answer_hides_a_no_as_well() -> None:
     assert cloud.machines() == ()
 
 
-def test_a_slow_answer_keeps_nobody_else_waiting() -> None:
+def test_a_slow_answer_keeps_no_other_request_waiting() -> None:
     cloud = make()
     cloud.faults.next("launch", Slow(60.0), about="slow")
     answers: list[str] = []
@@ -478,7 +478,7 @@ def test_a_fault_that_could_never_strike_is_not_programmed(
         make().faults.next(operation, fault)
 
 
-# Ends nobody ordered
+# Ends that no request ordered
 
 
 def test_an_interruption_with_notice_is_known_to_the_machine_before() -> None:
@@ -494,7 +494,7 @@ def test_an_interruption_with_notice_is_known_to_the_machine_before() -> None:
     assert truth(cloud).notice_at is None
 
 
-def test_an_interruption_without_notice_is_known_to_nobody_before() -> None:
+def test_an_interruption_without_notice_is_not_known_before() -> None:
     cloud = make()
     cloud.faults.next("launch", Interrupted(after=50.0))
     machine = start(cloud)
@@ -821,7 +821,7 @@ class CloudLaws(RuleBasedStateMachine):
         assert self.cloud.bill().total == pytest.approx(sum(quanta) * 0.06)
 
     def teardown(self) -> None:
-        """Without anybody doing anything more, all end: their time was prepaid."""
+        """All machines end without another request: their time was prepaid."""
         self.advance(1000.0)
         self.advance(1000.0)
         assert {machine.state for machine in self._list()} <= {State.GONE}

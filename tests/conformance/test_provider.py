@@ -171,7 +171,7 @@ class TestFakeCloudProvider(ProviderConformance):
             (Refused("UnauthorizedOperation"), LaunchRefused),
         ],
     )
-    def test_whatever_befalls_a_launch_repeating_it_makes_one_machine(
+    def test_repeating_a_launch_after_any_fault_makes_one_machine(
         self,
         fake: CloudServer,
         reach: Reach,
@@ -217,7 +217,7 @@ class TestFakeCloudProvider(ProviderConformance):
         assert len(fake.cloud.machines()) == 1
         fake.cloud.clock.advance(60.0)
 
-    def test_a_machine_somebody_labelled_by_hand_is_not_taken_for_ours(
+    def test_a_machine_labelled_by_hand_is_not_taken_for_ours(
         self, fake: CloudServer, reach: Reach
     ) -> None:
         copied = {"scavenger-installation": "ours"}
@@ -489,7 +489,7 @@ def test_an_unreachable_controller_disturbs_nothing_until_the_prepaid_time_ends(
     if is_silent:
         controller.is_silent.set()
     else:
-        request = replace(request, worker=replace(request.worker, controller=nobody()))
+        request = replace(request, worker=replace(request.worker, controller=unused_address()))
     began = time.monotonic()
     machine = local.launch(request)
     until(lambda: state(local, machine) is InstanceState.GONE)
@@ -530,7 +530,7 @@ print("left", flush=True)
 """
 
 
-def test_a_last_report_nobody_heard_is_delivered_before_the_end(
+def test_a_last_report_that_was_lost_is_delivered_before_the_end(
     local: LocalProvider, controller: ControllerDouble, root: Path, request_for: Request
 ) -> None:
     report = StepReport("w1", Progress(1, 9, 9, 0.9, {"accuracy": 0.98}), finished="target")
@@ -542,7 +542,7 @@ def test_a_last_report_nobody_heard_is_delivered_before_the_end(
     assert controller.reports == [report]
 
 
-def nobody() -> str:
+def unused_address() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{probe.getsockname()[1]}"

@@ -120,7 +120,7 @@ def words() -> list[tuple[str, str]]:
     ]
 
 
-def test_whoever_says_no_uses_a_word_of_the_catalog() -> None:
+def test_every_refusal_uses_a_word_of_the_catalog() -> None:
     literal = [call for _, call in said() if call.args and isinstance(call.args[0], ast.Constant)]
     assert len(literal) == len(list(said())), "a word that is computed cannot be checked here"
     assert [(file, word) for file, word in words() if word not in PROBLEM_TYPES] == []

@@ -24,7 +24,7 @@ def main() -> None:
     server = CloudServer(FakeCloud(RealClock() if options.real_time else VirtualClock(), settings))
     draft = options.port_file.with_suffix(".new")
     draft.write_text(str(server.port))
-    draft.rename(options.port_file)  # so nobody reads half a number
+    draft.rename(options.port_file)  # so no reader sees half a number
     server.serve()
 
 

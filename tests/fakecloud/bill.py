@@ -1,7 +1,7 @@
 """Bill: what machines cost, computed from their own lives; nothing a controller believes is in it.
 
-Clouds differ in whether booting and ending are paid. Here both are, so whoever covers this bill
-covers theirs.
+Clouds differ in whether booting and ending are paid. Here both are, so a ledger that covers this
+bill covers theirs.
 """
 
 from __future__ import annotations

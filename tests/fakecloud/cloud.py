@@ -57,7 +57,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What nobody but a test can know of a machine.
+    """What only a test can know of a machine.
 
     Attributes:
         notice_at: When it will be taken back, as far as it knows itself.
@@ -153,7 +153,7 @@ class FakeCloud:
                 self._stray(now, fault, do)
                 return self._obey(now, do)
         finally:
-            self._hold_back(fault)  # a no is lost as a yes is, and nobody else waits
+            self._hold_back(fault)  # a no is lost as a yes is, and no other request waits
 
     @contextmanager
     def _moment(self) -> Iterator[float]:

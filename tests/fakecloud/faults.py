@@ -205,7 +205,7 @@ class Faults:
         return fault if isinstance(fault, InTheCloud) else None
 
     def count(self, name: str) -> None:
-        """Note that something went wrong which nobody programmed here."""
+        """Note a failure that was not programmed here."""
         with self._lock:
             self._counts[name] += 1
 

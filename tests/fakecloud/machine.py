@@ -36,7 +36,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What machines are asked for; whoever repeats a token must repeat it, too.
+    """What machines are asked for; a repeated token must come with the same request.
 
     Attributes:
         command: What the machine runs.

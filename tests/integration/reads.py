@@ -1,4 +1,4 @@
-"""Traps whatever makes the host wait for the device; on a CPU it would not be noticed otherwise."""
+"""Traps reads that make the host wait for the device, which a CPU would not show."""
 
 from __future__ import annotations
 

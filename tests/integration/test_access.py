@@ -202,7 +202,7 @@ def test_what_another_project_has_is_not_there(house: House) -> None:
         nowhere = house.ask(method, f"/v1/jobs/job_0{path}", house.token("admin", "beta"))
         facts = [a.json() | {"request_id": ""} for a in (strange, nowhere)]
         assert strange.status_code == 404
-        assert facts[0] == facts[1], "nobody can tell whether it exists"
+        assert facts[0] == facts[1], "a stranger cannot tell whether it exists"
 
     def listed(token: str) -> set[str]:
         return {job["id"] for job in house.ask("GET", "/v1/jobs", token).json()["jobs"]}

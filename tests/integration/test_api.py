@@ -241,7 +241,7 @@ def agent(client: TestClient, engine: Engine) -> Agent:
     return Agent(client, engine)
 
 
-def test_each_row_is_stored_once_whatever_is_sent_again(agent: Agent, engine: Engine) -> None:
+def test_each_row_is_stored_once_when_any_is_sent_again(agent: Agent, engine: Engine) -> None:
     assert agent.hello().json()["next_sequence"] == 0
     assert agent.report(0, 5).json()["next_sequence"] == 5
     assert agent.report(0, 5).json()["next_sequence"] == 5
@@ -287,7 +287,7 @@ def test_what_the_database_could_not_hold_is_refused(agent: Agent, what: str, bo
 
 
 @pytest.mark.parametrize("cursor", ["x", "%00", "W10=", "[" * 3_000, "é"])
-def test_a_cursor_nobody_was_given_is_refused(client: TestClient, cursor: str) -> None:
+def test_a_cursor_that_was_not_given_is_refused(client: TestClient, cursor: str) -> None:
     assert client.get("/v1/jobs", params={"cursor": cursor}).status_code == 422
 
 
@@ -330,7 +330,7 @@ def test_the_leaders_readings_of_the_metric_make_a_thin_learning_curve(
         assert agent.say("report", REPORT.dump_json(report)).status_code == 200
 
     agent.hello()
-    say(0.1, accuracy=0.1)  # before anybody leads
+    say(0.1, accuracy=0.1)  # before a worker leads
     told(agent.worker, 1)
     say(0.0, accuracy=0.1)
     say(0.5, loss=1.0)

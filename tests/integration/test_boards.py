@@ -53,7 +53,7 @@ def client(board: KeyValueServer) -> Iterator[KeyValueClient]:
 
 @pytest.fixture
 def key() -> str:
-    """A key that nobody has used."""
+    """A key that is not in use."""
     return f"key{next(EXAMPLES)}"
 
 
@@ -65,7 +65,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def mute() -> Iterator[str]:
-    """Where connections are accepted and nobody answers, as if the process was stopped."""
+    """An address that accepts connections and never answers, like a stopped process."""
     with socket.create_server((HOST, 0)) as listening:
         yield f"{HOST}:{listening.getsockname()[1]}"
 
@@ -84,7 +84,7 @@ STEPS = st.lists(
 
 @given(steps=st.lists(st.tuples(st.integers(0, 2), STEPS), max_size=4))
 @settings(max_examples=50)
-def test_a_board_is_a_dictionary_whoever_asks(
+def test_a_board_is_a_dictionary_for_every_client(
     board: KeyValueServer, steps: list[tuple[int, list[tuple[str, str, object]]]]
 ) -> None:
     expected: dict[str, str] = {}
@@ -302,7 +302,7 @@ def test_where_another_language_is_spoken_there_is_no_board(answer: bytes) -> No
     ],
     ids=range(10),
 )
-def test_who_speaks_another_language_is_hung_up_on_and_hurts_nobody(
+def test_a_client_of_another_protocol_is_disconnected_and_hurts_no_other(
     board: KeyValueServer, client: KeyValueClient, key: str, words: bytes
 ) -> None:
     client.set("words", "no number")
@@ -316,7 +316,7 @@ def test_who_speaks_another_language_is_hung_up_on_and_hurts_nobody(
 
 
 @pytest.mark.parametrize("said", [header(100)[:2], header(100) + b'{"do": "set", '])
-def test_who_stops_in_the_middle_of_a_word_holds_up_nobody(
+def test_a_client_that_stops_within_a_message_holds_up_no_other(
     board: KeyValueServer, client: KeyValueClient, key: str, said: bytes
 ) -> None:
     host, port = board.address.rsplit(":", 1)
@@ -429,7 +429,7 @@ def trio(gather: Gather) -> tuple[StoreRendezvous, StoreRendezvous, StoreRendezv
 
 
 def leave(meeting: StoreRendezvous) -> None:
-    """End as a process does: nobody serves its port any more, and its connections break."""
+    """End as a process does: its port is closed and its connections break."""
     meeting.close()
     for client in meeting.reached.values():
         if isinstance(client, KeyValueClient):
@@ -521,7 +521,7 @@ def test_a_newcomer_that_dies_is_not_waited_for(
         calling.result(IN_TIME)
 
 
-def test_nobody_is_told_anything_by_a_leader_that_is_gone(
+def test_no_worker_is_told_anything_by_a_leader_that_is_gone(
     trio: tuple[StoreRendezvous, ...],
 ) -> None:
     a, b, _ = trio
@@ -552,7 +552,7 @@ def test_a_leader_that_sleeps_for_long_is_lost(
         trio[1].announced(2, Member("a", mute))
 
 
-def test_nobody_leaves_before_everybody_has_come(
+def test_no_member_leaves_before_all_have_come(
     trio: tuple[StoreRendezvous, ...], pool: ThreadPoolExecutor
 ) -> None:
     planned = generation(2, *trio)
@@ -698,7 +698,7 @@ def test_survivors_agree_on_one_revision_without_the_dead(
     assert again.without({"d"}).revision == 2
 
 
-def test_nobody_goes_on_while_a_silent_member_still_accepts(
+def test_no_member_goes_on_while_a_silent_one_still_accepts(
     trio: tuple[StoreRendezvous, ...], pool: ThreadPoolExecutor
 ) -> None:
     a, b, c = trio
@@ -709,7 +709,7 @@ def test_nobody_goes_on_while_a_silent_member_still_accepts(
     assert repaired(pool, broken, a, b) == [broken.without({"c"})] * 2
 
 
-def test_nobody_goes_on_while_the_first_member_sleeps(
+def test_no_member_goes_on_while_the_first_sleeps(
     trio: tuple[StoreRendezvous, ...], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, c = trio
@@ -747,4 +747,4 @@ def test_only_who_refuses_is_dead(trio: tuple[StoreRendezvous, ...], mute: str) 
     asleep = Member("d", mute)
     assert a.dead([member(a), member(b), member(c), asleep]) == {"c"}
     leave(a)
-    assert a.dead([member(a), member(b)]) == set()  # nobody asks itself
+    assert a.dead([member(a), member(b)]) == set()  # a member does not ask itself

@@ -1,4 +1,4 @@
-"""A few seeds of ``make chaos``: whatever strikes, training is what it would have been."""
+"""A few seeds of ``make chaos``: under every fault, training is what it would have been."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_the_doctor_finds_what_is_wrong(open_directory: Path) -> None:
             *("migrations", "database clock", "cloud", "installation", "loops", "disk"),
             "permissions",
         } == set(well)
-        stranger = ask(home, 1, SCAVENGER_TOKEN="scv_of_somebody_else")
+        stranger = ask(home, 1, SCAVENGER_TOKEN="scv_of_a_stranger")
         assert stranger["token"] == "failed"
     (home / "token").chmod(0o644)
     away = ask(home, 1)

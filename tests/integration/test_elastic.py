@@ -173,7 +173,7 @@ def test_survivors_of_a_killed_worker_redo_the_iteration_and_go_on(
 
 
 @pytest.mark.slow
-def test_a_leader_that_naps_in_the_middle_of_a_change_harms_nobody(tmp_path: Path) -> None:
+def test_a_leader_that_naps_in_the_middle_of_a_change_does_no_harm(tmp_path: Path) -> None:
     with conduct(tmp_path) as conductor:
         for name in ("w0", "w1", "w2"):
             conductor.start(name)
@@ -291,7 +291,7 @@ def test_survivors_go_on_by_themselves_when_the_others_are_proven_dead(
         first = next(name for name in names if name != victim)
         conductor.wait(lambda: latest(conductor, first) > reached + 60)
         rows = [i for report in conductor.reports for i in report.steps.iteration]
-    assert max(rows) < reached + 40  # nobody asked for that configuration
+    assert max(rows) < reached + 40  # no directive asked for that configuration
     order, losses = trajectory(conductor)
     assert np.allclose(losses, replay(order), rtol=0, atol=1e-10)
     assert_each_epoch_holds_every_sample_once(order)

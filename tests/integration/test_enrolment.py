@@ -32,7 +32,7 @@ from worker_agent.controller import ControllerClient, TelemetryUploader
 from worker_agent.errors import ControllerUnreachable
 
 KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
-NOBODY = ControllerKeys(token="scv_token", secret="t" * 48)
+STRANGER = ControllerKeys(token="scv_token", secret="t" * 48)
 MINUTE = timedelta(minutes=1)
 HOUR = 3600.0
 
@@ -89,7 +89,7 @@ def fleet(engine: Engine, tmp_path: Path) -> Iterator[Fleet]:
 
 def test_what_a_machine_is_launched_with_is_always_the_same() -> None:
     assert KEYS.bootstrap_token("job_1-w1") == KEYS.bootstrap_token("job_1-w1")
-    others = {KEYS.bootstrap_token("job_1-w2"), NOBODY.bootstrap_token("job_1-w1")}
+    others = {KEYS.bootstrap_token("job_1-w2"), STRANGER.bootstrap_token("job_1-w1")}
     assert KEYS.bootstrap_token("job_1-w1") not in others
 
 
@@ -106,7 +106,7 @@ def test_it_buys_a_token_of_the_machine_and_the_secrets_of_its_job(fleet: Fleet)
     assert hello.status_code == 200
 
 
-def test_whoever_asks_again_with_the_same_word_gets_it_again_and_nobody_else(fleet: Fleet) -> None:
+def test_only_a_machine_that_repeats_its_word_gets_the_answer_again(fleet: Fleet) -> None:
     assert [fleet.enrol("mine").status_code for _ in range(3)] == [200, 200, 200]
     assert fleet.told("enrolment_refused") == []
     stolen = fleet.enrol("of a thief")
@@ -131,7 +131,7 @@ def test_it_is_good_for_ten_minutes_and_the_boot_after_the_last_attempt(
         assert fleet.enrol(worker=late).status_code == 200, "it was asked for again"
 
 
-def test_a_machine_that_nobody_asked_for_yet_or_that_is_gone_is_not_let_in(fleet: Fleet) -> None:
+def test_a_machine_that_was_not_requested_or_is_gone_is_not_let_in(fleet: Fleet) -> None:
     assert fleet.enrol(worker=fleet.launch(2, None)).status_code == 403
     with fleet.engine.begin() as connection:
         vms.record_gone(connection, fleet.worker, datetime.now(UTC))
@@ -141,7 +141,7 @@ def test_a_machine_that_nobody_asked_for_yet_or_that_is_gone_is_not_let_in(fleet
 def test_a_bootstrap_token_speaks_for_one_machine_and_opens_one_route(fleet: Fleet) -> None:
     other = fleet.launch(2, datetime.now(UTC))
     assert fleet.enrol(worker=other, token=KEYS.bootstrap_token(fleet.worker)).status_code == 403
-    wrong = NOBODY.bootstrap_token(fleet.worker), KEYS.bootstrap_token(fleet.worker)[:-1], "scb_"
+    wrong = STRANGER.bootstrap_token(fleet.worker), KEYS.bootstrap_token(fleet.worker)[:-1], "scb_"
     assert [fleet.enrol(token=token).status_code for token in wrong] == [401, 401, 401]
     headers = {"Authorization": f"Bearer {KEYS.bootstrap_token(fleet.worker)}"}
     for (method, path), access in ROUTES.items():
@@ -174,7 +174,7 @@ def test_a_machine_speaks_for_itself_only(fleet: Fleet) -> None:
     fleet.launch(2, datetime.now(UTC))
     token = KEYS.issue_worker_token(f"{fleet.job}-w2")
     for path in SAID:
-        if not path.endswith("lease"):  # which names nobody but by its token
+        if not path.endswith("lease"):  # which names the machine by its token only
             assert fleet.say(path.rpartition("/")[2], token, **SAID[path]).status_code == 403
 
 
@@ -182,7 +182,7 @@ def test_a_machine_speaks_for_itself_only(fleet: Fleet) -> None:
     "claims",
     [
         {"exp": 1},
-        {"aud": "somebody"},
+        {"aud": "stranger"},
         {"exp": None},
         {"job": None},
         {"generation": None},
@@ -216,7 +216,7 @@ def test_a_token_past_half_its_life_is_renewed_with_the_answer(fleet: Fleet) -> 
     assert machine is not None
     assert (machine.worker, machine.job, machine.generation) == (fleet.worker, fleet.job, 7)
     assert machine.issued_at == pytest.approx(now, abs=5)
-    refused = fleet.say("hello", old, worker="somebody")
+    refused = fleet.say("hello", old, worker="stranger")
     assert refused.status_code >= 400
     assert RENEWAL_HEADER not in refused.headers
     dead = KEYS.issue_worker_token(fleet.worker, 7, now - 1.1 * WORKER_TOKEN_LIFETIME)
@@ -307,7 +307,7 @@ def test_a_machine_that_is_not_let_in_ends(controller: ControllerDouble, tmp_pat
     assert controller.exits == []
 
 
-def test_a_machine_that_nobody_lets_in_ends_with_its_prepaid_time(
+def test_a_machine_that_is_not_let_in_ends_with_its_prepaid_time(
     controller: ControllerDouble, tmp_path: Path
 ) -> None:
     controller.lost = sys.maxsize

@@ -117,7 +117,7 @@ def test_a_controller_outlives_its_database(
             until(lambda: [vm.state for vm in machines(engine, "job_2")] == ["launched"])
             assert [vm.state for vm in machines(engine)] == ["launched"]
             assert running(cloud)[:1] == before
-            assert loop.reconciler.started_at > stopped_at, "nobody could be heard meanwhile"
+            assert loop.reconciler.started_at > stopped_at, "no worker could be heard meanwhile"
     finally:
         engine.dispose()
         server.stop()
@@ -226,7 +226,7 @@ def test_a_database_whose_connections_others_have_taken_is_away_until_they_leave
 
 
 def test_a_database_that_can_only_be_read_is_away(engine: Engine) -> None:
-    """As a standby is, to which somebody turned too early."""
+    """Like a standby before its promotion."""
     world = AppState(engine, "local", CheckpointStorage(Path("/srv")), lambda _: None, {})
     with TestClient(build_app(world, KEYS), raise_server_exceptions=False) as client:
         client.headers["Authorization"] = f"Bearer {KEYS.token}"

@@ -62,9 +62,9 @@ def client(engine: Engine) -> Iterator[TestClient]:
 
 
 @contextmanager
-def nobody() -> Iterator[Engine]:
+def refusing() -> Iterator[Engine]:
     """A database whose computer refuses connections."""
-    engine = create_engine("postgresql+psycopg://nobody@127.0.0.1:1/none")
+    engine = create_engine("postgresql+psycopg://x@127.0.0.1:1/none")
     yield engine
     engine.dispose()
 
@@ -89,7 +89,7 @@ def test_a_part_that_stands_still_is_named(engine: Engine, name: str) -> None:
     assert refused(ask(engine, heartbeats(name))) == f"these do not work now: {name}"
 
 
-def test_parts_that_nobody_started_are_named(engine: Engine) -> None:
+def test_parts_that_were_not_started_are_named(engine: Engine) -> None:
     assert refused(ask(engine, {})) == "these do not work now: reconciler, sweeper"
 
 
@@ -99,7 +99,7 @@ def test_a_database_of_another_version_is_named(engine: Engine) -> None:
     assert refused(ask(engine)) == "these do not work now: migrations"
 
 
-@pytest.mark.parametrize("away", [nobody, silent])
+@pytest.mark.parametrize("away", [refusing, silent])
 def test_without_a_database_a_controller_is_alive_but_not_ready(
     away: Callable[[], AbstractContextManager[Engine]],
 ) -> None:
@@ -213,7 +213,7 @@ def test_gauges_are_asked_of_the_database_once_for_many_scrapes(
     assert scrape(client)["scavenger_jobs"] == before
 
 
-def test_whatever_is_asked_for_the_number_of_series_stays(client: TestClient) -> None:
+def test_no_request_changes_the_number_of_series(client: TestClient) -> None:
     for path in ("/v1/jobs/{}", "/v1/jobs/{}/curve", "/{}", "/v1/jobs/{}/{}"):
         client.get(path.format("a", "a"))
     client.request("PAINT", "/a")

@@ -127,7 +127,7 @@ class Shared(HashStore):
         return self
 
 
-def test_a_row_waits_for_the_part_of_every_rank_whatever_their_pace(tmp_path: Path) -> None:
+def test_a_row_waits_for_the_part_of_every_rank_at_any_pace(tmp_path: Path) -> None:
     rows: list[MeasuredStep] = []
     exchanges = open_exchanges(3, rows, tmp_path / "wish")
     for iteration in range(1, 41):

@@ -1,4 +1,4 @@
-"""What machines left behind goes once nobody can want it any more."""
+"""What machines left behind is deleted once no job needs it."""
 
 from __future__ import annotations
 

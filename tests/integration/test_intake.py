@@ -113,7 +113,7 @@ def test_rows_that_are_left_out_are_told_once_and_counted(machine: Machine) -> N
     assert machine.known().rejected == 5
 
 
-def test_rows_nobody_can_have_measured_move_no_cursor(machine: Machine) -> None:
+def test_rows_that_no_worker_can_have_measured_move_no_cursor(machine: Machine) -> None:
     answer = machine.say("report", REPORT_BODY.dump_json(machine.message(2**53, measured(0, 1))))
     assert answer.status_code == 422
     assert machine.report(0, measured(0, 1)).next_sequence == 1

@@ -56,7 +56,7 @@ def test_of_many_that_ask_at_once_one_gets_it(engine: Engine) -> None:
     assert sum(lease is not None for lease in got) == 1
 
 
-def test_who_has_it_may_prolong_it_and_nobody_else_gets_it(engine: Engine) -> None:
+def test_its_holder_may_prolong_it_and_no_other_gets_it(engine: Engine) -> None:
     mine = taken(engine)
     assert take(engine) is None
     assert take(engine, mine) == mine
@@ -74,7 +74,7 @@ def test_what_was_given_back_is_free_at_once(engine: Engine) -> None:
         pass
 
 
-def test_one_that_is_over_is_good_until_somebody_takes_it(engine: Engine) -> None:
+def test_one_that_is_over_is_good_until_another_takes_it(engine: Engine) -> None:
     slow = taken(engine, OVER)
     with under_lease(engine, slow) as connection:
         jobs.record_event(connection, "job_1", NOW, "test", "slow, but alone")
@@ -110,7 +110,7 @@ def test_who_lost_it_and_takes_it_again_gets_another_one(engine: Engine) -> None
         decide_late(engine, before)
 
 
-def test_nobody_takes_it_while_its_holder_writes(engine: Engine) -> None:
+def test_no_controller_takes_it_while_its_holder_writes(engine: Engine) -> None:
     slow = taken(engine, OVER)
     began = threading.Event()
 

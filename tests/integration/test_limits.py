@@ -39,7 +39,7 @@ def test_who_asks_too_often_is_told_when_to_come_back(house: House) -> None:
     assert allowed(mine) == 100
 
 
-def test_strangers_are_counted_together_and_lock_nobody_else_out(house: House) -> None:
+def test_strangers_are_counted_together_and_lock_no_user_out(house: House) -> None:
     now = [0.0]
     client = house.open(limiter=RateLimiter(lambda: now[0]))
     statuses = [
@@ -110,7 +110,7 @@ def test_only_known_names_are_answered(house: House, host: str, status: int) -> 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/sweeps", "/v1/tokens", "/v1/telemetry/backfill"])
 @pytest.mark.parametrize("piece", ["[", '{"a":', '[{"\\"]":'])
-def test_what_is_nested_very_deep_is_refused_before_anybody_reads_it(
+def test_what_is_nested_very_deep_is_refused_before_it_is_parsed(
     house: House, path: str, piece: str
 ) -> None:
     answer = house.ask("POST", path, KEYS.token, content=piece * 100_000, headers=JSON)

@@ -24,7 +24,7 @@ from worker_agent.training.membership import Membership
 
 HOST = "127.0.0.1"
 IN_TIME = 10.0
-NOWHERE = f"{HOST}:1"  # nobody serves it
+NOWHERE = f"{HOST}:1"  # no process serves it
 PROGRESS = Progress(0, 0, 0, 0.0, {})
 CLOCK = TrainingProgress(iteration=7, samples=84)
 
@@ -64,7 +64,7 @@ class Formed:
         return indices
 
     def close(self) -> None:
-        """End as a process does: nobody serves its port any more, and its connections break."""
+        """End as a process does: its port is closed and its connections break."""
         self.meeting.close()
         for client in self.meeting.reached.values():
             if isinstance(client, KeyValueClient):
@@ -370,7 +370,7 @@ def test_all_stay_when_a_newcomer_dies_after_the_announcement(
     a, b, c = hire("a"), hire("b"), hire("c")
     enter(pool, of(1, a.me, b.me), a, b)
     a.speaks()
-    a.membership.announce(of(2, a.me, b.me))  # nobody new has to be called
+    a.membership.announce(of(2, a.me, b.me))  # no new member has to be called
     until(lambda: a.membership.announced == 2)
     planned = of(3, a.me, b.me, c.me)
     a.meeting.own.set("directive/3", meetings._DIRECTIVE.dump_json(planned).decode())
@@ -416,7 +416,7 @@ def test_the_others_part_from_who_leaves(hire: Hire, pool: ThreadPoolExecutor) -
     assert [member.worker for member in b.membership.now.members] == ["b", "c"]
 
 
-def test_when_all_leave_at_once_nobody_goes_on(hire: Hire, pool: ThreadPoolExecutor) -> None:
+def test_when_all_leave_at_once_none_goes_on(hire: Hire, pool: ThreadPoolExecutor) -> None:
     a, b = hire("a"), hire("b")
     enter(pool, of(1, a.me, b.me), a, b)
     parted = go(pool, (a, b), "part", (0, 1))
@@ -471,7 +471,7 @@ def test_who_is_to_end_waits_for_no_repair(hire: Hire, pool: ThreadPoolExecutor)
 
 
 @pytest.mark.parametrize("is_told", [False, True])
-def test_who_failed_to_hand_over_goes_back_once_nobody_of_the_new_generation_lives(
+def test_a_member_that_failed_to_hand_over_goes_back_once_none_of_the_new_generation_lives(
     hire: Hire, pool: ThreadPoolExecutor, *, is_told: bool
 ) -> None:
     a, b, c = hire("a"), hire("b"), hire("c")

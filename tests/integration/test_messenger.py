@@ -74,7 +74,7 @@ def test_one_whose_connection_broke_listens_again_and_looks_at_once(engine: Engi
 
 
 class Bed(threading.Event):
-    """What the loop takes for its news; somebody sees when it lies down because there is none."""
+    """What the loop takes for its news; a test sees when the loop waits because there is none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Bed(threading.Event):
 
 
 class Watched(FakeCloud):
-    """A cloud beside which somebody waits for a launch."""
+    """A cloud whose launch a test can wait for."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -15,7 +15,7 @@ from service.outbound import MAX_ANSWER_BYTES, OutboundAnswer, OutboundClient, r
 
 PUBLIC, OTHER = "93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"
 
-# As somebody might write them; what they mean is asked of this computer, no network is needed.
+# As a user might write them; this computer is asked what they mean, no network is needed.
 LITERALS = [
     "127.0.0.1",
     "127.1",
@@ -165,7 +165,7 @@ def test_a_name_that_changes_its_address_is_looked_up_once() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_nobody_follows_a_redirect(status: int) -> None:
+def test_a_redirect_is_not_followed(status: int) -> None:
     network = Seen(status, {"Location": "http://169.254.169.254/latest/meta-data/"})
     answer = send(OutboundClient(names(PUBLIC), transport=network), "http://example.org/")
     assert answer.status == status
@@ -218,7 +218,7 @@ def test_no_more_is_read_than_is_allowed(size: int) -> None:
 
 
 @pytest.mark.parametrize("parts", [(), (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", b"x")])
-def test_whoever_hangs_is_not_waited_for(parts: tuple[bytes, ...]) -> None:
+def test_a_server_that_hangs_is_not_waited_for(parts: tuple[bytes, ...]) -> None:
     with pytest.raises(Unanswered, match="TimeoutError"):
         asyncio.run(fetch_from(*parts, patience=0.2))
 

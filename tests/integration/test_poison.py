@@ -1,4 +1,4 @@
-"""Whatever is sent to whatever endpoint: no answer blames the controller, and all come soon.
+"""For every malformed value at every endpoint: no answer is a 5xx, and all come soon.
 
 A real server on a real database. The operations come from the API's own description, so that one
 that is added tomorrow is poisoned, too.

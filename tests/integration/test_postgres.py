@@ -53,7 +53,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def root(place: Path) -> Path:
-    """One database for all tests, so that it is made only once; nobody serves it between them."""
+    """One database for all tests, so that it is made only once; between tests no server runs."""
     return place / "database"
 
 

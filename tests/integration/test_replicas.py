@@ -17,7 +17,7 @@ FEW = Script(
 )
 
 
-def test_jobs_end_right_and_no_machine_is_launched_twice_whatever_is_killed() -> None:
+def test_jobs_end_right_and_no_machine_is_launched_twice_under_kills() -> None:
     outcome = play(FEW, seed=0)
     assert outcome.wrong == []
     assert outcome.machines == 1 + 2 + 3 + 1

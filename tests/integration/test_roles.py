@@ -23,11 +23,11 @@ from service.reconciler.fleet import ControllerContact, Fleet
 from service.reconciler.tick import Reconciler
 from tests.builders import NOW, document, spec
 
-NOBODY = "http://127.0.0.1:9"
+NO_CONTROLLER = "http://127.0.0.1:9"
 
 
 def frozen() -> float:
-    """Return what a stopwatch shows that nobody started."""
+    """Return what a stopped stopwatch shows."""
     return 0.0
 
 
@@ -38,7 +38,7 @@ WAITING = {"command": [sys.executable, "-c", "import time; time.sleep(60)"]}
 def reconciler(engine: Engine, tmp_path: Path) -> Iterator[Reconciler]:
     provider = LocalProvider(tmp_path / "machines", sys.executable)
 
-    contact = ControllerContact(NOBODY, "token of {}".format)
+    contact = ControllerContact(NO_CONTROLLER, "token of {}".format)
     ownership = ResourceLabels("here", b"secret")
     fleet = Fleet(
         engine, provider, contact, CheckpointStorage(tmp_path), ownership, stopwatch=frozen

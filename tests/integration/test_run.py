@@ -155,7 +155,7 @@ def conduct(directory: Path, *command: str, **environment: str) -> Conductor:
 
 
 def resize(conductor: Conductor, plan: Sequence[Sequence[str]], iterations: int) -> None:
-    """Go through a plan, some iterations in each generation, then tell everybody to end."""
+    """Go through a plan, some iterations in each generation, then tell all workers to end."""
     for name in sorted({name for names in plan for name in names}):
         conductor.start(name)
     try:

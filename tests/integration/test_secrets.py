@@ -23,9 +23,9 @@ from tests.canary import (
 )
 from tests.controller import Controller
 
-# Where secrets are meant to be, and nobody but their owner reads them.
+# Where secrets are meant to be, and only their owner reads them.
 SAFE = ("token", "secret", "connection.json", "secrets/default/HF_TOKEN")
-# What anybody may see: a search that does not find it finds nothing else either.
+# What every user may see: a search that does not find it finds nothing else either.
 PUBLIC = "a-name-for-all-to-see"
 WAITS = "import os, time; assert os.environ['HF_TOKEN']; print('up', flush=True); time.sleep(600)"
 
@@ -44,7 +44,7 @@ class House:
 def house(engine: Engine, open_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
     home = open_directory / "canary" / "home"
     (home / "secrets" / "default").mkdir(parents=True)
-    secrets = {"of the job": "hf_canary_0123456789", "of nobody": make_token()}
+    secrets = {"of the job": "hf_canary_0123456789", "of no job": make_token()}
     (home / "secrets" / "default" / "HF_TOKEN").write_text(secrets["of the job"])
     monkeypatch.setenv("SCAVENGER_DATABASE_URL", engine.url.render_as_string(hide_password=False))
     with Controller(home) as controller:
@@ -71,7 +71,7 @@ def house(engine: Engine, open_directory: Path, monkeypatch: pytest.MonkeyPatch)
 
 def ask_wrongly(house: House) -> Iterator[Place]:
     """Requests that fail with secrets in them, as people make them by mistake."""
-    secret, strange = house.secrets["of the job"], house.secrets["of nobody"]
+    secret, strange = house.secrets["of the job"], house.secrets["of no job"]
     asked: list[dict[str, Any]] = [
         {"json": document(run={"command": ["x"], "env": {"API_KEY": secret}})},
         {"content": f'{{"token": "{secret}", "n": NaN}}', "headers": {"Content-Type": "text/json"}},

@@ -111,7 +111,7 @@ def test_a_launch_that_hangs_delays_no_other_job(house: House, cloud: FakeCloud)
     assert len(cloud.machines()) == 4
 
 
-def test_a_list_that_hangs_delays_nobody_for_a_while(house: House) -> None:
+def test_a_list_that_hangs_delays_no_job_for_a_while(house: House) -> None:
     house.submit("job_1")
     until(lambda: house.states("job_1") == {"launched"})
     seen = house.provider.asked.count("list")

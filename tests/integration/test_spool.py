@@ -170,9 +170,9 @@ def test_what_a_killed_process_left_is_synced_later_each_row_once(
     with Measurer(service, tmp_path / "w1", 2000) as measurer:
         assert measurer.says() == "measured"
         until(lambda: rows_on_disk(tmp_path / "w1") == 2000)
-    nobody = sync(tmp_path)
-    assert nobody.exit_code == 20
-    assert "no controller answers" in nobody.stderr
+    refused = sync(tmp_path)
+    assert refused.exit_code == 20
+    assert "no controller answers" in refused.stderr
     service.end_machine()
     with service.listening():
         wrong = sync(tmp_path, token="scv_wrong")

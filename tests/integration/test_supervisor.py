@@ -401,7 +401,7 @@ def test_a_machine_that_drains_never_outlives_its_prepaid_time(machine: Machine)
     began = time.monotonic()
     machine.told_to_end()
     until(machine.ended)
-    assert time.monotonic() - began < 2.5 + 2.0, "nobody is told any more"
+    assert time.monotonic() - began < 2.5 + 2.0, "the controller is told nothing any more"
 
 
 def test_what_a_command_says_when_its_prepaid_time_ends_is_in_the_log(machine: Machine) -> None:

@@ -277,7 +277,7 @@ def test_odd_words_of_strangers_stop_no_sweep(world: World) -> None:
     strange.close()
 
 
-def test_a_restored_backup_ends_nothing_until_somebody_confirms(
+def test_a_restored_backup_ends_nothing_until_a_person_confirms(
     world: World, postgres: EmbeddedPostgres
 ) -> None:
     """Three launches after the backup: as few as would be ended without a second thought."""
@@ -364,7 +364,7 @@ def test_of_two_controllers_that_sweep_at_once_one_does(world: World) -> None:
     assert sum(verdict is not None for verdict in done) == 1
     assert len(world.stored()) == 1
     assert world.sweeper.sweep(world.now + HOUR, HOUR) is not None
-    # The clock was set back; nobody waits until it is where it was.
+    # The clock was set back; the sweep does not wait until it is where it was.
     assert world.sweeper.sweep(world.now - HOUR, HOUR) is not None
 
 
@@ -428,8 +428,8 @@ class Busy(FakeCloudProvider):
         return super().list()
 
 
-def test_a_machine_launched_during_a_sweep_is_nobodys_orphan(world: World) -> None:
-    """The database is read after the cloud, so it knows whatever was shown."""
+def test_a_machine_launched_during_a_sweep_is_no_orphan(world: World) -> None:
+    """The database is read after the cloud, so it knows every machine that was shown."""
     busy = Busy(str(world.provider._http.base_url).removesuffix("/cloud/"), "account")
     busy.meanwhile = lambda: world.submit("job_1", workers=4)
     verdict = replace(world.sweeper, provider=busy).sweep(world.now, timedelta(0))
@@ -462,7 +462,7 @@ def test_the_newest_thousand_and_all_that_were_confirmed_are_kept(world: World) 
         assert connection.execute(select(func.min(schema.sweeps.c.number))).scalar_one() == 1
 
 
-def test_there_is_one_installation_whoever_comes_first(world: World) -> None:
+def test_there_is_one_installation_for_all_controllers(world: World) -> None:
     def identify(_: int) -> str:
         with world.engine.begin() as connection:
             return controllers.installation_id(connection)

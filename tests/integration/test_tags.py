@@ -128,6 +128,6 @@ def test_who_wishes_an_end_twice_is_recorded_once(client: TestClient) -> None:
     assert [event["kind"] for event in events].count("cancel") == 1
 
 
-def test_a_job_of_nobody_has_no_version(client: TestClient) -> None:
+def test_a_job_without_a_user_has_no_version(client: TestClient) -> None:
     assert cancel(client, "job_0", "*").status_code == 404
     assert look(client, "job_0", "*").status_code == 404

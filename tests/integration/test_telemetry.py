@@ -16,7 +16,7 @@ FEW = Script(
 )
 
 
-def test_each_row_is_stored_once_whatever_is_killed() -> None:
+def test_each_row_is_stored_once_under_kills() -> None:
     outcome = play(FEW, seed=0)
     assert outcome.wrong == []
     assert outcome.stored + outcome.dropped == 20_000

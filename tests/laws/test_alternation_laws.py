@@ -243,7 +243,7 @@ def test_copies_of_batches_that_are_gathered_first_are_refused(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("strategy", ["parameter_server", "downpour"])
-def test_reading_ahead_is_refused_whatever_the_strategy(tmp_path: Path, strategy: str) -> None:
+def test_reading_ahead_is_refused_with_every_strategy(tmp_path: Path, strategy: str) -> None:
     def script(job: Session, _: Any) -> None:
         training = Training()
         training.optimizer = optim.Adagrad(training.model.parameters(), lr=0.1)
@@ -473,7 +473,7 @@ FORMS = (replaced, mapped, filtered, sliced, in_tuples, deleted, loaded_and_dele
 
 
 @pytest.mark.parametrize("loop", FORMS, ids=lambda loop: loop.__name__)
-def test_a_loop_may_skip_its_first_batches_in_whatever_form(
+def test_a_loop_may_skip_its_first_batches_in_every_form(
     tmp_path: Path, loop: Callable[[Batches, Train], None]
 ) -> None:
     training, alone = Training(), Training()

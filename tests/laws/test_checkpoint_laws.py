@@ -1,4 +1,4 @@
-"""A checkpoint is the whole truth or none, whenever its writer dies and whatever befalls it."""
+"""A checkpoint is the whole truth or none, whenever its writer dies or its disk fails."""
 
 from __future__ import annotations
 

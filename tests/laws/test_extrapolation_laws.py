@@ -56,7 +56,7 @@ def test_neither_units_nor_direction_matter(metric_unit, epoch_unit, direction):
     st.floats(-1e6, 1e6),
 )
 @settings(max_examples=40)
-def test_whatever_was_logged_the_answer_is_ordered_or_none(pairs, goal):
+def test_for_any_log_the_answer_is_ordered_or_none(pairs, goal):
     ordered = sorted(pairs)
     found = extrapolate_curve([x for x, _ in ordered], [v for _, v in ordered], goal, "at_most")
     if found is not None:

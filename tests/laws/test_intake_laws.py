@@ -168,7 +168,7 @@ def test_a_generation_begins_with_its_earliest_iteration_whichever_report_comes_
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(reports=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)), max_size=12))
-def test_whatever_is_repeated_overtaken_or_missing_each_row_counts_once(
+def test_each_row_counts_once_though_rows_are_repeated_overtaken_or_missing(
     engine: Engine, reports: list[tuple[int, int]]
 ) -> None:
     cursor, kept, refused = 0, list[int](), 0

@@ -196,7 +196,7 @@ TYPELESS = ParallelModel(1.0, 0.1, 0.1, 0.1)
 
 @st.composite
 def forecasts(draw):
-    """A whole space in which time, cost and deviation are whatever they like."""
+    """A whole space with any time, cost and deviation."""
     grid = grid_of_space(ConfigSpace(tuple(range(1, draw(st.integers(2, 7)))), (8, 16, 32)))
     epochs = draw(st.sampled_from((30.0, 30.0, 30.0, None)))
     model = PerformanceModel(TYPELESS, StatisticalModel(100.0, 100.0), 1000, 64, epochs)

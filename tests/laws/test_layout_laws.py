@@ -247,7 +247,7 @@ def side_by_side(*works: Callable[[ProcessGroup, int], Any]) -> list[Future[Any]
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @given(there=formats, here=formats, has_trained=st.booleans(), is_carried=st.booleans())
 @settings(max_examples=4)
-def test_a_state_goes_on_as_it_would_have_in_whatever_format_it_is_received(
+def test_a_state_goes_on_as_it_would_have_in_any_received_format(
     kind: str, kernel: str, there: str, here: str, *, has_trained: bool, is_carried: bool
 ) -> None:
     old, new = (Training(kind, kernel, FORMATS[each]) for each in (there, here))

@@ -1,4 +1,4 @@
-"""Whatever machines and workers do or leave undone, a job comes to its end.
+"""A job ends, no matter what its machines and workers do or leave undone.
 
 The world is a dictionary of fates, one for each machine in the order of their launch, and of times
 at which the cloud hides them; time passes, and plan() alone decides.
@@ -61,7 +61,7 @@ class Fate(StrEnum):
     DEAF = "it speaks, and enters nothing"
     IDLE = "it enters what it is told, and never finishes an iteration"
     PARTED = "it loses touch with the others at once"
-    REFUSES = "it reaches nobody"
+    REFUSES = "it reaches no other worker"
     RESTARTS = "its process starts again and never comes back"
     DIES = "it is gone after a while"
     FAILS = "its command fails"

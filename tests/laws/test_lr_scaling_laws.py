@@ -244,7 +244,7 @@ def test_no_schedule_notices_that_steps_are_scaled(name, steps):
 
 @unhurried
 @given(st.lists(st.tuples(gentle, st.floats(-1, 1)), min_size=1, max_size=12), st.floats(0, 0.99))
-def test_momentum_is_a_sum_of_gradients_whatever_the_factors(steps, momentum):
+def test_momentum_is_a_sum_of_gradients_for_any_factors(steps, momentum):
     """u = m u + g and w = w - lr f u: no correction when the factor changes."""
     parameter = torch.nn.Parameter(torch.tensor([0.5], dtype=torch.float64))
     optimizer = torch.optim.SGD([parameter], lr=RATE, momentum=momentum)

@@ -201,7 +201,7 @@ def test_the_pieces_are_unbiased_however_uneven_the_parts(population, division):
 def test_batches_without_repeats_hide_the_same_part_of_the_gradient_at_every_division(
     population, division
 ):
-    """tr Σ is the sample variance, and |G|² is smaller by tr Σ / D, whatever K and B."""
+    """tr Σ is the sample variance, and |G|² is smaller by tr Σ / D, for any K and B."""
     workers, batch = division
     size = len(population)
     norm_sq, variance = expected_pieces(permutations(population, min(batch, size)), workers)

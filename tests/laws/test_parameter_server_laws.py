@@ -94,7 +94,7 @@ def greeted(content: bytes) -> bytes:
 
 
 def assert_it_serves(server: ShardServer) -> None:
-    """A worker of the job is served, whatever strangers have said."""
+    """A worker of the job is served after strangers have sent anything."""
     weights = torch.arange(5, dtype=torch.float64)
     parameter = nn.Parameter(weights.clone())
     description = describe_optimizer(torch.optim.SGD([parameter], lr=0.5))
@@ -118,7 +118,7 @@ def assert_it_serves(server: ShardServer) -> None:
 
 @given(st.binary(max_size=200))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-def test_strangers_are_told_nothing_whatever_they_say(server: ShardServer, content: bytes) -> None:
+def test_strangers_are_told_nothing(server: ShardServer, content: bytes) -> None:
     assert said_to(server, content) == b""
 
 
@@ -343,7 +343,7 @@ deeds = st.lists(
 
 
 @given(deeds, st.integers(0, 80))
-def test_every_sample_is_used_once_whoever_dies(
+def test_every_sample_is_used_once_though_workers_die(
     plan: list[tuple[int, str, int]], limit: int
 ) -> None:
     cursor = SampleAllocator()

@@ -190,7 +190,7 @@ def test_a_module_that_defines_what_another_passes_on_has_the_same(
     assert dist.destroy_process_group is dist.distributed_c10d.destroy_process_group
 
 
-def test_classes_derived_from_what_is_patched_work_whatever_they_call_their_arguments(
+def test_classes_derived_from_what_is_patched_may_rename_their_arguments(
     applied: list[tuple[Patch, Any]],
 ) -> None:
     class Mine(optim.SGD):

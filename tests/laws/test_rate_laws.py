@@ -1,4 +1,4 @@
-"""Laws of rates: nobody gets more than their share, and nobody waits in vain."""
+"""Laws of rates: no caller gets more than its share, and none waits in vain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ rates = st.builds(RateLimit, st.floats(0.5, 50), st.integers(1, 50))
 
 
 @given(rates, pauses)
-def test_nobody_gets_more_than_the_burst_and_what_time_refills(
+def test_no_caller_gets_more_than_the_burst_and_what_time_refills(
     rate: RateLimit, waits: list[float]
 ) -> None:
     now = [0.0]
@@ -24,7 +24,7 @@ def test_nobody_gets_more_than_the_burst_and_what_time_refills(
 
 
 @given(rates, pauses)
-def test_whoever_waits_as_long_as_told_goes_on(rate: RateLimit, waits: list[float]) -> None:
+def test_a_caller_that_waits_as_long_as_told_goes_on(rate: RateLimit, waits: list[float]) -> None:
     now = [0.0]
     counted = RateLimiter(lambda: now[0])
     for wait in waits:

@@ -1,4 +1,4 @@
-"""Laws of the redactor: no secret leaves the log, whatever stands around it."""
+"""Laws of the redactor: no secret reaches the log, no matter what stands around it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KNOWN = st.text(min_size=MIN_SECRET_LENGTH, max_size=40).filter(
     lambda secret: secret not in f" {REDACTED} "
 )
 STYLES = st.sampled_from(["json", "text"])
-# How a secret looks that nobody told the redactor of.
+# How a secret looks that the redactor was not told of.
 LOOKS = st.sampled_from(
     [
         "scv_{}",

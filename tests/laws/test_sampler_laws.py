@@ -16,7 +16,7 @@ plans = st.lists(
 
 @given(st.integers(1, 90), st.integers(0, 5), plans)
 @settings(max_examples=60)
-def test_every_epoch_holds_every_sample_once_whatever_the_plan(
+def test_every_epoch_holds_every_sample_once_under_every_plan(
     dataset_size: int, seed: int, plan: list[tuple[int, int, int]]
 ) -> None:
     order = SampleOrder(dataset_size, seed)

@@ -206,7 +206,7 @@ def test_the_order_of_probes_changes_no_choice(truth, jitter, objective, shuffle
 @pytest.mark.parametrize("count", [0, 1])
 @settings(max_examples=3)
 @given(truth=truths)
-def test_what_a_probe_says_will_follow_does_whatever_it_shows(truth, name, count, is_alike):
+def test_what_a_probe_says_will_follow_does_for_every_result(truth, name, count, is_alike):
     other = replace(truth, compute_fixed=truth.compute_fixed * 9 + 1)
     seen = tuple(observe(config, truth) for config in SPACE.corners())
     start = situation(SPACE, search=name)

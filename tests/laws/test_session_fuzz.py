@@ -1,6 +1,4 @@
-"""Whatever a script does with its session, and whatever its controller answers, nothing of ours
-reaches the script but what is documented.
-"""
+"""Any script, session and controller: only documented errors of the agent reach the script."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ class Planned(Exception):
 
 
 class Peculiar:
-    """What somebody may log by mistake."""
+    """What a user may log by mistake."""
 
     detach = "not to be called"
 

@@ -386,7 +386,7 @@ def test_a_job_shorter_than_its_search_ends_without_a_choice():
     assert outcome.chosen == SPACE.start
 
 
-def test_limits_nobody_can_meet_are_said_and_met_ones_counted():
+def test_limits_that_cannot_be_met_are_said_and_met_ones_counted():
     model = law((0.1, 0.002, 0.2, 0.01), 300)
     with pytest.raises(NothingFeasible):
         simulate(job(model), situation(model, objective=Within(Fastest(), max_cost=1e-6)))

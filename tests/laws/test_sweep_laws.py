@@ -90,7 +90,7 @@ def machines_of_ours(draw: st.DrawFn, number: int, stamp: str, known: bool | Non
 
 @st.composite
 def machines_of_others(draw: st.DrawFn, number: int, ours: Sequence[Machine]) -> Machine:
-    """One somebody else launched, maybe with labels that were copied or made up."""
+    """A machine that a stranger launched, maybe with labels that were copied or made up."""
     key, state = f"key-{number}", draw(st.sampled_from(InstanceState))
     proofs = [OURS.proof(f"key-{n}") for n in range(number)]
     made_up = draw(st.sampled_from(["", "0" * 32, OURS.proof(key)[:-1], "é", "\ud800", "\0"]))
@@ -98,7 +98,7 @@ def machines_of_others(draw: st.DrawFn, number: int, ours: Sequence[Machine]) ->
         st.sampled_from(
             [
                 {},
-                {"name": "somebody's", "scavenger": "ours"},
+                {"name": "a stranger's", "scavenger": "ours"},
                 NEIGHBOURS.labels(key, REMEMBERED),
                 SIBLING.labels(key, REMEMBERED),
                 {**NEIGHBOURS.labels(key, REMEMBERED), OWNER_LABEL: OURS.installation},
@@ -122,7 +122,7 @@ def machines_of_others(draw: st.DrawFn, number: int, ours: Sequence[Machine]) ->
 
 @st.composite
 def twins(draw: st.DrawFn, number: int, ours: Sequence[Machine]) -> Machine:
-    """A copy of one of ours, down to the last label, made by somebody else."""
+    """A copy of one of ours, down to the last label, made by a stranger."""
     original = draw(st.sampled_from(ours))
     state = draw(st.sampled_from(InstanceState))
     copied = replace(original.instance, provider_id=f"i-{number}", state=state)
@@ -198,7 +198,7 @@ class Watch:
 
 
 def is_double(machine: Machine, shown: Sequence[Machine]) -> bool:
-    """Whether nobody can tell a machine from a copy of it."""
+    """Whether a machine cannot be told from a copy of it."""
     mine = machine.instance
     is_named = machine.known is not None and machine.known.provider_id is not None
     carriers = [m for m in shown if m.instance.launch_key == mine.launch_key]
@@ -219,7 +219,7 @@ def test_what_is_ended_is_ours_and_unwanted_and_was_so_for_a_while(
 ) -> None:
     """At any pace, with lists that leave machines out and clocks that are set."""
     watch, now = Watch(cloud), NOW
-    # While the original is hidden, nobody can tell a perfect copy from it.
+    # While the original is hidden, a perfect copy cannot be told from it.
     names = [m.instance.provider_id for m in cloud if not is_double(m, cloud)]
     for step in [0, *steps]:
         now += timedelta(seconds=step)
@@ -235,7 +235,7 @@ def test_what_is_ended_is_ours_and_unwanted_and_was_so_for_a_while(
 
 @given(cloud=clouds(is_restored=True), pause=st.integers(10, 299))
 @worlds
-def test_a_restored_database_ends_nothing_until_somebody_confirms(
+def test_a_restored_database_ends_nothing_until_a_person_confirms(
     cloud: tuple[Machine, ...], pause: int
 ) -> None:
     watch = Watch(cloud)

@@ -1,4 +1,4 @@
-"""Laws of the watchdog: it hits who hangs and nobody else."""
+"""Laws of the watchdog: it hits a process that hangs and no other."""
 
 from __future__ import annotations
 

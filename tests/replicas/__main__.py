@@ -1,4 +1,4 @@
-"""``python -m tests.replicas``: jobs end right whatever is killed, with no machine too many."""
+"""``python -m tests.replicas``: jobs end right under every kill, with no machine too many."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main() -> int:
         print(f"{times:6,}  {kind}")
     for line, times in outcome.lines.most_common():
         print(f"{times:6,}  in the logs: {line}")
-    print(f"{outcome.unheard:6,}  questions of machines that nobody answered")
+    print(f"{outcome.unheard:6,}  questions of machines that no controller answered")
     print(f"{outcome.machines:6,}  machines for {script.jobs} jobs, {outcome.seconds:.0f} s")
     for word in outcome.wrong:
         print(f"wrong: {word}")

@@ -77,7 +77,7 @@ class Machines:
     Attributes:
         wrong: What no machine should be told.
         rows: Iterations each machine has measured and handed over.
-        unheard: How often nobody answered.
+        unheard: How often no controller answered.
     """
 
     def __init__(self, cloud: Cloud, enough: int, pause: float) -> None:

@@ -27,7 +27,7 @@ class Replica:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it ended though nobody killed it."""
+        """Whether it ended without being killed."""
         process = self.process
         return process is not None and self.back_at is None and process.poll() is not None
 

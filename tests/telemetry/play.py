@@ -224,7 +224,7 @@ class Stage:
             )
 
     def _tend(self) -> None:
-        """Start again what was killed, until it has ended well, as whoever runs them does."""
+        """Start again what was killed, until it has ended well, as a service manager does."""
         if self.controller.poll() is not None:  # it found no database when it began
             self._start_controller()
         for worker, process in self.agents.items():

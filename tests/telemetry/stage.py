@@ -25,7 +25,7 @@ def set_up(connection: Connection, job: str, number: int) -> list[str]:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

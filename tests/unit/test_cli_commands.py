@@ -72,7 +72,7 @@ class FakeController:
             case []:
                 if self.silences and len(states) == 1:
                     self.silences -= 1
-                    raise httpx.ConnectError("nobody there")
+                    raise httpx.ConnectError("no controller")
                 return view(states.pop(0) if len(states) > 1 else states[0])
             case ["curve"]:
                 return view(self.curves.pop(0) if len(self.curves) > 1 else self.curves[0])
@@ -97,7 +97,7 @@ def console():
 
 
 def terminal(controller, pauses=None, **changes):
-    """Return a terminal nobody looks at, whose pauses take no time."""
+    """Return a terminal that writes to memory and whose pauses take no time."""
     pause = (pauses if pauses is not None else []).append
 
     def connect():
@@ -243,7 +243,7 @@ def test_an_empty_list_writes_nothing_but_says_what_to_do():
     assert "scavenger submit" in stderr
 
 
-def test_nobody_there_says_how_to_start_a_controller():
+def test_a_missing_controller_says_how_to_start_one():
     def answer(request):
         raise httpx.ConnectError("Connection refused")
 

@@ -1,4 +1,4 @@
-"""One clock for all controllers: whatever their own say, they tell the time of the database."""
+"""One clock for all controllers: they use the time of the database, not their own."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_machine_is_known_however_wrong_the_clock_of_this_computer(
 
 
 def test_nothing_is_decided_by_the_clock_of_this_computer() -> None:
-    """Whoever needs the time asks the database's clock; only what people read has another."""
+    """Decisions use the database's clock; only what people read has another."""
     root = Path(service.__file__).parent
     found = {str(path.relative_to(root)) for path in root.rglob("*.py") if reads_calendar(path)}
     assert found == {"clouds/local.py", "auth/tokens.py", "db/clock.py"}

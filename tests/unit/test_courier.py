@@ -1,4 +1,4 @@
-"""Calls are made in order, beside those for others, and never hold up whoever sent them."""
+"""Calls are made in order, beside those for others, and never hold up their sender."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fail() -> None:
     raise ValueError("the cloud fell down")
 
 
-def test_without_threads_they_are_done_at_once_by_whoever_sends_them() -> None:
+def test_without_threads_they_are_done_at_once_by_their_sender() -> None:
     executor, done = CloudExecutor(), list[int]()
     executor.submit("job_1", [partial(done.append, 1), partial(done.append, 2)])
     assert done == [1, 2]
@@ -68,7 +68,7 @@ def test_trips_take_turns_call_by_call(gate: threading.Event) -> None:
     assert done == ["long 0", "short", "long 1", "long 2"]
 
 
-def test_it_forgets_what_nobody_will_ask(gate: threading.Event) -> None:
+def test_it_forgets_what_will_not_be_asked(gate: threading.Event) -> None:
     executor = CloudExecutor(2)
     executor.submit("over", [fail])
     executor.submit("slow", [lambda: gate.wait(60) and None])
@@ -100,7 +100,7 @@ def test_a_job_has_one_at_a_time(gate: threading.Event) -> None:
         executor.submit("job_1", [fail])
 
 
-def test_whoever_waits_hears_of_the_end() -> None:
+def test_a_waiter_hears_of_the_end() -> None:
     executor, heard = CloudExecutor(1), threading.Event()
     executor.call_when_done(lambda _: heard.set())
     executor.submit("job_1", [lambda: None])

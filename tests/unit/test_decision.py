@@ -179,7 +179,7 @@ def test_the_run_follows_the_objective(objective):
     assert run.config in [point.config for point in run.curve.frontier()]
 
 
-def test_limits_nobody_can_meet_are_raised():
+def test_limits_that_cannot_be_met_are_raised():
     situation = replace(
         FRESH,
         observations=OBSERVED,
@@ -281,7 +281,7 @@ def test_workers_that_no_batch_can_feed_do_not_keep_the_search_from_synchronisat
         "and that has not turned out to be none",
     ],
 )
-def test_a_probe_promises_the_next_only_where_that_follows_whatever_it_shows(change, then):
+def test_a_probe_promises_the_next_only_where_that_follows_from_every_result(change, then):
     decision = decide(replace(FRESH, **change))
     assert isinstance(decision, Probe)
     assert decision.then == then

@@ -28,7 +28,7 @@ def test_an_answer_is_kept_for_a_while_and_no_longer() -> None:
     assert enquiry.answer(9) == 2
 
 
-def test_what_went_wrong_is_raised_for_everybody_who_asks_meanwhile() -> None:
+def test_what_went_wrong_is_raised_for_all_who_ask_meanwhile() -> None:
     now, numbers = 0.0, count(1)
 
     def fail() -> int:

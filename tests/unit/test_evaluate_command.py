@@ -77,7 +77,7 @@ def test_what_was_profiled_is_left_out_of_the_rest(batches, points, design):
 
 
 @given(st.permutations(table_of().measurements), st.integers(2, 8), st.integers(0, 99))
-def test_a_seed_draws_the_same_rows_in_whatever_order_they_came(shuffled, points, seed):
+def test_a_seed_draws_the_same_rows_in_any_order_of_arrival(shuffled, points, seed):
     drawn = RandomDesign(3, seed).profiles(table_of().measurements, points)
     assert RandomDesign(3, seed).profiles(shuffled, points) == drawn
     assert RandomDesign(2, seed).profiles(shuffled, points) == drawn[:2]
@@ -96,7 +96,7 @@ def test_exact_noise_is_predicted_exactly_from_its_ends(scale):
     assert found.error == pytest.approx(0, abs=1e-6)
 
 
-def test_nobody_regrets_what_was_chosen_with_exact_laws():
+def test_a_choice_with_exact_laws_has_no_regret():
     found = regrets(table_of(), RISING, 6, "paper", WHOLE, "all_reduce", SEARCH)
     assert [each.wish for each in found] == list(REGRET_OBJECTIVES)
     exact = regrets(table_of(), RISING, 6, "measured", WHOLE, "all_reduce", SEARCH)

@@ -1,4 +1,4 @@
-"""What no file of the controller may contain, whoever writes it."""
+"""What no file of the controller may contain."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def test_a_written_objective_is_the_one_that_chooses(written: object, wish: Obje
     assert objective_of(spec(objective=written)) == wish
 
 
-def test_models_compare_between_jobs_of_one_rule_whatever_their_warm_up() -> None:
+def test_models_compare_between_jobs_of_one_rule_with_any_warm_up() -> None:
     names = {
         signature_of(spec(lr_scaling=recipe), "local")
         for recipe in ("linear", {"rule": "linear"}, {"rule": "linear", "warm_up": 3})
@@ -231,7 +231,7 @@ def test_models_do_not_compare_where_gradients_travel_otherwise() -> None:
     assert known.topology == "parameter_server"
 
 
-def test_nothing_is_believed_of_workers_that_wait_for_nobody() -> None:
+def test_nothing_is_believed_of_workers_that_wait_for_none() -> None:
     one = {"workers": 2, "batch": 128}
     alone = planning_state(spec(strategy="downpour", limits=one), (), stored(), machine="local")
     assert fit_model(alone) is None

@@ -17,11 +17,11 @@ import pytest
 from service.observability.logs import is_wanted, log_context, start_logging
 from service.observability.redaction import Redactor
 
-SECRET = "a word nobody may read"
+SECRET = "a word none may read"
 
 
 class Watched(io.StringIO):
-    """Somebody sits before it."""
+    """A terminal with a person before it."""
 
     def isatty(self) -> bool:
         return True

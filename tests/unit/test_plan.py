@@ -109,7 +109,7 @@ CASES = {
         Launch,
         "1 machine for K=2 B=128",
     ),
-    "a cancelled job ends whatever else is going on": (
+    "a cancelled job ends in every other state": (
         snapshot(job=chosen(cancel_requested_at=NOW), vms=(vm(1, exit_code=1), vm(2))),
         Finish,
         "cancelled on request",
@@ -176,7 +176,7 @@ CASES = {
         Finish,
         "w1 exited with code 2",
     ),
-    "a released worker's exit code harms nobody": (
+    "a released worker's exit code harms no other worker": (
         snapshot(
             vms=(vm(1), vm(2), vm(3, exit_code=1, **DEAD)),
             workers=(worker(1), worker(2), worker(3, finished="released")),
@@ -466,7 +466,7 @@ LEAVING = {
         PublishDirective,
         "w2 was told to leave: the others go on with K=1 B=128",
     ),
-    "whoever is ready steps in for it": (
+    "a worker that is ready steps in for it": (
         snapshot(
             vms=(vm(1), vm(2), vm(3)),
             workers=(worker(1), worker(2, **LEFT), worker(3, generation=0)),
@@ -535,14 +535,14 @@ LEAVING = {
 
 
 @pytest.mark.parametrize(("now", "kind", "why"), LEAVING.values(), ids=LEAVING)
-def test_a_worker_that_is_told_to_leave_harms_nobody(
+def test_a_worker_that_is_told_to_leave_harms_no_other(
     now: JobState, kind: type[Action], why: str
 ) -> None:
     action = plan(now)
     assert (type(action), why in action.why) == (kind, True), action
 
 
-def test_nobody_gives_up_a_collective_for_a_worker_that_has_left() -> None:
+def test_no_worker_gives_up_a_collective_for_one_that_has_left() -> None:
     left = snapshot(workers=(worker(1, **LEFT), worker(2)))
     assert not published(left).repairs
     assert published(left).handover is None
@@ -555,7 +555,7 @@ SERVING = {
         Launch,
         "1 machine for K=1 B=32, and 2 servers",
     ),
-    "nobody trains before they are there": (
+    "no worker trains before they are there": (
         served(
             job=job(spec=SERVED),
             vms=(server(3), server(4), vm(1)),
@@ -583,7 +583,7 @@ SERVING = {
         Launch,
         "1 server instead of s4",
     ),
-    "whatever its exit code": (
+    "with any exit code": (
         served(vms=(server(3), server(4, exit_code=1), vm(1), vm(2))),
         Launch,
         "1 server instead of s4",
@@ -769,7 +769,7 @@ def test_progress_goes_back_with_the_job() -> None:
     assert now.most_advanced.iteration == 100
 
 
-def test_nobody_is_silent_to_a_controller_that_has_just_begun_to_listen() -> None:
+def test_no_worker_is_silent_to_a_controller_that_has_just_begun_to_listen() -> None:
     long_ago = NOW - timedelta(hours=2)
     quiet = snapshot(workers=(worker(1), worker(2, seen_at=long_ago)))
     assert isinstance(plan(quiet), Terminate)
@@ -982,7 +982,7 @@ def settling(**changes: object) -> JobState:
 
 @pytest.mark.parametrize("objective", ["fastest", "cheapest", "knee"])
 @pytest.mark.parametrize("config", [(1, 32), (1, 128), (2, 32), (2, 128)], ids=str)
-def test_noise_settles_where_it_began_to_whatever_would_be_chosen_meanwhile(
+def test_noise_settles_where_it_began_to_though_another_would_be_chosen_meanwhile(
     objective: str, config: tuple[int, int]
 ) -> None:
     told = directive(*config, purpose="probe", split_every=2, is_provisional=True)
@@ -1261,7 +1261,7 @@ PROBING = {
 }
 QUIET = NOW - timedelta(minutes=11)
 LATE = {
-    "nobody is left waiting for workers none of which speaks": (
+    "no job waits for workers none of which speaks": (
         snapshot(workers=(worker(1, seen_at=QUIET), worker(2, seen_at=QUIET))),
         Terminate,
         "w1, w2 silent for 0:10:00",
@@ -1285,7 +1285,7 @@ LATE = {
         Terminate,
         "w2 did not join in 15 min",
     ),
-    "a directive nobody enters is formed anew": (
+    "a directive that no worker enters is formed anew": (
         snapshot(**LONG_TOLD),
         PublishDirective,
         "directive 2 was not entered: forming K=2 B=128 anew",

@@ -49,7 +49,7 @@ def test_pytorch_may_listen_at_the_port_that_is_kept(first: MasterPort) -> None:
         store.listen()
 
 
-def test_nobody_waits_for_a_generation_that_is_superseded(first: MasterPort) -> None:
+def test_no_worker_waits_for_a_generation_that_is_superseded(first: MasterPort) -> None:
     answers = iter([False, False, True])
     assert find_master_port(first.address, 1, lambda: next(answers)) is None
 

@@ -37,7 +37,7 @@ def test_more_names_are_written_with_commas() -> None:
     assert Settings(names="b").known_names > {"b", "127.0.0.1"}
 
 
-def test_the_sentence_reaches_whoever_starts_it(tmp_path: Path) -> None:
+def test_the_sentence_reaches_the_person_who_starts_it(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "service", "--home", str(tmp_path / "home"), "--host", "0.0.0.0"]
     said = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ), check=False)
     assert said.returncode == 2

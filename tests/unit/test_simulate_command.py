@@ -18,7 +18,7 @@ def console(**changes):
 
 def run(*arguments, stderr=None):
     """Run a command; returns exit code, data and stderr."""
-    desk = Terminal(console(), stderr or console(), connect=nobody)
+    desk = Terminal(console(), stderr or console(), connect=no_controller)
     result = CliRunner().invoke(app, ["simulate", *arguments], obj=desk)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -26,7 +26,7 @@ def run(*arguments, stderr=None):
     return result.exit_code, desk.stdout.file.getvalue() + result.stdout, said
 
 
-def nobody():
+def no_controller():
     raise AssertionError("a simulation needs no controller")
 
 

@@ -162,7 +162,7 @@ def test_training_goes_on_from_a_snapshot_as_if_never_interrupted(make: Make) ->
     old, new = Training(make), Training(make)
     old.train(0, 6)
     kept = stored(old.state.snapshot(CLOCK))
-    new.train(20, 23)  # whatever it did before is undone
+    new.train(20, 23)  # what it did before is undone
     assert new.state.restore(kept) == CLOCK
     assert_same_future(old, new)
 

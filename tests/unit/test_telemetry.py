@@ -249,7 +249,7 @@ def test_a_controller_that_forgot_the_worker_is_greeted_again() -> None:
     assert controller.stored == [1]
 
 
-def test_the_end_waits_for_nobody_and_leaves_the_rest_to_be_delivered(tmp_path: Path) -> None:
+def test_the_end_waits_for_no_answer_and_leaves_the_rest_to_be_delivered(tmp_path: Path) -> None:
     reporter, _ = start(Hung(), tmp_path)
     for iteration in range(2500):
         reporter.record(row(iteration))

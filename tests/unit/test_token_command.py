@@ -83,13 +83,13 @@ def test_tokens_are_listed_without_their_secrets() -> None:
 def test_a_token_is_taken_back_by_its_id() -> None:
     code, data, _ = run(Tokens(), "token", "revoke", "0123456789ab", "-o", "json")
     assert (code, json.loads(data)["revoked_at"]) == (0, "2026-01-01T12:00:00Z")
-    code, _, stderr = run(Tokens(), "token", "revoke", "nobody")
+    code, _, stderr = run(Tokens(), "token", "revoke", "unknown")
     assert code == ExitCode.NOT_FOUND
     assert "There is nothing here" in stderr
 
 
 @pytest.mark.parametrize("arguments", [["--role", "root"], ["--days", "0"], ["--days", "9999"]])
-def test_wrong_use_is_told_before_anybody_is_asked(arguments: list[str]) -> None:
+def test_wrong_use_is_told_before_the_controller_is_asked(arguments: list[str]) -> None:
     controller = Tokens()
     assert run(controller, "token", "create", "me", *arguments)[0] == ExitCode.USAGE
     assert controller.wishes == []

@@ -219,7 +219,7 @@ def test_advancing_in_pieces_changes_nothing():
 
 
 def test_another_configuration_goes_on_from_the_same_weights():
-    """The same samples in the same batches train the same, whatever the number of workers."""
+    """The same samples in the same batches train the same with any number of workers."""
     steady, changed = virtual_job(), virtual_job()
     steady.advance(ClusterConfig(2, 64), 8)
     for workers in (1, 2, 5, 16):
@@ -228,7 +228,7 @@ def test_another_configuration_goes_on_from_the_same_weights():
     assert torch.allclose(steady.trainee.weights, changed.trainee.weights, atol=1e-4)
 
 
-def test_an_epoch_holds_every_sample_once_whatever_the_batches():
+def test_an_epoch_holds_every_sample_once_for_any_batches():
     order = SampleOrder(100, seed=0)
     batches = [order.take(count) for count in (30, 7, 41, 30, 92, 250, 50)]
     stream = np.concatenate(batches)
