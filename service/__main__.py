@@ -36,7 +36,7 @@ from service.clouds.registry import open_cloud
 from service.clouds.storage import CheckpointStorage
 from service.db import clock, controllers
 from service.db.database import migrate, open_pool
-from service.errors import AccountRefused, PostgresUnavailable, SecretRefused, UnknownCloud
+from service.errors import ServiceError
 from service.garbage_collection.collector import CollectorLoop, GarbageCollector
 from service.observability.logs import start_logging
 from service.observability.redaction import Redactor
@@ -84,16 +84,13 @@ def main() -> int:
         with open_database(settings) as url:
             redactor.learn(url, make_url(url).password or "")
             serve(settings, url, redactor, open_cloud(settings))
-    except PostgresUnavailable as error:
-        print(redactor.clean(f"the database cannot run: {error}"), file=sys.stderr)
-        return 1
+    except ServiceError as error:
+        print(redactor.clean(error.headline), file=sys.stderr)
+        return error.exit_code
     except OperationalError as error:
         why = f"the database does not answer: {str(error.orig).strip()}"
         advice = "start it, or put --database-url right, and start the controller again"
         print(redactor.clean(f"{why}\n{advice}"), file=sys.stderr)
-        return 1
-    except (UnknownCloud, SecretRefused, AccountRefused) as error:
-        print(error, file=sys.stderr)
         return 1
     return 0
 

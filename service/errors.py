@@ -19,9 +19,14 @@
 
 from __future__ import annotations
 
+from scavenger.errors import ScavengerError
 
-class ServiceError(Exception):
-    """Root of everything the controller raises on purpose."""
+
+class ServiceError(ScavengerError):
+    """Root of everything the controller raises on purpose.
+
+    One that ends the program does so with its ``exit_code``, after its ``headline`` is shown.
+    """
 
 
 class SecretRefused(ServiceError):
@@ -38,6 +43,10 @@ class UnknownCloud(ServiceError):
 
 class PostgresUnavailable(ServiceError):
     """The embedded database cannot run; the message says why and what the person should do."""
+
+    @property
+    def headline(self) -> str:
+        return f"the database cannot run: {self}"
 
 
 class BackupFailed(ServiceError):
@@ -57,16 +66,28 @@ class Unanswered(ServiceError):
 
 
 class CloudError(ServiceError):
-    """A cloud did not do what was asked."""
+    """A cloud did not do what was asked.
+
+    Attributes:
+        label: What metrics and events call it; few words, so that metrics stay small.
+    """
+
+    label = "error"
 
 
 class OutOfCapacity(CloudError):
     """The cloud cannot start more machines now; nothing was started, so wait and repeat the key."""
 
+    label = "capacity"
+
 
 class ProviderUnavailable(CloudError):
     """The cloud did not answer, or has not yet done what it was told; retry next tick."""
 
+    label = "unavailable"
+
 
 class LaunchRefused(CloudError):
     """This launch can never succeed, its key is used up; give up and take a new key."""
+
+    label = "refused"

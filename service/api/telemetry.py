@@ -19,12 +19,11 @@ from scavenger.protocol import RejectedRow, Reply, StepReport
 from service.api.problems import ApiProblem
 from service.db import telemetry
 from service.db.jobs import record_event
-from service.db.step_arrays import SERIES_NAMES, StepArrays, invalid_rows, to_arrays
+from service.db.step_arrays import StepArrays, invalid_rows, to_arrays
 from service.db.telemetry import NewRows, RowStream, StoredRows, WorkerCondition
 from service.observability import metrics
 
 REPORT_BODY = TypeAdapter(StepReport)
-COMPUTE_SERIES, SYNC_SERIES = SERIES_NAMES.index("compute_time"), SERIES_NAMES.index("sync_time")
 MAX_REJECTED_LISTED = 1_000
 MAX_GAP = 10**12  # rows; a worker that measures for years stays below
 
@@ -115,7 +114,7 @@ def validate_rows(message: StepReport, unparsed: Mapping[int, str]) -> Validated
     rows = len(batch) + len(unparsed)
     if unparsed:  # the others keep the places they had in the report
         places = np.delete(np.arange(rows), list(unparsed))
-        batch = StepArrays(places, batch.iteration, batch.shards, batch.series)
+        batch = StepArrays(places, batch.values)
     invalid = invalid_rows(batch)
     if invalid:
         batch = batch.where(~np.isin(batch.offset, list(invalid)))
@@ -175,7 +174,7 @@ def store_report(connection: Connection, report: ValidatedReport, now: datetime)
     metrics.TELEMETRY_RECORDS.labels("accepted").inc(reply.accepted)
     metrics.TELEMETRY_RECORDS.labels("duplicate").inc(reply.duplicates)
     metrics.TELEMETRY_RECORDS.labels("rejected").inc(len(rejected))
-    seconds = {"compute": batch.series[COMPUTE_SERIES], "sync": batch.series[SYNC_SERIES]}
+    seconds = {"compute": batch["compute_time"], "sync": batch["sync_time"]}
     metrics.ITERATION_SECONDS.observe(seconds)
     return StoredReport(stored, reply)
 

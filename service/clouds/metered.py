@@ -9,16 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from service.clouds.provider import Instance, LaunchRequest, Provider
-from service.errors import CloudError, LaunchRefused, OutOfCapacity, ProviderUnavailable
+from service.errors import CloudError, LaunchRefused
 from service.observability import metrics
 from service.observability.tracing import span
 
 ProviderOperation = Literal["launch", "list", "terminate", "forget"]
-ERROR_LABELS: dict[type[CloudError], str] = {
-    OutOfCapacity: "capacity",
-    ProviderUnavailable: "unavailable",
-    LaunchRefused: "refused",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +53,8 @@ class MeteredProvider:
             with _timed("launch"):
                 instance = self.provider.launch(request)
         except CloudError as error:
-            is_over = isinstance(error, LaunchRefused)
-            metrics.LAUNCH_RESULTS.labels(
-                "refused" if is_over else "delayed", error_label(error)
-            ).inc()
+            result = "refused" if isinstance(error, LaunchRefused) else "delayed"
+            metrics.LAUNCH_RESULTS.labels(result, error.label).inc()
             raise
         metrics.LAUNCH_RESULTS.labels("started", "").inc()
         return instance
@@ -82,15 +75,6 @@ class MeteredProvider:
             self.provider.forget(provider_id)
 
 
-def error_label(error: BaseException) -> str:
-    """Return the label of an error; few, so that metrics stay small.
-
-    >>> [error_label(error) for error in (OutOfCapacity("no m5"), ValueError("odd"))]
-    ['capacity', 'error']
-    """
-    return next((word for kind, word in ERROR_LABELS.items() if isinstance(error, kind)), "error")
-
-
 @contextmanager
 def _timed(operation: ProviderOperation) -> Iterator[None]:
     began, result = time.perf_counter(), "error"
@@ -98,8 +82,8 @@ def _timed(operation: ProviderOperation) -> Iterator[None]:
         with span(f"provider {operation}"):
             yield
         result = "ok"
-    except BaseException as error:
-        result = error_label(error)
+    except CloudError as error:
+        result = error.label
         raise
     finally:
         seconds = time.perf_counter() - began

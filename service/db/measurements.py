@@ -143,11 +143,6 @@ def rescale_readings(connection: Connection, job: str, factor: float) -> None:
         connection.execute(insert(readings), scaled)
 
 
-def readings_of_job(connection: Connection, job: str) -> tuple[tuple[float, float], ...]:
-    """Return reference epochs and value of every reading of a job, ascending."""
-    return readings_of_jobs(connection, [job])[job]
-
-
 def readings_of_jobs(
     connection: Connection, wanted: Collection[str]
 ) -> Mapping[str, tuple[tuple[float, float], ...]]:
@@ -174,11 +169,6 @@ def record_drift(connection: Connection, job: str, drifted: RecordedDrift) -> No
     """Store that a plan was made anew."""
     row = {"job": job, "at": drifted.at, "noise_scale": drifted.noise_scale}
     connection.execute(insert(drifts).values(row))
-
-
-def newest_drift(connection: Connection, job: str) -> RecordedDrift | None:
-    """Return the newest drift of a job; None while its first plan holds."""
-    return newest_drifts(connection, [job]).get(job)
 
 
 def newest_drifts(connection: Connection, wanted: Collection[str]) -> Mapping[str, RecordedDrift]:

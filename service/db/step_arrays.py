@@ -7,9 +7,9 @@ endian.
 ====== ==================================================================
 Letter Encoding
 ====== ==================================================================
-``c``  one integer of 8 bytes, which all rows have
-``r``  one integer of 8 bytes, from which the rows count on by one
-``q``  integers of 8 bytes
+``c``  counts: one integer of 8 bytes, which all rows have
+``r``  counts: one integer of 8 bytes, from which the rows count on by one
+``q``  counts: integers of 8 bytes
 ``f``  floats of 4 bytes; NaN where there is no value
 ``d``  floats of 8 bytes, where ``f`` would overflow or round too much
 ====== ==================================================================
@@ -32,132 +32,122 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-MAX_SECONDS = 1e9
 # A sum still holds its square, and norms of single-precision gradients stay below 1e77.
 MAX_VALUE = 1e80
-MAX_SHARDS = 1 << 20
-
-SERIES_NAMES = tuple(name for name, kind in COLUMN_KINDS.items() if kind != "count")
+LIMITS_BY_KIND = {
+    "count": (0, 2**53),
+    "norm": (0, MAX_VALUE),
+    "seconds": (0, 1e9),
+    "loss": (-MAX_VALUE, MAX_VALUE),
+}
+LIMITS = {name: LIMITS_BY_KIND[kind] for name, kind in COLUMN_KINDS.items()}
+LIMITS["shards"] = (1, 1 << 20)
+MIN_VALUES, MAX_VALUES = np.array([*LIMITS.values()], np.float64).T[:, :, None]
+MAY_BE_MISSING = np.array([[kind in ("norm", "loss")] for kind in COLUMN_KINDS.values()])
 STAND_INS = {column.name: column.metadata["stand_in"] for column in fields(StepColumns)}
-TIME_SERIES = frozenset(name for name, kind in COLUMN_KINDS.items() if kind == "seconds")
-MAY_BE_MISSING = np.array([name not in TIME_SERIES for name in SERIES_NAMES])
-MIN_VALUES = np.array(
-    [-MAX_VALUE if COLUMN_KINDS[name] == "loss" else 0.0 for name in SERIES_NAMES]
-)
-MAX_VALUES = np.array([MAX_SECONDS if name in TIME_SERIES else MAX_VALUE for name in SERIES_NAMES])
+COLUMN_NUMBERS = {name: number for number, name in enumerate(COLUMN_KINDS)}
 
 
 @dataclass(frozen=True, slots=True)
 class StepArrays:
     """Measured iterations of one stream and generation, in order.
 
+    All columns share one array, since numpy takes as long for a column of a report as for all of
+    them. A count is at most 2**53, so a float holds it exactly.
+
     Attributes:
         offset: Place of each row behind the first of its report.
-        iteration: Number of each iteration.
-        shards: Independent gradient shards its norms were taken over.
-        series: The measured values by name and row; NaN where a norm or loss was not finite.
+        values: The columns of ``StepColumns``, in their order, by row; NaN where a norm or loss was
+            not finite.
     """
 
     offset: IntArray
-    iteration: IntArray
-    shards: IntArray
-    series: FloatArray
+    values: FloatArray
 
     def __len__(self) -> int:
-        return len(self.iteration)
+        return len(self.offset)
+
+    def __getitem__(self, name: str) -> FloatArray:
+        column: FloatArray = self.values[COLUMN_NUMBERS[name]]
+        return column
 
     def where(self, mask: BoolArray) -> StepArrays:
         """Return the rows that are marked."""
-        return StepArrays(
-            self.offset[mask], self.iteration[mask], self.shards[mask], self.series[:, mask]
-        )
+        return StepArrays(self.offset[mask], self.values[:, mask])
 
     def since(self, offset: int) -> StepArrays:
         """Return the rows that do not lie before a place."""
-        if offset <= 0:
-            return self
-        return self.where(self.offset >= offset)
+        return self if offset <= 0 else self.where(self.offset >= offset)
 
 
 def to_arrays(columns: StepColumns) -> StepArrays:
     """Turn columns as they were sent into arrays."""
-    rows = len(columns)
-    series = np.array([getattr(columns, name) for name in SERIES_NAMES], np.float64)
-    return StepArrays(
-        np.arange(rows),
-        np.array(columns.iteration, np.int64),
-        np.array(columns.shards, np.int64),
-        series.reshape(len(SERIES_NAMES), rows),
-    )
+    values = np.array([getattr(columns, name) for name in COLUMN_KINDS], np.float64)
+    return StepArrays(np.arange(len(columns)), values)
 
 
 def to_step_columns(batch: StepArrays) -> StepColumns:
     """Turn arrays into columns."""
-    series = batch.series.astype(object)
-    series[np.isnan(batch.series)] = None
-    return StepColumns(
-        iteration=tuple(batch.iteration.tolist()),
-        shards=tuple(batch.shards.tolist()),
-        **{name: tuple(column) for name, column in zip(SERIES_NAMES, series.tolist(), strict=True)},
-    )
+    columns = batch.values.astype(object)
+    columns[np.isnan(batch.values)] = None
+    for name, kind in COLUMN_KINDS.items():
+        if kind == "count":
+            columns[COLUMN_NUMBERS[name]] = batch[name].astype(np.int64)
+    return StepColumns(*map(tuple, columns.tolist()))
 
 
 def invalid_rows(batch: StepArrays) -> dict[int, str]:
     """Return why rows cannot be used, by their place: none but such that no fit could bear."""
-    series = batch.series
-    lies_within = (series >= MIN_VALUES[:, None]) & (series <= MAX_VALUES[:, None])
-    is_usable = lies_within | (np.isnan(series) & MAY_BE_MISSING[:, None])
-    has_shards = (batch.shards >= 1) & (batch.shards <= MAX_SHARDS)
-    if is_usable.all() and has_shards.all():
+    lies_within = (batch.values >= MIN_VALUES) & (batch.values <= MAX_VALUES)
+    is_usable = lies_within | (np.isnan(batch.values) & MAY_BE_MISSING)
+    if is_usable.all():
         return {}
-    said = {int(batch.offset[row]): f"shards: {SHARDS_RULE}" for row in np.flatnonzero(~has_shards)}
-    for name, row in np.argwhere(~is_usable).tolist():
-        said.setdefault(int(batch.offset[row]), f"{SERIES_NAMES[name]}: {value_rule(name)}")
-    return said
-
-
-SHARDS_RULE = f"must lie between 1 and {MAX_SHARDS}"
-
-
-def value_rule(name: int) -> str:
-    """Say between which values a series lies."""
-    return f"must lie between {MIN_VALUES[name]:g} and {MAX_VALUES[name]:g}"
+    names, reasons = tuple(COLUMN_KINDS), dict[int, str]()
+    for number, row in np.argwhere(~is_usable).tolist():
+        low, high = LIMITS[names[number]]
+        why = f"{names[number]}: must lie between {low:.7g} and {high:.7g}"
+        reasons.setdefault(int(batch.offset[row]), why)
+    return reasons
 
 
 PACKING_VERSION = 1
 PACKING_HEADER = struct.Struct("<BI")
+DTYPES = {b"c": "<i8", b"r": "<i8", b"q": "<i8", b"f": "<f4", b"d": "<f8"}
 SINGLE_PRECISION = 2.0**-24  # the most that single precision changes a number it can hold
 
 
 def pack(batch: StepArrays) -> bytes:
     """Return rows as bytes."""
-    whole = [pack_whole(column) for column in (batch.iteration, batch.shards)]
-    return b"".join(
-        [PACKING_HEADER.pack(PACKING_VERSION, len(batch)), *whole, *pack_series(batch.series)]
-    )
+    header = PACKING_HEADER.pack(PACKING_VERSION, len(batch))
+    return b"".join([header, *pack_columns(batch)])
 
 
-def pack_whole(column: IntArray) -> bytes:
+def pack_columns(batch: StepArrays) -> list[bytes]:
+    """Return each column as bytes; floats are rounded unless that changes one by too much."""
+    values = batch.values
+    with np.errstate(over="ignore", invalid="ignore"):
+        rough = values.astype("<f4")
+        is_held = np.abs(rough - values) <= np.abs(values) * SINGLE_PRECISION
+    is_rough: BoolArray = np.all(is_held | np.isnan(values), axis=1)
+    packed = []
+    for number, kind in enumerate(COLUMN_KINDS.values()):
+        if kind == "count":
+            packed.append(pack_counts(values[number].astype("<i8")))
+        elif is_rough[number]:
+            packed.append(b"f" + rough[number].tobytes())
+        else:
+            packed.append(b"d" + values[number].astype("<f8").tobytes())
+    return packed
+
+
+def pack_counts(column: IntArray) -> bytes:
     """Return whole numbers as bytes, in the shortest way that tells them."""
-    first = column[:1].astype("<i8").tobytes()
     steps = np.diff(column)
     if len(column) and not steps.any():
-        return b"c" + first
+        return b"c" + column[:1].tobytes()
     if len(column) and (steps == 1).all():
-        return b"r" + first
-    return b"q" + column.astype("<i8").tobytes()
-
-
-def pack_series(series: FloatArray) -> list[bytes]:
-    """Return each series as bytes: rounded, unless that changes a value by more than rounding."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        rough = series.astype("<f4")
-        is_held = np.abs(rough - series) <= np.abs(series) * SINGLE_PRECISION
-    is_held |= np.isnan(series)
-    return [
-        b"f" + short.tobytes() if held.all() else b"d" + exact.astype("<f8").tobytes()
-        for short, exact, held in zip(rough, series, is_held, strict=True)
-    ]
+        return b"r" + column[:1].tobytes()
+    return b"q" + column.tobytes()
 
 
 def unpack(content: bytes) -> StepArrays:
@@ -169,46 +159,16 @@ def unpack(content: bytes) -> StepArrays:
     version, rows = PACKING_HEADER.unpack_from(content)
     if version != PACKING_VERSION:
         raise ValueError(f"a chunk of version {version}, this controller reads {PACKING_VERSION}")
-    reader = _Reader(content, PACKING_HEADER.size, rows)
-    iteration, shards = (reader.column().astype(np.int64) for _ in range(2))
-    series = {}
-    for name in SERIES_NAMES:
+    values = np.full((len(COLUMN_KINDS), rows), np.nan)
+    at = PACKING_HEADER.size
+    for number, name in enumerate(COLUMN_KINDS):
         # A chunk from before a column was declared ends early: the column's stand-in fills it.
-        if reader.at < len(content):
-            series[name] = reader.column()
-        else:
-            series[name] = series.get(STAND_INS[name], np.full(rows, np.nan))
-    values = np.array([*series.values()], np.float64).reshape(len(SERIES_NAMES), rows)
-    return StepArrays(np.arange(rows), iteration, shards, values)
-
-
-@dataclass(slots=True)
-class _Reader:
-    """Reads column after column."""
-
-    content: bytes
-    at: int
-    rows: int
-
-    def column(self) -> NDArray[np.int64] | NDArray[np.float64]:
-        """Return the next column."""
-        letter = self.content[self.at : self.at + 1]
-        self.at += 1
-        match letter:
-            case b"c":
-                return np.repeat(self._values("<i8", 1), self.rows)
-            case b"r":
-                return self._values("<i8", 1) + np.arange(self.rows)
-            case b"q":
-                return self._values("<i8", self.rows)
-            case b"f":
-                return self._values("<f4", self.rows)
-            case b"d":
-                return self._values("<f8", self.rows)
-            case _:
-                raise ValueError(f"a column written as {letter!r}")
-
-    def _values(self, kind: str, number: int) -> NDArray[np.int64]:
-        values = np.frombuffer(self.content, kind, number, self.at)
-        self.at += values.nbytes
-        return values
+        if at == len(content):
+            if STAND_INS[name] is not None:
+                values[number] = values[COLUMN_NUMBERS[STAND_INS[name]]]
+            continue
+        letter = content[at : at + 1]
+        stored = np.frombuffer(content, DTYPES[letter], 1 if letter in b"cr" else rows, at + 1)
+        values[number] = stored + np.arange(rows) if letter == b"r" else stored
+        at += 1 + stored.nbytes
+    return StepArrays(np.arange(rows), values)

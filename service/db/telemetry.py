@@ -18,14 +18,7 @@ from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Directive, FinishReason, Progress, StepReport
 from service.db.directives import DIRECTIVE_ADAPTER
 from service.db.schema import chunks, measured_generations, workers
-from service.db.step_arrays import (
-    SERIES_NAMES,
-    BoolArray,
-    StepArrays,
-    pack,
-    to_step_columns,
-    unpack,
-)
+from service.db.step_arrays import BoolArray, StepArrays, pack, to_step_columns, unpack
 from service.db.workers import NOT_FINITE_VALUES
 
 
@@ -178,7 +171,7 @@ def store_rows(
             "refused": condition.refused,
             "finished": condition.finished,
             "now": now,
-            "first_iteration": int(min(piece.batch.iteration, default=0)),
+            "first_iteration": int(min(piece.batch["iteration"], default=0)),
         },
     ).one_or_none()
     if row is None:
@@ -200,7 +193,6 @@ def lock_stream(connection: Connection, worker: str) -> RowStream | None:
 
 
 REPORTS_PER_PAGE = 16
-NORM_SERIES = [SERIES_NAMES.index(name) for name in ("local_norm_sq", "mean_norm_sq")]
 
 # Of a report only as much is read as is needed, and of a packed one that is all or nothing.
 NEWEST_CHUNKS = text("""
@@ -302,4 +294,5 @@ def newest_reports(
 
 def has_noise(batch: StepArrays) -> BoolArray:
     """Mark the rows with norms over more than one shard."""
-    return (batch.shards > 1) & np.isfinite(batch.series[NORM_SERIES]).all(axis=0)
+    is_finite = np.isfinite(batch["local_norm_sq"]) & np.isfinite(batch["mean_norm_sq"])
+    return (batch["shards"] > 1) & is_finite

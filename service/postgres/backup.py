@@ -22,7 +22,7 @@ from sqlalchemy.exc import OperationalError
 
 from service.db import controllers
 from service.db.database import migrate
-from service.errors import BackupFailed, PostgresUnavailable
+from service.errors import BackupFailed, ServiceError
 from service.postgres.binaries import find_binaries
 from service.postgres.server import EmbeddedPostgres, url_of_running
 from service.settings import Settings, driver_url
@@ -53,9 +53,9 @@ def main() -> int:
         return 2
     try:
         print(execute(order))
-    except (BackupFailed, PostgresUnavailable) as error:
-        print(error, file=sys.stderr)
-        return 1
+    except ServiceError as error:
+        print(error.headline, file=sys.stderr)
+        return error.exit_code
     except OperationalError as error:
         print(f"the database does not answer: {error.orig}", file=sys.stderr)
         return 1

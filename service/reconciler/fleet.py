@@ -22,7 +22,6 @@ from service import ledger
 from service.clouds.executor import CloudCall, CloudExecutor
 from service.clouds.inventory import CloudInventory, CloudListing
 from service.clouds.labels import ResourceLabels
-from service.clouds.metered import error_label
 from service.clouds.provider import Instance, LaunchRequest, Provider
 from service.clouds.storage import CheckpointStorage, checkpoint_settings
 from service.db import jobs, vms
@@ -218,7 +217,7 @@ class Fleet:
             log.info("%s is not there yet, it will be asked for again: %s", vm.id, error)
             if vm.attempted_at is None:
                 with under_lease(self.engine, lease) as connection:
-                    facts = {"vm": vm.id, "reason": error_label(error)}
+                    facts = {"vm": vm.id, "reason": error.label}
                     why = f"{vm.id}: {error}; trying again"
                     record_event(connection, vm.job, now, "launch_delayed", why, facts)
         else:
@@ -336,7 +335,7 @@ def store_end(connection: Connection, vm: Vm, now: datetime, ended_at: datetime)
 
 def store_refusal(connection: Connection, vm: Vm, now: datetime, error: LaunchRefused) -> None:
     """Give up a launch key; a call without an answer may have made its machine all the same."""
-    facts = {"vm": vm.id, "reason": error_label(error)}
+    facts = {"vm": vm.id, "reason": error.label}
     record_event(connection, vm.job, now, "launch_refused", f"{vm.id}: {error}", facts)
     if vm.attempted_at is None:
         vms.record_gone(connection, vm.id, now)

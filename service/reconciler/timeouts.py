@@ -184,32 +184,6 @@ TERMINATION_RETRY = Timeout(
     "diff",
     "it ends; it does so by itself when its prepaid time does",
 )
-TIMEOUTS = (
-    *(
-        PASS_DELAY,
-        LEASE_EXPIRY,
-        LAUNCH_FREEZE,
-        LAUNCH_UNANSWERED,
-        BOOT_TIMEOUT,
-        ENTRY_TIMEOUT,
-        REFORM_DELAY,
-        FRUITLESS_DIRECTIVES,
-        WORKER_SILENT,
-        ALL_WORKERS_SILENT,
-    ),
-    *(
-        FIRST_ITERATION_TIMEOUT,
-        STALL_TIMEOUT,
-        PROBE_TIMEOUT,
-        RELEASE_TIMEOUT,
-        STANDBY_TIMEOUT,
-        COMMAND_TIMEOUT,
-        MACHINE_UNLISTED,
-        CLOUD_HIDDEN,
-        CLOUD_CALL_TIMEOUT,
-        TERMINATION_RETRY,
-    ),
-)
 
 
 def is_boot_late(state: JobState, vm: Vm) -> bool:
@@ -282,10 +256,3 @@ def reform_delay(state: JobState) -> timedelta:
     in_vain = max(len(state.fruitless) - 1, 0)
     pause: timedelta = REFORM_DELAY.after * 2 ** min(in_vain, 10)
     return min(pause, MAX_REFORM_DELAY)
-
-
-def timeout_table() -> str:
-    """Render all deadlines as Markdown."""
-    head = ("| State | At most | Who watches | What follows |", "|---|---|---|---|")
-    rows = (f"| {d.state} | {d.span} | {d.watcher} | {d.successor} |" for d in TIMEOUTS)
-    return "\n".join((*head, *rows)) + "\n"

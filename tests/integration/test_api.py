@@ -345,7 +345,7 @@ def test_the_leaders_readings_of_the_metric_make_a_thin_learning_curve(
     told("job-w2", 2)
     say(30.0, accuracy=0.9)  # another leads
     with engine.connect() as connection:
-        curve = measurements.readings_of_job(connection, agent.job)
+        curve = measurements.readings_of_jobs(connection, [agent.job])[agent.job]
         job = jobs.find(connection, agent.job)
         assert job is not None
         assert load_knowledge(connection, "local", [job], {job.id: ()})[job.id].history == curve
@@ -400,7 +400,7 @@ def test_what_is_not_finite_is_told_once_for_a_job_and_series(
     )
     assert not shown.diverged
     with engine.connect() as connection:
-        assert measurements.readings_of_job(connection, agent.job) == ((1.0, 0.5),)
+        assert measurements.readings_of_jobs(connection, [agent.job])[agent.job] == ((1.0, 0.5),)
 
 
 POISON = {

@@ -222,7 +222,7 @@ def test_a_drift_is_planned_anew_once_and_remembered(engine: Engine) -> None:
         after = life.look(minute)
         assert after.job.chosen == action.config == ClusterConfig(2, 128)
         assert after.job.choice == action.why
-        newest = measurements.newest_drift(connection, life.job)
+        newest = measurements.newest_drifts(connection, [life.job]).get(life.job)
         assert newest is not None
         assert after.knowledge.noise_scale == newest.noise_scale == pytest.approx(640)
         assert not isinstance(plan(after), Replan)

@@ -52,7 +52,7 @@ def publish(engine: Engine, told: Directive) -> None:
 
 def curve(engine: Engine) -> tuple[tuple[float, float], ...]:
     with engine.connect() as connection:
-        return measurements.readings_of_job(connection, "job_1")
+        return measurements.readings_of_jobs(connection, ["job_1"])["job_1"]
 
 
 @pytest.mark.parametrize("correction", [0.25, 1.0, 2.0])

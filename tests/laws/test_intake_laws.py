@@ -13,21 +13,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from scavenger.measurement.steps import StepColumns
+from scavenger.measurement.steps import COLUMN_KINDS, StepColumns
 from scavenger.protocol import Progress, StepReport
 from service.api.problems import ApiProblem
 from service.api.telemetry import REPORT_BODY, parse_report, store_report, validate_rows
 from service.db import telemetry, workers
 from service.db.step_arrays import (
-    MAX_VALUES,
-    MAY_BE_MISSING,
-    MIN_VALUES,
-    SERIES_NAMES,
+    LIMITS,
     SINGLE_PRECISION,
     STAND_INS,
     StepArrays,
     pack,
-    pack_series,
+    pack_columns,
     to_arrays,
     to_step_columns,
     unpack,
@@ -43,40 +40,38 @@ WHOLE = st.integers(0, 2**53)
 @st.composite
 def batches(draw: st.DrawFn) -> StepArrays:
     rows = draw(st.integers(0, 12))
-    series = [
-        draw(
+    columns = {
+        name: draw(
             st.lists(
-                st.floats(MIN_VALUES[place], MAX_VALUES[place])
-                | (st.just(math.nan) if MAY_BE_MISSING[place] else st.nothing()),
+                st.floats(*LIMITS[name])
+                | (st.just(math.nan) if kind in ("norm", "loss") else st.nothing()),
                 min_size=rows,
                 max_size=rows,
             )
         )
-        for place in range(len(SERIES_NAMES))
-    ]
-    first = draw(WHOLE)
+        for name, kind in COLUMN_KINDS.items()
+        if kind != "count"
+    }
+    first = draw(st.integers(0, 2**53 - rows))
     iterations = draw(
         st.just(list(range(first, first + rows)))
         | st.lists(WHOLE, min_size=rows, max_size=rows)
         | st.just([first] * rows)
     )
     shards = draw(st.lists(st.integers(1, 8), min_size=rows, max_size=rows))
-    return StepArrays(
-        np.arange(rows),
-        np.array(iterations, np.int64),
-        np.array(shards, np.int64),
-        np.array(series, np.float64).reshape(len(SERIES_NAMES), rows),
-    )
+    counts = {"iteration": iterations, "shards": shards}
+    values = [{**counts, **columns}[name] for name in COLUMN_KINDS]
+    return StepArrays(np.arange(rows), np.array(values, np.float64))
 
 
 @given(batches())
 def test_packed_rows_come_back_to_the_rounding_of_single_precision(batch: StepArrays) -> None:
     back = unpack(pack(batch))
-    assert back.iteration.tolist() == batch.iteration.tolist()
-    assert back.shards.tolist() == batch.shards.tolist()
-    assert (np.isnan(back.series) == np.isnan(batch.series)).all()
-    away = np.abs(back.series - batch.series) <= np.abs(batch.series) * SINGLE_PRECISION
-    assert (away | np.isnan(batch.series)).all()
+    assert back["iteration"].tolist() == batch["iteration"].tolist()
+    assert back["shards"].tolist() == batch["shards"].tolist()
+    assert (np.isnan(back.values) == np.isnan(batch.values)).all()
+    away = np.abs(back.values - batch.values) <= np.abs(batch.values) * SINGLE_PRECISION
+    assert (away | np.isnan(batch.values)).all()
     again = unpack(pack(back))
     assert to_step_columns(again) == to_step_columns(back)
 
@@ -95,6 +90,7 @@ def test_a_chunk_of_a_newer_version_is_not_guessed_at() -> None:
         unpack(b"\x02" + pack(to_arrays(measured(0, 1)))[1:])
 
 
+NEVER_NEGATIVE = [name for name, kind in COLUMN_KINDS.items() if kind in ("norm", "seconds")]
 BAD = st.sampled_from(
     [
         *("NaN", "Infinity", "-Infinity", "1e999", "-1e999", '"x"', "[]", "{}"),
@@ -109,7 +105,7 @@ def test_a_row_that_is_bad_costs_itself_only(rows: int, data: st.DataObject) -> 
     places = data.draw(
         st.dictionaries(
             st.integers(0, rows - 1),
-            st.tuples(st.sampled_from([name for name in SERIES_NAMES if name != "loss"]), BAD),
+            st.tuples(st.sampled_from(NEVER_NEGATIVE), BAD),
         )
     )
     steps = {name: [json.dumps(x) for x in column] for name, column in asdict(good).items()}
@@ -144,12 +140,11 @@ def test_columns_of_different_length_are_no_rows() -> None:
 
 def test_a_chunk_from_before_a_column_was_declared_is_read_with_its_stand_in() -> None:
     rows = to_arrays(measured(0, 5))
-    compute, fastest = SERIES_NAMES.index("compute_time"), SERIES_NAMES.index(SERIES_NAMES[-1])
-    assert STAND_INS[SERIES_NAMES[-1]] == "compute_time"
-    newest = pack_series(rows.series[-1:])[0]
-    found = unpack(pack(rows).removesuffix(newest))
-    assert np.array_equal(found.series[fastest], found.series[compute])
-    assert np.array_equal(found.series[:fastest], unpack(pack(rows)).series[:fastest])
+    newest = [*COLUMN_KINDS][-1]
+    assert STAND_INS[newest] == "compute_time"
+    found = unpack(pack(rows).removesuffix(pack_columns(rows)[-1]))
+    assert np.array_equal(found[newest], found["compute_time"])
+    assert np.array_equal(found.values[:-1], unpack(pack(rows)).values[:-1])
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -23,6 +23,7 @@ from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
 from service.db.vms import Vm
 from service.db.workers import WorkerRow
+from service.reconciler import timeouts
 from service.reconciler.actions import (
     Action,
     Blocked,
@@ -39,7 +40,7 @@ from service.reconciler.actions import (
 from service.reconciler.apply import priced_probe
 from service.reconciler.endings import max_launches
 from service.reconciler.plan import plan
-from service.reconciler.timeouts import TIMEOUTS, may_be_fruitless
+from service.reconciler.timeouts import Timeout, may_be_fruitless
 from service.state.job_state import JobState
 from tests.builders import NOW, document, job, server, snapshot, spec, steps, vm, worker
 
@@ -47,7 +48,8 @@ STEP = timedelta(minutes=5)
 HELLO, DEATH = timedelta(minutes=2), timedelta(minutes=20)
 EPOCHS_PER_STEP = 2.0
 MOST_AT_ONCE = 20
-WHOLE = sum((deadline.after for deadline in TIMEOUTS), timedelta(0))
+DEADLINES = [each for each in vars(timeouts).values() if isinstance(each, Timeout)]
+WHOLE = sum((deadline.after for deadline in DEADLINES), timedelta(0))
 
 
 class Fate(StrEnum):

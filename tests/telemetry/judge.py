@@ -35,7 +35,7 @@ def judge(connection: Connection, job: str, total: int) -> Judgement:
     kept: list[tuple[str, StepArrays]] = []
     for worker in workers.of_job(connection, job):
         batch = rows_of(connection, worker.worker, wrong)
-        numbers = batch.iteration
+        numbers = batch["iteration"]
         times, counts = np.unique(numbers, return_counts=True)
         if (counts > 1).any():
             wrong.append(f"{worker.worker}: {times[counts > 1][:5]} stored more than once")
@@ -45,9 +45,9 @@ def judge(connection: Connection, job: str, total: int) -> Judgement:
         if worker.rejected or worker.next_sequence != total:
             wrong.append(f"{worker.worker}: ended at {worker.next_sequence}")
         true = true_rows(worker.worker, total)
-        if not same(batch, true.where(np.isin(true.iteration, numbers))):
+        if not same(batch, true.where(np.isin(true["iteration"], numbers))):
             wrong.append(f"{worker.worker}: what is stored is not what was measured")
-        kept.append((worker.worker, true.where(np.isin(true.iteration, numbers))))
+        kept.append((worker.worker, true.where(np.isin(true["iteration"], numbers))))
         stored, dropped = stored + len(numbers), dropped + worker.dropped
     wrong += compare_beginnings(connection, job, [batch for _, batch in kept], total)
     query = select(events.c.message).where(events.c.job == job, events.c.kind == "rows_lost")
@@ -61,7 +61,7 @@ def rows_of(connection: Connection, worker: str, wrong: list[str]) -> StepArrays
     parts = []
     for sequence, content in connection.execute(query.order_by(chunks.c.sequence)):
         batch = unpack(content)
-        if batch.iteration.tolist() != list(range(sequence, sequence + len(batch))):
+        if batch["iteration"].tolist() != list(range(sequence, sequence + len(batch))):
             wrong.append(f"{worker}: the rows from {sequence} on are others")
         parts.append(batch)
     return joined(parts)
@@ -76,21 +76,15 @@ def true_rows(worker: str, total: int) -> StepArrays:
 def joined(parts: list[StepArrays]) -> StepArrays:
     return StepArrays(
         np.concatenate([part.offset for part in parts]),
-        np.concatenate([part.iteration for part in parts]),
-        np.concatenate([part.shards for part in parts]),
-        np.concatenate([part.series for part in parts], axis=1),
+        np.concatenate([part.values for part in parts], axis=1),
     )
 
 
 def same(stored: StepArrays, true: StepArrays) -> bool:
     """Whether rows are equal, bit by bit, to how true ones are stored."""
-    order = np.argsort(stored.iteration)
+    order = np.argsort(stored["iteration"])
     packed = unpack(pack(true))
-    return bool(
-        np.array_equal(stored.iteration[order], packed.iteration)
-        and np.array_equal(stored.shards[order], packed.shards)
-        and np.array_equal(stored.series[:, order], packed.series, equal_nan=True)
-    )
+    return np.array_equal(stored.values[:, order], packed.values, equal_nan=True)
 
 
 def compare_beginnings(
@@ -99,7 +93,7 @@ def compare_beginnings(
     """Return the generations that the database lets begin elsewhere than their rows do."""
     begun: dict[int, int] = {}
     for batch in kept:
-        for number in batch.iteration.tolist():
+        for number in batch["iteration"].astype(int).tolist():
             of = generation(number, total)
             begun[of] = min(number, begun.get(of, number))
     known = telemetry.first_iterations(connection, job)
