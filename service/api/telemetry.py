@@ -7,7 +7,7 @@ lists the rejected rows with reasons. A report that cannot be parsed at all is r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
@@ -17,10 +17,11 @@ from sqlalchemy import Connection
 
 from scavenger.protocol import RejectedRow, Reply, StepReport
 from service.api.problems import ApiProblem
-from service.db import telemetry
+from service.db import telemetry, workers
 from service.db.jobs import record_event
 from service.db.step_arrays import StepArrays, invalid_rows, to_arrays
-from service.db.telemetry import NewRows, RowStream, StoredRows, WorkerCondition
+from service.db.telemetry import NewRows, StoredRows
+from service.db.workers import WorkerRow
 from service.observability import metrics
 
 REPORT_BODY = TypeAdapter(StepReport)
@@ -123,87 +124,63 @@ def validate_rows(message: StepReport, unparsed: Mapping[int, str]) -> Validated
     return ValidatedReport(message, rows, batch, tuple(rejected))
 
 
-@dataclass(frozen=True, slots=True)
-class StoredReport:
-    """The outcome of a report.
-
-    Attributes:
-        stored: What the database returned.
-        reply: The answer.
-    """
-
-    stored: StoredRows
-    reply: Reply
-
-
-def store_report(connection: Connection, report: ValidatedReport, now: datetime) -> StoredReport:
-    """Store the rows of a report that are new.
+def store_report(
+    connection: Connection, report: ValidatedReport, now: datetime
+) -> tuple[StoredRows, Reply]:
+    """Store the rows of a report that are new; return what the database said, and the answer.
 
     Raises:
         ApiProblem: The worker never said hello; it should, and then send the report again.
     """
     message = report.message
-    first, rejected, condition = message.sequence, report.rejected, WorkerCondition.of(message)
     # The row expected is nearly always the first of the report: that is tried without a lock, and
     # only if it is another is the position of the worker locked and compared.
-    stored = telemetry.store_rows(connection, first, new_rows(report, first, 0, condition), now)
+    piece = new_rows(report, message.sequence)
+    stored = telemetry.store_rows(connection, piece, now)
     if stored is None:
-        known = telemetry.lock_stream(connection, message.worker)
+        known = workers.lock(connection, message.worker)
         if known is None:
             raise ApiProblem("sequence_gap", f"{message.worker} reports before its hello")
-        dropped = record_gap(connection, message, known, now)
-        first = known.next_sequence
-        rejected = tuple(row for row in rejected if row.sequence >= first)
+        piece = new_rows(report, known.next_sequence)
+        piece = replace(piece, dropped=record_gap(connection, message, known, now))
         # A copy that comes after a later report says nothing of where its worker stands now.
-        if report.following < first:
-            condition = known.condition
-        stored = telemetry.store_rows(
-            connection, first, new_rows(report, first, dropped, condition), now
-        )
+        if report.following < known.next_sequence:
+            piece = replace(piece, stands=known)
+        stored = telemetry.store_rows(connection, piece, now)
         assert stored is not None
-    if rejected and stored.rejected == len(rejected):
+    if piece.rejected and stored.rejected == piece.rejected:
+        rejected = report.rejected[-piece.rejected :]
         record_rejected(connection, stored.job, message.worker, rejected, now)
-    batch = report.batch.since(first - message.sequence)
     reply = Reply(
         stored.directive,
-        max(first, report.following),
-        accepted=len(batch),
-        duplicates=len(report.batch) - len(batch),
+        piece.following,
+        accepted=len(piece.batch),
+        duplicates=len(report.batch) - len(piece.batch),
         rejected=report.rejected[:MAX_REJECTED_LISTED],
     )
     metrics.TELEMETRY_RECORDS.labels("accepted").inc(reply.accepted)
     metrics.TELEMETRY_RECORDS.labels("duplicate").inc(reply.duplicates)
-    metrics.TELEMETRY_RECORDS.labels("rejected").inc(len(rejected))
-    seconds = {"compute": batch["compute_time"], "sync": batch["sync_time"]}
+    metrics.TELEMETRY_RECORDS.labels("rejected").inc(piece.rejected)
+    seconds = {"compute": piece.batch["compute_time"], "sync": piece.batch["sync_time"]}
     metrics.ITERATION_SECONDS.observe(seconds)
-    return StoredReport(stored, reply)
+    return stored, reply
 
 
-def new_rows(
-    report: ValidatedReport, first: int, dropped: int, condition: WorkerCondition
-) -> NewRows:
-    """Return the rows of a report from a number on.
-
-    Args:
-        report: The report.
-        first: Number of the row that the database expects next.
-        dropped: Rows before it that the worker gave up.
-        condition: Where the worker stands afterwards.
-    """
+def new_rows(report: ValidatedReport, expected: int) -> NewRows:
+    """Return the rows of a report from the one on that the database expects."""
     message = report.message
     return NewRows(
-        message.worker,
-        message.progress.generation,
-        sequence=max(first, message.sequence),
-        following=max(first, report.following),
-        dropped=dropped,
-        rejected=sum(row.sequence >= first for row in report.rejected),
-        batch=report.batch.since(first - message.sequence),
-        condition=condition,
+        expected,
+        sequence=max(expected, message.sequence),
+        following=max(expected, report.following),
+        generation=message.progress.generation,
+        rejected=sum(row.sequence >= expected for row in report.rejected),
+        batch=report.batch.since(expected - message.sequence),
+        stands=message,
     )
 
 
-def record_gap(connection: Connection, message: StepReport, known: RowStream, now: datetime) -> int:
+def record_gap(connection: Connection, message: StepReport, known: WorkerRow, now: datetime) -> int:
     """Record a gap before the rows of a report; returns how many of them the worker gave up.
 
     Raises:

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
-from sqlalchemy import Connection, bindparam, select, text, tuple_
+from sqlalchemy import ColumnElement, Connection, bindparam, select, text, tuple_
 from sqlalchemy.dialects.postgresql import JSONB
 
 from scavenger.measurement.steps import StepColumns
-from scavenger.protocol import Directive, FinishReason, Progress, StepReport
+from scavenger.protocol import Directive, StepReport
 from service.db.directives import DIRECTIVE_ADAPTER
-from service.db.schema import chunks, measured_generations, workers
+from service.db.schema import chunks, measured_generations
 from service.db.step_arrays import BoolArray, StepArrays, pack, to_step_columns, unpack
-from service.db.workers import NOT_FINITE_VALUES
+from service.db.workers import NOT_FINITE_VALUES, WorkerRow
 
 
 def first_iterations(connection: Connection, job: str) -> dict[int, int]:
@@ -66,65 +66,28 @@ FROM moved JOIN vms ON vms.id = moved.worker LEFT JOIN LATERAL (
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerCondition:
-    """Where a worker stands, as it says itself.
-
-    Attributes:
-        broken: Generation whose collective failed for it; None while all is well.
-        refused: Generation it could not prepare as leader.
-        finished: Why its training ended; None while it runs, and ended training stays so.
-    """
-
-    progress: Progress
-    broken: int | None
-    refused: int | None
-    finished: FinishReason | None
-
-    @classmethod
-    def of(cls, report: StepReport) -> WorkerCondition:
-        """Return where a worker stood when it reported."""
-        return cls(report.progress, report.broken, report.refused, report.finished)
-
-
-@dataclass(frozen=True, slots=True)
-class RowStream:
-    """How far the rows of a worker are known.
-
-    Attributes:
-        job: Whose worker it is.
-        next_sequence: Number of the row expected next.
-        dropped: Gaps so far, in rows, of which the worker said that it gave them up.
-        condition: Where it stood last.
-    """
-
-    job: str
-    next_sequence: int
-    dropped: int
-    condition: WorkerCondition
-
-
-@dataclass(frozen=True, slots=True)
 class NewRows:
     """What is new in a report.
 
     Attributes:
-        generation: Of its rows.
+        expected: Number of the row that follows those stored; any other has been stored, or lost.
         sequence: Number of its first row.
         following: Number of the row after its last, stored or not.
-        dropped: Rows before it that the worker gave up.
+        generation: Of its rows.
         rejected: Rows of it that cannot be used.
         batch: The others.
-        condition: Where the worker stands after it.
+        stands: Says where the worker stands after it.
+        dropped: Rows before it that the worker gave up.
     """
 
-    worker: str
-    generation: int
+    expected: int
     sequence: int
     following: int
-    dropped: int
+    generation: int
     rejected: int
     batch: StepArrays
-    condition: WorkerCondition
+    stands: StepReport | WorkerRow
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +107,15 @@ class StoredRows:
     directive: Directive | None
 
 
-def store_rows(
-    connection: Connection, expected: int, piece: NewRows, now: datetime
-) -> StoredRows | None:
-    """Store what is new of a stream; None, and nothing changed, unless this row is expected."""
-    condition, progress = piece.condition, piece.condition.progress
+def store_rows(connection: Connection, piece: NewRows, now: datetime) -> StoredRows | None:
+    """Store what is new of a worker; None, and nothing changed, where another row is expected."""
+    stands = piece.stands
+    progress = stands.progress if isinstance(stands, StepReport) else stands
     row = connection.execute(
         STORE_ROWS,
         {
-            "expected": expected,
-            "worker": piece.worker,
+            "expected": piece.expected,
+            "worker": stands.worker,
             "generation": piece.generation,
             "sequence": piece.sequence,
             "following": piece.following,
@@ -167,9 +129,9 @@ def store_rows(
             "epochs": progress.epochs,
             "metrics": progress.metrics,
             "not_finite": NOT_FINITE_VALUES.dump_python(progress.not_finite, mode="json"),
-            "broken": condition.broken,
-            "refused": condition.refused,
-            "finished": condition.finished,
+            "broken": stands.broken,
+            "refused": stands.refused,
+            "finished": stands.finished,
             "now": now,
             "first_iteration": int(min(piece.batch["iteration"], default=0)),
         },
@@ -178,18 +140,6 @@ def store_rows(
         return None
     told = None if row.directive is None else DIRECTIVE_ADAPTER.validate_python(row.directive)
     return StoredRows(row.job, row.rejected, row.exists, told)
-
-
-def lock_stream(connection: Connection, worker: str) -> RowStream | None:
-    """Return how far a worker's rows are known, and hold its row; None before its hello."""
-    query = select(workers).where(workers.c.worker == worker).with_for_update()
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        return None
-    odd = NOT_FINITE_VALUES.validate_python(row.not_finite)
-    progress = Progress(row.generation, row.iteration, row.samples, row.epochs, row.metrics, odd)
-    condition = WorkerCondition(progress, row.broken, row.refused, row.finished)
-    return RowStream(row.job, row.next_sequence, row.dropped, condition)
 
 
 REPORTS_PER_PAGE = 16
@@ -213,26 +163,20 @@ ORDER BY asked.job, found.received_at, found.sequence
 
 def steps_of(connection: Connection, job: str, generation: int) -> StepColumns:
     """Return the measured iterations of a generation, in order."""
-    query = (
-        select(chunks.c.columns)
-        .where(chunks.c.job == job, chunks.c.generation == generation)
-        .order_by(chunks.c.received_at, chunks.c.sequence)
-    )
-    found = connection.execute(query).scalars()
-    return StepColumns.concat([to_step_columns(unpack(content)) for content in found])
+    return _read_steps(connection, chunks.c.job == job, chunks.c.generation == generation)
 
 
 def losses_before_generation(
     connection: Connection, job: str, generation: int
 ) -> tuple[float | None, ...]:
     """Return the losses of all measured iterations before a generation, in order."""
-    query = (
-        select(chunks.c.columns)
-        .where(chunks.c.job == job, chunks.c.generation < generation)
-        .order_by(chunks.c.generation, chunks.c.received_at, chunks.c.sequence)
-    )
-    found = connection.execute(query).scalars()
-    return StepColumns.concat([to_step_columns(unpack(content)) for content in found]).loss
+    return _read_steps(connection, chunks.c.job == job, chunks.c.generation < generation).loss
+
+
+def _read_steps(connection: Connection, *wanted: ColumnElement[bool]) -> StepColumns:
+    place = (chunks.c.generation, chunks.c.received_at, chunks.c.sequence)
+    found = connection.execute(select(chunks.c.columns).where(*wanted).order_by(*place)).scalars()
+    return StepColumns.concat([to_step_columns(unpack(content)) for content in found])
 
 
 def newest_steps_of(

@@ -47,7 +47,7 @@ class WorkerRow:
     seen_at: datetime
     dropped: int = 0
     rejected: int = 0
-    not_finite: Mapping[str, NotFinite] = field(default_factory=dict)
+    not_finite: dict[str, NotFinite] = field(default_factory=dict)
 
     @property
     def is_up(self) -> bool:
@@ -71,6 +71,13 @@ def worker_of_row(row: Row[Any]) -> WorkerRow:
     """Turn a row into a Worker."""
     facts = dict(row._mapping)
     return WorkerRow(**{**facts, "not_finite": NOT_FINITE_VALUES.validate_python(row.not_finite)})
+
+
+def lock(connection: Connection, worker: str) -> WorkerRow | None:
+    """Return a worker, and hold its row until the transaction ends; None before its hello."""
+    query = select(workers).where(workers.c.worker == worker).with_for_update()
+    row = connection.execute(query).one_or_none()
+    return None if row is None else worker_of_row(row)
 
 
 def address_of(connection: Connection, worker: str) -> str | None:

@@ -32,7 +32,7 @@ from service.db.access import AuditEntry, StoredToken
 from service.db.schema import readings
 from service.db.schema import sweeps as swept
 from service.db.step_arrays import pack, to_arrays
-from service.db.telemetry import NewRows, WorkerCondition, store_rows
+from service.db.telemetry import NewRows, store_rows
 from service.db.vms import LaunchCounter
 from tests.builders import directive, probe, spec, steps, worker_env
 from tests.fakecloud.provider import FakeCloudProvider
@@ -130,8 +130,8 @@ class Fleet:
         batch = to_arrays(report())
         reports = self.records // self.jobs // ROWS
         last = reports * ROWS
-        stands = WorkerCondition(STANDS, None, None, None)
-        store_rows(connection, 0, NewRows(worker, 1, 0, last, 0, 0, batch, stands), now + LATER)
+        piece = NewRows(0, 0, last, 1, 0, batch, StepReport(worker, STANDS))
+        store_rows(connection, piece, now + LATER)
         copied = {"worker": worker, "job": job, "rows": ROWS, "columns": pack(batch)}
         connection.execute(FILL, {**copied, "reports": reports - 1})
 

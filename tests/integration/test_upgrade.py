@@ -13,11 +13,11 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from scavenger.measurement.steps import StepColumns
-from scavenger.protocol import Directive, Progress
+from scavenger.protocol import Directive, Progress, StepReport
 from service.db import directives, jobs, telemetry, vms
 from service.db.database import MIGRATION_SCRIPTS, migrate
 from service.db.step_arrays import to_arrays
-from service.db.telemetry import NewRows, WorkerCondition
+from service.db.telemetry import NewRows
 from service.postgres.server import EmbeddedPostgres
 from tests.builders import NOW, directive
 from tests.conftest import run
@@ -133,9 +133,9 @@ def test_a_running_job_goes_on_after_the_upgrade_from_statistics(empty: Engine) 
         fruitless = directives.published_without_iterations(connection, "j")
         assert len(fruitless) == 1, "the first directive bore iterations, the second none yet"
         rows = to_arrays(measured(70, 5))
-        stands = WorkerCondition(Progress(2, 75, 75, 0.1, {}), None, None, None)
-        piece = NewRows("w", 2, 70, 75, 0, 0, rows, stands)
-        assert telemetry.store_rows(connection, 70, piece, NOW) is not None
+        stands = StepReport("w", Progress(2, 75, 75, 0.1, {}))
+        piece = NewRows(70, 70, 75, 2, 0, rows, stands)
+        assert telemetry.store_rows(connection, piece, NOW) is not None
         assert telemetry.first_iterations(connection, "j") == {1: 0, 2: 70}
         assert directives.published_without_iterations(connection, "j") == ()
 

@@ -175,7 +175,7 @@ def test_each_row_counts_once_though_rows_are_repeated_overtaken_or_missing(
             good, times = measured(start, rows), [-1.0 if n % 7 == 3 else 0.5 for n in numbers]
             columns = StepColumns(**{**asdict(good), "step_time": tuple(times)})
             report = StepReport(worker, Progress(1, 1, 1, 0.1, {}), start, columns)
-            reply = store_report(connection, validate_rows(report, {}), NOW).reply
+            _, reply = store_report(connection, validate_rows(report, {}), NOW)
             fresh = [n for n in numbers if n >= cursor]
             accepted = [n for n in fresh if n % 7 != 3]
             kept, refused = kept + accepted, refused + len(fresh) - len(accepted)

@@ -166,7 +166,8 @@ def backfill(app_state: State, user: Operator, report: ReportBody) -> Reply:
         if not is_greeted:
             workers.record_hello(connection, job, Hello(worker, ""), now)
         # The machine is gone: its news is old, and no Directive concerns it.
-        return replace(store_report(connection, report, now).reply, directive=None)
+        _, reply = store_report(connection, report, now)
+        return replace(reply, directive=None)
 
 
 def check_own_worker(caller: WorkerPrincipal | BootstrapPrincipal, worker: str) -> None:
@@ -238,17 +239,17 @@ def store_report_and_news(
 ) -> tuple[str, Reply]:
     """Store the rows of a machine that exists, and what else it reports; return its job too."""
     message, now = report.message, app_state.now()
-    result = store_report(connection, report, now)
-    if not result.stored.exists:
+    stored, reply = store_report(connection, report, now)
+    if not stored.exists:
         raise no_machine_problem(message.worker)
-    job, directive = result.stored.job, result.stored.directive
+    job, directive = stored.job, stored.directive
     record_regrouped(connection, job, message, now)
     if directive is not None:
         record_divergences(connection, job, directive, message, now)
         # Only the leader's metric counts: the others lag behind it or repeat it.
         if directive.members[0].worker == message.worker:
             measurements.record_reading(connection, job, directive, message.progress)
-    return job, result.reply
+    return job, reply
 
 
 def record_regrouped(connection: Connection, job: str, message: StepReport, now: datetime) -> None:
