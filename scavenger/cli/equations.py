@@ -4,64 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
 
 from scavenger.cli.output import format_milliseconds, format_number, format_percent, pluralize
-from scavenger.schemas import LawsView, PointView
+from scavenger.models.iteration_time import ParallelModel
+from scavenger.schemas import LawsView, LawView, PointView
 
 MAX_NAMED_FORMS = 4
 HEAVIEST_LAW_NOTE = "; the equations above are the one with the largest weight"
 
 
-class IterationLaw(Protocol):
-    """One model of iteration time, as the API and ``scavenger fit`` report it; in seconds."""
-
-    @property
-    def compute_fixed(self) -> float:
-        """Compute of an iteration that does not depend on the batch."""
-
-    @property
-    def compute_per_sample(self) -> float:
-        """Compute per sample of the local batch."""
-
-    @property
-    def sync_fixed(self) -> float:
-        """Synchronization as soon as there are two workers."""
-
-    @property
-    def sync_per_worker(self) -> float:
-        """Synchronization per worker, or per doubling of the workers."""
-
-    @property
-    def sync_across_machines(self) -> float:
-        """Synchronization as soon as there are two machines."""
-
-    @property
-    def growth(self) -> str:
-        """Growth of synchronization: linear, log or servers."""
-
-    @property
-    def overlap(self) -> float:
-        """q: how much of synchronization hides behind compute; 1 for none."""
-
-    @property
-    def flatness(self) -> float:
-        """r: how abruptly small batches stop saving time; 1 for a line."""
-
-
-class AveragedLaw(IterationLaw, Protocol):
-    """One of several models whose geometric mean is in use."""
-
-    @property
-    def weight(self) -> float:
-        """Its share, 0 to 1."""
+# One model of iteration time, as the API shows it and as it was fitted here; in seconds.
+IterationLaw = LawView | ParallelModel
 
 
 def curve_equations(laws: LawsView, points: Sequence[PointView]) -> list[tuple[str, str]]:
     """Return the fitted models of a curve as equations."""
     is_average = len(laws.averaged) > 1
-    forms = [("forms", describe_average(laws.averaged) + HEAVIEST_LAW_NOTE)] if is_average else []
+    shares = [(law.weight, law) for law in laws.averaged]
+    forms = [("forms", describe_average(shares) + HEAVIEST_LAW_NOTE)] if is_average else []
     noise = [("noise", noise_equation(laws))] if laws.noise_scale is not None else []
     elsewhere = "" if laws.spread is None else f", ±{format_percent(laws.spread)} elsewhere"
     error = f"iteration times ±{format_percent(laws.mean_relative_error)} where measured{elsewhere}"
@@ -156,14 +117,14 @@ def noise_equation(laws: LawsView) -> str:
     return f"γ = K × (b + φ) / (B + φ), with φ = {scale} samples"
 
 
-def describe_average(laws: Sequence[AveragedLaw]) -> str:
-    """Name the forms that are averaged, largest weight first.
+def describe_average(laws: Iterable[tuple[float, IterationLaw]]) -> str:
+    """Name the forms that are averaged with their weights, largest weight first.
 
     Weights of forms with the same name are added.
     """
     shares: dict[str, float] = defaultdict(float)
-    for law in laws:
-        shares[describe_form(law)] += law.weight
+    for weight, law in laws:
+        shares[describe_form(law)] += weight
     ranked = sorted(shares.items(), key=lambda named: -named[1])
     named = [f"{name} {format_percent(share)}" for name, share in ranked[:MAX_NAMED_FORMS]]
     others = ranked[MAX_NAMED_FORMS:]
@@ -172,7 +133,7 @@ def describe_average(laws: Sequence[AveragedLaw]) -> str:
     return f"average of {pluralize(len(ranked), 'form')}: {', '.join(named)}"
 
 
-def describe_form(law: AveragedLaw) -> str:
+def describe_form(law: IterationLaw) -> str:
     """Name the form of a model: growth of synchronization, overlap and flatness.
 
     Symbols are those of the equations: K workers, q overlap, r flatness.

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scavenger.offline.fit import FitReport
-from scavenger.report import OutcomeInterval, PredictedPoint, ReportedConfig
+from scavenger.planning.curve import TradeoffPoint
+from scavenger.report import ReportedPoint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,13 +63,13 @@ class PictureWindow:
 class PointLabel:
     """Label of a point."""
 
-    place: ReportedConfig
+    point: TradeoffPoint
     names: tuple[str, ...]
 
     @property
     def text(self) -> str:
         """The names, and the configuration below them."""
-        where = f"K={self.place.workers}  B={self.place.global_batch}"
+        where = f"K={self.point.config.workers}  B={self.point.config.global_batch}"
         return f"{' · '.join(self.names)}\n{where}"
 
 
@@ -100,11 +101,11 @@ def draw_fit(report: FitReport, file: Path) -> None:
 def draw_axes(axes: Axes, report: FitReport) -> None:
     """Draw the front, the points and their labels."""
     time, cost = time_scale(report), cost_scale(report)
-    front = [point for point in report.points if point.is_on_front]
+    front = front_of(report)
     window = window_around(report, time, cost)
     prepare_axes(axes, window, time, cost)
     draw_front(axes, front, time, cost)
-    shown = [p for p in report.points if window.holds(*position_of(p, time, cost))]
+    shown = [p for p in report.points if window.holds(*position_of(p.point, time, cost))]
     draw_points(axes, shown, time, cost)
     draw_labels(axes, report, window, time, cost)
     hidden = len(report.points) - len(shown)
@@ -114,11 +115,16 @@ def draw_axes(axes: Axes, report: FitReport) -> None:
         axes.text(*below, note, transform=axes.transAxes, ha="right", va="top", color=DIM, size=9)
 
 
+def front_of(report: FitReport) -> list[TradeoffPoint]:
+    """Return the points of the front, from fast to slow."""
+    return [judged.point for judged in report.points if judged.is_on_front]
+
+
 def time_scale(report: FitReport) -> AxisScale:
     """Return the unit for times of this size."""
-    if report.basis == "relative":
+    if report.curve.basis == "relative":
         return AxisScale(1.0, "time to target, in multiples of the start's")
-    longest = max(point.time.median for point in report.points if point.is_on_front)
+    longest = max(point.time for point in front_of(report))
     for divisor, unit in ((3600.0, "hours"), (60.0, "minutes")):
         if longest >= 2 * divisor:
             return AxisScale(divisor, f"time to target, {unit}")
@@ -136,24 +142,26 @@ def cost_scale(report: FitReport) -> AxisScale:
             return AxisScale(1.0, "cost to target, in multiples of the start's")
 
 
-def position_of(point: PredictedPoint, time: AxisScale, cost: AxisScale) -> tuple[float, float]:
+def position_of(point: TradeoffPoint, time: AxisScale, cost: AxisScale) -> tuple[float, float]:
     """Return the position of a point in units of the axes."""
-    return point.time.median / time.divisor, point.cost.median / cost.divisor
+    return point.time / time.divisor, point.cost / cost.divisor
 
 
 def window_around(report: FitReport, time: AxisScale, cost: AxisScale) -> PictureWindow:
     """Return the window of the front with its band, and of what lies just beyond it."""
-    front = [point for point in report.points if point.is_on_front]
-    left, right = axis_limits([p.time for p in front], [p.time.median for p in report.points])
-    low, high = axis_limits([p.cost for p in front], [p.cost.median for p in report.points])
+    front, points = front_of(report), [judged.point for judged in report.points]
+    left, right = axis_limits([p.time_range for p in front], [p.time for p in points])
+    low, high = axis_limits([p.cost_range for p in front], [p.cost for p in points])
     return PictureWindow(
         left / time.divisor, right / time.divisor, low / cost.divisor, high / cost.divisor
     )
 
 
-def axis_limits(front: Sequence[OutcomeInterval], values: Iterable[float]) -> tuple[float, float]:
+def axis_limits(
+    front: Sequence[tuple[float, float]], values: Iterable[float]
+) -> tuple[float, float]:
     """Return the ends of an axis. Labels stand below their points, so the low end has a margin."""
-    low, high = min(each.low for each in front), max(each.high for each in front)
+    low, high = min(low for low, _ in front), max(high for _, high in front)
     if low <= 0:
         return 0.0, high * 1.1 or 1.0
     furthest = high * math.exp(PICTURE_OVERSHOOT * max(math.log(high / low), NARROW_FRONT))
@@ -188,11 +196,13 @@ def prepare_axes(axes: Axes, window: PictureWindow, time: AxisScale, cost: AxisS
 
 
 def draw_front(
-    axes: Axes, front: Sequence[PredictedPoint], time: AxisScale, cost: AxisScale
+    axes: Axes, front: Sequence[TradeoffPoint], time: AxisScale, cost: AxisScale
 ) -> None:
     """Draw the front and its band. Time and cost vary together, so the band follows diagonals."""
-    low = [(p.time.low / time.divisor, p.cost.low / cost.divisor) for p in front]
-    high = [(p.time.high / time.divisor, p.cost.high / cost.divisor) for p in front]
+    low, high = (
+        [(p.time_range[end] / time.divisor, p.cost_range[end] / cost.divisor) for p in front]
+        for end in (0, 1)
+    )
     outline = [*low, *reversed(high)]
     # A front of one point has a band without width.
     edge = 9.0 if len(front) == 1 else 0.0
@@ -208,14 +218,14 @@ def unzip_positions(spots: Sequence[tuple[float, float]]) -> tuple[list[float], 
 
 
 def draw_points(
-    axes: Axes, points: Sequence[PredictedPoint], time: AxisScale, cost: AxisScale
+    axes: Axes, points: Sequence[ReportedPoint], time: AxisScale, cost: AxisScale
 ) -> None:
     """Draw points: measured filled circles, predicted hollow diamonds, dominated ones pale."""
     for is_front, is_measured in product((False, True), repeat=2):
         own = [
-            position_of(p, time, cost)
+            position_of(p.point, time, cost)
             for p in points
-            if p.is_on_front == is_front and (p.measured_step_time is not None) == is_measured
+            if p.is_on_front == is_front and (p.point.measured_step_time is not None) == is_measured
         ]
         color = BLUE if is_front else PALE
         xs, ys = unzip_positions(own)
@@ -238,13 +248,13 @@ def draw_labels(
     """Write labels below and left of their points: a point there would dominate theirs."""
     taken: list[LabelBox] = []
     for label in list_labels(report):
-        x, y = position_of(report.point_at(label.place), time, cost)
+        x, y = position_of(label.point, time, cost)
         if not window.holds(x, y):
             continue
         right, top = axes.transData.transform((x, y)) * 72 / DOTS_PER_INCH
         box = find_free_box(label, right - 9, top - 9, taken)
         taken.append(box)
-        is_chosen = label.place == report.chosen.place
+        is_chosen = label.point == report.chosen.point
         axes.annotate(
             label.text,
             (x, y),
@@ -294,15 +304,15 @@ def find_free_box(
 def list_labels(report: FitReport) -> tuple[PointLabel, ...]:
     """Return each labelled point once, with all its names."""
     named = {
-        "chosen": report.chosen.place,
-        "knee" if report.knee_bends else "no knee": report.knee,
-        "fastest": report.fastest,
-        "cheapest": report.cheapest,
+        "chosen": report.chosen,
+        "knee" if report.marks["knee"].bends else "no knee": report.marks["knee"],
+        "fastest": report.marks["fastest"],
+        "cheapest": report.marks["cheapest"],
     }
-    places = dict.fromkeys(named.values())
+    points = dict.fromkeys(choice.point for choice in named.values())
     return tuple(
-        PointLabel(place, tuple(name for name, own in named.items() if own == place))
-        for place in places
+        PointLabel(point, tuple(name for name, choice in named.items() if choice.point == point))
+        for point in points
     )
 
 
@@ -351,9 +361,9 @@ def legend_entry(marker: str, face: str, edge: str, label: str) -> Line2D:
 
 def subtitle(report: FitReport) -> str:
     """Write what is shown, and the error of the predictions."""
-    law = report.step_time
-    error = law.error if law.left_out_error is None else law.left_out_error
-    where = "measured" if law.left_out_error is None else "left-out"
+    left_out = report.steps.left_out_error
+    error = report.steps.mean_error if left_out is None else left_out
+    where = "measured" if left_out is None else "left-out"
     return (
         "Cost and time to target, by workers K and global batch B; "
         f"iteration times to {100 * error:.2g} % at {where} points"

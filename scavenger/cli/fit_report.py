@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import TypeAdapter
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -29,9 +28,11 @@ from scavenger.cli.output import (
     text_column,
     word_column,
 )
+from scavenger.cluster import ClusterConfig
+from scavenger.models.iteration_time import COEFFICIENT_NAMES, ParallelModel
 from scavenger.offline.fit import CostUnit, FitReport, MeasuredPoint
-from scavenger.offline.fitted_laws import EpochsLaw, StepTimeLaw
-from scavenger.report import PredictedPoint, ReportedConfig
+from scavenger.offline.fitted_laws import EpochsFit, StepTimeFit
+from scavenger.report import ReportedPoint
 
 FIT_FORMAT_VERSION = 1  # counts up when a key of the JSON changes its meaning
 MEASUREMENT_COLUMNS = (
@@ -60,8 +61,99 @@ MAX_MEASUREMENT_ROWS = 16
 
 def fit_to_json(report: FitReport) -> str:
     """Write a report as JSON; docs/measurements.md says what its keys mean."""
-    document = TypeAdapter(FitReport).dump_python(report, mode="json")
-    return dump_json({"version": FIT_FORMAT_VERSION, **document})
+    steps, epochs, chosen = report.steps, report.epochs, report.chosen
+    model, law = steps.model, epochs.model
+    return dump_json(
+        {
+            "version": FIT_FORMAT_VERSION,
+            "table": report.table,
+            "rows": report.rows,
+            "topology": steps.topology,
+            "laws": steps.laws,
+            "basis": report.curve.basis,
+            "cost_unit": report.cost_unit,
+            "step_time": {
+                **coefficients(model.laws[0]),
+                "averaged": [
+                    {"weight": weight, **coefficients(each)}
+                    for weight, each in zip(model.weights, model.laws, strict=True)
+                ],
+                "spread": model.spread or 0.0,
+                "error": steps.mean_error,
+                "left_out_error": steps.left_out_error,
+                "why": steps.why,
+            },
+            "epochs": {
+                "law": law.law,
+                "noise_scale": law.noise_scale,
+                "critical_batch": law.critical_batch,
+                "noisy_samples": law.noisy_samples,
+                "at_batch": epochs.reference_batch,
+                "epochs": epochs.epochs,
+                "spread": law.spread,
+                "why": epochs.why,
+            },
+            "measured": [
+                {
+                    "place": place(each.config),
+                    "step_time": each.step_time,
+                    "predicted": each.predicted,
+                    "error": each.error,
+                    "left_out_error": each.left_out_error,
+                }
+                for each in report.measured
+            ],
+            "points": [
+                {
+                    "place": place(point.config),
+                    "step_time": point.step_time,
+                    "measured_step_time": point.measured_step_time,
+                    "epochs": point.epochs,
+                    "time": interval(point.time, point.time_range),
+                    "cost": interval(point.cost, point.cost_range),
+                    "is_on_front": judged.is_on_front,
+                    "violations": judged.violations,
+                }
+                for judged in report.points
+                for point in (judged.point,)
+            ],
+            "start": place(report.start),
+            **{name: place(report.marked(name)) for name in ("fastest", "cheapest", "knee")},
+            "knee_bends": report.marks["knee"].bends,
+            "chosen": {
+                "place": place(chosen.point.config),
+                "objective": report.curve.objective.name,
+                "why": chosen.why,
+                "support": chosen.support,
+                "runner_up": chosen.runner_up and place(chosen.runner_up.config),
+            },
+            "notes": report.notes,
+        }
+    )
+
+
+def place(config: ClusterConfig) -> dict[str, int]:
+    """Return the JSON of a configuration."""
+    return {
+        "workers": config.workers,
+        "global_batch": config.global_batch,
+        "machines": config.machines,
+    }
+
+
+def interval(median: float, ends: tuple[float, float]) -> dict[str, float]:
+    """Return the JSON of what 10, 50 and 90 % of the possible outcomes stay below."""
+    return {"low": ends[0], "median": median, "high": ends[1]}
+
+
+def coefficients(law: ParallelModel) -> dict[str, float | str]:
+    """Return the JSON of one law of seconds per iteration."""
+    return {
+        **dict(zip(COEFFICIENT_NAMES, law.coefficients, strict=True)),
+        "growth": law.growth,
+        "overlap": law.overlap,
+        "flatness": law.flatness,
+    }
 
 
 def render_fit(report: FitReport) -> RenderableType:
@@ -81,8 +173,8 @@ def fit_title(report: FitReport) -> str:
     """Write what was fitted."""
     configurations = pluralize(len(report.measured), "configuration")
     rows = f" from {pluralize(report.rows, 'row')}" if report.rows > len(report.measured) else ""
-    how = report.topology.replace("_", "-")
-    return f"{report.table}: {configurations}{rows}, {how}, laws {report.laws}"
+    how = report.steps.topology.replace("_", "-")
+    return f"{report.table}: {configurations}{rows}, {how}, laws {report.steps.laws}"
 
 
 def render_measurements(report: FitReport) -> RenderableType:
@@ -90,7 +182,7 @@ def render_measurements(report: FitReport) -> RenderableType:
     shown = report.measured
     if len(shown) > MAX_MEASUREMENT_ROWS:
         worst = sorted(shown, key=lambda point: -abs(point.error))[:MAX_MEASUREMENT_ROWS]
-        shown = tuple(sorted(worst, key=lambda point: point.place))
+        shown = tuple(sorted(worst, key=lambda point: point.config))
     is_shared = shares_machines(report)
     table = FittedTable(
         MEASUREMENT_COLUMNS, [_measurement_row(point, is_shared) for point in shown]
@@ -105,7 +197,7 @@ def render_measurements(report: FitReport) -> RenderableType:
 
 def shares_machines(report: FitReport) -> bool:
     """Tell whether workers share machines in any configuration."""
-    return any(point.place.machines != point.place.workers for point in report.points)
+    return any(judged.point.config.workers_per_machine > 1 for judged in report.points)
 
 
 def _measurement_row(point: MeasuredPoint, is_shared: bool) -> tuple[str, ...]:
@@ -113,8 +205,8 @@ def _measurement_row(point: MeasuredPoint, is_shared: bool) -> tuple[str, ...]:
         UNKNOWN_VALUE if point.left_out_error is None else format_change(point.left_out_error)
     )
     return (
-        format_workers(point.place, is_shared),
-        str(point.place.global_batch),
+        format_workers(point.config, is_shared),
+        str(point.config.global_batch),
         format_milliseconds(point.step_time),
         format_milliseconds(point.predicted),
         format_change(point.error),
@@ -122,21 +214,21 @@ def _measurement_row(point: MeasuredPoint, is_shared: bool) -> tuple[str, ...]:
     )
 
 
-def format_workers(place: ReportedConfig, is_shared: bool) -> str:
+def format_workers(config: ClusterConfig, is_shared: bool) -> str:
     """Write workers, and the machines they run on where some share one.
 
-    >>> format_workers(ReportedConfig(8, 64, 2), is_shared=True)
+    >>> format_workers(ClusterConfig(8, 64, workers_per_machine=4), is_shared=True)
     '8 on 2'
     """
-    return f"{place.workers} on {place.machines}" if is_shared else str(place.workers)
+    return f"{config.workers} on {config.machines}" if is_shared else str(config.workers)
 
 
 def render_predictions(report: FitReport) -> RenderableType:
     """Render points from fast to slow; of a long curve only the important ones."""
     points = report.points
-    shown: Sequence[PredictedPoint] = points
+    shown: Sequence[ReportedPoint] = points
     if len(points) > MAX_PREDICTION_ROWS:
-        shown = [p for p in points if p.is_on_front or prediction_labels(p.place, report)]
+        shown = [p for p in points if p.is_on_front or prediction_labels(p, report)]
     is_shared = shares_machines(report)
     rows = [_prediction_row(point, report, is_shared) for point in shown]
     table = FittedTable(PREDICTION_COLUMNS, rows, gap=1)
@@ -147,19 +239,19 @@ def render_predictions(report: FitReport) -> RenderableType:
     return table
 
 
-def _prediction_row(point: PredictedPoint, report: FitReport, is_shared: bool) -> tuple[Cell, ...]:
+def _prediction_row(judged: ReportedPoint, report: FitReport, is_shared: bool) -> tuple[Cell, ...]:
+    point = judged.point
     is_measured = point.measured_step_time is not None
     time, time_low, time_high = (
-        format_time_to_target(seconds, report.basis)
-        for seconds in (point.time.median, point.time.low, point.time.high)
+        format_time_to_target(seconds, report.curve.basis)
+        for seconds in (point.time, *point.time_range)
     )
     cost, cost_low, cost_high = (
-        format_curve_cost(amount, report.cost_unit)
-        for amount in (point.cost.median, point.cost.low, point.cost.high)
+        format_curve_cost(amount, report.cost_unit) for amount in (point.cost, *point.cost_range)
     )
     return (
-        format_workers(point.place, is_shared),
-        str(point.place.global_batch),
+        format_workers(point.config, is_shared),
+        str(point.config.global_batch),
         (MEASURED_SYMBOL if is_measured else PREDICTED_SYMBOL).shape,
         format_milliseconds(point.measured_step_time or point.step_time),
         format_number(point.epochs),
@@ -167,7 +259,7 @@ def _prediction_row(point: PredictedPoint, report: FitReport, is_shared: bool) -
         f"{time_low}–{time_high}",
         cost,
         f"{cost_low}–{cost_high}",
-        describe_prediction(point, report),
+        describe_prediction(judged, report),
     )
 
 
@@ -186,57 +278,63 @@ def format_curve_cost(amount: float, unit: CostUnit) -> str:
             return f"×{format_number(amount)}"
 
 
-def describe_prediction(point: PredictedPoint, report: FitReport) -> Text:
+def describe_prediction(point: ReportedPoint, report: FitReport) -> Text:
     """Return the labels of a point and the limits that it breaks."""
-    names = prediction_labels(point.place, report)
+    names = prediction_labels(point, report)
     if point.violations:
         return plain_text(" · ".join([*names, f"✕ {'; '.join(point.violations)}"]), "dim")
     return Text(" · ".join(names or (["front"] if point.is_on_front else [])))
 
 
-def prediction_labels(place: ReportedConfig, report: FitReport) -> list[str]:
-    """Return the labels of a configuration."""
+def prediction_labels(judged: ReportedPoint, report: FitReport) -> list[str]:
+    """Return the labels of a point."""
+    runner_up = report.chosen.runner_up
     named = {
-        "✔ chosen": report.chosen.place,
-        "★ knee" if report.knee_bends else "no knee": report.knee,
-        "fastest": report.fastest,
-        "cheapest": report.cheapest,
-        "start": report.start if report.basis == "relative" else None,
-        "runner-up": report.chosen.runner_up,
+        "✔ chosen": report.chosen.point.config,
+        "★ knee" if report.marks["knee"].bends else "no knee": report.marked("knee"),
+        "fastest": report.marked("fastest"),
+        "cheapest": report.marked("cheapest"),
+        "start": report.start if report.curve.basis == "relative" else None,
+        "runner-up": runner_up and runner_up.config,
     }
-    return [name for name, marked in named.items() if marked == place]
+    return [name for name, marked in named.items() if marked == judged.point.config]
 
 
 def fit_facts(report: FitReport) -> list[tuple[str, str]]:
     """Return equations, choice and notes."""
-    chosen = report.chosen
+    chosen, config = report.chosen, report.chosen.point.config
     support = "" if chosen.support is None else f" · support {chosen.support:.0%}"
     return [
-        *step_time_facts(report.step_time),
+        *step_time_facts(report.steps),
         *epochs_facts(report.epochs),
-        ("objective", chosen.objective),
-        ("chosen", f"K={chosen.place.workers} B={chosen.place.global_batch}{support}"),
+        ("objective", report.curve.objective.name),
+        ("chosen", f"K={config.workers} B={config.global_batch}{support}"),
         ("why", chosen.why),
         *(("note", sentence) for sentence in report.notes),
     ]
 
 
-def step_time_facts(law: StepTimeLaw) -> list[tuple[str, str]]:
+def step_time_facts(fit: StepTimeFit) -> list[tuple[str, str]]:
     """Return the equations of iteration time: the largest weight first, then all averaged forms."""
-    left_out = law.left_out_error
+    model, left_out = fit.model, fit.left_out_error
     beyond = (
         "" if left_out is None else f", {format_percent(left_out)} at points left out of the fit"
     )
-    spread = f"±{format_percent(law.spread)} around the law"
+    spread = f"±{format_percent(model.spread or 0.0)} around the law"
+    forms = fit.why
+    if model.laws[1:]:
+        shares = zip(model.weights, model.laws, strict=True)
+        forms = f"{describe_average(shares)}, {forms}"
     return [
-        *iteration_equations(law),
-        ("forms", f"{describe_average(law.averaged)}, {law.why}" if law.averaged[1:] else law.why),
-        ("error", f"{format_percent(law.error)} at measured points{beyond}; {spread}"),
+        *iteration_equations(model.laws[0]),
+        ("forms", forms),
+        ("error", f"{format_percent(fit.mean_error)} at measured points{beyond}; {spread}"),
     ]
 
 
-def epochs_facts(law: EpochsLaw) -> list[tuple[str, str]]:
+def epochs_facts(fit: EpochsFit) -> list[tuple[str, str]]:
     """Write the law of epochs."""
+    law = fit.model
     values = [
         f"{name} = {format_number(value)} samples"
         for name, value in (
@@ -246,6 +344,8 @@ def epochs_facts(law: EpochsLaw) -> list[tuple[str, str]]:
         )
         if value is not None
     ]
-    level = f"; e = {format_number(law.epochs)} at batch {law.at_batch}" if law.epochs else ""
+    level = (
+        f"; e = {format_number(fit.epochs)} at batch {fit.reference_batch}" if fit.epochs else ""
+    )
     where = f", {', '.join(values)}" if values else ""
-    return [("epochs", f"{law.law}{where}{level}; {law.why}")]
+    return [("epochs", f"{law.law}{where}{level}; {fit.why}")]

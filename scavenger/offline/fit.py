@@ -6,23 +6,18 @@ The command ``fit`` calls it with a table that the user measured; no controller 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from scavenger.cluster import ClusterConfig, grid_of
 from scavenger.errors import NotEnoughData
-from scavenger.models.epochs import LawFamily, StatisticalModel, explain_contradiction
-from scavenger.models.forms import Topology
+from scavenger.models.epochs import StatisticalModel, explain_contradiction
 from scavenger.models.performance import PerformanceModel
 from scavenger.offline.fitted_laws import (
     EpochsFit,
-    EpochsLaw,
     FitRequest,
     StepTimeFit,
-    StepTimeLaw,
-    describe_epochs,
-    describe_steps,
     fit_epochs,
     fit_steps,
 )
@@ -30,16 +25,9 @@ from scavenger.offline.tables.steps import StepTable
 from scavenger.planning.curve import Basis, curve_from_forecast, forecast_grid
 from scavenger.planning.decision import CurvePreview
 from scavenger.planning.limits import Within
+from scavenger.planning.objective import Choice
 from scavenger.pricing import on_demand_price
-from scavenger.report import (
-    ChosenPoint,
-    CurveReport,
-    PredictedPoint,
-    ReportedConfig,
-    describe_choice,
-    points_by_time,
-    reported_config,
-)
+from scavenger.report import CurveReport, ReportedPoint
 
 MAX_PREDICTED_POINTS = 2000
 
@@ -127,7 +115,7 @@ class MeasuredPoint:
     """One measured configuration beside its prediction.
 
     Attributes:
-        place: The configuration.
+        config: The configuration.
         step_time: Measured seconds per iteration.
         predicted: Seconds of the laws fitted to all points.
         error: predicted / measured - 1.
@@ -135,7 +123,7 @@ class MeasuredPoint:
             where the others cannot tell all coefficients.
     """
 
-    place: ReportedConfig
+    config: ClusterConfig
     step_time: float
     predicted: float
     error: float
@@ -146,7 +134,7 @@ def compare_measured(fit: StepTimeFit) -> tuple[MeasuredPoint, ...]:
     """Put each measured configuration beside its prediction."""
     return tuple(
         MeasuredPoint(
-            place=reported_config(m.config),
+            config=m.config,
             step_time=m.step_time,
             predicted=fit.model.step_time(m.config),
             error=error,
@@ -220,44 +208,35 @@ class FitReport:
     Attributes:
         table: Name of the table.
         rows: Rows it has.
-        topology: How gradients travel.
-        laws: Laws that were fitted.
-        basis: ``total`` in seconds and ``cost_unit``, ``relative`` to the start.
         cost_unit: Unit of costs.
-        step_time: The law of seconds per iteration.
+        steps: The laws of seconds per iteration.
         epochs: The law of epochs.
         measured: Measured points, by configuration.
+        curve: The curve, and what the objective chose of it.
         points: Predicted points, from fast to slow.
         start: What a relative curve counts as 1: fewest workers, smallest batch.
-        fastest: The fastest configuration of all.
-        cheapest: The cheapest.
-        knee: Where the front bends, or else the end where time times cost is least.
-        knee_bends: Whether it bends there.
+        marks: Knee, fastest and cheapest of all points, whether they keep the limits or not. A
+            front without a knee has its end there, where time times cost is least.
         chosen: What the objective chose.
         notes: What else to know, such as what is missing.
     """
 
     table: str
     rows: int
-    topology: Topology
-    laws: LawFamily
-    basis: Basis
     cost_unit: CostUnit
-    step_time: StepTimeLaw
-    epochs: EpochsLaw
+    steps: StepTimeFit
+    epochs: EpochsFit
     measured: tuple[MeasuredPoint, ...]
-    points: tuple[PredictedPoint, ...]
-    start: ReportedConfig
-    fastest: ReportedConfig
-    cheapest: ReportedConfig
-    knee: ReportedConfig
-    knee_bends: bool
-    chosen: ChosenPoint
+    curve: CurveReport
+    points: tuple[ReportedPoint, ...]
+    start: ClusterConfig
+    marks: Mapping[str, Choice]
+    chosen: Choice
     notes: tuple[str, ...]
 
-    def point_at(self, place: ReportedConfig) -> PredictedPoint:
-        """Return the point of one of the report's configurations."""
-        return next(point for point in self.points if point.place == place)
+    def marked(self, name: str) -> ClusterConfig:
+        """Return the configuration of a mark."""
+        return self.marks[name].point.config
 
 
 def report_fit(table: StepTable, request: FitRequest) -> FitReport:
@@ -274,27 +253,21 @@ def report_fit(table: StepTable, request: FitRequest) -> FitReport:
     configs = list_candidates(table, request)
     preview = predict_candidates(configs, steps, epochs, request)
     objective = request.objective
-    choice = objective.choose(preview.curve)
+    chosen = objective.choose(preview.curve)
     limits = objective if isinstance(objective, Within) else Within(objective)
-    curve = CurveReport(preview, limits, choice)
-    marks = curve.marks(Within(objective))  # of all points, whether they keep the limits or not
+    curve = CurveReport(preview, limits, chosen)
     return FitReport(
         table=table.name,
         rows=table.rows,
-        topology=steps.topology,
-        laws=request.laws,
-        basis=preview.curve.basis,
         cost_unit=cost_unit_of(preview.curve.basis, request),
-        step_time=describe_steps(steps),
-        epochs=describe_epochs(epochs, request, table),
+        steps=steps,
+        epochs=epochs,
         measured=compare_measured(steps),
-        points=points_by_time(curve),
-        start=reported_config(configs[0]),
-        fastest=reported_config(marks["fastest"].point.config),
-        cheapest=reported_config(marks["cheapest"].point.config),
-        knee=reported_config(marks["knee"].point.config),
-        knee_bends=marks["knee"].bends,
-        chosen=describe_choice(choice, request.objective),
+        curve=curve,
+        points=curve.points_by_time,
+        start=configs[0],
+        marks=curve.marks(Within(objective)),
+        chosen=chosen,
         notes=tuple(list_notes(table, request, epochs.model)),
     )
 

@@ -1,7 +1,6 @@
-"""Laws fitted to a table of measurements, and their description for the report.
+"""Laws fitted to a table of measurements, and why they have their form.
 
-``FitRequest`` says what to fit. Iteration time and epochs are fitted apart; each description says
-why the law has its form.
+``FitRequest`` says what to fit. Iteration time and epochs are fitted apart.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from scavenger.models.epochs import (
     fit_statistical,
 )
 from scavenger.models.forms import USUAL_FORMS, Topology, measurement_columns
-from scavenger.models.iteration_time import Growth, ParallelModel, StepTimeModel
+from scavenger.models.iteration_time import StepTimeModel
 from scavenger.models.iteration_time_fitting import (
     ENOUGH_TO_COMPARE,
     FormCandidate,
@@ -94,6 +93,11 @@ class StepTimeFit:
         return tuple(self.model.step_time(m.config) / m.step_time - 1 for m in self.measurements)
 
     @property
+    def mean_error(self) -> float:
+        """Mean of |predicted / measured - 1| at the measured points."""
+        return sum(map(abs, self.errors)) / len(self.errors)
+
+    @property
     def left_out_error(self) -> float | None:
         """Root mean square relative error at points left out of the fit, in turn.
 
@@ -113,6 +117,19 @@ class StepTimeFit:
             return np.full(len(self.measurements), np.nan)
         return np.expm1(leave_one_out_errors(table, self.candidates))
 
+    @property
+    def why(self) -> str:
+        """Why these forms are in use."""
+        if self.laws == "paper":
+            return "the paper's lines, as asked for"
+        usual = USUAL_FORMS[self.topology]
+        if len(self.measurements) >= ENOUGH_TO_COMPARE:
+            return "each weighs as much as it predicts points that it was not fitted to"
+        if all(each.form == usual for each in self.candidates):
+            name = self.topology.replace("_", " ")
+            return f"usual for {name}; forms compete from {ENOUGH_TO_COMPARE} configurations on"
+        return "it explains best what was measured of compute alone"
+
 
 def fit_steps(table: StepTable, request: FitRequest) -> StepTimeFit:
     """Fit the laws of seconds per iteration to a table (Eqs. 8-10)."""
@@ -124,107 +141,6 @@ def fit_steps(table: StepTable, request: FitRequest) -> StepTimeFit:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightedLaw:
-    """One of the laws whose seconds are averaged (Eqs. 8-10); coefficients in seconds.
-
-    Attributes:
-        weight: Its share of the average, as an exponent; all add up to 1.
-        compute_fixed: Of an iteration of any batch.
-        compute_per_sample: Of each sample of the local batch.
-        sync_fixed: As soon as there are two workers.
-        sync_per_worker: Per worker, or per doubling of the workers where ``growth`` is log.
-        sync_across_machines: As soon as there are two machines.
-        growth: How synchronisation grows with the workers.
-        overlap: q of (c^q + s^q)^(1/q); 1 where nothing overlaps.
-        flatness: r of compute (c0^r + (c1 b)^r)^(1/r); 1 for a line.
-    """
-
-    weight: float
-    compute_fixed: float
-    compute_per_sample: float
-    sync_fixed: float
-    sync_per_worker: float
-    sync_across_machines: float
-    growth: Growth
-    overlap: float
-    flatness: float
-
-
-@dataclass(frozen=True, slots=True)
-class StepTimeLaw:
-    """The fitted laws of seconds per iteration (Eqs. 8-10).
-
-    The coefficients are those of the heaviest law. Seconds are the geometric mean of all.
-
-    Attributes:
-        compute_fixed: Of an iteration of any batch.
-        compute_per_sample: Of each sample of the local batch.
-        sync_fixed: As soon as there are two workers.
-        sync_per_worker: Per worker, or per doubling of the workers where ``growth`` is log.
-        sync_across_machines: As soon as there are two machines.
-        growth: How synchronisation grows with the workers.
-        overlap: q of (c^q + s^q)^(1/q); 1 where nothing overlaps.
-        flatness: r of compute (c0^r + (c1 b)^r)^(1/r); 1 for a line.
-        averaged: All laws, heaviest first; one where a single law is in use.
-        spread: Relative standard deviation of one configuration around the laws.
-        error: Mean of |predicted / measured - 1| at the measured points.
-        left_out_error: Root mean square relative error at points left out of the fit, in turn;
-            None below five points, and where no fit can do without one.
-        why: Why these forms.
-    """
-
-    compute_fixed: float
-    compute_per_sample: float
-    sync_fixed: float
-    sync_per_worker: float
-    sync_across_machines: float
-    growth: Growth
-    overlap: float
-    flatness: float
-    averaged: tuple[WeightedLaw, ...]
-    spread: float
-    error: float
-    left_out_error: float | None
-    why: str
-
-
-def describe_steps(fit: StepTimeFit) -> StepTimeLaw:
-    """Describe the laws of seconds per iteration."""
-    model, errors = fit.model, fit.errors
-    heaviest = model.laws[0]
-    pairs = zip(model.weights, model.laws, strict=True)
-    return StepTimeLaw(
-        *heaviest.coefficients,
-        growth=heaviest.growth,
-        overlap=heaviest.overlap,
-        flatness=heaviest.flatness,
-        averaged=tuple(weighted_law(weight, law) for weight, law in pairs),
-        spread=model.spread or 0.0,
-        error=sum(map(abs, errors)) / len(errors),
-        left_out_error=fit.left_out_error,
-        why=explain_forms(fit),
-    )
-
-
-def weighted_law(weight: float, law: ParallelModel) -> WeightedLaw:
-    """Describe one of the laws."""
-    return WeightedLaw(weight, *law.coefficients, law.growth, law.overlap, law.flatness)
-
-
-def explain_forms(fit: StepTimeFit) -> str:
-    """Say why these forms are in use."""
-    if fit.laws == "paper":
-        return "the paper's lines, as asked for"
-    usual = USUAL_FORMS[fit.topology]
-    if len(fit.measurements) >= ENOUGH_TO_COMPARE:
-        return "each weighs as much as it predicts points that it was not fitted to"
-    if all(each.form == usual for each in fit.candidates):
-        name = fit.topology.replace("_", " ")
-        return f"usual for {name}; forms compete from {ENOUGH_TO_COMPARE} configurations on"
-    return "it explains best what was measured of compute alone"
-
-
-@dataclass(frozen=True, slots=True)
 class EpochsFit:
     """A law of epochs by batch, and its level.
 
@@ -233,12 +149,14 @@ class EpochsFit:
         reference_batch: Batch at which epochs are counted, samples.
         epochs: Epochs to target there; None while unknown.
         deviation: Relative standard deviation of ``epochs``.
+        why: Where the law comes from.
     """
 
     model: StatisticalModel
     reference_batch: int
     epochs: float | None
     deviation: float
+    why: str
 
 
 def fit_epochs(table: StepTable, request: FitRequest) -> EpochsFit:
@@ -246,11 +164,12 @@ def fit_epochs(table: StepTable, request: FitRequest) -> EpochsFit:
     runs = average_runs(request.runs)
     model = fit_statistical(noise_observations(table, request), runs=runs, laws=request.laws)
     reference = choose_reference_batch(table, request, runs)
+    why = explain_epochs_law(model, request, table)
     if request.epochs is not None or not runs:
-        return EpochsFit(model, reference, request.epochs, 0.0)
+        return EpochsFit(model, reference, request.epochs, 0.0, why)
     # The level is a mean over the runs; their law alone is what it deviates by.
     deviation = model.spread / math.sqrt(len(runs))
-    return EpochsFit(model, reference, epochs_at(model, runs, reference), deviation)
+    return EpochsFit(model, reference, epochs_at(model, runs, reference), deviation, why)
 
 
 def noise_observations(table: StepTable, request: FitRequest) -> tuple[Observation, ...]:
@@ -270,46 +189,6 @@ def choose_reference_batch(
     if runs:
         return runs[len(runs) // 2].global_batch
     return min(m.config.global_batch for m in table.measurements)
-
-
-@dataclass(frozen=True, slots=True)
-class EpochsLaw:
-    """The law of epochs by batch in use (Eq. 6).
-
-    Attributes:
-        law: In symbols.
-        noise_scale: φ in samples; None where unknown.
-        critical_batch: B_crit in samples; None without a rising arm.
-        noisy_samples: w in samples; 0 without a falling arm.
-        at_batch: Reference batch in samples.
-        epochs: Epochs to target there; None while unknown.
-        spread: Relative standard deviation of epochs around the law, at batches that were run.
-        why: Where it comes from.
-    """
-
-    law: str
-    noise_scale: float | None
-    critical_batch: float | None
-    noisy_samples: float
-    at_batch: int
-    epochs: float | None
-    spread: float
-    why: str
-
-
-def describe_epochs(fit: EpochsFit, request: FitRequest, table: StepTable) -> EpochsLaw:
-    """Describe the law of epochs and where it comes from."""
-    law = fit.model
-    return EpochsLaw(
-        law=law.law,
-        noise_scale=law.noise_scale,
-        critical_batch=law.critical_batch,
-        noisy_samples=law.noisy_samples,
-        at_batch=fit.reference_batch,
-        epochs=fit.epochs,
-        spread=law.spread,
-        why=explain_epochs_law(law, request, table),
-    )
 
 
 def explain_epochs_law(law: StatisticalModel, request: FitRequest, table: StepTable) -> str:

@@ -24,7 +24,6 @@ from scavenger.offline.fitted_laws import FitRequest
 from scavenger.offline.tables.steps import StepTable
 from scavenger.planning.limits import Within
 from scavenger.planning.objectives import Cheapest, Fastest
-from scavenger.report import ReportedConfig
 
 TRUTH = ParallelModel(0.020, 0.001, 0.010, 0.002)
 RUNS = tuple(FinishedRun(batch, 10 * (1 + batch / 1000)) for batch in (32, 128, 512))
@@ -37,6 +36,11 @@ def table_of(truth, workers=(2, 4, 8), batches=(32, 128, 512), hosted=1):
     configs = [ClusterConfig(k, b, hosted) for k in workers for b in batches]
     measured = tuple(Measurement(c, truth.step_time(c)) for c in configs)
     return StepTable("mine", "all_reduce", measured, (), len(measured))
+
+
+def point_at(report, config):
+    """The judged point of a configuration."""
+    return next(judged for judged in report.points if judged.point.config == config)
 
 
 def csv_of(table):
@@ -72,9 +76,9 @@ def steps(tmp_path):
 @given(truths)
 def test_an_exact_law_comes_back_without_error(truth):
     report = report_fit(table_of(truth, batches=(32, 512)), replace(TOTAL, laws="paper"))
-    law = report.step_time
+    law = report.steps.model.laws[0]
     found = (law.compute_fixed, law.compute_per_sample, law.sync_fixed, law.sync_per_worker)
-    assert law.error == pytest.approx(0, abs=1e-6)
+    assert report.steps.mean_error == pytest.approx(0, abs=1e-6)
     assert found[1] == pytest.approx(truth.compute_per_sample, rel=1e-4)
     assert found[3] == pytest.approx(truth.sync_per_worker, rel=1e-3)
     # Only their sum is told where every row has two workers or more.
@@ -103,39 +107,40 @@ def test_intervals_hold_their_median_and_the_front_holds_the_ends(seed):
         replace(m, step_time=m.step_time * noise.uniform(0.8, 1.25)) for m in table.measurements
     )
     report = report_fit(replace(table, measurements=measured), TOTAL)
-    for point in report.points:
-        for figure in (point.time, point.cost):
-            assert 0 < figure.low <= figure.median <= figure.high
-    assert report.point_at(report.fastest).is_on_front
-    assert report.point_at(report.cheapest).is_on_front
-    assert report.points[0].time.median == report.point_at(report.fastest).time.median
+    for judged in report.points:
+        point = judged.point
+        for median, (low, high) in ((point.time, point.time_range), (point.cost, point.cost_range)):
+            assert 0 < low <= median <= high
+    assert point_at(report, report.marked("fastest")).is_on_front
+    assert point_at(report, report.marked("cheapest")).is_on_front
+    assert report.points[0].point.time == report.marks["fastest"].point.time
 
 
 def test_seconds_and_dollars_follow_the_equations():
     report = report_fit(table_of(TRUTH), TOTAL)
-    point = report.point_at(ReportedConfig(4, 128, 4))
+    point = point_at(report, ClusterConfig(4, 128)).point
     time = 20 * 50_000 / 128 * TRUTH.step_time(ClusterConfig(4, 128))
-    assert (report.basis, report.cost_unit) == ("total", "USD")
-    assert point.time.median == pytest.approx(time)
-    assert point.cost.median == pytest.approx(time / 3600 * 4 * 0.5)
+    assert (report.curve.basis, report.cost_unit) == ("total", "USD")
+    assert point.time == pytest.approx(time)
+    assert point.cost == pytest.approx(time / 3600 * 4 * 0.5)
 
 
 def test_workers_on_one_machine_pay_for_one():
     report = report_fit(table_of(TRUTH, hosted=8), replace(TOTAL, price_per_hour=None))
-    point = report.point_at(ReportedConfig(8, 128, 1))
+    point = point_at(report, ClusterConfig(8, 128, 8)).point
     assert report.cost_unit == "machine-hours"
-    assert point.cost.median == pytest.approx(point.time.median / 3600)
+    assert point.cost == pytest.approx(point.time / 3600)
 
 
 def test_runs_at_several_batches_decide_the_epochs():
     report = report_fit(table_of(TRUTH), replace(TOTAL, epochs=None, at_batch=None, runs=RUNS))
-    assert report.epochs.critical_batch == pytest.approx(1000)
-    assert report.point_at(ReportedConfig(4, 512, 4)).epochs == pytest.approx(15.12, rel=1e-3)
+    assert report.epochs.model.critical_batch == pytest.approx(1000)
+    assert point_at(report, ClusterConfig(4, 512)).point.epochs == pytest.approx(15.12, rel=1e-3)
 
 
 def test_a_noise_scale_is_a_prior_for_the_epochs():
     report = report_fit(table_of(TRUTH), replace(TOTAL, noise_scale=400))
-    assert report.epochs.critical_batch == pytest.approx(400)
+    assert report.epochs.model.critical_batch == pytest.approx(400)
     assert "a prior" in report.epochs.why
 
 
@@ -149,25 +154,26 @@ def test_a_noise_scale_is_a_prior_for_the_epochs():
 )
 def test_without_epochs_or_samples_the_curve_is_relative_and_says_so(changes, missing):
     report = report_fit(table_of(TRUTH), replace(TOTAL, **changes))
-    assert (report.basis, report.cost_unit) == ("relative", "relative")
-    assert report.point_at(report.start).time.median == 1
+    assert (report.curve.basis, report.cost_unit) == ("relative", "relative")
+    assert point_at(report, report.start).point.time == 1
     assert any(missing in note for note in report.notes)
 
 
 def test_only_what_lies_between_the_measured_local_batches_is_predicted():
     table = table_of(TRUTH, workers=(2, 8), batches=(32, 512))
-    inside = {point.place for point in report_fit(table, TOTAL).points}
-    assert inside == {ReportedConfig(k, b, k) for k in (2, 8) for b in (32, 512)}
+    inside = {judged.point.config for judged in report_fit(table, TOTAL).points}
+    assert inside == {ClusterConfig(k, b) for k in (2, 8) for b in (32, 512)}
     asked = report_fit(table, replace(TOTAL, workers=(4, 16), global_batches=(64, 4096)))
-    assert {point.place.workers for point in asked.points} == {4, 16}
+    assert {judged.point.config.workers for judged in asked.points} == {4, 16}
     assert any("workers 16 lie beyond" in note for note in asked.notes)
 
 
 def test_limits_are_kept_or_refused():
-    within = Within(Cheapest(), max_time=report_fit(table_of(TRUTH), TOTAL).points[1].time.high)
+    second = report_fit(table_of(TRUTH), TOTAL).points[1].point
+    within = Within(Cheapest(), max_time=second.time_range[1])
     report = report_fit(table_of(TRUTH), replace(TOTAL, objective=within))
     assert any(point.violations for point in report.points)
-    assert not report.point_at(report.chosen.place).violations
+    assert not point_at(report, report.chosen.point.config).violations
     with pytest.raises(NothingFeasible, match="the nearest"):
         report_fit(table_of(TRUTH), replace(TOTAL, objective=Within(Fastest(), max_cost=1e-6)))
 

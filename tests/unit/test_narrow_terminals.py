@@ -67,7 +67,7 @@ def tables() -> dict[str, tuple[RenderableType, Rows]]:
     ]
     found = [suspect(n, fate, "the database does not know it") for n, fate in enumerate(FATES)]
     fit = report_fit(table_of(TRUTH), TOTAL)
-    measured = [(str(m.place.workers), str(m.place.global_batch)) for m in fit.measured]
+    measured = [(str(m.config.workers), str(m.config.global_batch)) for m in fit.measured]
     return {
         "list": (render_jobs(jobs), [(job.id, "digits") for job in jobs]),
         "curve": (render_curve(curve, width=100), configurations()),
