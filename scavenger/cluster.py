@@ -104,31 +104,6 @@ class MemoryModel:
         return next(b for b in (near + 1, near, near - 1, 0.0) if self.fits(b, machine))
 
 
-def fit_memory(peaks: Sequence[tuple[float, float]]) -> MemoryModel:
-    """Fit peak memory to (local batch in samples, GiB) pairs, both coefficients >= 0.
-
-    Of one batch all its memory is held to grow with it, which never promises too much room to
-    larger ones; through two or more a line is drawn.
-
-    Raises:
-        ValueError: No pair, or a peak that is not finite and positive.
-
-    >>> fit_memory([(32, 6.0), (96, 14.0)])
-    MemoryModel(fixed_gib=2.0, gib_per_sample=0.125)
-    """
-    if not peaks:
-        raise ValueError("no peak to fit: measure the memory of one batch")
-    if not all(batch > 0 and math.isfinite(gib) and gib > 0 for batch, gib in peaks):
-        raise ValueError(f"batches and peaks must be finite and positive, got {list(peaks)}")
-    (small, low), (large, high) = min(peaks), max(peaks)
-    if large == small:
-        return MemoryModel(0.0, high / large)
-    slope = max((high - low) / (large - small), 0.0)
-    # The dearest peak decides the height: a line through the mean would promise room that is not.
-    fixed = max(max(gib - slope * batch for batch, gib in peaks), 0.0)
-    return MemoryModel(fixed, slope)
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class ClusterConfig:
     """How many workers share one global batch: (K, B) in the paper.

@@ -47,38 +47,14 @@ class ParsedDocument:
     problems: tuple[DocumentProblem, ...]
 
 
-def read_yaml(text: str) -> tuple[object, Positions]:
-    """Read YAML into a plain value and the line and column of every path in it.
-
-    Raises:
-        InvalidDocument: The text is no YAML, or holds something no document may: show the problems.
-
-    >>> read_yaml("limits: {batch: 32}")
-    ({'limits': {'batch': 32}}, {(): (1, 1), ('limits',): (1, 1), ('limits', 'batch'): (1, 10)})
-    """
-    return _accept(scan_yaml(text))
-
-
-def read_json(text: str) -> tuple[object, Positions]:
-    """Read JSON into a plain value and, where possible, the line and column of every path in it.
-
-    Raises:
-        InvalidDocument: The text is no JSON, or holds something no document may: show the problems.
-    """
-    return _accept(scan_json(text))
-
-
-def _accept(document: ParsedDocument) -> tuple[object, Positions]:
-    if document.problems:
-        raise InvalidDocument(document.problems)
-    return document.value, document.positions
-
-
 def scan_yaml(text: str) -> ParsedDocument:
     """Read YAML as far as it can be read, so that its problems can be shown with later ones.
 
     Raises:
         InvalidDocument: The text cannot be read to its end: a syntax error, too large, too deep.
+
+    >>> scan_yaml("limits: {batch: 32}").positions
+    {(): (1, 1), ('limits',): (1, 1), ('limits', 'batch'): (1, 10)}
     """
     return _checked(_compose(text))
 

@@ -13,63 +13,6 @@ from scavenger.cluster import ClusterConfig
 from scavenger.measurement.steps import StepColumns
 
 
-def noise(local_norm_sq: float, mean_norm_sq: float) -> float:
-    """Gradient noise of the shards' gradients around their mean (Eq. 2).
-
-    Args:
-        local_norm_sq: Mean over shards of ||g_k||², of one iteration or averaged over several.
-        mean_norm_sq: ||ḡ||² of the aggregated gradient, averaged over the same iterations.
-
-    Returns:
-        γ, from 1 (all shards agree) to about the number of shards (orthogonal gradients).
-
-    Raises:
-        ValueError: The norms are not finite or ``mean_norm_sq`` is not positive: skip the row.
-
-    >>> noise(6.0, mean_norm_sq=4.0)
-    1.5
-    """
-    if not (math.isfinite(local_norm_sq) and local_norm_sq >= 0):
-        raise ValueError(f"local_norm_sq must be finite and not negative, got {local_norm_sq}")
-    if not (math.isfinite(mean_norm_sq) and mean_norm_sq > 0):
-        raise ValueError(f"mean_norm_sq must be finite and positive, got {mean_norm_sq}")
-    ratio = local_norm_sq / mean_norm_sq
-    if not math.isfinite(ratio):
-        raise ValueError(f"mean_norm_sq {mean_norm_sq} is too small beside {local_norm_sq}")
-    return ratio
-
-
-def normalized_noise(local_norm_sq: float, mean_norm_sq: float, shards: int) -> float:
-    """Noise divided by the number of shards, so that cluster sizes compare (Eq. 2).
-
-    Returns:
-        γ/K, from 1/K (all shards agree) to about 1 (orthogonal gradients).
-
-    Raises:
-        ValueError: As for ``noise``.
-
-    >>> normalized_noise(4.0, mean_norm_sq=4.0, shards=2)
-    0.5
-    """
-    return noise(local_norm_sq, mean_norm_sq) / shards
-
-
-def noise_scale(
-    local_norm_sq: float, mean_norm_sq: float, shards: int, global_batch: int
-) -> float | None:
-    """Noise scale φ = tr Σ / |G|² in samples, from the unbiased pieces (SCIENCE §1).
-
-    Returns:
-        φ, finite and not negative; None when the estimate of |G|² is not positive, which says
-        that the noise is too large against the gradient to be measured from these norms.
-
-    >>> noise_scale(6.0, mean_norm_sq=3.0, shards=4, global_batch=64)
-    32.0
-    """
-    pair = ShardNorms(shards, local_norm_sq, mean_norm_sq)
-    return noise_scale_from(pair.gradient_variance(global_batch), pair.gradient_norm_sq)
-
-
 def noise_at(noise_scale: float, config: ClusterConfig) -> float:
     """Noise γ that a noise scale predicts at any configuration, K (b + φ) / (B + φ) (SCIENCE §1).
 
@@ -78,15 +21,6 @@ def noise_at(noise_scale: float, config: ClusterConfig) -> float:
     """
     share = (config.local_batch + noise_scale) / (config.global_batch + noise_scale)
     return config.workers * share
-
-
-def corrected_noise(noise_scale: float, global_batch: int) -> float:
-    """Noise that no longer depends on the number of workers, ρ = φ / (B + φ) (SCIENCE §1).
-
-    Returns:
-        ρ, from 0 (no noise) to 1 (nothing but noise).
-    """
-    return noise_scale / (global_batch + noise_scale)
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,7 +230,8 @@ class LeastSquaresProblem:
     def slopes(self, coefficients: Floats) -> tuple[Floats, Floats]:
         """Derivatives of each row's seconds, and of its compute, by each coefficient.
 
-        The same as ``ParallelModel.slopes``, of hardware that is as fast as the coefficients say.
+        Both are homogeneous of degree 1 in the coefficients, so slopes times coefficients add up
+        to them (Euler).
         """
         q, r = self.form.overlap, self.form.flatness
         fixed = np.full_like(self.batch, coefficients[0])

@@ -237,35 +237,6 @@ class ParallelModel:
         shares[:, 2:] = parts * of_sync[:, None]
         return shares
 
-    def slopes(self, grid: Grid) -> Floats:
-        """Derivative of each configuration's seconds by each coefficient.
-
-        The seconds are homogeneous of degree 1 in the coefficients, so slopes times coefficients
-        add up to them (Euler).
-        """
-        of_compute = self.compute_slopes(grid)
-        features = sync_features(grid, self.growth) * self._factors(grid, "sync")[:, None]
-        compute = of_compute @ np.array(self.coefficients)
-        sync = features @ np.array(self.coefficients[2:])
-        total = smooth_maximum(compute, sync, self.overlap)
-        slopes = np.asarray(
-            of_compute * smooth_maximum_slope(compute, total, self.overlap)[:, None]
-        )
-        slopes[:, 2:] = features * smooth_maximum_slope(sync, total, self.overlap)[:, None]
-        return slopes
-
-    def compute_slopes(self, grid: Grid) -> Floats:
-        """Derivative of each configuration's compute by each coefficient; 0 for those of sync."""
-        batch = grid.local_batch
-        variable = self.compute_per_sample * batch
-        line = smooth_maximum(self.compute_fixed, variable, self.flatness)
-        slopes = np.zeros((len(grid), len(COEFFICIENT_NAMES)))
-        slopes[:, 0] = smooth_maximum_slope(
-            np.full_like(line, self.compute_fixed), line, self.flatness
-        )
-        slopes[:, 1] = smooth_maximum_slope(variable, line, self.flatness) * batch
-        return np.asarray(slopes * self._factors(grid, "compute")[:, None])
-
     def _factors(self, grid: Grid, part: Literal["compute", "sync"]) -> Floats:
         kinds = [self.slowness.get(hardware_of(key), SAME_SPEED) for key in grid.machine_types]
         factors = np.array([getattr(kind, part) for kind in kinds])

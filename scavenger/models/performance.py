@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scavenger.cluster import ClusterConfig, Floats, Grid, grid_of
+from scavenger.cluster import Floats, Grid, grid_of
 from scavenger.measurement.profiling import Measurement, Observation
 from scavenger.models.epochs import FinishedRun, Kappa, LawFamily, StatisticalModel, fit_statistical
 from scavenger.models.forms import ALL_FORMS, PAPER_FORM, StepTimeForm, Topology
@@ -57,15 +57,7 @@ class PerformanceModel:
     def epochs_needed(self, global_batch: int) -> float:
         """Epochs to target, e(B); with unknown epochs relative to e(B0) = 1 (Eq. 6)."""
         at_reference = 1.0 if self.epochs_at_reference is None else self.epochs_at_reference
-        return at_reference * self._relative_epochs(global_batch)
-
-    def iterations_needed(self, global_batch: int) -> float:
-        """Iterations to target, e D / B (Eq. 4)."""
-        return self.epochs_needed(global_batch) * self.dataset_size / global_batch
-
-    def training_time(self, config: ClusterConfig) -> float:
-        """Seconds to target, iterations times seconds per iteration (Eq. 3)."""
-        return self.iterations_needed(config.global_batch) * self.parallel.step_time(config)
+        return at_reference * self.statistical.relative_epochs(global_batch, self.reference_batch)
 
     def progress_per_iteration(self, global_batch: int) -> float:
         """Reference epochs one iteration is worth, B / D · e(B0) / e(B) (SCIENCE §2)."""
@@ -77,14 +69,15 @@ class PerformanceModel:
         shape = self.statistical.shape(np.append(grid.global_batch, float(self.reference_batch)))
         return np.asarray(at_reference * shape[:-1] / shape[-1])
 
+    def iterations(self, grid: Grid) -> Floats:
+        """Iterations to target of each configuration, e D / B (Eq. 4)."""
+        return self.all_epochs(grid) * self.dataset_size / grid.global_batch
+
     def deviations(self, grid: Grid, is_measured: NDArray[np.bool_]) -> Floats:
         """Relative standard deviation of time to target, less where an iteration was timed."""
         epochs = self.statistical.deviations(grid.global_batch, self.reference_batch)
         steps = np.where(is_measured, self.parallel.repeats, self.parallel.deviations(grid))
         return np.asarray(np.sqrt(epochs**2 + self.epochs_deviation**2 + steps**2))
-
-    def _relative_epochs(self, global_batch: int) -> float:
-        return self.statistical.relative_epochs(global_batch, self.reference_batch)
 
 
 NEGLIGIBLE_STEP_TIME = 1e-12

@@ -74,8 +74,7 @@ def forecast_grid(
     known = measured_column(grid, measured)
     is_measured = np.isfinite(known)
     seconds = np.where(is_measured, known, predicted)
-    iterations = model.all_epochs(grid) * model.dataset_size / grid.global_batch
-    time = price.elapsed(grid, iterations * seconds)
+    time = price.elapsed(grid, model.iterations(grid) * seconds)
     return Forecast(
         grid=grid,
         model=model,

@@ -121,7 +121,8 @@ def plan_naively(space: ConfigSpace, model: PerformanceModel, price: PriceModel)
 def naive_cost(config: ClusterConfig, model: PerformanceModel, price: PriceModel) -> float:
     """Upper end of the 80 % interval of one configuration's cost."""
     grid = grid_of([config])
-    seconds = model.training_time(config)
+    iterations = model.epochs_needed(config.global_batch) * model.dataset_size / config.global_batch
+    seconds = iterations * model.parallel.step_time(config)
     deviation = float(model.deviations(grid, grid.workers < 0)[0])
     return float(price.costs(grid, grid.workers * 0 + seconds)[0]) * math.exp(1.28 * deviation)
 

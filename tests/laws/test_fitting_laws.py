@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from scavenger.models.forms import (
     StepTimeForm,
     fit_form,
     measurement_columns,
+    pose_least_squares,
 )
 from scavenger.models.iteration_time import ParallelModel, Slowness
 from scavenger.models.iteration_time_fitting import fit_step_time
@@ -107,7 +109,8 @@ def test_nothing_that_was_measured_makes_a_law_infinite_or_negative(measured, to
 def test_nothing_a_model_predicts_is_not_finite(measured, reference_batch):
     model = fit_performance(measured, 50_000, reference_batch, None)
     for config in SPACE:
-        assert math.isfinite(model.training_time(config))
+        assert math.isfinite(model.epochs_needed(config.global_batch))
+        assert math.isfinite(model.parallel.step_time(config))
         assert 0 < model.progress_per_iteration(config.global_batch) < math.inf
 
 
@@ -224,8 +227,11 @@ def test_slower_hardware_is_known_from_two_probes(truth, compute, sync):
 @given(laws)
 @settings(max_examples=10)
 def test_coefficients_times_slopes_are_the_seconds(truth):
-    slopes = truth.slopes(GRID)
+    form = StepTimeForm(truth.growth, truth.overlap, truth.flatness)
+    table = measurement_columns(measure(truth, SPACE), "all_reduce")
+    slopes, of_compute = pose_least_squares(table, form).slopes(np.array(truth.coefficients))
     assert slopes @ list(truth.coefficients) == pytest.approx(truth.step_times(GRID))
+    assert of_compute @ list(truth.coefficients) == pytest.approx(truth.compute_times(GRID))
     assert truth.elasticities(GRID).sum(axis=1) == pytest.approx(1)
 
 

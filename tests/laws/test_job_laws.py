@@ -16,7 +16,7 @@ from scavenger.job.fields import (
     read_money,
     read_price,
 )
-from scavenger.job.parser import read_json, read_yaml
+from scavenger.job.parser import scan_json, scan_yaml
 from scavenger.job.run import CheckpointsSpec, RunSpec
 from scavenger.job.spec import EpochsTarget, JobSpec, Limits, MetricTarget, ModelSpec
 from scavenger.job.training import DownpourSpec, LearningRateSpec, ServerStrategySpec
@@ -201,15 +201,16 @@ finite = st.recursive(
 @given(finite)
 @settings(**LIMITS)
 def test_json_reads_as_json_and_every_path_has_a_position(value):
-    read, positions = read_json(json.dumps(value, indent=1))
-    assert read == value
-    assert all(line >= 1 and column >= 1 for line, column in positions.values())
+    read = scan_json(json.dumps(value, indent=1))
+    assert (read.value, read.problems) == (value, ())
+    assert all(line >= 1 and column >= 1 for line, column in read.positions.values())
 
 
 @given(finite)
 @settings(**LIMITS)
 def test_yaml_reads_json_alike(value):
-    assert read_yaml(json.dumps(value))[0] == value
+    read = scan_yaml(json.dumps(value))
+    assert (read.value, read.problems) == (value, ())
 
 
 @given(st.floats(1e-3, 3e8))

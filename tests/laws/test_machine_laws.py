@@ -9,7 +9,6 @@ from scavenger.cluster import (
     ConfigSpace,
     MachineType,
     MemoryModel,
-    fit_memory,
     grid_of,
     grid_of_space,
     hardware_of,
@@ -144,25 +143,6 @@ def test_the_largest_batch_fits_and_one_sample_more_does_not(memory, machine):
         assert not memory.fits(largest + 1, machine)
 
 
-peaks = st.lists(st.tuples(st.integers(1, 10**5), st.floats(1e-3, 1e4)), min_size=1, max_size=8)
-
-
-@unhurried
-@given(peaks)
-def test_fitted_memory_never_promises_less_than_was_seen(measured):
-    memory = fit_memory(measured)
-    for batch, seen in measured:
-        assert memory.needed(batch) >= seen * (1 - 1e-9)
-
-
-@unhurried
-@given(memories.filter(lambda memory: memory.needed(1) > 1e-6), ascending(1000))
-def test_memory_on_a_line_gives_the_line_back(truth, batches):
-    memory = fit_memory([(batch, truth.needed(batch)) for batch in batches])
-    for batch in batches:
-        assert math.isclose(memory.needed(batch), truth.needed(batch), rel_tol=1e-6)
-
-
 def smoothly_largest(power: float, one: float, other: float) -> float:
     return (one**power + other**power) ** (1 / power)
 
@@ -204,13 +184,3 @@ def test_all_configurations_at_once_take_what_each_takes_alone(space, model):
         assert model.compute_time(config) == pytest.approx(compute[row], rel=1e-12)
         assert model.step_time(config) == pytest.approx(steps[row], rel=1e-12)
         assert model.sync_time(config) >= -1e-12 * steps[row]
-
-
-def test_memory_of_one_batch_promises_larger_ones_no_more_than_in_proportion():
-    assert fit_memory([(32, 6.0)]).needed(64) == 12.0
-
-
-@pytest.mark.parametrize("peaks", [[], [(32, 0.0)], [(0, 1.0)], [(32, math.inf)]])
-def test_memory_that_was_not_measured_is_refused(peaks):
-    with pytest.raises(ValueError, match=r"peak"):
-        fit_memory(peaks)

@@ -262,12 +262,16 @@ def test_a_run_takes_what_the_truth_says_whether_it_slows_down_or_not(
     trained = job(model, course=replace(STEADY, slowdown=slowdown))
     rows = trained.advance(config, 10**6)
     assert trained.is_finished
-    assert len(rows) == math.ceil(model.iterations_needed(config.global_batch) - 1e-6)
+    batch = config.global_batch
+    iterations = model.epochs_needed(batch) * model.dataset_size / batch
+    assert len(rows) == math.ceil(iterations - 1e-6)
     total = trained.seconds_to(config, 1.0)
     assert sum(rows.step_time) == pytest.approx(
         total, abs=2 * max(slowdown, 1) * max(rows.step_time)
     )
-    assert trained.seconds_to(config, 1.0) == pytest.approx(model.training_time(config))
+    assert trained.seconds_to(config, 1.0) == pytest.approx(
+        iterations * model.parallel.step_time(config)
+    )
     assert trained.seconds_to(config, 0.0) == 0
     assert len(trained.advance(config, 10)) == 0
 
@@ -386,14 +390,12 @@ def test_a_job_shorter_than_its_search_ends_without_a_choice():
     assert outcome.chosen == SPACE.start
 
 
-def test_limits_that_cannot_be_met_are_said_and_met_ones_counted():
+def test_limits_that_no_configuration_meets_are_said():
     model = law((0.1, 0.002, 0.2, 0.01), 300)
     with pytest.raises(NothingFeasible):
         simulate(job(model), situation(model, objective=Within(Fastest(), max_cost=1e-6)))
     generous = simulate(job(model), situation(model, objective=Within(Fastest(), max_cost=1e6)))
-    assert generous.meets_limits
-    late = replace(generous, objective=Within(Fastest(), max_time=1.0))
-    assert not late.meets_limits
+    assert generous.cost <= 1e6
 
 
 def test_relative_curves_are_compared_with_the_truth_relative_to_the_start():
@@ -452,7 +454,8 @@ def test_calm_worlds_of_the_paper_are_searched_without_regret():
     outcome = run_policy(RESNET18, UNPERTURBED, "partial", Fastest(), 0)
     assert isinstance(outcome.run, Run)
     assert outcome.chosen == outcome.oracle.config
-    assert outcome.search_overhead[0] == pytest.approx(outcome.time_overhead, abs=1e-3)
+    search_overhead = outcome.search_time / outcome.chosen_truth.time
+    assert search_overhead == pytest.approx(outcome.time_overhead, abs=1e-3)
 
 
 @pytest.mark.parametrize("strategy", ["none", "universal"])

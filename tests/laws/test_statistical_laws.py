@@ -4,15 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenger.cluster import ClusterConfig
+from scavenger.cluster import ClusterConfig, grid_of
 from scavenger.learning_rate import learning_rate_factor
 from scavenger.models.epochs import StatisticalModel
 from scavenger.models.iteration_time import ParallelModel
 from scavenger.models.performance import PerformanceModel
+from scavenger.planning.curve import forecast_grid
+from scavenger.pricing import on_demand_price
 
 batches = st.integers(1, 10**6)
 critical = st.floats(0, 1e12) | st.none()
 models = st.builds(StatisticalModel, critical, st.none() | st.floats(0, 1e9))
+
+
+def iterations(model, batch):
+    return float(model.iterations(grid_of([ClusterConfig(1, batch)]))[0])
 
 
 @given(models, batches, batches, batches)
@@ -26,7 +32,7 @@ def test_larger_batches_never_need_fewer_epochs(model, one, other, reference):
 def test_larger_batches_never_need_more_iterations(model, one, other):
     small, large = sorted((one, other))
     performance = PerformanceModel(ParallelModel(1, 0, 0, 0), model, 50_000, 64, 10)
-    needed = [performance.iterations_needed(batch) for batch in (small, large)]
+    needed = [iterations(performance, batch) for batch in (small, large)]
     assert needed[1] <= needed[0] * (1 + 1e-12)
 
 
@@ -45,7 +51,7 @@ def test_relative_epochs_chain(model, first, second, third):
 @given(models, batches, batches)
 def test_the_progress_of_all_iterations_is_the_epochs_at_reference(model, batch, reference):
     performance = PerformanceModel(ParallelModel(1, 0, 0, 0), model, 50_000, reference, 12.5)
-    progress = performance.progress_per_iteration(batch) * performance.iterations_needed(batch)
+    progress = performance.progress_per_iteration(batch) * iterations(performance, batch)
     assert progress == pytest.approx(12.5)
 
 
@@ -91,8 +97,9 @@ def test_time_is_epochs_times_dataset_over_batch_times_step_time():
     model = PerformanceModel(parallel, StatisticalModel(None, None), 6400, 64, 3)
     config = ClusterConfig(4, 64)
     assert parallel.step_time(config) == pytest.approx(0.1 + 0.16 + 0.2 + 0.2)
-    assert model.iterations_needed(64) == 300
-    assert model.training_time(config) == pytest.approx(300 * 0.66)
+    forecast = forecast_grid(grid_of([config]), model, on_demand_price(1.0), {})
+    assert iterations(model, 64) == 300
+    assert forecast.time.tolist() == pytest.approx([300 * 0.66])
 
 
 @pytest.mark.parametrize(("rule", "factor"), [("none", 1), ("linear", 4), ("sqrt", 2)])

@@ -491,7 +491,9 @@ def races(evidence: Evidence) -> list[SimulationOutcome]:
 def overhead(evidence: Evidence) -> str:
     """Write the median overhead: of searching at all, and of the whole job."""
     outcomes = races(evidence)
-    time, cost = (median(outcome.search_overhead[part] for outcome in outcomes) for part in (0, 1))
+    # Of what the choice takes from the first iteration on.
+    time = median(outcome.search_time / outcome.chosen_truth.time for outcome in outcomes)
+    cost = median(outcome.search_cost / outcome.chosen_truth.cost for outcome in outcomes)
     hours = median(outcome.search_time for outcome in outcomes) / 3600
     dollars = median(outcome.search_cost for outcome in outcomes)
     longer = median(outcome.time_overhead for outcome in outcomes)

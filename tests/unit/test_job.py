@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scavenger.cluster import ClusterConfig, ConfigSpace, MemoryModel, grid_of, grid_of_space
 from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.fields import Bounds, exact_duration, format_price
-from scavenger.job.parser import read_json, read_yaml
+from scavenger.job.parser import ParsedDocument, scan_json, scan_yaml
 from scavenger.job.pricing import (
     InterruptionsSpec,
     MachinePriceSpec,
@@ -742,15 +742,16 @@ def test_the_same_document_as_json_is_the_same_job():
 
 
 def test_json_numbers_stay_numbers():
-    assert read_json('{"a": 1e3, "b": [-0.5, 7]}') == (
+    assert scan_json('{"a": 1e3, "b": [-0.5, 7]}') == ParsedDocument(
         {"a": 1000.0, "b": [-0.5, 7]},
         {(): (1, 1), ("a",): (1, 2), ("b",): (1, 12), ("b", 0): (1, 18), ("b", 1): (1, 24)},
+        (),
     )
 
 
 def test_yaml_has_no_surprises():
-    value, positions = read_yaml("a: no\nb: 1e3\nc: 2020-01-01\nd: 010\n1: 'x'\ne: [1:30, ~, true]")
-    assert value == {
+    read = scan_yaml("a: no\nb: 1e3\nc: 2020-01-01\nd: 010\n1: 'x'\ne: [1:30, ~, true]")
+    assert read.value == {
         "a": "no",
         "b": 1000.0,
         "c": "2020-01-01",
@@ -758,7 +759,8 @@ def test_yaml_has_no_surprises():
         "1": "x",
         "e": ["1:30", None, True],
     }
-    assert positions["e", 1] == (6, 11)
+    assert read.problems == ()
+    assert read.positions["e", 1] == (6, 11)
 
 
 DEEP = "nested too deep: write at most 32 lists and mappings inside each other"
@@ -811,7 +813,12 @@ def test_unusable_yaml_is_refused(text, message):
     ],
 )
 def test_unusable_json_is_refused(text, message):
-    assert message in "\n".join(problems(read_json, text))
+    def read():
+        found = scan_json(text)
+        if found.problems:
+            raise InvalidDocument(found.problems)
+
+    assert message in "\n".join(problems(read))
 
 
 def test_a_value_parsed_elsewhere_is_checked_too():

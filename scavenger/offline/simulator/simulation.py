@@ -237,24 +237,6 @@ class SimulationOutcome:
         """Dollars to target over those of the oracle, less 1."""
         return ratio_or_one(self.cost, self.oracle.cost) - 1
 
-    @property
-    def search_overhead(self) -> tuple[float, float]:
-        """Time and cost of the search, as shares of running the choice from the start."""
-        chosen = self.chosen_truth
-        return (
-            ratio_or_one(chosen.time + self.search_time, chosen.time) - 1,
-            ratio_or_one(chosen.cost + self.search_cost, chosen.cost) - 1,
-        )
-
-    @property
-    def meets_limits(self) -> bool:
-        """Whether time and cost stayed within the limits, where there are any."""
-        if not isinstance(self.objective, Within):
-            return True
-        limits = self.objective
-        is_in_time = limits.max_time is None or self.time <= limits.max_time
-        return is_in_time and (limits.max_cost is None or self.cost <= limits.max_cost)
-
 
 def simulate(
     job: KnownJob,

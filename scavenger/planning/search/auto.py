@@ -153,7 +153,7 @@ def price_probes(
     model = replace(run.model, epochs_at_reference=epochs)
     grid = grid_of((run.config, *candidates))
     seconds = model.parallel.step_times(grid)
-    iterations = model.all_epochs(grid) * model.dataset_size / grid.global_batch
+    iterations = model.iterations(grid)
     times = iterations * seconds
     costs = state.price.costs(grid, times)
     effort = state.effort
