@@ -11,6 +11,7 @@ from multiprocessing.context import ForkServerProcess
 from tests.conductor import Process, Start
 
 PRELOADED = [
+    "tests.integration.carrier",
     "tests.integration.streamed",
     "tests.integration.trainee",
     "worker_agent.training.asynchronous",

@@ -12,15 +12,15 @@ import torch
 
 from tests.conductor import Conductor
 from tests.integration import carrier, trainee
+from tests.integration.forked import fork
 
 CARRIER = str(Path(carrier.__file__))
-ROOT = str(Path(carrier.__file__).parents[2])
 PLAN = [(1, 24), (2, 24), (3, 36), (1, 24)]
 
 
 def conduct(directory: Path, *, is_fused: bool) -> dict[int, list[dict[str, Any]]]:
     """Train over the plan; returns what all workers wrote, by iteration."""
-    environment = {"PYTHONPATH": ROOT, "FUSED": "1" if is_fused else ""}
+    environment = {"FUSED": "1" if is_fused else ""}
     with Conductor(
         directory,
         [CARRIER],
@@ -28,6 +28,7 @@ def conduct(directory: Path, *, is_fused: bool) -> dict[int, list[dict[str, Any]
         purpose="probe",
         split_every=3,
         environment=environment,
+        launch=fork,
     ) as conductor:
         for number in range(3):
             conductor.start(f"w{number}")
