@@ -24,9 +24,9 @@ def one_core() -> Iterator[None]:
 
 
 def test_linear_scaling_with_warm_up_keeps_the_accuracy_and_a_fixed_rate_does_not() -> None:
-    """The mean of five seeds is sure to 0.2 points: it meets the limit of 0.5 with room."""
-    assert fmean(losses_of(WARM, SEEDS)) <= ALLOWED
-    assert fmean(losses_of(NONE, SEEDS[:2])) > 4 * ALLOWED
+    """Few of the seeds of ``make bench-large-batch``: a rule that is not applied loses far more."""
+    assert fmean(losses_of(WARM, SEEDS[:3])) <= ALLOWED
+    assert fmean(losses_of(NONE, SEEDS[:1])) > 4 * ALLOWED
 
 
 def test_the_epoch_law_chosen_by_the_service_is_the_one_seen() -> None:
