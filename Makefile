@@ -12,7 +12,7 @@ demo: $(READY)  ## Train, search, resize and remember, on this machine
 
 test: $(READY)  ## All checks, and all tests but the slow ones, on two cores
 	@$(MAKE) --no-print-directory check > .venv/check.log 2>&1 & checks=$$!; \
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile; tests=$$?; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$checks || { cat .venv/check.log; exit 1; }; exit $$tests
 
 test-slow: $(READY)  ## Tests marked slow: faults that take minutes to reproduce
