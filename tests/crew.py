@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from scavenger.protocol import Member, StopAtProgress
 from scavenger.worker_env import WorkerEnv
 from tests.conductor import Conductor
+from tests.controller_double import LONG
 from worker_agent.parameter_server.server import ShardServer
 from worker_agent.pytorch.server_shard import TorchShard
 from worker_agent.session import Session
@@ -117,7 +118,7 @@ class Crew:
 
     def _join(self) -> None:
         for name, thread in self.threads.items():
-            thread.join(0 if self.errors else 60)
+            thread.join(0 if self.errors else LONG)
             assert self.errors or not thread.is_alive(), f"{name} does not end"
         for error in self.errors.values():
             raise error

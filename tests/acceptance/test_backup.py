@@ -18,7 +18,7 @@ FAILS = {"command": [sys.executable, "-c", "raise SystemExit('the data is missin
 
 def admin(*words: object) -> subprocess.CompletedProcess[str]:
     command = [Path(sys.executable).parent / "scavenger", "admin", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")

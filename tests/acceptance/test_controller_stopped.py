@@ -24,6 +24,6 @@ def test_a_port_that_is_taken_is_named_with_the_remedy(open_directory: Path) -> 
         port = str(taken.getsockname()[1])
         home = str(open_directory / "taken")
         command = [sys.executable, "-m", "service", "--home", home, "--port", port]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use; choose" in run.stderr

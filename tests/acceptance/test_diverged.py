@@ -61,7 +61,7 @@ def watch(controller: Controller, job: JobView) -> int:
     command = [Path(sys.executable).parent / "scavenger", "watch", job.id]
     connection = controller.connection
     known = {"SCAVENGER_URL": connection["url"], "SCAVENGER_TOKEN": connection["token"]}
-    return subprocess.run(command, env=known, capture_output=True, timeout=60).returncode
+    return subprocess.run(command, env=known, capture_output=True).returncode
 
 
 def test_what_stays_nan_ends_as_diverged(controller: Controller) -> None:

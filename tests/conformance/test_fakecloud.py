@@ -620,7 +620,7 @@ def test_a_clock_jumps_ahead_never_back_and_wakes_who_waits(clock: Clock) -> Non
     assert clock.advance(4000.0) >= before + 4000.0
     # Who came too late for the first jump is woken by the second.
     clock.advance(4000.0)
-    waiting.join(10.0)
+    waiting.join()
     assert not waiting.is_alive()
     with pytest.raises(ValueError, match="negative"):
         clock.advance(-1.0)
@@ -640,7 +640,7 @@ def remote(tmp_path: Path) -> Iterator[str]:
     manners = '{"list_lag": 5.0, "tariffs": {"small": {"price_per_hour": 3600.0}}}'
     with subprocess.Popen([sys.executable, *command, "--settings", manners], cwd=PROJECT) as cloud:
         try:
-            until(port_file.exists, patience=30.0)
+            until(port_file.exists)
             yield f"http://127.0.0.1:{port_file.read_text()}"
         finally:
             cloud.kill()

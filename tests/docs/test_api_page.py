@@ -28,7 +28,6 @@ def test_the_page_about_the_api_runs_as_written(engine: Engine, tmp_path: Path) 
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
             check=False,
         )
     assert shell.returncode == 0, shell.stdout + shell.stderr

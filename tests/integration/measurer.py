@@ -1,7 +1,7 @@
 """A process that measures so many iterations, as training does, without any framework.
 
-Its arguments: iterations, and seconds of each. It says on standard output when it has measured all,
-and whether its controller heard everything.
+Its arguments: iterations, seconds of each, and seconds that its end may take. It says on
+standard output when it has measured all, and whether its controller heard everything.
 """
 
 import logging
@@ -15,7 +15,7 @@ from worker_agent.settings import read_settings
 from worker_agent.telemetry.reporter import CALM_INTERVAL, Reporter, spool_opener
 
 
-def main(iterations: int, seconds: float) -> None:
+def main(iterations: int, seconds: float, patience: float) -> None:
     """Measure, then end as a session does."""
     settings = read_settings()
     assert settings is not None
@@ -33,10 +33,10 @@ def main(iterations: int, seconds: float) -> None:
         time.sleep(seconds)
     print("measured", flush=True)
     if sys.stdin.readline():
-        is_told = reporter.close(Progress(1, iterations, 0, 1.0, {}), "target", 5.0)
+        is_told = reporter.close(Progress(1, iterations, 0, 1.0, {}), "target", patience)
         print("told" if is_told else "left", flush=True)
 
 
 if __name__ == "__main__":
     logging.basicConfig()
-    main(int(sys.argv[1]), float(sys.argv[2]))
+    main(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))

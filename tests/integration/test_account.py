@@ -75,7 +75,6 @@ def start(engine: Engine, tmp_path: Path) -> Start:
             env={"SCAVENGER_DATABASE_URL": url, "PATH": "/usr/bin:/bin"},
             capture_output=True,
             text=True,
-            timeout=60,
             check=False,
         )
 

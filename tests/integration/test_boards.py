@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import PrefixStore
 
 from scavenger.protocol import Directive, Member
 from tests.builders import directive
-from tests.controller_double import until
+from tests.controller_double import LONG, until
 from worker_agent.errors import ChangeAborted, GenerationBroken
 from worker_agent.pytorch.process_group import TorchStore
 from worker_agent.rendezvous import rendezvous as meetings
@@ -33,7 +33,7 @@ from worker_agent.transport.connection import (
 )
 
 HOST = "127.0.0.1"
-IN_TIME = 10.0  # what must come of itself comes long before
+IN_TIME = LONG
 EXAMPLES = count(1)
 KEYS = ("a", "b", "c")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,26 +57,17 @@ def wait_for_rows(conductor: Conductor, worker: str, more: int) -> list[dict[str
     return rows(conductor, worker)[before:]
 
 
-def rate(entries: list[dict[str, Any]]) -> float:
-    """Iterations per second, by the median gap."""
-    gaps = sorted(b["at"] - a["at"] for a, b in pairwise(entries))
-    return 1 / gaps[len(gaps) // 2]
-
-
-def test_a_replica_ten_times_slower_leaves_the_pace_of_the_others_as_it_was(
-    tmp_path: Path,
-) -> None:
+def test_no_replica_waits_for_one_that_is_ten_times_slower(tmp_path: Path) -> None:
     with conduct(tmp_path, w0=0.04, w1=0.4) as conductor:
         begin(conductor, "w0", "w1")
-        order(conductor, ["w0"])
-        alone = rate(wait_for_rows(conductor, "w0", 40)[10:])
         order(conductor, ["w0", "w1"])
         conductor.wait(lambda: rows(conductor, "w1"))
         together = wait_for_rows(conductor, "w0", 60)
         slow = [row for row in rows(conductor, "w1") if row["at"] > together[0]["at"]]
         conductor.wait(lambda: conductor.reports[-1].progress.metrics.get("staleness") is not None)
-    assert rate(together) > 0.6 * alone  # a tenth, if it waited
-    assert 0 < len(slow) < 30
+    # Iterations are counted, not timed: a busy computer slows both. 6 are expected, and as many as
+    # the other's if that waited.
+    assert 0 < len(slow) < len(together) / 2
 
 
 def test_a_killed_replicas_samples_are_handed_out_again(tmp_path: Path) -> None:

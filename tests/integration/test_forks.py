@@ -76,9 +76,9 @@ def test_a_death_shows_at_once_behind_what_the_script_has_forked(
             rows = [row for row in conductor.rows("w0") if row["turn"] == [generation, 1]]
             return len(rows) > 10
 
-        conductor.wait(goes_on, timeout=60)
+        conductor.wait(goes_on)
         assert is_alive(forked[1]["daemon"])
-        conductor.wait(lambda: not any(map(is_alive, forked[1]["loaders"])), timeout=60)
+        conductor.wait(lambda: not any(map(is_alive, forked[1]["loaders"])))
         assert is_alive(forked[1]["daemon"])
         assert all(map(is_alive, (forked[0]["daemon"], *forked[0]["loaders"])))
 
@@ -197,7 +197,7 @@ def test_a_fork_ends_when_it_is_terminated(ending: ExitStack) -> None:
     ending.callback(process.kill)
     is_up.wait()
     process.terminate()
-    process.join(60)
+    process.join()
     assert process.exitcode == -signal.SIGTERM
     signal.raise_signal(signal.SIGTERM)
     assert asked == [True]

@@ -45,7 +45,6 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, Any],
         [*agent_run("--out", str(rows)), *torchrun, script, str(truth)],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         check=True,
-        timeout=240,
     )
     happened = [each for each in json.loads(truth.read_text()) if each["is_applied"]]
     found = [from_line(line) for line in rows.read_text().splitlines()]

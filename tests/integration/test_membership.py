@@ -12,7 +12,7 @@ import pytest
 
 from scavenger.protocol import Directive, Hello, Member, Progress, Reply, StepReport
 from tests.builders import directive
-from tests.controller_double import until
+from tests.controller_double import LONG, until
 from worker_agent.errors import GenerationBroken
 from worker_agent.frameworks import BatchSlice, ControlFlags, JoinRole, StepSummary
 from worker_agent.rendezvous import rendezvous as meetings
@@ -23,7 +23,7 @@ from worker_agent.telemetry.reporter import AWAITING_INTERVAL, Reporter
 from worker_agent.training.membership import Membership
 
 HOST = "127.0.0.1"
-IN_TIME = 10.0
+IN_TIME = LONG
 NOWHERE = f"{HOST}:1"  # no process serves it
 PROGRESS = Progress(0, 0, 0, 0.0, {})
 CLOCK = TrainingProgress(iteration=7, samples=84)

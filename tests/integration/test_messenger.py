@@ -20,13 +20,13 @@ from service.reconciler.fleet import Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
 from tests.builders import CONTACT, NOW, spec
+from tests.controller_double import LONG
 from tests.fakecloud.clock import RealClock
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.machine import Description, Request
 from tests.fakecloud.provider import FakeCloudProvider
 from tests.fakecloud.server import CloudServer
 
-LONG = 20.0
 HANG_UP = text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     "WHERE datname = current_database() AND query ILIKE :words"

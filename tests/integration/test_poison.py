@@ -25,6 +25,7 @@ from tests import poison
 from tests.builders import document
 from tests.conftest import run
 from tests.contract.host import KEYS, WORKER, Host, filled, host
+from tests.controller_double import LONG
 
 SOON = 1.0  # seconds of processor, which do not depend on what else the computer does
 ONE_IN = int(os.environ.get("POISON_ONE_IN", "12"))
@@ -149,7 +150,7 @@ def victim(postgres: EmbeddedPostgres) -> Iterator[Victim]:
     # are no burden of the controller.
     gc.collect()
     gc.freeze()
-    with host(engine) as asked, httpx.Client(timeout=30) as http:
+    with host(engine) as asked, httpx.Client(timeout=LONG) as http:
         yield Victim(asked, http)
     gc.unfreeze()
     engine.dispose()

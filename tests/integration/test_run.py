@@ -37,7 +37,7 @@ def start(command: Sequence[str], directory: Path, **variables: str) -> subproce
 def play(command: Sequence[str], directory: Path, **variables: str) -> tuple[int, str]:
     """Run to the end; returns the exit code and the last line."""
     process = start(command, directory, **variables)
-    out, error = process.communicate(timeout=240)
+    out, error = process.communicate()
     return process.returncode, (out or error).strip().rpartition("\n")[2]
 
 
@@ -134,7 +134,7 @@ def test_a_torch_that_cannot_be_patched_is_left_alone(tmp_path: Path, enabled: s
     process = start(
         command, tmp_path, PYTHONPATH=path, SCAVENGER_ENABLE=enabled, SCAVENGER_ROWS="rows.jsonl"
     )
-    out, error = process.communicate(timeout=60)
+    out, error = process.communicate()
     assert (process.returncode, out) == (0, "True\n")
     assert ("unmeasured" in error) == (enabled == "1")
     assert error.count("\n") == int(enabled)
@@ -167,7 +167,7 @@ def resize(conductor: Conductor, plan: Sequence[Sequence[str]], iterations: int)
         for process in conductor.processes.values():
             process.send_signal(signal.SIGTERM)
         for process in conductor.processes.values():
-            process.wait(20)
+            process.wait()
 
 
 def rows_of(reports: Sequence[StepReport], generation: int) -> int:
@@ -181,7 +181,7 @@ def test_workers_that_each_train_alone_are_stopped(tmp_path: Path) -> None:
         conductor.start("w0")
         conductor.start("w1")
         conductor.order(["w0", "w1"], 64)
-        codes = [process.wait(60) for process in conductor.processes.values()]
+        codes = [process.wait() for process in conductor.processes.values()]
         said = conductor.logs()
     assert codes == [2, 2]
     assert said.count("stopped: each of the 2 workers trains by itself") == 2
@@ -231,7 +231,7 @@ def test_a_machine_that_stands_by_starts_its_script_again_when_it_is_named(tmp_p
             for process in conductor.processes.values():
                 process.send_signal(signal.SIGTERM)
             for process in conductor.processes.values():
-                process.wait(20)
+                process.wait()
         iterations = [i for report in conductor.reports for i in report.steps.iteration]
     assert iterations == list(range(1, len(iterations) + 1))
     assert running == [None, None]

@@ -29,7 +29,6 @@ def run(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, **ours},
         capture_output=True,
         text=True,
-        timeout=120,
     )
 
 

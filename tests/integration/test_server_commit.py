@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.controller_double import LONG
 from worker_agent.errors import GenerationBroken
 from worker_agent.parameter_server.client import ParameterServerClient
 from worker_agent.parameter_server.messages import (
@@ -83,7 +84,7 @@ def test_an_iteration_that_one_server_applied_is_redone_at_the_other_only(
         die_between_the_servers(workers[2])
         for push in pushes:
             with pytest.raises(GenerationBroken, match="w2"):
-                push.result(timeout=10)
+                push.result(timeout=LONG)
         survivors = workers[:2]
         for worker in survivors:
             worker.client.leave()
@@ -95,7 +96,7 @@ def test_an_iteration_that_one_server_applied_is_redone_at_the_other_only(
         redone = torch.full((SIZE,), 2.0, dtype=torch.float64)  # the same batch, the same mean
         again = [pool.submit(worker.push, 0, redone, 3) for worker in (*survivors, late)]
         for push in again:
-            push.result(timeout=10)
+            push.result(timeout=LONG)
     for worker in (*survivors, late):
         assert torch.allclose(worker.weights, START - RATE * 2.0, rtol=0, atol=1e-12)
         worker.client.close()
@@ -117,6 +118,6 @@ def late_sees(late: Worker, pool: ThreadPoolExecutor, survivors: Sequence[Worker
     joining = pool.submit(late.join, 3, members, None)
     for worker in survivors:
         worker.join(3, members, 0)
-    assert min(joining.result(timeout=10)) == 0
+    assert min(joining.result(timeout=LONG)) == 0
     assert late.client.fetch(0, late.weights.numpy()) == "0"
     return late.weights.tolist()

@@ -199,7 +199,7 @@ def test_the_sweeper_ends_though_its_cloud_hangs(
     rounds.periodic.stop()
     assert rounds.periodic.thread.daemon
     house.provider.release()
-    rounds.periodic.thread.join(10.0)
+    rounds.periodic.thread.join()
     assert not rounds.periodic.thread.is_alive()
 
 

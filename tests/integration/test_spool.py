@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,7 +33,7 @@ from service.auth.tokens import ControllerKeys
 from service.clouds.storage import CheckpointStorage
 from service.db import telemetry, vms, workers
 from tests.builders import document
-from tests.controller_double import until
+from tests.controller_double import LONG, until
 from tests.spool import rows_on_disk
 from worker_agent.cli import app
 from worker_agent.telemetry.spool import Spool, SpoolHeader
@@ -75,7 +74,7 @@ class Service:
             yield
         finally:
             server.should_exit = True
-            thread.join(10)
+            thread.join()
 
     def iterations(self) -> list[int]:
         """The iterations that were stored, in order."""
@@ -111,10 +110,18 @@ class Measurer:
     """A machine's process, its spool, and its end."""
 
     def __init__(
-        self, service: Service, spool: Path, iterations: int, pace: float = 0.0, url: str = ""
+        self,
+        service: Service,
+        spool: Path,
+        iterations: int,
+        pace: float = 0.0,
+        *,
+        url: str = "",
+        patience: float = LONG,
     ) -> None:
+        measuring = "tests.integration.measurer"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.measurer", str(iterations), str(pace)],
+            [sys.executable, "-m", measuring, str(iterations), str(pace), str(patience)],
             env={
                 **os.environ,
                 "SCAVENGER_CONTROLLER": url or service.url,
@@ -218,18 +225,17 @@ def test_a_spool_that_is_in_use_or_ruined_or_none_is_said_so(
     assert sync(tmp_path).exit_code == 5
 
 
-def test_the_end_takes_five_seconds_at_most_with_a_controller_that_never_answers(
+def test_the_end_does_not_wait_for_a_controller_that_never_answers(
     service: Service, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with Measurer(service, tmp_path, 1500, url=url) as measurer:
+        with Measurer(service, tmp_path, 1500, url=url, patience=1.0) as measurer:
             assert measurer.says() == "measured"
             measurer.end()
-            began = time.monotonic()
+            # The controller is silent for ever, so only the patience of the agent can end this.
             assert measurer.says() == "left"
-            measurer.process.wait(10)
-            assert time.monotonic() - began < 6.0
+            measurer.process.wait()
     service.end_machine()
     with service.listening():
         late = sync(tmp_path, "--controller", service.url)

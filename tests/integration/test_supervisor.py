@@ -19,7 +19,9 @@ from scavenger.protocol import CommandExit, EnrolmentCredentials
 from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
 
 PROJECT = Path(__file__).parents[2]
-IN_TIME = 5.0  # what the agent may add to the end of a command
+# What the agent may add to the end of a command: a few seconds, which are more on a busy computer.
+# What it must not wait for takes 60 s or longer.
+IN_TIME = 30.0
 STARTS = """
 import sys
 from worker_agent.supervisor.lifetime import RestartBudget
@@ -92,9 +94,9 @@ class Machine:
         assert self.process is not None
         return self.process.poll() is not None
 
-    def ending(self, patience: float = 20.0) -> CommandExit:
+    def ending(self) -> CommandExit:
         """Wait for the end; returns what the controller heard of it."""
-        until(self.ended, patience)
+        until(self.ended)
         (ending,) = self.controller.exits
         return ending
 
@@ -189,7 +191,7 @@ def test_a_script_that_fails_keeps_its_exit_code_and_is_not_started_again(
     (said,) = [line for line in ending.tail.splitlines() if line.startswith("at ")]
     assert heard_at - float(said.split()[1]) < IN_TIME
     assert not machine.controller.restarts
-    assert not machine.members()
+    until(lambda: not machine.members())
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
@@ -235,7 +237,7 @@ def test_a_restart_does_not_wait_for_a_controller_that_is_away(machine: Machine)
     machine.start("print('dying', flush=True); os.kill(os.getpid(), 9)")
     until(lambda: machine.said().count("dying\n") == 2)
     machine.controller.is_silent.clear()
-    assert machine.ending(patience=40).code == -9
+    assert machine.ending().code == -9
 
 
 @pytest.mark.slow
@@ -348,7 +350,7 @@ def test_a_session_that_is_told_to_end_leaves_in_order(machine: Machine) -> None
         "killed by SIGTERM: the machine was told to end; the command ended 0."
     )
     assert ending.tail.splitlines() == ["up", "left"]
-    assert not machine.members()
+    until(lambda: not machine.members())
 
 
 def test_a_command_without_a_session_is_told_too_with_all_it_started(machine: Machine) -> None:
@@ -370,16 +372,16 @@ def test_a_command_that_ignores_the_request_has_the_time_to_drain_and_no_more(
     machine.told_to_end()
     assert "still ran 1 s later and was killed" in machine.ending().in_words
     assert 0.7 <= time.monotonic() - began < 0.7 + IN_TIME
-    assert not machine.members()
+    until(lambda: not machine.members())
 
 
 def test_told_twice_a_machine_ends_at_once(machine: Machine) -> None:
-    machine.start(IGNORES)
+    machine.start(IGNORES, SCAVENGER_PREPAID="6000", SCAVENGER_DRAIN="6000")
     until(lambda: "up" in machine.said())
     machine.told_to_end()
     time.sleep(0.2)  # two signals at the same moment are one
     machine.told_to_end()
-    until(machine.ended, patience=2)
+    until(machine.ended)
     until(lambda: not machine.members())
 
 
@@ -396,12 +398,10 @@ def test_secrets_that_a_command_prints_are_taken_out_of_its_last_words(machine: 
 
 def test_a_machine_that_drains_never_outlives_its_prepaid_time(machine: Machine) -> None:
     machine.controller.is_silent.set()
-    machine.start(IGNORES, SCAVENGER_PREPAID="2.5")
+    machine.start(IGNORES, SCAVENGER_PREPAID="2.5", SCAVENGER_DRAIN="600")
     until(lambda: "up" in machine.said())
-    began = time.monotonic()
     machine.told_to_end()
-    until(machine.ended)
-    assert time.monotonic() - began < 2.5 + 2.0, "the controller is told nothing any more"
+    until(machine.ended)  # long before it has drained, though the controller is told nothing
 
 
 def test_what_a_command_says_when_its_prepaid_time_ends_is_in_the_log(machine: Machine) -> None:
@@ -425,7 +425,7 @@ def test_a_machine_that_runs_nothing_ends_when_told(machine: Machine, told_when:
     pid_file = machine.directory / "machine.pid"
     until(lambda: pid_file.exists() if boots else machine.controller.restarts)
     machine.told_to_end()
-    until(machine.ended, patience=5)
+    until(machine.ended)
     assert len(machine.controller.exits) == (0 if boots else 1)
 
 

@@ -33,7 +33,7 @@ from service.reconciler.fleet import Fleet
 from service.reconciler.tick import Reconciler
 from tests.builders import CONTACT, NOW, document, spec
 from tests.conftest import run
-from tests.controller_double import until
+from tests.controller_double import LONG, until
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.faults import Ignored, LostResponse, Omitted, Refused
@@ -360,7 +360,7 @@ def test_of_two_controllers_that_sweep_at_once_one_does(world: World) -> None:
     world.submit("job_1")
     with ThreadPoolExecutor(8) as pool:
         tries = [pool.submit(world.sweeper.sweep, world.now, HOUR) for _ in range(16)]
-        done = [one.result(20) for one in tries]
+        done = [one.result() for one in tries]
     assert sum(verdict is not None for verdict in done) == 1
     assert len(world.stored()) == 1
     assert world.sweeper.sweep(world.now + HOUR, HOUR) is not None
@@ -383,7 +383,7 @@ def test_who_announces_a_sweep_waits_for_who_is_about_to(world: World) -> None:
             assert sweeps.begin(connection, NOW, HOUR) is not None
             other = pool.submit(announce)
             until(lambda: other.done() or is_waiting())
-        assert other.result(20) is None
+        assert other.result() is None
 
 
 class Held(FakeCloudProvider):
@@ -396,7 +396,7 @@ class Held(FakeCloudProvider):
     def list(self) -> tuple[Instance, ...]:
         shown = super().list()
         self.has_seen.set()
-        assert self.may_go_on.wait(20)
+        assert self.may_go_on.wait(LONG)
         return shown
 
 
@@ -409,11 +409,11 @@ def test_who_was_slow_ends_nothing(world: World) -> None:
     with ThreadPoolExecutor(1) as pool:
         sweeper = replace(world.sweeper, provider=slow)
         late = pool.submit(sweeper.sweep, world.now, timedelta(0))
-        assert slow.has_seen.wait(20)
+        assert slow.has_seen.wait(LONG)
         world.cloud.faults.next("list", Omitted())
         assert fates(world.sweep(after=1)) == []
         slow.may_go_on.set()
-        assert late.result(20) is None
+        assert late.result() is None
     assert len(world.alive()) == 1
     slow.close()
 

@@ -101,7 +101,6 @@ def run_with(
         env={"PYTHONPATH": str(site), "HOME": str(site), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
 

@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn, optim
 
+from tests.controller_double import LONG
 from tests.crew import SAMPLES, Classifier, Crew, assert_as_alone, crew
 from worker_agent.errors import ReadAhead
 from worker_agent.pytorch.reducer import Reducer
@@ -131,7 +132,7 @@ def on_a_thread(batches: Batches, train: Train) -> None:
 
     threading.Thread(target=load, daemon=True).start()
     while True:
-        train(torch.tensor(loaded.get(timeout=30)))
+        train(torch.tensor(loaded.get(timeout=LONG)))
 
 
 def on_a_thread_that_lags_at_first(batches: Batches, train: Train) -> None:

@@ -11,7 +11,7 @@ import pytest
 from service.clouds.executor import CloudExecutor
 from service.observability import metrics
 from service.observability.logs import LOG_CONTEXT, log_context
-from tests.controller_double import until
+from tests.controller_double import LONG, until
 
 
 @pytest.fixture
@@ -38,7 +38,9 @@ def test_without_threads_they_are_done_at_once_by_their_sender() -> None:
 
 def test_one_that_hangs_delays_no_other(gate: threading.Event) -> None:
     executor, done = CloudExecutor(2), list[str]()
-    executor.submit("slow", [lambda: done.append("begun"), lambda: done.append(f"{gate.wait(60)}")])
+    executor.submit(
+        "slow", [lambda: done.append("begun"), lambda: done.append(f"{gate.wait(LONG)}")]
+    )
     for number in range(5):
         executor.submit(f"job_{number}", [partial(done.append, f"job_{number}")])
     until(lambda: all(executor.is_finished(f"job_{number}") for number in range(5)))
@@ -59,7 +61,7 @@ def test_what_one_raised_is_told_once_and_ends_it() -> None:
 
 def test_trips_take_turns_call_by_call(gate: threading.Event) -> None:
     executor, done = CloudExecutor(1), list[str]()
-    executor.submit("first", [lambda: gate.wait(60) and None])
+    executor.submit("first", [lambda: gate.wait(LONG) and None])
     executor.submit("long", [partial(done.append, f"long {n}") for n in range(3)])
     executor.submit("short", [partial(done.append, "short")])
     gate.set()
@@ -71,7 +73,7 @@ def test_trips_take_turns_call_by_call(gate: threading.Event) -> None:
 def test_it_forgets_what_will_not_be_asked(gate: threading.Event) -> None:
     executor = CloudExecutor(2)
     executor.submit("over", [fail])
-    executor.submit("slow", [lambda: gate.wait(60) and None])
+    executor.submit("slow", [lambda: gate.wait(LONG) and None])
     until(executor._sent["over"].end.done)
     executor.forget_all_but([])
     assert executor.is_finished("over")
@@ -81,7 +83,7 @@ def test_it_forgets_what_will_not_be_asked(gate: threading.Event) -> None:
 def test_the_age_is_that_of_the_oldest_call(gate: threading.Event) -> None:
     executor = CloudExecutor(1, "tests")
     assert age() == 0
-    executor.submit("job_1", [lambda: None, lambda: gate.wait(60) and None])
+    executor.submit("job_1", [lambda: None, lambda: gate.wait(LONG) and None])
     until(lambda: age() > 0.01)
     assert metrics.PENDING_CLOUD_BATCHES.labels("tests").collect()[0].samples[0].value == 1
     gate.set()
@@ -95,7 +97,7 @@ def age() -> float:
 
 def test_a_job_has_one_at_a_time(gate: threading.Event) -> None:
     executor = CloudExecutor(1)
-    executor.submit("job_1", [lambda: gate.wait(60) and None])
+    executor.submit("job_1", [lambda: gate.wait(LONG) and None])
     with pytest.raises(ValueError, match="job_1 has an unfinished batch"):
         executor.submit("job_1", [fail])
 
@@ -104,7 +106,7 @@ def test_a_waiter_hears_of_the_end() -> None:
     executor, heard = CloudExecutor(1), threading.Event()
     executor.call_when_done(lambda _: heard.set())
     executor.submit("job_1", [lambda: None])
-    assert heard.wait(10.0)
+    assert heard.wait(LONG)
     assert executor.is_finished("job_1")
 
 
@@ -121,11 +123,11 @@ def test_closing_waits_for_none_that_hangs_and_begins_no_other(gate: threading.E
 
     def hang() -> None:
         begun.set()
-        assert gate.wait(60)
+        assert gate.wait(LONG)
 
     executor.submit("slow", [hang, partial(done.append, 1)])
     executor.submit("job_1", [partial(done.append, 2)])
-    assert begun.wait(10.0)
+    assert begun.wait(LONG)
     executor.close(0.05)
     assert not executor.is_finished("slow")
     gate.set()

@@ -9,6 +9,7 @@ from itertools import count
 import pytest
 
 from service.api.health import SingleFlight
+from tests.controller_double import LONG
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_a_question_that_hangs_is_asked_by_one_thread_only(gate: threading.Event
 
     def hang() -> str:
         asked.append(now)
-        gate.wait(60)
+        gate.wait(LONG)
         return "late"
 
     enquiry = SingleFlight(hang, kept=1.0, clock=lambda: now)

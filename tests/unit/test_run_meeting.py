@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.controller_double import LONG
 from worker_agent.launcher import environment
 from worker_agent.launcher.environment import MasterPort, find_master_port
 
@@ -29,7 +30,7 @@ def test_the_others_wait_until_the_first_machine_begins(first: MasterPort) -> No
         before = first.choose(1)
         assert not any(other.done() for other in others)
         port = first.choose(2)
-        assert [other.result(10) for other in others] == [port] * 3
+        assert [other.result(LONG) for other in others] == [port] * 3
     assert port != before
 
 

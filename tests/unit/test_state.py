@@ -146,7 +146,7 @@ def hand_over(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join()
     return [results[rank] for rank in range(len(states))]
 
 
