@@ -27,7 +27,6 @@ from scavenger.models.iteration_time import (
 from scavenger.models.performance import PerformanceModel
 from scavenger.offline.evaluation.regret import regrets
 from scavenger.offline.evaluation.sampling import Restriction, SearchDesign
-from scavenger.offline.fitted_laws import weighted_law
 from scavenger.offline.tables.steps import StepTable
 from scavenger.planning.transfer import StoredModel
 from tests.truths import FAMILIES, clusters, prediction_errors
@@ -191,7 +190,7 @@ def test_an_average_is_named_by_its_forms_the_heaviest_first():
         replace(lines, growth="log", overlap=2.0),
         replace(lines, sync_fixed=0.0, sync_across_machines=0.3, overlap=4.0, flatness=2.0),
     )
-    shares = [weighted_law(w, law) for w, law in zip((0.25, 0.62, 0.13), laws, strict=True)]
+    shares = list(zip((0.25, 0.62, 0.13), laws, strict=True))
     assert describe_average(shares) == (
         "average of 3 forms: log2 K q=2 62 %, K q=1 25 %, K + step to machines q=4 r=2 13 %"
     )
