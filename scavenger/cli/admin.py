@@ -62,8 +62,9 @@ def sweep(
         if confirm:
             confirm_newest_sweep(terminal, client, newest, output)
             return
+    table = render_sweep(newest.sweeps[0]) if newest.sweeps else Text()
     if newest.sweeps or output is OutputFormat.JSON:
-        terminal.print_result(newest, output, render_newest_sweep(newest))
+        terminal.print_result(newest, output, table)
     if not newest.sweeps:
         terminal.print_message(
             "No sweep yet. The first one runs seconds after the controller starts."
@@ -133,11 +134,6 @@ ORPHAN_COLUMNS = (
 )
 
 
-def render_newest_sweep(sweeps: SweepList) -> RenderableType:
-    """Render the newest sweep of a list, if there is one."""
-    return render_sweep(sweeps.sweeps[0]) if sweeps.sweeps else Text("")
-
-
 def render_sweep(sweep: SweepView) -> RenderableType:
     """Render a sweep: a summary, then a row for each machine with a finding."""
     seen = f"{sweep.at:%Y-%m-%d %H:%M:%S} UTC: {pluralize(sweep.shown, 'machine')} of ours"
@@ -146,13 +142,11 @@ def render_sweep(sweep: SweepView) -> RenderableType:
         parts.append(plain_text(f"▲ Held back: {sweep.tripped}", "bold yellow"))
     if sweep.confirmed_at is not None:
         parts.append(plain_text(f"Confirmed at {sweep.confirmed_at:%Y-%m-%d %H:%M:%S} UTC"))
-    parts.append(render_orphans(sweep) if sweep.suspects else plain_text("No orphaned machines."))
+    if sweep.suspects:
+        parts.append(FittedTable(ORPHAN_COLUMNS, [_orphan_row(each) for each in sweep.suspects]))
+    else:
+        parts.append(plain_text("No orphaned machines."))
     return Group(*parts)
-
-
-def render_orphans(sweep: SweepView) -> RenderableType:
-    """Render a table of machines with a finding."""
-    return FittedTable(ORPHAN_COLUMNS, [_orphan_row(suspect) for suspect in sweep.suspects])
 
 
 def _orphan_row(suspect: OrphanView) -> tuple[Cell, ...]:

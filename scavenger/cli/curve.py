@@ -24,7 +24,6 @@ from scavenger.cli.output import (
     format_time_interval,
     format_time_to_target,
     get_terminal,
-    key_number_column,
     number_column,
     plain_text,
     pluralize,
@@ -85,8 +84,8 @@ def render_curve(curve: CurveView, *, width: int, is_complete: bool = False) -> 
 
 
 CURVE_COLUMNS = (
-    key_number_column("K"),
-    key_number_column("B"),
+    number_column("K"),
+    number_column("B"),
     word_column("", 3),
     number_column("τ", 4),
     number_column("γ", 5),

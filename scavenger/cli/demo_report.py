@@ -24,8 +24,6 @@ from scavenger.cli.output import (
     format_percent,
     format_seconds,
     format_time_to_target,
-    key_number_column,
-    name_column,
     number_column,
     plain_text,
     pluralize,
@@ -163,8 +161,8 @@ def saving_section(curve: CurveView) -> list[RenderableType]:
         return []
     basis = curve.basis
     columns = (
-        name_column("WHOLE TRAINING ON"),
-        name_column("CONFIG"),
+        word_column("WHOLE TRAINING ON"),
+        word_column("CONFIG"),
         number_column("TIME", 1),
         number_column("COST", 1),
     )
@@ -236,9 +234,9 @@ def render_second_job(
     probes = len(second_curve.probes)
     title = f"The same job again: {pluralize(probes, 'probe')}"
     columns = (
-        name_column("JOB"),
+        word_column("JOB"),
         word_column("SEARCH", 2),
-        key_number_column("CONFIG"),
+        number_column("CONFIG"),
         number_column("TIME", 1),
         number_column("COST", 1),
         number_column("SEARCHING", 3),
@@ -276,8 +274,8 @@ def amount_of(value: MoneyView) -> float:
 
 
 PROBE_COLUMNS = (
-    key_number_column("K"),
-    key_number_column("B"),
+    number_column("K"),
+    number_column("B"),
     number_column("γ_n", 4),
     number_column("φ", 1),
     number_column("COMPUTE", 2),
@@ -287,8 +285,8 @@ PROBE_COLUMNS = (
     number_column("SPENT", 3),
 )
 RESIZE_COLUMNS = (
-    name_column("FROM"),
-    name_column("TO"),
+    word_column("FROM"),
+    word_column("TO"),
     number_column("PAUSE", 2),
     number_column("LOST", 3),
     text_column("WHY", 1),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from scavenger.cli.output import format_milliseconds, format_number, format_percent, pluralize
+from scavenger.models.epochs import RootNoiseLaw, StatisticalModel
 from scavenger.models.iteration_time import ParallelModel
 from scavenger.schemas import LawsView, LawView, PointView
 
@@ -101,11 +103,13 @@ def epochs_terms(laws: LawsView) -> list[str]:
 
 def epochs_shape(laws: LawsView, global_batch: int) -> float:
     """Return the sum of these terms at a batch in samples."""
+    root = None
     if laws.noise_floor is not None and laws.noise_per_root is not None:
-        return laws.noise_floor + laws.noise_per_root / math.sqrt(global_batch)
-    falling = laws.noisy_samples / (global_batch + (laws.noise_scale or 0.0))
-    rising = global_batch / laws.critical_batch if laws.critical_batch else 0.0
-    return 1 + falling + rising
+        root = RootNoiseLaw(laws.noise_floor, laws.noise_per_root)
+    law = StatisticalModel(laws.critical_batch, laws.noise_scale, laws.noisy_samples, root)
+    shape = float(law.shape(np.array([float(global_batch)]))[0])
+    # The law is written up to a factor, with B_crit as that factor where it is known.
+    return shape / laws.critical_batch if laws.critical_batch and root is None else shape
 
 
 def noise_equation(laws: LawsView) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal, Protocol, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import typer
 from pydantic import TypeAdapter
@@ -29,11 +29,10 @@ from scavenger.cli.output import (
     dump_json,
     format_number,
     get_terminal,
-    key_number_column,
     long_name_column,
-    name_column,
     number_column,
     plain_text,
+    word_column,
 )
 from scavenger.job.fields import Bounds
 from scavenger.models.epochs import LawFamily
@@ -48,6 +47,7 @@ from scavenger.offline.evaluation.checks import (
     list_checks,
     summarise_findings,
 )
+from scavenger.offline.evaluation.errors import EpochsError, StepError
 from scavenger.offline.evaluation.regret import DEADLINE, REGRET_OBJECTIVES, Regret
 from scavenger.offline.evaluation.sampling import (
     DesignName,
@@ -249,8 +249,8 @@ def render_evaluation(evaluation: Evaluation) -> RenderableType:
 
 STEP_TIME_COLUMNS = (
     long_name_column("TABLE"),
-    key_number_column("POINTS"),
-    name_column("DESIGN"),
+    number_column("POINTS"),
+    word_column("DESIGN"),
     number_column("REST", 4),
     number_column("WINDOWS", 5),
     number_column("ERROR", 1),
@@ -259,7 +259,7 @@ STEP_TIME_COLUMNS = (
 )
 EPOCHS_COLUMNS = (
     long_name_column("TABLE"),
-    key_number_column("BATCHES"),
+    number_column("BATCHES"),
     number_column("REST", 4),
     number_column("ERROR", 1),
     number_column("IN BAND", 3),
@@ -273,9 +273,9 @@ NOISE_COLUMNS = (
 )
 REGRET_COLUMNS = (
     long_name_column("TABLE"),
-    name_column("LAWS"),
-    key_number_column("POINTS"),
-    name_column("DESIGN"),
+    word_column("LAWS"),
+    number_column("POINTS"),
+    word_column("DESIGN"),
     number_column("FAST", 2),
     number_column("CHEAP", 2),
     number_column("IN TIME", 3),
@@ -380,9 +380,9 @@ def render_group_means(means: Sequence[GroupMean], width: int) -> RenderableType
     band = "IN TIME" if "in_time" in means[0].figure else "IN BAND"
     columns = (
         long_name_column("GROUP".ljust(width)),
-        name_column("LAWS"),
-        key_number_column("POINTS"),
-        name_column("DESIGN"),
+        word_column("LAWS"),
+        number_column("POINTS"),
+        word_column("DESIGN"),
         number_column("TABLES", 3),
         number_column("ERROR", 1),
         number_column(band, 2),
@@ -407,19 +407,8 @@ def mean_order(mean: GroupMean) -> tuple[bool, str, int, bool, str]:
     return mean.group != "", mean.group, mean.points, mean.design == "random", mean.laws
 
 
-class LawComparison(Protocol):
-    """What was predicted by one of several laws."""
-
-    @property
-    def table(self) -> str:
-        """Name of the table."""
-
-    @property
-    def laws(self) -> LawFamily:
-        """The laws."""
-
-
-ComparisonT = TypeVar("ComparisonT", bound=LawComparison)
+# What was predicted by one of several laws.
+ComparisonT = TypeVar("ComparisonT", bound=StepError | EpochsError)
 
 
 def pair_with_paper(

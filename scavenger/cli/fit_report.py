@@ -20,7 +20,6 @@ from scavenger.cli.output import (
     format_number,
     format_percent,
     format_time_to_target,
-    key_number_column,
     number_column,
     plain_text,
     pluralize,
@@ -36,16 +35,16 @@ from scavenger.report import ReportedPoint
 
 FIT_FORMAT_VERSION = 1  # counts up when a key of the JSON changes its meaning
 MEASUREMENT_COLUMNS = (
-    key_number_column("K"),
-    key_number_column("B"),
+    number_column("K"),
+    number_column("B"),
     number_column("MEASURED τ", 1),
     number_column("PREDICTED τ", 1),
     number_column("ERROR", 2),
     number_column("LEFT OUT", 3),
 )
 PREDICTION_COLUMNS = (
-    key_number_column("K"),
-    key_number_column("B"),
+    number_column("K"),
+    number_column("B"),
     word_column("", 3),
     number_column("τ", 5),
     number_column("e(B)", 7),

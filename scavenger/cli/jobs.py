@@ -25,7 +25,6 @@ from scavenger.cli.output import (
     format_seconds,
     get_terminal,
     long_name_column,
-    name_column,
     number_column,
     plain_text,
     render_facts,
@@ -96,7 +95,7 @@ PHASE_ICONS = {
 
 
 JOB_COLUMNS = (
-    name_column("ID"),
+    word_column("ID"),
     long_name_column("NAME"),
     word_column("PHASE", 1),
     word_column("CONFIG", 3),

@@ -127,28 +127,18 @@ class Column:
     min_width: int | None = None
 
 
-def name_column(title: str) -> Column:
-    """Return a column of short names or ids that identify a row; it is never dropped."""
-    return Column(title)
-
-
 def long_name_column(title: str) -> Column:
     """Return a column of names that may be long: they wrap, so that other columns fit."""
     return Column(title, min_width=24)
 
 
-def key_number_column(title: str) -> Column:
-    """Return a column of numbers that identify a row, such as K and B; it is never dropped."""
-    return Column(title, justify="right")
-
-
-def number_column(title: str, drop_order: int) -> Column:
-    """Return a column of numbers."""
+def number_column(title: str, drop_order: int = 0) -> Column:
+    """Return a column of numbers; without an order they identify a row, such as K and B."""
     return Column(title, drop_order, "right")
 
 
-def word_column(title: str, drop_order: int) -> Column:
-    """Return a column of short words."""
+def word_column(title: str, drop_order: int = 0) -> Column:
+    """Return a column of short words; without an order they identify a row, such as ids."""
     return Column(title, drop_order)
 
 

@@ -24,10 +24,10 @@ from scavenger.cli.output import (
     format_percent,
     format_seconds,
     get_terminal,
-    name_column,
     number_column,
     pluralize,
     render_facts,
+    word_column,
 )
 from scavenger.offline.simulator.paper import PAPER_JOBS, PaperJob, Perturbations, run_policy
 from scavenger.offline.simulator.simulation import SimulationOutcome
@@ -275,7 +275,7 @@ def render_comparison(result: ComparisonResult) -> RenderableType:
 
 
 COMPARISON_COLUMNS = (
-    name_column("STRATEGY"),
+    word_column("STRATEGY"),
     number_column("PROBES", 3),
     number_column("ERROR", 5),
     number_column("REGRET", 1),

@@ -151,7 +151,7 @@ def plan_facts(spec: JobSpec) -> list[tuple[str, str]]:
         ("model", f"{spec.model.key}, {spec.model.dataset_size:,} samples"),
         ("target", spec.target_text),
         ("space", describe_space(spec)),
-        ("search", describe_search(spec)),
+        ("search", f"{spec.search}: {SEARCHES[spec.search].describe(spec.space)}"),
         ("objective", spec.objective_text),
         *([("laws", "the paper's, independent of measurements")] if spec.laws == "paper" else []),
         ("cap", describe_cap(spec)),
@@ -165,11 +165,6 @@ def describe_space(spec: JobSpec) -> str:
     workers, batches = spec.space.workers, spec.space.global_batches
     size = pluralize(sum(1 for _ in spec.space), "configuration")
     return f"{size}: K {workers[0]}–{workers[-1]}, B {batches[0]}–{batches[-1]}"
-
-
-def describe_search(spec: JobSpec) -> str:
-    """Write how the job will find its configuration."""
-    return f"{spec.search}: {SEARCHES[spec.search].describe(spec.space)}"
 
 
 def describe_cap(spec: JobSpec) -> str:

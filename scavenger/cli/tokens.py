@@ -16,7 +16,6 @@ from scavenger.cli.output import (
     OutputFormat,
     get_terminal,
     long_name_column,
-    name_column,
     plain_text,
     text_column,
     word_column,
@@ -92,7 +91,7 @@ def revoke(
 
 
 TOKEN_COLUMNS = (
-    name_column("ID"),
+    word_column("ID"),
     long_name_column("NAME"),
     text_column("PROJECT", 3),
     word_column("ROLE", 1),

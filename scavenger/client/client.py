@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
-from types import TracebackType
 from typing import Literal, Self, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
@@ -91,16 +90,9 @@ class Client:
             raise Unreachable(url, f"this is no address: {error}") from None
 
     def __enter__(self) -> Self:
-        """Return the client itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the connections."""
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

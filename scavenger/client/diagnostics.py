@@ -94,17 +94,13 @@ def check_durability(settings: Mapping[str, str]) -> CheckView:
     lax = [
         f"{name} = {settings.get(name)}"
         for name in DURABILITY_SETTINGS
-        if is_unsafe(settings.get(name))
+        # With the remote settings a replica has what this computer may lose.
+        if settings.get(name) not in ("on", "remote_write", "remote_apply")
     ]
     if not lax:
         return passed_check("durability", "committed data survives a power failure")
     remedy = "set it to on in postgresql.conf: a lost commit can hide a machine that costs money"
     return failed_check("durability", ", ".join(lax), remedy)
-
-
-def is_unsafe(value: str | None) -> bool:
-    """Tell whether a setting may lose commits; with the remote settings a replica has them."""
-    return value not in ("on", "remote_write", "remote_apply")
 
 
 def check_schema(found: str | None, newest: str | None) -> CheckView:

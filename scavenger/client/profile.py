@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from scavenger.client.errors import NoToken, Unreachable
 
@@ -32,18 +32,14 @@ class ConnectionProfile:
     token: str = field(repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "url", self.url.rstrip("/"))
+        object.__setattr__(self, "token", self.token.strip())
         # A line break in a header would be an error of httpx, without a hint where it comes from.
         if not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
             raise NoToken("the token has characters that no token has")
 
 
-class _Connection(BaseModel):
-    """Content of the file."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
-
-    url: str
-    token: str
+_PROFILE: TypeAdapter[ConnectionProfile] = TypeAdapter(ConnectionProfile)
 
 
 def find_profile(
@@ -63,22 +59,17 @@ def find_profile(
         NoToken: A controller is known, but no token for it.
     """
     variables = os.environ if environment is None else environment
-    path = connection_file(variables)
+    path = data_directory(variables) / CONNECTION_FILE
     named = url or variables.get("SCAVENGER_URL")
     secret = token or variables.get("SCAVENGER_TOKEN")
     if named and secret:
-        return ConnectionProfile(named.rstrip("/"), secret.strip())
+        return ConnectionProfile(named, secret)
     connection = read_connection(path)
     if named and (connection is None or connection.url != named.rstrip("/")):
         raise NoToken(f"no token is known for {named}, and {path} holds none for it")
     if connection is None:
         raise Unreachable("", f"no controller has written its address to {path}")
-    return ConnectionProfile(connection.url, secret.strip()) if secret else connection
-
-
-def connection_file(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the file in which a controller of this user keeps its address and a token."""
-    return data_directory(environment) / CONNECTION_FILE
+    return ConnectionProfile(connection.url, secret) if secret else connection
 
 
 def data_directory(environment: Mapping[str, str] | None = None) -> Path:
@@ -97,7 +88,6 @@ def data_directory(environment: Mapping[str, str] | None = None) -> Path:
 def read_connection(path: Path) -> ConnectionProfile | None:
     """Read the file of a controller; None while it is missing or unusable."""
     try:
-        connection = _Connection.model_validate_json(path.read_bytes())
+        return _PROFILE.validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
-    return ConnectionProfile(connection.url.rstrip("/"), connection.token.strip())

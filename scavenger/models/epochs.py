@@ -7,6 +7,7 @@ Finished runs decide the law where there are enough of them; before, measured no
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -290,16 +291,12 @@ def weighted_median(weighted: Sequence[tuple[float, float]]) -> float:
 
 def average_runs(runs: Sequence[FinishedRun]) -> tuple[FinishedRun, ...]:
     """Return one figure for each batch, the geometric mean of its runs."""
-    batches = sorted({run.global_batch for run in runs})
+    logs: dict[int, list[float]] = defaultdict(list)
+    for run in runs:
+        logs[run.global_batch].append(math.log(run.epochs))
     return tuple(
-        FinishedRun(batch, math.exp(mean_log([r.epochs for r in runs if r.global_batch == batch])))
-        for batch in batches
+        FinishedRun(batch, math.exp(sum(own) / len(own))) for batch, own in sorted(logs.items())
     )
-
-
-def mean_log(values: Sequence[float]) -> float:
-    """Return the mean of logarithms."""
-    return sum(map(math.log, values)) / len(values)
 
 
 def fit_epochs_to_runs(runs: Sequence[FinishedRun], noise_scale: float | None) -> StatisticalModel:

@@ -294,7 +294,7 @@ class AveragedModel:
 
     A few measurements seldom tell which form is true. The mean of those that explain them lies
     nearer to the truth than the one that explains them best, and where they disagree nothing is
-    sure (docs/decisions/0034-forms-are-averaged.md).
+    sure (docs/decisions/0034-forms-are-averaged.md). It is asked the same as a ``ParallelModel``.
 
     Attributes:
         laws: The laws, heaviest first.
@@ -327,27 +327,21 @@ class AveragedModel:
 
     @property
     def repeats(self) -> float:
-        """Relative standard deviation of a configuration that was measured itself."""
         return max(law.repeats for law in self.laws)
 
     def compute_time(self, config: ClusterConfig) -> float:
-        """Seconds of an iteration that are not synchronisation (Eq. 9)."""
         return float(self.compute_times(grid_of([config]))[0])
 
     def sync_time(self, config: ClusterConfig) -> float:
-        """Exposed seconds of synchronisation, 0 for one worker (Eq. 10)."""
         return self.step_time(config) - self.compute_time(config)
 
     def step_time(self, config: ClusterConfig) -> float:
-        """Seconds per iteration (Eq. 8)."""
         return float(self.step_times(grid_of([config]))[0])
 
     def compute_times(self, grid: Grid) -> Floats:
-        """Seconds of compute of each configuration (Eq. 9)."""
         return self._mean(law.compute_times(grid) for law in self.laws)
 
     def step_times(self, grid: Grid) -> Floats:
-        """Seconds per iteration of each configuration (Eq. 8)."""
         return self._mean(law.step_times(grid) for law in self.laws)
 
     def deviations(self, grid: Grid) -> Floats:

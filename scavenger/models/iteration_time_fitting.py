@@ -389,11 +389,6 @@ def log_errors(model: ParallelModel, table: MeasurementColumns) -> Floats:
     return np.asarray(np.log(predicted / table.seconds))
 
 
-def root_mean_square(errors: Floats) -> float:
-    """Root of the mean square; 0 of nothing."""
-    return float(np.sqrt(np.mean(np.square(errors)))) if len(errors) else 0.0
-
-
 def with_uncertainty(
     model: ParallelModel, table: MeasurementColumns, left_out: Floats
 ) -> ParallelModel:

@@ -30,7 +30,6 @@ from scavenger.models.iteration_time_fitting import (
     in_fitting_order,
     leave_one_out_errors,
     mean_errors,
-    root_mean_square,
 )
 from scavenger.models.performance import forms_for
 from scavenger.offline.tables.steps import StepTable
@@ -107,7 +106,7 @@ class StepTimeFit:
             return None
         errors = mean_errors(self.candidates, [each.errors for each in self.candidates])
         told = errors[np.isfinite(errors)]
-        return root_mean_square(told) if len(told) else None
+        return float(np.sqrt(np.mean(np.square(told)))) if len(told) else None
 
     @property
     def left_out_errors(self) -> Floats:

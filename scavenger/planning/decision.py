@@ -19,7 +19,7 @@ from scavenger.models.performance import PerformanceModel
 from scavenger.planning.curve import TradeoffCurve, predict_curve
 from scavenger.planning.limits import Within
 from scavenger.planning.search.registry import SEARCHES
-from scavenger.planning.search.strategy import Probe, Run, SearchStrategy, choose_by_probes
+from scavenger.planning.search.strategy import Probe, Run, choose_by_probes
 from scavenger.planning.state import FittedModel, PlanningState, describe_source
 
 _T = TypeVar("_T")
@@ -45,11 +45,6 @@ class CurvePreview:
     source: str
 
 
-def strategy_of(state: PlanningState) -> SearchStrategy:
-    """Return the search strategy that a job asks for."""
-    return SEARCHES[state.search]
-
-
 def decide(state: PlanningState) -> Probe | Run:
     """Choose the next probe, or once enough is known the configuration to train on.
 
@@ -60,7 +55,7 @@ def decide(state: PlanningState) -> Probe | Run:
 
 
 def _decide(state: PlanningState) -> Probe | Run:
-    decision = strategy_of(state).search(state)
+    decision = SEARCHES[state.search].search(state)
     match decision:
         case Run():
             return settle_noise(state, decision)
@@ -93,7 +88,7 @@ def decide_within(state: PlanningState, most_workers: int) -> Probe | Run:
     wish = state.objective
     limits = wish if isinstance(wish, Within) else Within(wish)
     within = replace(state, objective=replace(limits, max_workers=most_workers))
-    found = strategy_of(within).search(within)
+    found = SEARCHES[within.search].search(within)
     # One more probe might pay, but there is no money for it.
     return settle_noise(within, found if isinstance(found, Run) else choose_by_probes(within))
 
@@ -117,7 +112,7 @@ def settle_noise(state: PlanningState, run: Run) -> Probe | Run:
 
 def fit_model(state: PlanningState) -> FittedModel | None:
     """Return the laws as they are known now; None while nothing tells, as for Downpour."""
-    found = strategy_of(state).fit(state) if state.has_common_steps else None
+    found = SEARCHES[state.search].fit(state) if state.has_common_steps else None
     if found is None:
         return None
     model, source = found.model, found.source

@@ -21,9 +21,8 @@ from scavenger.planning.objective import Objective
 from scavenger.planning.transfer import (
     StoredModel,
     average_models,
-    exchange_in_signature,
     learn_kappa_from_models,
-    machine_in_signature,
+    part_of_signature,
     transfer_model,
 )
 from scavenger.pricing import PriceModel
@@ -127,8 +126,10 @@ class PlanningState:
         return tuple(model for model in self.models if self._is_comparable(model))
 
     def _is_comparable(self, other: StoredModel) -> bool:
-        is_alike = not self.machine or machine_in_signature(other.signature) == self.machine
-        return is_alike and exchange_in_signature(other.signature) == self.exchange
+        machine, exchange = (
+            part_of_signature(other.signature, name) for name in ("machine", "exchange")
+        )
+        return exchange == self.exchange and self.machine in ("", machine)
 
     @cached_property
     def extrapolated(self) -> Extrapolation | None:

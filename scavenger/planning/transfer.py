@@ -211,28 +211,25 @@ def learn_kappa_from_models(prior: Kappa, models: Sequence[StoredModel], rule: s
     """Correct the prior of κ by every finished job that scaled its learning rate alike."""
     kappa = prior
     for stored in models:
-        if rule_in_signature(stored.signature) == rule:
+        if part_of_signature(stored.signature, "rule") == rule:
             for runs in stored.runs.values():
                 kappa = learn_kappa(runs, stored.model.statistical.noise_scale, kappa)
     return kappa
 
 
-@lru_cache(maxsize=4096)
-def rule_in_signature(signature: str) -> str:
-    """Return the learning-rate rule a signature names; empty where it names none."""
-    parts = signature.split("|")
-    return parts[2] if len(parts) > 2 else ""
+# What a signature names, in this order; the exchange is left out for all-reduce.
+SIGNATURE_PARTS = ("model", "dataset_size", "rule", "machine", "exchange")
 
 
-@lru_cache(maxsize=4096)  # asked of every stored model for every job that is shown
-def machine_in_signature(signature: str) -> str:
-    """Return the kind of machine a signature names; empty where it names none.
+@lru_cache(maxsize=8192)  # asked of every stored model for every job that is shown
+def part_of_signature(signature: str, name: str) -> str:
+    """Return one of the parts of a signature; empty where it names none.
 
-    >>> machine_in_signature("resnet18/cifar10|50000|linear|e2-standard-4")
+    >>> part_of_signature("resnet18/cifar10|50000|linear|e2-standard-4", "machine")
     'e2-standard-4'
     """
-    parts = signature.split("|")
-    return unquote(parts[3]) if len(parts) > 3 else ""
+    place, parts = SIGNATURE_PARTS.index(name), signature.split("|")
+    return unquote(parts[place]) if len(parts) > place else ""
 
 
 def is_within_range(config: ClusterConfig, seen: list[ClusterConfig]) -> bool:
@@ -243,17 +240,6 @@ def is_within_range(config: ClusterConfig, seen: list[ClusterConfig]) -> bool:
     return min(workers) <= config.workers <= max(workers) and min(
         batches
     ) <= config.local_batch <= max(batches)
-
-
-@lru_cache(maxsize=4096)
-def exchange_in_signature(signature: str) -> str:
-    """Return how gradients travelled, as a signature names it; empty for all-reduce.
-
-    >>> exchange_in_signature("resnet18/cifar10|50000|linear|e2-standard-4|2 servers")
-    '2 servers'
-    """
-    parts = signature.split("|")
-    return unquote(parts[4]) if len(parts) > 4 else ""
 
 
 def make_signature(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Literal
+from typing import Literal, ParamSpec
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from scavenger.offline.evaluation.errors import (
 from scavenger.offline.evaluation.regret import Regret, RegretObjective, regrets
 from scavenger.offline.evaluation.sampling import Design, DesignName, Restriction, SearchDesign
 from scavenger.offline.tables.files import MeasurementTables
-from scavenger.offline.tables.runs import EpochsTable, NoiseTable, common_target, nearest_ancestor
+from scavenger.offline.tables.runs import EpochsTable, common_target, nearest_ancestor
 from scavenger.offline.tables.steps import StepTable
 
 
@@ -69,6 +69,7 @@ EvaluationCheck = Callable[[], tuple[EvaluationFinding, ...]]
 EvaluatedFigure = Literal["step_time", "epochs", "noise"] | RegretObjective
 
 EPOCH_BATCHES = (2, 3)
+_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ def list_checks(tables: MeasurementTables, scope: EvaluationScope) -> tuple[Eval
     return (
         *steps_checks(tables.steps, scope),
         *epochs_checks(epochs, scope),
-        *(partial(check_noise, table) for table in tables.noise),
+        *(partial(found_by, noise_error, table) for table in tables.noise),
         *regret_checks(tables.steps, epochs, scope),
     )
 
@@ -157,43 +158,28 @@ def all_epochs(tables: MeasurementTables) -> tuple[EpochsTable, ...]:
 
 
 def steps_checks(tables: Iterable[StepTable], scope: EvaluationScope) -> Iterator[EvaluationCheck]:
-    """Yield a check for each table of seconds, number of points and laws."""
+    """Yield a check for each table of seconds, number of points, design and laws."""
     for table in tables:
-        for points in scope.points:
-            for design, laws in product(scope.designs, scope.laws):
-                yield partial(check_steps, table, points, laws, scope, design)
-
-
-def check_steps(
-    table: StepTable, points: int, laws: LawFamily, scope: EvaluationScope, design: Design
-) -> tuple[EvaluationFinding, ...]:
-    """Predict seconds; nothing where the table is too small."""
-    topology = table.topology or scope.topology
-    found = step_error(table, points, laws, scope.restriction, topology, design)
-    return () if found is None else (found,)
+        topology = table.topology or scope.topology
+        for points, design, laws in product(scope.points, scope.designs, scope.laws):
+            yield partial(
+                found_by, step_error, table, points, laws, scope.restriction, topology, design
+            )
 
 
 def epochs_checks(
     tables: Iterable[EpochsTable], scope: EvaluationScope
 ) -> Iterator[EvaluationCheck]:
     """Yield a check for each table of epochs, number of batches and laws."""
-    for table in tables:
-        for batches in EPOCH_BATCHES:
-            for laws in scope.laws:
-                yield partial(check_epochs, table, batches, laws)
+    for table, batches, laws in product(tables, EPOCH_BATCHES, scope.laws):
+        yield partial(found_by, epochs_error, table, batches, laws)
 
 
-def check_epochs(
-    table: EpochsTable, batches: int, laws: LawFamily
+def found_by(
+    predict: Callable[_P, EvaluationFinding | None], *args: _P.args, **kwargs: _P.kwargs
 ) -> tuple[EvaluationFinding, ...]:
-    """Predict epochs; nothing where the table is too small."""
-    found = epochs_error(table, batches, laws)
-    return () if found is None else (found,)
-
-
-def check_noise(table: NoiseTable) -> tuple[EvaluationFinding, ...]:
-    """Predict noise; nothing where the table cannot tell."""
-    found = noise_error(table)
+    """Return what a prediction found; nothing where the table is too small for it."""
+    found = predict(*args, **kwargs)
     return () if found is None else (found,)
 
 
@@ -206,22 +192,9 @@ def regret_checks(
         name = nearest_ancestor(table.name, by_name)
         if name is None:
             continue
-        for points in scope.points:
-            for design, laws in product(scope.designs, scope.laws):
-                yield partial(check_choices, table, by_name[name], points, laws, scope, design)
-
-
-def check_choices(
-    table: StepTable,
-    epochs: EpochsTable,
-    points: int,
-    laws: LawFamily,
-    scope: EvaluationScope,
-    design: Design,
-) -> tuple[EvaluationFinding, ...]:
-    """Choose by every objective; nothing where the tables are too small."""
-    topology = table.topology or scope.topology
-    return regrets(table, epochs.runs, points, laws, scope.restriction, topology, design)
+        runs, topology = by_name[name].runs, table.topology or scope.topology
+        for points, design, laws in product(scope.points, scope.designs, scope.laws):
+            yield partial(regrets, table, runs, points, laws, scope.restriction, topology, design)
 
 
 def summarise_findings(findings: Iterable[EvaluationFinding]) -> Evaluation:

@@ -224,20 +224,16 @@ def choose_for_objective(
             # Only the point counts here, and not how sure it is.
             return find_knee(curve.frontier()).point
         case "cheapest_in_time":
-            return surely_in_time(truth.deadline, curve)
+            # As a job with a deadline chooses; the fastest where that gives up.
+            try:
+                return Within(Cheapest(), max_time=truth.deadline).choose(curve).point
+            except NothingFeasible:
+                return Fastest().choose(curve).point
         case "cheapest_likely_in_time":
             likely = tuple(p for p in curve.points if p.time <= truth.deadline)
             if not likely:
                 return Fastest().choose(curve).point
             return Cheapest().choose(replace(curve, points=likely)).point
-
-
-def surely_in_time(deadline: float, curve: TradeoffCurve) -> TradeoffPoint:
-    """Choose as a job with a deadline does; the fastest where that gives up."""
-    try:
-        return Within(Cheapest(), max_time=deadline).choose(curve).point
-    except NothingFeasible:
-        return Fastest().choose(curve).point
 
 
 def true_knee(truth: WindowTruth) -> int:

@@ -58,24 +58,19 @@ class ModelTruth:
 
     @property
     def dataset_size(self) -> int:
-        """Samples of one epoch."""
         return self.model.dataset_size
 
     @property
     def noise_scale(self) -> float | None:
-        """Noise scale φ in samples; None where the model has none."""
         return self.model.statistical.noise_scale
 
     def epochs_needed(self, global_batch: int) -> float:
-        """Epochs to target (Eq. 6)."""
         return self.model.epochs_needed(global_batch)
 
     def compute_time(self, config: ClusterConfig) -> float:
-        """Seconds of an iteration that are not synchronisation (Eq. 9)."""
         return self.model.parallel.compute_time(config) * self._deviation(config)
 
     def sync_time(self, config: ClusterConfig) -> float:
-        """Exposed seconds of synchronisation (Eq. 10)."""
         return self.model.parallel.sync_time(config) * self._deviation(config)
 
     def _deviation(self, config: ClusterConfig) -> float:
@@ -265,16 +260,13 @@ class SyntheticJob:
 
     @property
     def dataset_size(self) -> int:
-        """Samples of one epoch."""
         return self.truth.dataset_size
 
     @property
     def is_finished(self) -> bool:
-        """Tell whether the target is reached."""
         return self.progress >= 1
 
     def epochs_needed(self, global_batch: int) -> float:
-        """Epochs to target at one batch from the first iteration on."""
         return self.truth.epochs_needed(global_batch)
 
     def compute_time(self, config: ClusterConfig) -> float:
@@ -282,17 +274,14 @@ class SyntheticJob:
         return self.truth.compute_time(config) * self.disturbance.mean_delay
 
     def sync_time(self, config: ClusterConfig) -> float:
-        """Mean exposed seconds of synchronisation."""
         return self.truth.sync_time(config)
 
     def seconds_to(self, config: ClusterConfig, share: float) -> float:
-        """Seconds from the first iteration to this share of the training, in one configuration."""
         iterations = 1 / self._worth(config.global_batch)
         seconds = self.compute_time(config) + self.sync_time(config)
         return iterations * seconds * self.course.elapsed(share)
 
     def advance(self, config: ClusterConfig, iterations: int) -> StepColumns:
-        """Train this many iterations, fewer if the target is reached on the way."""
         worth = self._worth(config.global_batch)
         left = max(math.ceil((1 - self.progress) / worth - PROGRESS_ROUNDING), 0)
         count = min(iterations, left)

@@ -208,16 +208,6 @@ class SimulationOutcome:
         return fmean(map(abs, self.errors.values())) if self.errors else None
 
     @property
-    def time_ratio(self) -> float:
-        """True time of the chosen configuration over that of the oracle's, from the start."""
-        return ratio_or_one(self.chosen_truth.time, self.oracle.time)
-
-    @property
-    def cost_ratio(self) -> float:
-        """True cost of the chosen configuration over that of the oracle's, from the start."""
-        return ratio_or_one(self.chosen_truth.cost, self.oracle.cost)
-
-    @property
     def regret(self) -> float:
         """What the choice loses against the oracle's by the objective, as a share.
 
@@ -225,7 +215,9 @@ class SimulationOutcome:
         product; negative for a knee where a point beside the true knee has the smaller product.
         """
         weight = self.objective.time_weight
-        return math.pow(self.time_ratio, weight) * math.pow(self.cost_ratio, 1 - weight) - 1
+        time = ratio_or_one(self.chosen_truth.time, self.oracle.time)
+        cost = ratio_or_one(self.chosen_truth.cost, self.oracle.cost)
+        return math.pow(time, weight) * math.pow(cost, 1 - weight) - 1
 
     @property
     def time_overhead(self) -> float:

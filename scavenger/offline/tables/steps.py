@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from scavenger.cluster import ClusterConfig
@@ -151,17 +150,9 @@ class StepTableBuilder:
             name,
             self._topologies[name],
             tuple(own.measurement(config) for config, own in known),
-            tuple(observations_of(known)),
+            tuple(seen for config, own in known if (seen := own.observation(config)) is not None),
             sum(own.rows for _, own in known),
         )
-
-
-def observations_of(known: list[tuple[ClusterConfig, RepeatedRows]]) -> Iterator[Observation]:
-    """Yield the configurations whose noise was measured."""
-    for config, repeats in known:
-        observation = repeats.observation(config)
-        if observation is not None:
-            yield observation
 
 
 def read_key(row: CsvRow) -> ConfigKey:
