@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from scavenger.figures import require_above_zero, require_not_negative
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class MachineType:
@@ -36,10 +38,7 @@ class MachineType:
     def __post_init__(self) -> None:
         if not self.name or "@" in self.name:
             raise ValueError(f"name must not be empty nor hold an @, got {self.name!r}")
-        for name in ("vcpus", "memory_gib"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be finite and positive, got {value}")
+        require_above_zero(self, "vcpus", "memory_gib")
         if self.workers < 1:
             raise ValueError(f"workers must be at least 1, got {self.workers}")
 
@@ -71,10 +70,7 @@ class MemoryModel:
     gib_per_sample: float
 
     def __post_init__(self) -> None:
-        for name in ("fixed_gib", "gib_per_sample"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be finite and not negative, got {value}")
+        require_not_negative(self, "fixed_gib", "gib_per_sample")
 
     def needed(self, local_batch: float) -> float:
         """GiB one worker needs at a local batch."""

@@ -16,7 +16,9 @@ class LearningRateScaling:
     """How the learning rate that was written for one batch follows to others.
 
     Attributes:
-        rule: The law.
+        rule: The law. ``adascale`` is the gain of AdaScale SGD (Johnson et al., 2020), by which the
+            larger batch makes one iteration worth more: 1 where gradients agree and B / B0 where
+            noise is all there is.
         reference_batch: Global batch the learning rate was written for, in samples.
         warm_up: Reference epochs over which a larger factor is approached, in a straight line from
             the one before; a smaller one holds at once (Goyal et al., section 2.2).
@@ -33,8 +35,31 @@ class LearningRateScaling:
             raise ValueError(f"warm_up must be 0 or more and finite, got {self.warm_up}")
 
     def factor(self, global_batch: int, noise_scale: float | None = None) -> float:
-        """Factor at this batch once it is warm; see ``learning_rate_factor``."""
-        return learning_rate_factor(self.rule, global_batch, self.reference_batch, noise_scale)
+        """Factor at this batch once it is warm (SCIENCE §2).
+
+        Args:
+            global_batch: Samples of one iteration.
+            noise_scale: φ in samples, for ``adascale``; None while it is unknown, which leaves the
+                learning rate as it is.
+
+        >>> LearningRateScaling("sqrt", reference_batch=64).factor(256)
+        2.0
+        >>> LearningRateScaling("adascale", reference_batch=64).factor(256, noise_scale=256.0)
+        2.5
+        """
+        match self.rule:
+            case "none":
+                return 1.0
+            case "linear":
+                return global_batch / self.reference_batch
+            case "sqrt":
+                return math.sqrt(global_batch / self.reference_batch)
+            case "adascale":
+                if noise_scale is None:
+                    return 1.0
+                return (1 + noise_scale / self.reference_batch) / (1 + noise_scale / global_batch)
+            case _:
+                assert_never(self.rule)
 
     def warm_up_factor(self, before: float, after: float, progress: float) -> float:
         """Factor on the way from one to another.
@@ -50,43 +75,6 @@ class LearningRateScaling:
         if after <= before or progress >= self.warm_up:
             return after
         return before + (after - before) * progress / self.warm_up
-
-
-def learning_rate_factor(
-    rule: LearningRateRule,
-    global_batch: int,
-    reference_batch: int,
-    noise_scale: float | None = None,
-) -> float:
-    """Factor for the learning rate that was written for the reference batch (SCIENCE §2).
-
-    Args:
-        rule: The law. ``adascale`` is the gain of AdaScale SGD (Johnson et al., 2020), by which the
-            larger batch makes one iteration worth more: 1 where gradients agree and B / B0 where
-            noise is all there is.
-        global_batch: Samples of one iteration.
-        reference_batch: Samples of one iteration the rate was written for.
-        noise_scale: φ in samples, for ``adascale``; None while it is unknown, which leaves the
-            learning rate as it is.
-
-    >>> learning_rate_factor("sqrt", global_batch=256, reference_batch=64)
-    2.0
-    >>> learning_rate_factor("adascale", global_batch=256, reference_batch=64, noise_scale=256.0)
-    2.5
-    """
-    match rule:
-        case "none":
-            return 1.0
-        case "linear":
-            return global_batch / reference_batch
-        case "sqrt":
-            return math.sqrt(global_batch / reference_batch)
-        case "adascale":
-            if noise_scale is None:
-                return 1.0
-            return (1 + noise_scale / reference_batch) / (1 + noise_scale / global_batch)
-        case _:
-            assert_never(rule)
 
 
 def prior_kappa(rule: LearningRateRule) -> float:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from scavenger.cluster import Floats, Grid, MemoryModel
+from scavenger.figures import check_not_negative, require_not_negative
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class PerMachine:
     by_type: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require_not_negative("price_per_hour", self.price_per_hour)
+        require_not_negative(self, "price_per_hour")
         for key, price in self.by_type.items():
-            require_not_negative(f"price of {key}", price)
+            check_not_negative(f"price of {key}", price)
 
     def per_hour(self, grid: Grid) -> Floats:
         """Dollars per hour of each whole cluster."""
@@ -52,8 +52,7 @@ class PerResource:
     memory: MemoryModel
 
     def __post_init__(self) -> None:
-        for name in ("vcpu_price_per_hour", "gib_price_per_hour", "vcpus_per_worker"):
-            require_not_negative(name, getattr(self, name))
+        require_not_negative(self, "vcpu_price_per_hour", "gib_price_per_hour", "vcpus_per_worker")
 
     def per_hour(self, grid: Grid) -> Floats:
         """Dollars per hour of each whole cluster."""
@@ -80,7 +79,7 @@ class ServerPrice:
     def __post_init__(self) -> None:
         if self.count < 0:
             raise ValueError(f"count must not be negative, got {self.count}")
-        require_not_negative("price_per_hour", self.price_per_hour)
+        require_not_negative(self, "price_per_hour")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +95,7 @@ class Interruptions:
     restart_time: float
 
     def __post_init__(self) -> None:
-        require_not_negative("per_hour", self.per_hour)
-        require_not_negative("restart_time", self.restart_time)
+        require_not_negative(self, "per_hour", "restart_time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ class PriceModel:
     interruptions: Interruptions | None = None
 
     def __post_init__(self) -> None:
-        require_not_negative("quantum", self.quantum)
+        require_not_negative(self, "quantum")
 
     def per_hour(self, grid: Grid) -> Floats:
         """Dollars per hour of each configuration, servers included."""
@@ -141,9 +139,3 @@ class PriceModel:
 def on_demand_price(price_per_hour: float) -> PriceModel:
     """Return the plainest price: so many dollars per VM-hour, billed exactly."""
     return PriceModel(PerMachine(price_per_hour))
-
-
-def require_not_negative(name: str, value: float) -> None:
-    """Raise ValueError unless a figure is finite and not negative."""
-    if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} must be finite and not negative, got {value}")

@@ -147,14 +147,22 @@ def job_facts(job: JobView) -> list[tuple[str, str]]:
     facts = [
         ("reason", job.reason),
         ("model", job.model_key),
+        *running_facts(job, bar_width=20),
+        ("time", f"{format_seconds(job.elapsed)} since {job.created_at:%Y-%m-%d %H:%M:%S} UTC"),
+    ]
+    return [(label, fact) for label, fact in facts if fact]
+
+
+def running_facts(job: JobView, bar_width: int) -> list[tuple[str, str]]:
+    """Return the facts of a job that change while it runs."""
+    facts = [
         ("search", job.search),
         ("runs", describe_config_change(job)),
-        ("progress", progress_line(job, width=20)),
+        ("progress", progress_line(job, bar_width)),
         ("metrics", metrics_line(job.progress)),
         ("diverged", job.progress.diverged or ""),
         *indicator_facts(job.indicators),
         ("cost", cost_line(job)),
-        ("time", f"{format_seconds(job.elapsed)} since {job.created_at:%Y-%m-%d %H:%M:%S} UTC"),
     ]
     return [(label, fact) for label, fact in facts if fact]
 

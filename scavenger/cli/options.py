@@ -16,7 +16,7 @@ from scavenger.cli.errors import AmbiguousJob, InvalidInput, JobNotFound, TableN
 from scavenger.cli.output import OutputFormat
 from scavenger.client.client import Client
 from scavenger.errors import DocumentProblem, InvalidDocument
-from scavenger.job.fields import Bounds, read_range
+from scavenger.job.fields import Bounds, doublings, read_range
 from scavenger.offline.tables.files import MeasurementTables, combine_tables, read_tables
 from scavenger.schemas import JobView
 
@@ -80,17 +80,11 @@ def expand_counts(text: str | None) -> tuple[int, ...]:
 
 
 def expand_batches(text: str | None) -> tuple[int, ...]:
-    """Return the batches of an option; a range means its ends and the doublings between them.
-
-    >>> expand_batches("64..400")
-    (64, 128, 256, 400)
-    """
+    """Return the batches of an option; a range means its ends and the doublings between them."""
     batches = () if text is None else parse_counts(text)
     if not isinstance(batches, Bounds):
         return batches
-    low, high = max(batches.low, 1), batches.high
-    between = (low << times for times in range(high.bit_length()))
-    return (*(batch for batch in between if batch < high), high)
+    return doublings(max(batches.low, 1), batches.high)
 
 
 ID_PREFIX = "job_"

@@ -20,15 +20,12 @@ from rich.text import Text
 
 from scavenger.cli.errors import render_report
 from scavenger.cli.jobs import (
-    cost_line,
-    describe_config_change,
     exit_code_of_job,
-    indicator_facts,
     metrics_line,
     progress_fraction,
-    progress_line,
     render_phase,
     report_outcome,
+    running_facts,
 )
 from scavenger.cli.options import JobArgument, OutputOption, find_job
 from scavenger.cli.output import (
@@ -178,16 +175,8 @@ def render_live_view(
         render_phase(job),
         f"  {format_seconds(job.elapsed)}",
     )
-    facts = [
-        ("search", job.search),
-        ("runs", describe_config_change(job)),
-        ("progress", progress_line(job, width=max(10, min(30, width - 70)))),
-        ("metrics", metrics_line(job.progress)),
-        ("diverged", job.progress.diverged or ""),
-        *indicator_facts(job.indicators),
-        ("cost", cost_line(job)),
-    ]
-    parts: list[RenderableType] = [title, render_facts(fact for fact in facts if fact[1])]
+    facts = running_facts(job, bar_width=max(10, min(30, width - 70)))
+    parts: list[RenderableType] = [title, render_facts(facts)]
     if recent:
         parts += [Text(), render_events(recent, since=job.created_at)]
     if is_stale:

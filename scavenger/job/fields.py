@@ -52,6 +52,16 @@ class Bounds:
         return f"{self.low}..{self.high}"
 
 
+def doublings(low: int, high: int) -> tuple[int, ...]:
+    """Return the low end of a range, every doubling of it below the high end, and the high end.
+
+    >>> doublings(64, 400)
+    (64, 128, 256, 400)
+    """
+    between = (low << times for times in range(high.bit_length()))
+    return (*(number for number in between if number < high), high)
+
+
 def read_money(value: object) -> Decimal:
     """Read an amount of dollars, at least 0, such as ``3.40 USD``.
 

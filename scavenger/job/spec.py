@@ -5,9 +5,7 @@ It is a pydantic model because users write the document; ``scavenger.job.validat
 
 from __future__ import annotations
 
-import math
 import re
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
@@ -20,28 +18,21 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     Strict,
-    TypeAdapter,
     ValidationInfo,
     field_validator,
 )
 
-from scavenger.cluster import ConfigSpace, MachineType, MemoryModel
+from scavenger.cluster import ConfigSpace
 from scavenger.job.fields import (
-    RANGE_TEXT,
-    Bounds,
-    DollarAmount,
-    Duration,
     SpecModel,
     StrictText,
     closest_name,
     one_of,
-    read_range,
-    require_positive,
     require_value,
 )
+from scavenger.job.limits import BatchSize, Limits
 from scavenger.job.parser import show_value
 from scavenger.job.pricing import (
-    MemorySpec,
     PriceField,
     PriceSpec,
     price_model_of,
@@ -63,15 +54,10 @@ from scavenger.planning.search.registry import SEARCHES
 from scavenger.pricing import PriceModel, ServerPrice
 from scavenger.protocol import StopAtMetric, StopAtProgress, StopRule
 
-MAX_WORKERS = 1024
-MAX_BATCH = 2**24
-MAX_CONFIGURATIONS = 400
 MAX_GOAL = 1e15  # a database writes a larger number without its exponent, as no document may
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _KEY = re.compile(r"[A-Za-z0-9._/-]{1,200}")
-
-RangeOrList = Bounds | tuple[int, ...]
 
 
 def _check_name(name: str) -> str:
@@ -99,62 +85,7 @@ def _check_key(key: str) -> str:
 
 
 LabelText = Annotated[str, Strict(), Field(min_length=1, max_length=200)]
-WorkerCount = Annotated[int, Strict(), Field(ge=1, le=MAX_WORKERS)]
-BatchSize = Annotated[int, Strict(), Field(ge=1, le=MAX_BATCH)]
 EpochCount = Annotated[float, Strict(), Field(gt=0, le=1_000_000, allow_inf_nan=False)]
-
-_WORKERS: TypeAdapter[list[int]] = TypeAdapter(list[WorkerCount])
-_BATCHES: TypeAdapter[list[int]] = TypeAdapter(list[BatchSize])
-
-
-def _read_workers(value: object) -> RangeOrList:
-    return _read_range_or_list(value, _WORKERS, example="1..4")
-
-
-def _read_batches(value: object) -> RangeOrList:
-    return _read_range_or_list(value, _BATCHES, example="32..256")
-
-
-def _read_range_or_list(
-    value: object, numbers: TypeAdapter[list[int]], *, example: str
-) -> RangeOrList:
-    """Read a range, a whole number or a list of them, which comes out ascending."""
-    if isinstance(value, str):
-        bounds = read_range(value, example=example)
-        numbers.validate_python([bounds.low])
-        numbers.validate_python([bounds.high])
-        return bounds
-    if isinstance(value, int) and not isinstance(value, bool):
-        return tuple(numbers.validate_python([value]))
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(
-            f"must be a range, a whole number or a list of them, got {show_value(value)}: "
-            f"write e.g. {example}"
-        )
-    if not 0 < len(value) <= MAX_CONFIGURATIONS:
-        raise ValueError(f"must list 1 to {MAX_CONFIGURATIONS} whole numbers, got {len(value)}")
-    return tuple(sorted(set(numbers.validate_python(value))))
-
-
-def _write_range_or_list(choice: RangeOrList) -> str | list[int]:
-    return str(choice) if isinstance(choice, Bounds) else list(choice)
-
-
-_WrittenRangeOrList = PlainSerializer(
-    _write_range_or_list, return_type=str | list[int], when_used="json"
-)
-WorkerChoice = Annotated[
-    RangeOrList,
-    PlainValidator(
-        _read_workers, json_schema_input_type=WorkerCount | RANGE_TEXT | list[WorkerCount]
-    ),
-    _WrittenRangeOrList,
-]
-BatchChoice = Annotated[
-    RangeOrList,
-    PlainValidator(_read_batches, json_schema_input_type=BatchSize | RANGE_TEXT | list[BatchSize]),
-    _WrittenRangeOrList,
-]
 
 
 class ModelSpec(SpecModel):
@@ -232,134 +163,6 @@ def target_type(value: Mapping[str, object]) -> type[EpochsTarget | MetricTarget
         if meant and meant != "at_batch":
             return MetricTarget if meant in _METRIC_KEYS else EpochsTarget
     raise ValueError(f"says neither epochs nor metric: write {_TARGETS}")
-
-
-class MemoryLimit(MemorySpec):
-    """Memory of the machines, each of which hosts one worker, beside what a worker needs.
-
-    Attributes:
-        machine_gib: GiB one machine has.
-    """
-
-    machine_gib: Annotated[float, Strict(), Field(gt=0, le=1_000_000, allow_inf_nan=False)] = Field(
-        examples=[16]
-    )
-
-    @property
-    def largest_batch(self) -> float:
-        """Samples one worker can hold; 0 when not even the model fits."""
-        machine = MachineType("worker", vcpus=1, memory_gib=self.machine_gib)
-        return MemoryModel(self.fixed_gib, self.gib_per_sample).largest_batch(machine)
-
-
-class Limits(SpecModel):
-    """What the job may use.
-
-    Attributes:
-        max_cost: The most the job may spend, in dollars; None without a limit.
-        max_time: The longest the job may take, in seconds; None without a limit.
-        workers: Allowed worker counts: a range or a list.
-        worker_step: Distance between the worker counts of a range.
-        batch: Allowed global batches in samples: a range, which means its low end, every doubling
-            of it below the high end, and the high end; or a list.
-        memory: What leaves out configurations whose part of the batch fits no machine; None leaves
-            out none.
-    """
-
-    max_cost: Annotated[
-        Annotated[DollarAmount, AfterValidator(require_positive)] | None,
-        BeforeValidator(require_value),
-    ] = Field(None, examples=["3.40 USD"])
-    max_time: Annotated[Duration | None, BeforeValidator(require_value)] = Field(
-        None, examples=["3h12m"]
-    )
-    workers: WorkerChoice = Field(examples=["1..4"])
-    worker_step: WorkerCount = Field(1, examples=[4])
-    batch: BatchChoice = Field(examples=["32..256"])
-    memory: Annotated[MemoryLimit | None, BeforeValidator(require_value)] = Field(
-        None, examples=["{machine_gib: 16, fixed_gib: 2, gib_per_sample: 0.01}"]
-    )
-
-    @field_validator("worker_step")
-    @classmethod
-    def _steps_through_a_range(cls, step: int, info: ValidationInfo) -> int:
-        if step > 1 and isinstance(info.data.get("workers"), tuple):
-            raise ValueError(f"{step} needs a range: write workers as e.g. 4..24, or leave it out")
-        return step
-
-    @field_validator("batch")
-    @classmethod
-    def _spans_a_grid(cls, batch: RangeOrList, info: ValidationInfo) -> RangeOrList:
-        if {"workers", "worker_step"} <= info.data.keys():
-            counts = _worker_counts(info.data["workers"], info.data["worker_step"])
-            _check_grid(counts, _global_batches(batch))
-        return batch
-
-    @field_validator("memory")
-    @classmethod
-    def _holds_a_part(cls, memory: MemoryLimit | None, info: ValidationInfo) -> MemoryLimit | None:
-        if memory is not None and {"workers", "worker_step", "batch"} <= info.data.keys():
-            counts = _worker_counts(info.data["workers"], info.data["worker_step"])
-            _check_memory(memory, counts, _global_batches(info.data["batch"]))
-        return memory
-
-    @property
-    def space(self) -> ConfigSpace:
-        """The grid of configurations these limits allow."""
-        counts = _worker_counts(self.workers, self.worker_step)
-        most = math.inf if self.memory is None else self.memory.largest_batch
-        return ConfigSpace(counts, _global_batches(self.batch), most_local_batch=most)
-
-
-def _worker_counts(choice: RangeOrList, step: int) -> tuple[int, ...]:
-    if isinstance(choice, tuple):
-        return choice
-    return tuple(range(choice.low, choice.high + 1, step))
-
-
-def _global_batches(choice: RangeOrList) -> tuple[int, ...]:
-    if isinstance(choice, tuple):
-        return choice
-    doublings = (choice.low << times for times in range(MAX_BATCH.bit_length()))
-    return (*(batch for batch in doublings if batch < choice.high), choice.high)
-
-
-def _check_grid(workers: tuple[int, ...], batches: tuple[int, ...]) -> None:
-    fewest, smallest, largest = workers[0], batches[0], batches[-1]
-    if largest < fewest:
-        raise ValueError(
-            f"largest batch {largest} is below the fewest workers {fewest}, so no configuration "
-            f"is left: write a batch of at least {fewest}, or at most {largest} workers"
-        )
-    if smallest < fewest:
-        raise ValueError(
-            f"smallest batch {smallest} is below the fewest workers {fewest}, and each worker "
-            f"needs a sample: start batch at {fewest} or more, or workers at {smallest} or fewer"
-        )
-    configurations = sum(len(batches) - bisect_left(batches, count) for count in workers)
-    if configurations > MAX_CONFIGURATIONS:
-        raise ValueError(
-            f"{len(workers)} worker counts and {len(batches)} batches make {configurations} "
-            f"configurations, more than {MAX_CONFIGURATIONS}: raise worker_step or list fewer"
-        )
-
-
-def _check_memory(memory: MemoryLimit, workers: tuple[int, ...], batches: tuple[int, ...]) -> None:
-    part, batch, count = min(
-        (-(-batch // count), batch, count)
-        for count in workers
-        for batch in batches
-        if batch >= count
-    )
-    if part <= memory.largest_batch:
-        return
-    needed = memory.fixed_gib + memory.gib_per_sample * part
-    raise ValueError(
-        f"no configuration fits: the smallest part of a batch, {batch} on {count} "
-        f"worker{'' if count == 1 else 's'}, is {part} samples and needs {needed:g} GiB of the "
-        f"{memory.machine_gib:g} GiB of a machine: allow larger machines, more workers or a "
-        "smaller batch"
-    )
 
 
 class WeightedObjective(SpecModel):

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.fields import SpecModel, closest_name
+from scavenger.job.limits import Limits, MemoryLimit
 from scavenger.job.parser import (
     MAX_DEPTH,
     DocumentPath,
@@ -41,8 +42,6 @@ from scavenger.job.run import CheckpointsSpec, RunSpec, check_directory
 from scavenger.job.spec import (
     EpochsTarget,
     JobSpec,
-    Limits,
-    MemoryLimit,
     MetricTarget,
     ModelSpec,
     WeightedObjective,

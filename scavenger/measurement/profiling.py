@@ -7,13 +7,13 @@ others (SCIENCE §1).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
 from scavenger.cluster import ClusterConfig
+from scavenger.figures import require_not_negative
 from scavenger.measurement.noise import NoiseEstimate, estimate_noise, shard_norms
 from scavenger.measurement.stability import assess_stability
 from scavenger.measurement.steps import StepColumns
@@ -37,10 +37,7 @@ class ScalingIndicators:
     sync_time: float
 
     def __post_init__(self) -> None:
-        for name in ("noise", "noise_scale", "compute_time", "sync_time"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be finite and not negative, got {value}")
+        require_not_negative(self, "noise", "noise_scale", "compute_time", "sync_time")
 
     @property
     def step_time(self) -> float:
@@ -64,10 +61,7 @@ class Measurement:
     compute_time: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("step_time", "compute_time"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be finite and not negative, got {value}")
+        require_not_negative(self, "step_time", "compute_time")
 
 
 @dataclass(frozen=True, slots=True)

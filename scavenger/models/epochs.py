@@ -16,6 +16,7 @@ import numpy as np
 
 from scavenger.cluster import ClusterConfig, Floats
 from scavenger.errors import NotEnoughData
+from scavenger.figures import require_above_zero, require_not_negative
 from scavenger.measurement.noise import noise_at
 from scavenger.measurement.profiling import Observation
 from scavenger.models.forms import solve_nnls
@@ -34,10 +35,7 @@ class RootNoiseLaw:
     per_root: float
 
     def __post_init__(self) -> None:
-        for name in ("floor", "per_root"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be finite and not negative, got {value}")
+        require_not_negative(self, "floor", "per_root")
         if self.floor + self.per_root <= 0:
             raise ValueError("floor and per_root are both 0: there is no noise to follow")
 
@@ -78,17 +76,15 @@ class StatisticalModel:
     run_batches: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in (
+        require_not_negative(
+            self,
             "critical_batch",
             "noise_scale",
             "noisy_samples",
             "critical_deviation",
             "spread",
             "bend",
-        ):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be finite and not negative, got {value}")
+        )
 
     def relative_epochs(self, global_batch: int, reference_batch: int) -> float:
         """Epochs at one batch per epoch at another, e(B) / e(B0) (Eq. 6, SCIENCE §2).
@@ -213,8 +209,7 @@ class FinishedRun:
     def __post_init__(self) -> None:
         if self.global_batch < 1:
             raise ValueError(f"global_batch must be at least 1, got {self.global_batch}")
-        if not (math.isfinite(self.epochs) and self.epochs > 0):
-            raise ValueError(f"epochs must be finite and positive, got {self.epochs}")
+        require_above_zero(self, "epochs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +225,8 @@ class Kappa:
     deviation: float = KAPPA_DEVIATION
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.value) and self.value > 0):
-            raise ValueError(f"value must be finite and positive, got {self.value}")
-        if not (math.isfinite(self.deviation) and self.deviation >= 0):
-            raise ValueError(f"deviation must be finite and not negative, got {self.deviation}")
+        require_above_zero(self, "value")
+        require_not_negative(self, "deviation")
 
 
 def fit_statistical(
@@ -355,20 +348,19 @@ def fit_paper_laws(
     ]
     if len(points) > 1:
         measured = [(float(run.global_batch), run.epochs) for run in points]
-    if not measured:
-        return StatisticalModel(critical_batch=None, noise_scale=scale)
-    batches, values = (np.array(column) for column in zip(*measured, strict=True))
+    law = None
+    if measured:
+        law = fit_root_noise(*(np.array(column) for column in zip(*measured, strict=True)))
+    return StatisticalModel(critical_batch=None, noise_scale=scale, root_noise=law)
+
+
+def fit_root_noise(batches: Floats, values: Floats) -> RootNoiseLaw | None:
+    """Fit n0 + n1 / sqrt(B) on relative error (Eq. 7); None where neither explains anything."""
     roots = 1 / np.sqrt(batches)
     is_one = len(set(batches)) == 1
     columns = np.column_stack([np.zeros_like(roots) if is_one else np.ones_like(roots), roots])
     floor, per_root = solve_nnls(columns / values[:, None], np.ones(len(values)))
-    if floor + per_root <= 0:
-        return StatisticalModel(critical_batch=None, noise_scale=scale)
-    return StatisticalModel(
-        critical_batch=None,
-        noise_scale=scale,
-        root_noise=RootNoiseLaw(float(floor), float(per_root)),
-    )
+    return RootNoiseLaw(float(floor), float(per_root)) if floor + per_root > 0 else None
 
 
 def convert_run(

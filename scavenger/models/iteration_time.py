@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from scavenger.cluster import ClusterConfig, Floats, Grid, RowIndices, grid_of, hardware_of
+from scavenger.figures import require_not_negative
 
 # Repeats of one configuration differ by 2-5 % on public data (SCIENCE §3).
 REPEAT_DEVIATION = 0.03
@@ -35,8 +36,7 @@ class Uncertainty:
     covariance: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.spread) and self.spread >= 0):
-            raise ValueError(f"spread must be finite and not negative, got {self.spread}")
+        require_not_negative(self, "spread")
 
     @property
     def repeats(self) -> float:
@@ -66,10 +66,7 @@ class Slowness:
     sync: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("compute", "sync"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be finite and not negative, got {value}")
+        require_not_negative(self, "compute", "sync")
 
 
 SAME_SPEED = Slowness()
@@ -113,9 +110,7 @@ class ParallelModel:
     uncertainty: Uncertainty | None = None
 
     def __post_init__(self) -> None:
-        for name, value in zip(COEFFICIENT_NAMES, self.coefficients, strict=True):
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be finite and not negative, got {value}")
+        require_not_negative(self, *COEFFICIENT_NAMES)
         for name in ("overlap", "flatness"):
             if not 1 <= getattr(self, name) <= 10:
                 raise ValueError(f"{name} must be from 1 to 10, got {getattr(self, name)}")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scavenger.cluster import Floats, Grid, grid_of
+from scavenger.figures import require_above_zero, require_not_negative
 from scavenger.measurement.profiling import Measurement, Observation
 from scavenger.models.epochs import FinishedRun, Kappa, LawFamily, StatisticalModel, fit_statistical
 from scavenger.models.forms import ALL_FORMS, PAPER_FORM, StepTimeForm, Topology
@@ -46,13 +46,8 @@ class PerformanceModel:
         for name in ("dataset_size", "reference_batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        epochs = self.epochs_at_reference
-        if epochs is not None and not (math.isfinite(epochs) and epochs > 0):
-            raise ValueError(f"epochs_at_reference must be finite and positive, got {epochs}")
-        if not (math.isfinite(self.epochs_deviation) and self.epochs_deviation >= 0):
-            raise ValueError(
-                f"epochs_deviation must be finite and not negative, got {self.epochs_deviation}"
-            )
+        require_above_zero(self, "epochs_at_reference")
+        require_not_negative(self, "epochs_deviation")
 
     def epochs_needed(self, global_batch: int) -> float:
         """Epochs to target, e(B); with unknown epochs relative to e(B0) = 1 (Eq. 6)."""

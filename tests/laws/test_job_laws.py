@@ -16,9 +16,10 @@ from scavenger.job.fields import (
     read_money,
     read_price,
 )
+from scavenger.job.limits import Limits
 from scavenger.job.parser import scan_json, scan_yaml
 from scavenger.job.run import CheckpointsSpec, RunSpec
-from scavenger.job.spec import EpochsTarget, JobSpec, Limits, MetricTarget, ModelSpec
+from scavenger.job.spec import EpochsTarget, JobSpec, MetricTarget, ModelSpec
 from scavenger.job.training import DownpourSpec, LearningRateSpec, ServerStrategySpec
 from scavenger.job.validation import parse_job, validate_job
 

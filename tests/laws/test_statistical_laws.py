@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig, grid_of
-from scavenger.learning_rate import learning_rate_factor
+from scavenger.learning_rate import LearningRateScaling
 from scavenger.models.epochs import StatisticalModel
 from scavenger.models.iteration_time import ParallelModel
 from scavenger.models.performance import PerformanceModel
@@ -104,4 +104,4 @@ def test_time_is_epochs_times_dataset_over_batch_times_step_time():
 
 @pytest.mark.parametrize(("rule", "factor"), [("none", 1), ("linear", 4), ("sqrt", 2)])
 def test_the_learning_rate_follows_its_rule(rule, factor):
-    assert learning_rate_factor(rule, global_batch=256, reference_batch=64) == factor
+    assert LearningRateScaling(rule, reference_batch=64).factor(256) == factor

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from scavenger.cluster import ClusterConfig
-from scavenger.learning_rate import LearningRateRule, learning_rate_factor
+from scavenger.learning_rate import LearningRateRule, LearningRateScaling
 from scavenger.measurement.noise import ShardNorms, SmoothedNoise
 from scavenger.measurement.steps import StepColumns
 from tests.paper.networks import Gradients, Indices
@@ -63,7 +63,7 @@ class SimulatedClock:
 
 
 class VirtualJob:
-    """A ``SimulatedJob`` that trains a real network.
+    """A job, like ``SyntheticJob``, that trains a real network.
 
     Args:
         task: What to train; its learning rate belongs to its reference batch.
@@ -135,7 +135,7 @@ class VirtualJob:
     def _learning_rate(self, config: ClusterConfig) -> float:
         task = self.task
         batch, noise_scale = config.global_batch, self.noise.noise_scale
-        factor = learning_rate_factor(self.rule, batch, task.reference_batch, noise_scale)
+        factor = LearningRateScaling(self.rule, task.reference_batch).factor(batch, noise_scale)
         return task.learning_rate * factor
 
     def _follow_noise(self, gradients: Gradients, global_batch: int) -> None:

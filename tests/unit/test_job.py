@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scavenger.cluster import ClusterConfig, ConfigSpace, MemoryModel, grid_of, grid_of_space
 from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.fields import Bounds, exact_duration, format_price
+from scavenger.job.limits import Limits, MemoryLimit
 from scavenger.job.parser import ParsedDocument, scan_json, scan_yaml
 from scavenger.job.pricing import (
     InterruptionsSpec,
@@ -23,8 +24,6 @@ from scavenger.job.run import CheckpointsSpec, RunSpec
 from scavenger.job.spec import (
     EpochsTarget,
     JobSpec,
-    Limits,
-    MemoryLimit,
     MetricTarget,
     ModelSpec,
     WeightedObjective,

@@ -11,7 +11,6 @@ import torch
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.noise import estimate_noise, noise_at
 from scavenger.models.iteration_time import ParallelModel
-from scavenger.offline.simulator.jobs import SimulatedJob
 from tests.paper.networks import Perceptron, TrainedNetwork, shard_samples, split
 from tests.paper.tasks import TASKS, Task, digits_mlp
 from tests.paper.virtual import (
@@ -185,8 +184,7 @@ def test_splitting_changes_nothing_but_what_is_measured():
 
 def test_rows_look_like_a_real_job():
     job = virtual_job()
-    simulated: SimulatedJob = job
-    rows = simulated.advance(ClusterConfig(4, 64), 200)
+    rows = job.advance(ClusterConfig(4, 64), 200)
     assert rows.iteration == tuple(range(1, 201))
     assert set(rows.shards) == {4}
     assert all(local >= mean > 0 for local, mean in noisy(rows))

@@ -10,8 +10,15 @@ import numpy as np
 
 from scavenger.cluster import Floats, grid_of
 from scavenger.measurement.profiling import Measurement
-from scavenger.models.epochs import FinishedRun, LawFamily, average_runs, epochs_at, fit_statistical
-from scavenger.models.forms import Topology, solve_nnls
+from scavenger.models.epochs import (
+    FinishedRun,
+    LawFamily,
+    average_runs,
+    epochs_at,
+    fit_root_noise,
+    fit_statistical,
+)
+from scavenger.models.forms import Topology
 from scavenger.models.iteration_time import Z_90
 from scavenger.models.iteration_time_fitting import fit_step_time
 from scavenger.models.performance import forms_for
@@ -184,10 +191,11 @@ def noise_error(table: NoiseTable) -> NoiseError | None:
     records = [ends[int(batch)] for batch in batches]
     noise = np.array([record.iteration / (record.progress or 1.0) for record in records])
     scale = noise_scale_between(batches, noise / noise[0])
-    if scale is None:
+    law = fit_root_noise(batches[[0, -1]], noise[[0, -1]])
+    if scale is None or law is None:
         return None
     exact = noise[0] * (batches + scale) / (batches[0] + scale) * batches[0] / batches
-    root = fit_root_noise(batches[[0, -1]], noise[[0, -1]], batches)
+    root = law.normalized(batches)
     return NoiseError(
         table=table.name,
         noise_scale=scale,
@@ -208,10 +216,3 @@ def noise_scale_between(batches: Floats, noise: Floats) -> float | None:
     if spare <= 0 or fall >= 1:
         return None
     return last * first * (1 - fall) / spare
-
-
-def fit_root_noise(batches: Floats, noise: Floats, wanted: Floats) -> Floats:
-    """Fit n0 + n1 / sqrt(B), neither negative, on relative error, and predict (Eq. 7)."""
-    columns = np.column_stack([np.ones_like(batches), 1 / np.sqrt(batches)])
-    floor, per_root = solve_nnls(columns / noise[:, None], np.ones(len(noise)))
-    return np.asarray(floor + per_root / np.sqrt(wanted))

@@ -24,9 +24,8 @@ from scavenger.planning.curve import (
     TradeoffPoint,
     curve_from_forecast,
     forecast_grid,
-    pareto_rows,
 )
-from scavenger.planning.knee import find_knee
+from scavenger.planning.knee import find_knee, knee_row_of_points
 from scavenger.planning.limits import Within
 from scavenger.planning.objectives import Cheapest, Fastest
 from scavenger.pricing import PerResource, PriceModel
@@ -207,7 +206,7 @@ def outcome_of(
             best = float(truth.cost[truth.time <= truth.deadline].min())
         case "knee":
             loss = np.sqrt(truth.time * truth.cost)
-            best = float(loss[true_knee(truth)])
+            best = float(loss[knee_row_of_points(truth.time, truth.cost)])
     return max(float(loss[row]) / best - 1, 0.0), is_late
 
 
@@ -234,23 +233,3 @@ def choose_for_objective(
             if not likely:
                 return Fastest().choose(curve).point
             return Cheapest().choose(replace(curve, points=likely)).point
-
-
-def true_knee(truth: WindowTruth) -> int:
-    """Return the row of the knee of what was measured."""
-    rows = pareto_rows(truth.time, truth.cost)
-    front = tuple(
-        TradeoffPoint(
-            config=truth.configs[row],
-            noise=None,
-            epochs=1.0,
-            compute_time=0.0,
-            sync_time=0.0,
-            step_time=0.0,
-            measured_step_time=None,
-            time=float(truth.time[row]),
-            cost=float(truth.cost[row]),
-        )
-        for row in rows
-    )
-    return truth.row(find_knee(front).point.config)

@@ -1,4 +1,4 @@
-"""Simulated jobs: the interface, and a job whose reported steps are drawn around a known truth."""
+"""A simulated job, whose reported steps are drawn around a known truth."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from scavenger.cluster import ClusterConfig, Floats, RowIndices
+from scavenger.figures import require_above_zero, require_not_negative
 from scavenger.measurement.steps import StepColumns
 from scavenger.models.performance import PerformanceModel
 
@@ -53,8 +54,7 @@ class ModelTruth:
     def __post_init__(self) -> None:
         if self.model.epochs_at_reference is None:
             raise ValueError("epochs_at_reference is None: a simulated job needs a target")
-        if not (math.isfinite(self.roughness) and self.roughness >= 0):
-            raise ValueError(f"roughness must be finite and not negative, got {self.roughness}")
+        require_not_negative(self, "roughness")
 
     @property
     def dataset_size(self) -> int:
@@ -80,46 +80,6 @@ class ModelTruth:
         machine = zlib.crc32(config.machine_type.encode())
         key = [self.seed, config.workers, config.global_batch, config.workers_per_machine, machine]
         return math.exp(self.roughness * float(np.random.default_rng(key).standard_normal()))
-
-
-class SimulatedJob(Protocol):
-    """One training run, from its first iteration to its target."""
-
-    @property
-    def dataset_size(self) -> int:
-        """Samples of one epoch."""
-
-    @property
-    def is_finished(self) -> bool:
-        """Tell whether the target is reached."""
-
-    def advance(self, config: ClusterConfig, iterations: int) -> StepColumns:
-        """Train this many iterations, fewer if the target is reached on the way.
-
-        Returns:
-            What workers would report of them: one row per iteration, seconds as a clock would
-            have shown them.
-        """
-
-
-class KnownJob(SimulatedJob, Protocol):
-    """A simulated job that tells an oracle what every configuration would take."""
-
-    @property
-    def progress(self) -> float:
-        """Share of the training that is done, from 0 to 1."""
-
-    def epochs_needed(self, global_batch: int) -> float:
-        """Epochs to target at one batch from the first iteration on."""
-
-    def compute_time(self, config: ClusterConfig) -> float:
-        """Mean seconds of an iteration that are not synchronisation, over a whole run."""
-
-    def sync_time(self, config: ClusterConfig) -> float:
-        """Mean exposed seconds of synchronisation, over a whole run."""
-
-    def seconds_to(self, config: ClusterConfig, share: float) -> float:
-        """Seconds from the first iteration to this share of the training, in one configuration."""
 
 
 # Rounding must not leave a job a last iteration short of its target.
@@ -149,14 +109,8 @@ class TrainingCourse:
     loss_jitter: float = 0.03
 
     def __post_init__(self) -> None:
-        for name in ("early_noise", "noise_growth", "slowdown", "directions"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be finite and positive, got {value}")
-        for name in ("settles_after", "loss_jitter"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be finite and not negative, got {value}")
+        require_above_zero(self, "early_noise", "noise_growth", "slowdown", "directions")
+        require_not_negative(self, "settles_after", "loss_jitter")
 
     def noise_factor(self, iteration: Floats, progress: Floats) -> Floats:
         """Factor on φ; its geometric mean over a run without a youth is 1."""
@@ -206,8 +160,7 @@ class TimingNoise:
     straggler_factor: float = 3.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.jitter) and self.jitter >= 0):
-            raise ValueError(f"jitter must be finite and not negative, got {self.jitter}")
+        require_not_negative(self, "jitter")
         if not 0 <= self.straggler_chance <= 1:
             raise ValueError(f"straggler_chance must be from 0 to 1, got {self.straggler_chance}")
         if not (math.isfinite(self.straggler_factor) and self.straggler_factor >= 1):
@@ -229,7 +182,7 @@ class TimingNoise:
 
 
 class SyntheticJob:
-    """A ``KnownJob`` that draws its rows around a truth, as many at a time as asked for.
+    """One training run to its target: rows drawn around a truth, as many at a time as asked for.
 
     Gradients are those of Gaussian noise around a mean: with S directions, ||ḡ||² is noncentral
     chi-square and the shards' spread around ḡ an independent chi-square, so that every estimator
@@ -260,13 +213,16 @@ class SyntheticJob:
 
     @property
     def dataset_size(self) -> int:
+        """Samples of one epoch."""
         return self.truth.dataset_size
 
     @property
     def is_finished(self) -> bool:
+        """Tell whether the target is reached."""
         return self.progress >= 1
 
     def epochs_needed(self, global_batch: int) -> float:
+        """Epochs to target at one batch from the first iteration on."""
         return self.truth.epochs_needed(global_batch)
 
     def compute_time(self, config: ClusterConfig) -> float:
@@ -274,14 +230,22 @@ class SyntheticJob:
         return self.truth.compute_time(config) * self.disturbance.mean_delay
 
     def sync_time(self, config: ClusterConfig) -> float:
+        """Mean exposed seconds of synchronisation."""
         return self.truth.sync_time(config)
 
     def seconds_to(self, config: ClusterConfig, share: float) -> float:
+        """Seconds from the first iteration to this share of the training, in one configuration."""
         iterations = 1 / self._worth(config.global_batch)
         seconds = self.compute_time(config) + self.sync_time(config)
         return iterations * seconds * self.course.elapsed(share)
 
     def advance(self, config: ClusterConfig, iterations: int) -> StepColumns:
+        """Train this many iterations, fewer if the target is reached on the way.
+
+        Returns:
+            What workers would report of them: one row per iteration, seconds as a clock would
+            have shown them.
+        """
         worth = self._worth(config.global_batch)
         left = max(math.ceil((1 - self.progress) / worth - PROGRESS_ROUNDING), 0)
         count = min(iterations, left)

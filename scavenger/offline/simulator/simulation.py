@@ -25,7 +25,7 @@ from scavenger.measurement.profiling import (
 )
 from scavenger.measurement.steps import StepColumns
 from scavenger.models.epochs import StatisticalModel, fit_statistical
-from scavenger.offline.simulator.jobs import KnownJob
+from scavenger.offline.simulator.jobs import SyntheticJob
 from scavenger.planning.curve import TradeoffCurve, TradeoffPoint
 from scavenger.planning.decision import decide, fit_model
 from scavenger.planning.limits import Within
@@ -36,12 +36,12 @@ from scavenger.planning.state import PlanningState
 from scavenger.pricing import PriceModel
 
 
-def true_curve(job: KnownJob, space: ConfigSpace, price: PriceModel) -> TradeoffCurve:
+def true_curve(job: SyntheticJob, space: ConfigSpace, price: PriceModel) -> TradeoffCurve:
     """Return true time and cost of every configuration, run from the first iteration (Eqs. 3-5)."""
     return TradeoffCurve(tuple(true_point(job, config, price) for config in space), "total")
 
 
-def true_point(job: KnownJob, config: ClusterConfig, price: PriceModel) -> TradeoffPoint:
+def true_point(job: SyntheticJob, config: ClusterConfig, price: PriceModel) -> TradeoffPoint:
     """Return what one configuration really takes from the first iteration to the target."""
     compute, sync = job.compute_time(config), job.sync_time(config)
     time = job.seconds_to(config, 1.0)
@@ -231,7 +231,7 @@ class SimulationOutcome:
 
 
 def simulate(
-    job: KnownJob,
+    job: SyntheticJob,
     state: PlanningState,
     overheads: ResizeOverheads = ResizeOverheads(),
     watch: DriftCheck | None = None,
@@ -279,7 +279,7 @@ def simulate(
 class SimulationRun:
     """A job on its way: which machines it has, what it was told, and what has been booked."""
 
-    def __init__(self, job: KnownJob, state: PlanningState, overheads: ResizeOverheads) -> None:
+    def __init__(self, job: SyntheticJob, state: PlanningState, overheads: ResizeOverheads) -> None:
         self.job, self.state, self.overheads = job, state, overheads
         self.intervals: list[SimulatedInterval] = []
         self.losses: tuple[float | None, ...] = ()
