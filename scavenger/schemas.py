@@ -15,9 +15,12 @@ from pydantic import BaseModel, ConfigDict
 
 
 class View(BaseModel):
-    """Base of every answer: frozen. Old clients ignore fields that newer controllers add."""
+    """Base of every answer: frozen. Old clients ignore fields that newer controllers add.
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    The controller builds a view from a value whose attributes have the names of the view's fields.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", from_attributes=True)
 
 
 class JobPhase(StrEnum):

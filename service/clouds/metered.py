@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Literal
 
 from service.clouds.provider import Instance, LaunchRequest, Provider
@@ -16,36 +15,14 @@ from service.observability.tracing import span
 ProviderOperation = Literal["launch", "list", "terminate", "forget"]
 
 
-@dataclass(frozen=True, slots=True)
 class MeteredProvider:
     """Passes every call on, and notes how long it took and how it ended."""
 
-    provider: Provider
-
-    @property
-    def name(self) -> str:
-        """Name of the cloud."""
-        return self.provider.name
-
-    @property
-    def account(self) -> str:
-        """Where its machines are."""
-        return self.provider.account
-
-    @property
-    def pause(self) -> float:
-        """Seconds a change of machines usually takes."""
-        return self.provider.pause
-
-    @property
-    def lag(self) -> float:
-        """Seconds for which a list may lag behind what was done."""
-        return self.provider.lag
-
-    @property
-    def boot(self) -> float:
-        """Longest seconds from a launch to the moment the machine's own clock starts."""
-        return self.provider.boot
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        # None of these changes while a controller runs.
+        self.name, self.account = provider.name, provider.account
+        self.pause, self.lag, self.boot = provider.pause, provider.lag, provider.boot
 
     def launch(self, request: LaunchRequest) -> Instance:
         """Start a machine, and count what the cloud answered."""

@@ -138,8 +138,7 @@ def audit_entries_before(
         query = query.where(audit.c.project == project)
     if before is not None:
         query = query.where(audit.c.number < before)
-    rows = connection.execute(query).mappings()
-    return [AuditEntryView.model_validate(dict(row)) for row in rows]
+    return [AuditEntryView.model_validate(row) for row in connection.execute(query)]
 
 
 ANSWERS_KEPT = timedelta(hours=24)

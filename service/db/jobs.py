@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -34,7 +34,7 @@ from scavenger.job.spec import JobSpec
 from scavenger.job.validation import validate_job
 from scavenger.schemas import CurveView, EventView, JobPhase, PointView
 from service.auth.permissions import EVERY_PROJECT, FIRST_PROJECT
-from service.db.schema import curves, events, jobs, leases, outcomes, vms
+from service.db.schema import FINAL_PHASES, curves, events, jobs, leases, outcomes, vms
 
 
 class JobRow(Protocol):
@@ -94,6 +94,11 @@ class StoredJob:
     project: str = FIRST_PROJECT
     waiting: str | None = None
     diverged: bool = False
+
+    @property
+    def is_ended_or_ending(self) -> bool:
+        """Whether it has ended or is being cancelled: no further machine is started or paid."""
+        return self.phase.is_final or self.cancel_requested_at is not None
 
 
 def create(
@@ -174,16 +179,14 @@ def matches_text(text: str) -> ColumnElement[bool]:
 
 def unfinished(connection: Connection, most: int) -> list[StoredJob]:
     """Return the jobs that go on, newest first, and no more than so many."""
-    final = [phase for phase in JobPhase if phase.is_final]
-    query = select_jobs().where(outcomes.c.phase.not_in(final))
+    query = select_jobs().where(outcomes.c.phase.not_in(FINAL_PHASES))
     ordered = query.order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(most)
     return [job_of_row(row) for row in connection.execute(ordered)]
 
 
 def needing_attention(connection: Connection) -> Sequence[str]:
     """Return the ids of jobs that are not final, or that still have a machine."""
-    final = [phase for phase in JobPhase if phase.is_final]
-    unfinished = select(outcomes.c.job).where(outcomes.c.phase.not_in(final))
+    unfinished = select(outcomes.c.job).where(outcomes.c.phase.not_in(FINAL_PHASES))
     with_vms = select(vms.c.job).where(vms.c.state != "gone")
     return connection.execute(unfinished.union(with_vms)).scalars().all()
 
@@ -220,26 +223,11 @@ def select_jobs() -> Select[Any]:
 
 def job_of_row(row: Row[Any]) -> StoredJob:
     """Turn a joined row into a Job."""
-    return StoredJob(
-        id=row.id,
-        name=row.name,
-        spec=validate_job(row.spec),
-        created_at=row.created_at,
-        cancel_requested_at=row.cancel_requested_at,
-        phase=JobPhase(row.phase),
-        reason=row.reason,
-        search=row.search,
-        chosen=None if row.chosen is None else ClusterConfig(**row.chosen),
-        choice=row.choice,
-        advised=None if row.advised is None else ClusterConfig(**row.advised),
-        advice=row.advice,
-        worker_exit_code=row.worker_exit_code,
-        epochs_to_target=row.epochs_to_target,
-        finished_at=row.finished_at,
-        project=row.project,
-        waiting=row.waiting,
-        diverged=row.diverged,
-    )
+    stored = {field.name: getattr(row, field.name) for field in fields(StoredJob)}
+    for name in ("chosen", "advised"):
+        if stored[name] is not None:
+            stored[name] = ClusterConfig(**stored[name])
+    return StoredJob(**stored | {"spec": validate_job(row.spec), "phase": JobPhase(row.phase)})
 
 
 def record_event(
@@ -263,7 +251,7 @@ def events_after(connection: Connection, job: str, after: int, limit: int) -> li
         .order_by(events.c.sequence)
         .limit(limit)
     )
-    return [EventView.model_validate(dict(row)) for row in connection.execute(query).mappings()]
+    return [EventView.model_validate(row) for row in connection.execute(query)]
 
 
 FIELDS_OF_THE_JOB = {"decision", "decided_at", "current", "probes", "resizes"}

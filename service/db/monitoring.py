@@ -9,7 +9,7 @@ from decimal import Decimal
 from sqlalchemy import Connection, Numeric, cast, func, select
 
 from scavenger.schemas import JobPhase
-from service.db.schema import jobs, outcomes, vms, workers
+from service.db.schema import FINAL_PHASES, jobs, outcomes, vms, workers
 from service.db.vms import Vm
 
 MAX_FORECASTS = 100  # older ones were made by other laws
@@ -51,12 +51,8 @@ def read_totals(connection: Connection) -> InstallationTotals:
     )
 
 
-def _goes_on() -> list[JobPhase]:
-    return [phase for phase in JobPhase if not phase.is_final]
-
-
 def _machines(connection: Connection) -> tuple[Vm, ...]:
-    unfinished = select(outcomes.c.job).where(outcomes.c.phase.in_(_goes_on()))
+    unfinished = select(outcomes.c.job).where(outcomes.c.phase.not_in(FINAL_PHASES))
     query = select(vms).where((vms.c.state != "gone") | vms.c.job.in_(unfinished))
     rows = connection.execute(query).mappings()
     return tuple(Vm(**row, exit_code=None, tail="") for row in rows)
@@ -66,7 +62,9 @@ def _caps(connection: Connection) -> Decimal:
     written = jobs.c.spec["limits"]["max_cost"].astext  # such as 40.00 USD
     total = func.sum(cast(func.split_part(written, " ", 1), Numeric))
     query = select(func.coalesce(total, 0)).join(outcomes, outcomes.c.job == jobs.c.id)
-    return Decimal(connection.execute(query.where(outcomes.c.phase.in_(_goes_on()))).scalar_one())
+    return Decimal(
+        connection.execute(query.where(outcomes.c.phase.not_in(FINAL_PHASES))).scalar_one()
+    )
 
 
 def _forecasts(connection: Connection) -> tuple[int, int]:
@@ -89,7 +87,7 @@ def _silence(connection: Connection) -> float | None:
         select(func.extract("epoch", func.now() - spoken))
         .join(vms, vms.c.id == workers.c.worker)
         .join(outcomes, outcomes.c.job == workers.c.job)
-        .where(vms.c.state == "launched", outcomes.c.phase.in_(_goes_on()))
+        .where(vms.c.state == "launched", outcomes.c.phase.not_in(FINAL_PHASES))
         .where(workers.c.finished.is_(None), workers.c.address != "")
     )
     silence = connection.execute(query).scalar()

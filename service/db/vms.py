@@ -19,9 +19,8 @@ from sqlalchemy import Connection, case, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from scavenger.protocol import Role
-from scavenger.schemas import JobPhase
 from service.db.jobs import group_by_job
-from service.db.schema import exits, jobs, launch_counters, outcomes, vms
+from service.db.schema import FINAL_PHASES, exits, jobs, launch_counters, outcomes, vms
 
 # Launch key, the cloud's name for what it made, and when it was asked last.
 LaunchStatus = tuple[str, str | None, datetime | None]
@@ -161,8 +160,7 @@ def by_launch_key(
     connection: Connection, launch_keys: Collection[str]
 ) -> Mapping[str, MachineRecord]:
     """Return what is known of the machines of these launch keys."""
-    final = [phase for phase in JobPhase if phase.is_final]
-    ended_at = case((outcomes.c.phase.in_(final), outcomes.c.finished_at))
+    ended_at = case((outcomes.c.phase.in_(FINAL_PHASES), outcomes.c.finished_at))
     query = (
         select(vms.c.launch_key, vms.c.state, vms.c.provider_id, ended_at)
         .join(outcomes, outcomes.c.job == vms.c.job)

@@ -8,7 +8,6 @@ from decimal import Decimal
 from scavenger.protocol import StopAtMetric, StopRule
 from scavenger.schemas import JobPhase
 from service import ledger
-from service.db.vms import Vm
 from service.db.workers import WorkerRow
 from service.reconciler.actions import Action, Finish, Idle, Terminate
 from service.reconciler.timeouts import COMMAND_TIMEOUT
@@ -65,7 +64,7 @@ def end_by_itself(state: JobState) -> Action | None:
     leader = state.leader
     if leader is None or leader.finished == "released":
         return None
-    vm = machine_of(state, leader.worker)
+    vm = next(vm for vm in state.vms if vm.id == leader.worker)
     is_overdue = leader.finished is not None and COMMAND_TIMEOUT.is_over(
         state.heard_since_start(leader.seen_at), state.now
     )
@@ -151,11 +150,6 @@ def is_done(state: JobState) -> bool:
     """Whether the leader has said that training ended."""
     leader = state.leader
     return leader is not None and leader.finished in ("target", "exhausted")
-
-
-def machine_of(state: JobState, worker: str) -> Vm:
-    """Return the machine a worker runs on."""
-    return next(vm for vm in state.vms if vm.id == worker)
 
 
 def counted(number: int, thing: str) -> str:

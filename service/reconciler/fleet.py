@@ -115,7 +115,7 @@ class Fleet:
             return None
         lag, boot = (timedelta(seconds=s) for s in (self.provider.lag, self.provider.boot))
         pending: list[PendingChange] = []
-        is_news, is_final = False, is_ended_or_ending(state.job)
+        is_news, is_final = False, state.job.is_ended_or_ending
         for vm in filter(listing.covers, (vm for vm in state.vms if vm.is_alive)):
             instance = listing.shown.get(vm.launch_key)
             found = diff_machine(vm, instance, listing.at, lag, boot, is_final=is_final)
@@ -124,7 +124,8 @@ class Fleet:
             if found is VmChange.RETRY_END and vm.missed_at is not None:
                 found = VmChange.MARK_LISTED
             if found not in (VmChange.RETRY_END, VmChange.RETRY_LAUNCH, VmChange.NONE):
-                self._store_change(lease, vm, listing, found, present())
+                with under_lease(self.engine, lease) as connection:
+                    store_change(connection, vm, listing, found, present())
                 is_news = True
         return DiffResult(tuple(pending), is_news)
 
@@ -145,13 +146,6 @@ class Fleet:
         for vm, _ in (each for each in pending if each[1] is VmChange.RETRY_LAUNCH):
             calls.append(partial(self._launch_machine, lease, job, vm, present))
         self.executor.submit(job.id, calls)
-
-    def _store_change(
-        self, lease: JobLease, vm: Vm, listing: CloudListing, found: VmChange, now: datetime
-    ) -> None:
-        """Store a change, unless another controller acts for the job."""
-        with under_lease(self.engine, lease) as connection:
-            store_change(connection, vm, listing, found, now)
 
     def launch(
         self, lease: JobLease, state: JobState, action: Launch, present: CurrentTime
@@ -196,7 +190,8 @@ class Fleet:
         now = present()
         boot, cap = timedelta(seconds=self.provider.boot), job.spec.limits.max_cost
         with under_lease(self.engine, lease) as connection:
-            if is_ended_or_ending(jobs.find(connection, job.id)):
+            current = jobs.find(connection, job.id)
+            if current is None or current.is_ended_or_ending:
                 return  # this call may have waited for long
             if not ledger.reserve_attempt(connection, vm, cap, now, boot):
                 vms.record_end_order(connection, vm.id, now)
@@ -341,11 +336,6 @@ def store_refusal(connection: Connection, vm: Vm, now: datetime, error: LaunchRe
         vms.record_gone(connection, vm.id, now)
     else:
         vms.record_end_order(connection, vm.id, now)
-
-
-def is_ended_or_ending(job: StoredJob | None) -> bool:
-    """Whether a job has ended or is being cancelled, so that no machine is launched for it."""
-    return job is None or job.phase.is_final or job.cancel_requested_at is not None
 
 
 def roles_of(action: Launch) -> tuple[Role, ...]:

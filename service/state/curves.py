@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from scavenger.cluster import ClusterConfig
 from scavenger.job.spec import JobSpec
 from scavenger.measurement.profiling import Observation
-from scavenger.models.iteration_time import ParallelModel
 from scavenger.models.performance import PerformanceModel, mean_relative_error
 from scavenger.planning.state import PlanningState
 from scavenger.report import CurveReport, ReportedPoint
@@ -119,7 +118,7 @@ def laws_view(model: PerformanceModel, observations: tuple[Observation, ...]) ->
     parallel, statistical = model.parallel, model.statistical
     heaviest, root = parallel.laws[0], statistical.root_noise
     return LawsView(
-        **law_view(heaviest).model_dump(),
+        **LawView.model_validate(heaviest).model_dump(),
         spread=parallel.spread,
         noise_scale=statistical.noise_scale,
         critical_batch=statistical.critical_batch,
@@ -129,29 +128,15 @@ def laws_view(model: PerformanceModel, observations: tuple[Observation, ...]) ->
         law=statistical.law,
         mean_relative_error=mean_relative_error(parallel, [o.measurement for o in observations]),
         averaged=[
-            LawShareView(weight=weight, **law_view(law).model_dump())
+            LawShareView(weight=weight, **LawView.model_validate(law).model_dump())
             for weight, law in zip(parallel.weights, parallel.laws, strict=True)
         ],
     )
 
 
-def law_view(law: ParallelModel) -> LawView:
-    """Show the form and the coefficients of one law of iteration time."""
-    return LawView(
-        compute_fixed=law.compute_fixed,
-        compute_per_sample=law.compute_per_sample,
-        flatness=law.flatness,
-        sync_fixed=law.sync_fixed,
-        sync_per_worker=law.sync_per_worker,
-        sync_across_machines=law.sync_across_machines,
-        growth=law.growth,
-        overlap=law.overlap,
-    )
-
-
 def config_view(config: ClusterConfig) -> ConfigView:
     """Show a configuration."""
-    return ConfigView(workers=config.workers, global_batch=config.global_batch)
+    return ConfigView.model_validate(config)
 
 
 def optional_config_view(config: ClusterConfig | None) -> ConfigView | None:

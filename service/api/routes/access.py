@@ -93,14 +93,14 @@ def list_tokens(app_state: State, user: Admin) -> TokenList:
     """List the tokens of the user's project, newest first, without their secrets."""
     with app_state.engine.connect() as connection:
         found = access.tokens_of_project(connection, user.project)
-    return TokenList(tokens=[TokenView(**asdict(token)) for token in found])
+    return TokenList(tokens=[TokenView.model_validate(token) for token in found])
 
 
 @router.get("/tokens/{token}", openapi_extra=answers_problems("not_found"))
 def get_token(app_state: State, user: Admin, token: str) -> TokenView:
     """Show a token of the user's project, without its secret."""
     with app_state.engine.connect() as connection:
-        return TokenView(**asdict(find_token(connection, user, token)))
+        return TokenView.model_validate(find_token(connection, user, token))
 
 
 @router.post("/tokens/{token}/actions/revoke", openapi_extra=answers_problems("not_found"))
@@ -109,7 +109,7 @@ def revoke(app_state: State, user: Admin, token: str) -> TokenView:
     with app_state.engine.begin() as connection:
         found = find_token(connection, user, token)
         access.revoke_token(connection, found.id, app_state.now())
-        return TokenView(**asdict(find_token(connection, user, found.id)))
+        return TokenView.model_validate(find_token(connection, user, found.id))
 
 
 def find_token(connection: Connection, user: UserPrincipal, token: str) -> StoredToken:

@@ -114,10 +114,9 @@ def lease(app_state: State, caller: CurrentWorker) -> VmLease:
     with app_state.engine.begin() as connection:
         job = jobs.find(connection, job_of(connection, caller.worker))
         assert job is not None
-        is_over = job.phase.is_final or job.cancel_requested_at is not None
-        cap = job.spec.limits.max_cost
+        cap, now = job.spec.limits.max_cost, app_state.now()
         left = ledger.renew_lease(
-            connection, job.id, caller.worker, cap, app_state.now(), is_over=is_over
+            connection, job.id, caller.worker, cap, now, is_over=job.is_ended_or_ending
         )
     return VmLease(max(left.total_seconds(), 0.0))
 

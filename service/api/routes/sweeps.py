@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 from sqlalchemy import Connection
 
-from scavenger.schemas import OrphanView, SweepList, SweepView
+from scavenger.schemas import SweepList, SweepView
 from service.api.dependencies import AppState, State
 from service.api.idempotency import OncePerKey
 from service.api.openapi import REPLAYED_HEADER, answers_problems, page_responses
@@ -18,7 +18,6 @@ from service.api.problems import ApiProblem
 from service.api.security import INSTALLATION_OPERATOR, GuardedRoute
 from service.db import sweeps
 from service.db.access import StoredAnswer
-from service.db.sweeps import Sweep
 
 router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"], route_class=GuardedRoute)
 
@@ -50,7 +49,8 @@ def list_sweeps(app_state: State, page: Page) -> SweepList:
     with app_state.engine.connect() as connection:
         found = sweeps.newest(connection, page.limit + 1, before)
     shown, following = page.split("sweeps", found, lambda last: (last.number,))
-    return SweepList(sweeps=[sweep_view(sweep) for sweep in shown], next_cursor=following)
+    views = [SweepView.model_validate(sweep) for sweep in shown]
+    return SweepList(sweeps=views, next_cursor=following)
 
 
 @router.post(
@@ -80,27 +80,4 @@ def confirm_sweep(app_state: AppState, number: int | None, connection: Connectio
     sweeps.confirm(connection, number, app_state.now())
     confirmed = sweeps.find(connection, number)
     assert confirmed is not None
-    return StoredAnswer(202, sweep_view(confirmed).model_dump_json(), {})
-
-
-def sweep_view(sweep: Sweep) -> SweepView:
-    """Return a sweep as the API shows it."""
-    return SweepView(
-        number=sweep.number,
-        at=sweep.at,
-        shown=sweep.shown,
-        suspects=[
-            OrphanView(
-                machine=suspect.machine,
-                launch_key=suspect.launch_key,
-                job=suspect.job,
-                fate=suspect.fate,
-                reason=suspect.reason,
-                since=suspect.since,
-            )
-            for suspect in sweep.suspects
-        ],
-        ended=sweep.ended,
-        tripped=sweep.tripped,
-        confirmed_at=sweep.confirmed_at,
-    )
+    return StoredAnswer(202, SweepView.model_validate(confirmed).model_dump_json(), {})
