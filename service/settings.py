@@ -12,12 +12,7 @@ from scavenger.client.client import is_loopback
 from scavenger.client.profile import data_directory
 from service.observability.logs import LogStyle
 
-
-def _resolve(path: Path) -> Path:
-    return path.expanduser().absolute()
-
-
-LocalPath = Annotated[Path, AfterValidator(_resolve)]
+LocalPath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
 
 class Settings(BaseSettings):
@@ -110,7 +105,6 @@ class Settings(BaseSettings):
 
     @property
     def is_at_home(self) -> bool:
-        """Whether only this computer reaches the address."""
         return is_loopback(self.host)
 
     @property

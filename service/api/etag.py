@@ -57,7 +57,6 @@ class JobETag:
 
     @classmethod
     def of(cls, job: JobView) -> JobETag:
-        """Return the version of a job."""
         return cls(
             short_digest(job.model_dump_json(exclude=MEASURED_FIELDS)),
             short_digest(job.model_dump_json(exclude={**CLOCK_FIELDS})),

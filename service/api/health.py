@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 from sqlalchemy import Engine, QueuePool
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -69,7 +67,7 @@ class SingleFlight(Generic[ResultT]):
             future.set_exception(error)
 
 
-DATABASE_TIMEOUT = 1.0
+DATABASE_TIMEOUT = 1.0  # seconds after which a silent database counts as away
 RECONCILER_TASK, SWEEPER_TASK = BACKGROUND_TASKS = ("reconciler", "sweeper")
 
 
@@ -79,28 +77,30 @@ class HealthChecks:
     Args:
         engine: The database; it may be away.
         heartbeats: Of the background tasks of this controller, by name.
-        patience: Seconds to wait for the database before it counts as away.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        heartbeats: Mapping[str, TaskHeartbeat],
-        patience: float = DATABASE_TIMEOUT,
-    ) -> None:
-        self.engine, self.heartbeats, self.patience = engine, heartbeats, patience
+    def __init__(self, engine: Engine, heartbeats: Mapping[str, TaskHeartbeat]) -> None:
+        self.engine, self.heartbeats, self.patience = engine, heartbeats, DATABASE_TIMEOUT
         self._revision = SingleFlight(self._read_revision, kept=1.0)
         self._survey = SingleFlight(self._read_survey, kept=5.0)
 
     def failures(self) -> tuple[str, ...]:
         """Name what keeps this controller from working; empty when it is ready."""
-        return (*self._failures_of_database(), *self._failures_of_tasks())
+        failed = [
+            name
+            for name in BACKGROUND_TASKS
+            if name not in self.heartbeats or not self.heartbeats[name].is_alive
+        ]
+        try:
+            revision = self._revision.answer(self.patience)
+        except (TimeoutError, SQLAlchemyError):
+            return ("database", *failed)
+        is_current = revision == database.newest_revision()
+        return (*failed,) if is_current else ("migrations", *failed)
 
     def scrape(self) -> bytes:
         """Return the metrics of process and installation in Prometheus' text format."""
-        registry = CollectorRegistry()
-        registry.register(ScrapeCollector(self))
-        return generate_latest(metrics.REGISTRY) + generate_latest(registry)
+        return generate_latest(metrics.REGISTRY) + metrics.render_families(self._gauges())
 
     def survey(self) -> InstallationSurvey | None:
         """Return what the database said, at most seconds ago; None while it does not answer."""
@@ -108,21 +108,6 @@ class HealthChecks:
             return self._survey.answer(self.patience)
         except (TimeoutError, SQLAlchemyError):
             return None
-
-    def _failures_of_database(self) -> Iterator[str]:
-        try:
-            revision = self._revision.answer(self.patience)
-        except (TimeoutError, SQLAlchemyError):
-            yield "database"
-            return
-        if revision != database.newest_revision():
-            yield "migrations"
-
-    def _failures_of_tasks(self) -> Iterator[str]:
-        for name in BACKGROUND_TASKS:
-            heartbeat = self.heartbeats.get(name)
-            if heartbeat is None or not heartbeat.is_alive:
-                yield name
 
     def _read_revision(self) -> str | None:
         with self.engine.connect() as connection:
@@ -135,32 +120,25 @@ class HealthChecks:
                 clock.read(connection), monitoring.read_totals(connection), newest
             )
 
-
-@dataclass(frozen=True, slots=True)
-class ScrapeCollector(Collector):
-    """The gauges that are read anew at each scrape."""
-
-    checks: HealthChecks
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Yield the gauges; without a database only those of this controller."""
-        survey = self.checks.survey()
+    def _gauges(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauges that are read anew; without a database only those of this controller."""
+        survey = self.survey()
         yield GaugeMetricFamily(
             "scavenger_database_up",
             "1 if the database answers this controller, else 0.",
             int(survey is not None),
         )
-        if (reconciler := self.checks.heartbeats.get(RECONCILER_TASK)) is not None:
+        if (reconciler := self.heartbeats.get(RECONCILER_TASK)) is not None:
             yield GaugeMetricFamily(
                 "scavenger_loop_lag_seconds",
                 "Seconds since this controller finished its last pass.",
                 reconciler.lag,
             )
-        if isinstance(self.checks.engine.pool, QueuePool):
+        if isinstance(self.engine.pool, QueuePool):
             yield GaugeMetricFamily(
                 "scavenger_db_pool_in_use",
                 "Connections to the database that are in use in this controller.",
-                self.checks.engine.pool.checkedout(),
+                self.engine.pool.checkedout(),
             )
         if survey is not None:
             yield from installation_gauges(survey)

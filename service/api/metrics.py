@@ -11,23 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from scavenger.cluster import ClusterConfig
 from scavenger.job.training import DownpourSpec
-from scavenger.measurement.steps import StepColumns
 from scavenger.planning.decision import progress_per_iteration
 from scavenger.schemas import JobPhase, JobView
 from service import ledger
-from service.clouds.storage import CheckpointStorage
 from service.db.monitoring import InstallationTotals
 from service.db.sweeps import Sweep
 from service.reconciler.diff import ALARM_ORDERS
 from service.state.curves import curve_key
 from service.state.job_state import JobState
-from service.state.presenters import curve_point, job_view
+from service.state.presenters import curve_point
 
 VM_STATES = ("intended", "launched", "ending")
 CANDIDATE_DISPOSITIONS = ("end", "wait", "hold")
@@ -162,11 +158,6 @@ class JobMetrics:
     state: JobState
     view: JobView
 
-    @classmethod
-    def of(cls, state: JobState, recent: StepColumns, storage: CheckpointStorage) -> JobMetrics:
-        """Return the metrics of a job, its newest iterations included."""
-        return cls(state, job_view(state, recent, storage))
-
     def money(self) -> Iterator[LabelledValue]:
         """Yield dollars: spent, forecast, cap, and reserved."""
         cost = self.view.cost
@@ -209,12 +200,10 @@ class JobMetrics:
         return rest / progress_per_iteration(self.state.knowledge, config) * known.step_time
 
     def batch(self) -> float | None:
-        """Return the global batch, in samples."""
         return None if self.config is None else self.config.global_batch
 
     @property
     def config(self) -> ClusterConfig | None:
-        """The configuration that the job runs on."""
         applied = self.view.applied
         return None if applied is None else ClusterConfig(applied.workers, applied.global_batch)
 
@@ -251,21 +240,3 @@ def gauge_families(jobs: Sequence[JobMetrics]) -> Iterator[GaugeMetricFamily]:
                 if reading is not None:
                     family.add_metric([job.view.id, value], reading)
         yield family
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class JobMetricsCollector(Collector):
-    """The gauges of one scrape."""
-
-    jobs: Sequence[JobMetrics]
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Yield all families."""
-        return gauge_families(self.jobs)
-
-
-def render_job_metrics(jobs: Sequence[JobMetrics]) -> bytes:
-    """Return the metrics of jobs in Prometheus' text format."""
-    registry = CollectorRegistry()
-    registry.register(JobMetricsCollector(jobs))
-    return generate_latest(registry)

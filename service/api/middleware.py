@@ -55,7 +55,6 @@ class RequestIdMiddleware:
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on and add to its answer."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -88,7 +87,6 @@ class AuditMiddleware:
     names: Collection[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -183,7 +181,6 @@ class AccessLogMiddleware:
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on and log it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

@@ -51,7 +51,6 @@ class CursorCodec:
     key: bytes = field(repr=False)
 
     def write(self, name: str, *position: str | int) -> str:
-        """Return the cursor for a position in the list of that name."""
         content = json.dumps(position).encode()
         return urlsafe_b64encode(self._sign(name, content) + content).decode().rstrip("=")
 

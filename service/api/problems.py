@@ -101,7 +101,6 @@ class ApiProblem(Exception):
         super().__init__(detail)
 
     def response(self) -> JSONResponse:
-        """Compose the answer."""
         kind = PROBLEM_TYPES[self.code]
         view = ProblemView(
             type=problem_uri(self.code),

@@ -125,7 +125,6 @@ class GuardedRoute(APIRoute):
         return stated[0]
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return FastAPI's handler behind the guard."""
         handle, permission = super().get_route_handler(), self.permission
         parameters = [
             field.alias

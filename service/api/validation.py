@@ -166,7 +166,6 @@ class TextRule:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Check the text after the other constraints of its type."""
         expression = re.compile(self.pattern)
 
         def check(text: str | None) -> str | None:
@@ -179,5 +178,4 @@ class TextRule:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Show the pattern in OpenAPI."""
         return handler(schema) | {"pattern": self.pattern}

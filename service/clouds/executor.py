@@ -66,7 +66,6 @@ class CloudExecutor:
             metrics.CLOUD_CALL_AGE.labels(name).set_function(self._age)
 
     def call_when_done(self, on_done: Callable[[str], object]) -> None:
-        """Set the function to call with the job whenever a batch is done."""
         self._on_done = on_done
 
     def submit(self, job: str, calls: Sequence[CloudCall]) -> None:

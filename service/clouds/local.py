@@ -79,7 +79,6 @@ class LocalProvider:
 
     @property
     def pause(self) -> float:
-        """Seconds a change of machines usually takes on this computer."""
         return PROCESS_START_SECONDS + self._boot_delay
 
     def launch(self, request: LaunchRequest) -> Instance:
@@ -99,7 +98,6 @@ class LocalProvider:
         return _instance(machine)
 
     def list(self) -> tuple[Instance, ...]:
-        """Return every machine with a file, by launch key."""
         instances = []
         for machine in sorted(self._root.glob("*.vm")):
             with suppress(FileNotFoundError):  # forgotten since
@@ -123,7 +121,6 @@ class LocalProvider:
             time.sleep(0.01)
 
     def forget(self, provider_id: str) -> None:
-        """Remove the files of a machine that is gone."""
         machine = self._machine(provider_id)
         if _is_alive(machine):
             raise ValueError(f"{provider_id} is not gone")

@@ -25,7 +25,6 @@ class MeteredProvider:
         self.pause, self.lag, self.boot = provider.pause, provider.lag, provider.boot
 
     def launch(self, request: LaunchRequest) -> Instance:
-        """Start a machine, and count what the cloud answered."""
         try:
             with _timed("launch"):
                 instance = self.provider.launch(request)
@@ -37,17 +36,14 @@ class MeteredProvider:
         return instance
 
     def list(self) -> tuple[Instance, ...]:
-        """Return what the cloud shows."""
         with _timed("list"):
             return self.provider.list()
 
     def terminate(self, provider_id: str) -> None:
-        """Order the end of a machine."""
         with _timed("terminate"):
             self.provider.terminate(provider_id)
 
     def forget(self, provider_id: str) -> None:
-        """Drop what is kept of a machine that is gone."""
         with _timed("forget"):
             self.provider.forget(provider_id)
 

@@ -71,7 +71,6 @@ class LaunchRequest:
 
     @property
     def job(self) -> str:
-        """Id of the job that the machine works for."""
         return self.worker.job
 
     @property

@@ -22,7 +22,6 @@ class CheckpointStorage:
     root: Path
 
     def checkpoints(self, job: str, spec: JobSpec) -> Path:
-        """Return the directory of a job's checkpoints."""
         named = checkpoint_settings(spec).directory
         return (self.root / "checkpoints" if named is None else Path(named)) / job
 

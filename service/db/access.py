@@ -44,7 +44,6 @@ class StoredToken:
 
     @property
     def holder(self) -> UserPrincipal:
-        """The person who holds the token."""
         return UserPrincipal(self.id, self.project, self.role)
 
     def objection(self, now: datetime) -> str | None:

@@ -29,7 +29,6 @@ class DatabaseClock:
 
     @property
     def is_set(self) -> bool:
-        """Whether the database was ever asked."""
         return self._origin is not None
 
     def now(self) -> datetime:

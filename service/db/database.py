@@ -59,17 +59,15 @@ MIGRATION_SCRIPTS = Path(migrations.__file__).parent
 MIGRATION_LOCK = 0x5CA7E26E  # any number that no other lock has
 
 
-def migrate(engine: Engine, scripts: Path = MIGRATION_SCRIPTS) -> None:
+def migrate(engine: Engine) -> None:
     """Apply every revision the database does not have yet, all of them or none.
 
     Controllers that start together take turns; who comes later finds nothing left to do.
 
-    Args:
-        engine: The database; its role must be allowed to create tables.
-        scripts: Directory with ``env.py`` and ``versions``.
+    The role of the engine must be allowed to create tables.
     """
     config = Config()
-    config.set_main_option("script_location", str(scripts).replace("%", "%%"))
+    config.set_main_option("script_location", str(MIGRATION_SCRIPTS).replace("%", "%%"))
     with engine.begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
         config.attributes["connection"] = connection
@@ -77,9 +75,9 @@ def migrate(engine: Engine, scripts: Path = MIGRATION_SCRIPTS) -> None:
 
 
 @cache
-def newest_revision(scripts: Path = MIGRATION_SCRIPTS) -> str | None:
+def newest_revision() -> str | None:
     """Return the newest revision this controller knows."""
-    return ScriptDirectory(str(scripts)).get_current_head()
+    return ScriptDirectory(str(MIGRATION_SCRIPTS)).get_current_head()
 
 
 def applied_revision(connection: Connection) -> str | None:

@@ -72,7 +72,6 @@ class StepArrays:
         return column
 
     def where(self, mask: BoolArray) -> StepArrays:
-        """Return the rows that are marked."""
         return StepArrays(self.offset[mask], self.values[:, mask])
 
     def since(self, offset: int) -> StepArrays:

@@ -46,7 +46,6 @@ class BillingTerms:
         return -(-started // self.quantum) * self.quantum if self.quantum else started
 
     def price_of(self, span: timedelta) -> Decimal:
-        """Dollars for a span of time."""
         return self.price_per_hour * Decimal(self.billed(span).total_seconds()) / 3600
 
 
@@ -95,12 +94,10 @@ class Vm:
 
     @property
     def standing(self) -> LaunchStatus:
-        """How far its launch is."""
         return self.launch_key, self.provider_id, self.attempted_at
 
     @property
     def terms(self) -> BillingTerms:
-        """What it is billed."""
         return BillingTerms(self.price_per_hour, timedelta(seconds=self.quantum))
 
     @property
@@ -129,7 +126,6 @@ class MachineRecord:
     over_since: datetime | None
 
     def is_over_before(self, moment: datetime) -> bool:
-        """Whether its job had ended by then."""
         return self.over_since is not None and self.over_since <= moment
 
 

@@ -61,7 +61,6 @@ class SweepVerdict:
 
     @property
     def ended(self) -> tuple[Orphan, ...]:
-        """What is to be ended now."""
         return tuple(suspect for suspect in self.suspects if suspect.fate == "end")
 
 

@@ -67,7 +67,6 @@ class JsonFormatter(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
         facts = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -92,17 +91,13 @@ class TextFormatter(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record, and its traceback below it."""
         facts = getattr(record, "facts", {})
         beside = "".join(f" {name}={fact}" for name, fact in facts.items())
-        text = f"{self.formatMessage(self._prepared(record))}{beside}"
+        # The base class would keep the traceback in the record, and others would write it raw.
+        record.message, record.asctime = record.getMessage(), self.formatTime(record)
+        text = f"{self.formatMessage(record)}{beside}"
         trace = f"\n{trace_of(self, record)}" if record.exc_info else ""
         return self._redactor.clean(text + trace)
-
-    def _prepared(self, record: logging.LogRecord) -> logging.LogRecord:
-        record.message = record.getMessage()
-        record.asctime = self.formatTime(record)
-        return record
 
 
 FORMATTERS: Mapping[LogStyle, Callable[[Redactor], logging.Formatter]] = {

@@ -21,9 +21,27 @@ from prometheus_client import (
     Info,
     ProcessCollector,
     disable_created_metrics,
+    generate_latest,
 )
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+
+def render_families(families: Iterable[Metric]) -> bytes:
+    """Return families that were just read, rather than counted, in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(ReadFamilies(families))
+    return generate_latest(registry)
+
+
+class ReadFamilies(Collector):
+    """Families for one scrape."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self.families = [*families]
+
+    def collect(self) -> Iterable[Metric]:
+        return self.families
 
 
 class BulkHistogram(Collector):
@@ -54,7 +72,6 @@ class BulkHistogram(Collector):
                 self._sums[word] = self._sums.get(word, 0.0) + float(finite.sum())
 
     def collect(self) -> Iterable[HistogramMetricFamily]:
-        """Yield what was counted."""
         family = HistogramMetricFamily(self.name, self.help_text, labels=[self.label])
         names = [*map(str, self.bounds.tolist()), "+Inf"]
         with self._turn:

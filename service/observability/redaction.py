@@ -51,7 +51,6 @@ class Redactor:
         self._known = re.compile(found) if found else None
 
     def clean(self, text: str) -> str:
-        """Return a text without its secrets."""
         if self._known is not None:
             text = self._known.sub(REDACTED, text)
         for shape, mark in SENSITIVE_SHAPES:

@@ -128,20 +128,10 @@ def restore(url: URL, binaries: Path, file: Path) -> None:
                 "this database is not empty, and a backup replaces nothing: restore into another "
                 "with --home NEW or --database-url"
             )
-    finally:
-        engine.dispose()
-    options = ("--single-transaction", "--exit-on-error")
-    run_postgres_program(
-        binaries / "pg_restore", url, *options, f"--dbname={url.database}", str(file)
-    )
-    forget_account(url)
-
-
-def forget_account(url: URL) -> None:
-    """Let the next controller say where machines are: elsewhere, where all was lost."""
-    engine = create_engine(url)
-    try:
+        options = ("--single-transaction", "--exit-on-error", f"--dbname={url.database}")
+        run_postgres_program(binaries / "pg_restore", url, *options, str(file))
         migrate(engine)  # an older controller may have saved it
+        # All may have been lost but the backup: the next controller says where its machines are.
         with engine.begin() as connection:
             controllers.forget_account(connection)
     finally:

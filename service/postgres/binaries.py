@@ -72,12 +72,10 @@ class ServerAccount:
     group: int | None = None
 
     def give(self, path: Path) -> None:
-        """Make the account the owner of a file or directory."""
         if self.user is not None and self.group is not None:
             os.chown(path, self.user, self.group)
 
     def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        """Run a command as this account, to its end."""
         return subprocess.run(
             command,
             capture_output=True,

@@ -84,9 +84,8 @@ class EmbeddedPostgres:
             install = reachable_binaries(find_binaries(self._binaries), self._root, account)
             cluster = _Cluster(self._root, install, account)
             cluster.create()
-            server = cluster.serve()
-            undo.callback(_stop, server.process)
-            self._port = server.port
+            process, self._port = cluster.serve()
+            undo.callback(_stop, process)
             self._held = undo.pop_all()
         return self
 
@@ -154,14 +153,6 @@ def _private(path: str, flags: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Server:
-    """A running server."""
-
-    process: subprocess.Popen[bytes]
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Cluster:
     """One data directory and what is needed to serve it."""
 
@@ -176,7 +167,6 @@ class _Cluster:
 
     @property
     def log(self) -> Path:
-        """Where the server writes."""
         return self.root / "postgres.log"
 
     def create(self) -> None:
@@ -214,8 +204,8 @@ class _Cluster:
         if result.returncode:
             raise PostgresUnavailable(f"initdb failed: {result.stderr[-2000:]}")
 
-    def serve(self) -> _Server:
-        """Stop a server that still serves this data, and start our own, ready for clients.
+    def serve(self) -> tuple[subprocess.Popen[bytes], int]:
+        """Stop a server that still serves this data; return our own, ready, and its port.
 
         It may give up once or twice for reasons that pass: another program took the port, or a
         killed server has not yet let go of its shared memory.
@@ -223,9 +213,10 @@ class _Cluster:
         for _ in range(3):
             self._stop_orphan()
             written = self.log.stat().st_size if self.log.exists() else 0
-            server = self._spawn(_free_port())
-            if self._becomes_ready(server.process):
-                return server
+            port = _free_port()
+            process = self._spawn(port)
+            if self._becomes_ready(process):
+                return process, port
             time.sleep(0.1)
             self._forget_empty_pid_file()
         with self.log.open("rb") as log:
@@ -261,9 +252,9 @@ class _Cluster:
         except FileNotFoundError:
             return []
 
-    def _spawn(self, port: int) -> _Server:
+    def _spawn(self, port: int) -> subprocess.Popen[bytes]:
         with open(self.log, "ab", opener=_private) as log:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 [str(self.binaries / "postgres"), "-D", str(self.data), *self._settings(port)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -276,7 +267,6 @@ class _Cluster:
                 group=self.account.group,
                 extra_groups=self.account.extra_groups,
             )
-        return _Server(process, port)
 
     def _pid_to_ignore(self) -> dict[str, str]:
         # Postgres takes any live process with the recorded pid for a rival, even after that pid

@@ -6,7 +6,6 @@ how often that held.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -45,24 +44,12 @@ from service.state.job_state import JobState
 MAX_ETA = timedelta(days=3650)
 
 
-@dataclass(frozen=True, slots=True)
-class EtaInterval:
-    """When a target should be reached, in eight of ten worlds that the measurements allow.
-
-    Attributes:
-        since: In one of ten it is reached before.
-        until: In one of ten it is not reached by then.
-    """
-
-    since: datetime
-    until: datetime
-
-
-def estimate_eta(state: JobState, run: Run) -> EtaInterval | None:
+def estimate_eta(state: JobState, run: Run) -> tuple[datetime, datetime] | None:
     """Return when the target should be reached on what was just chosen; None if that is unknown.
 
-    The curve is of whole jobs; what was trained while searching need not be trained again. Getting
-    to another configuration takes a while first.
+    In one of ten worlds that the measurements allow it is reached before, in one of ten later. The
+    curve is of whole jobs; what was trained while searching need not be trained again. Getting to
+    another configuration takes a while first.
     """
     expected, point = state.knowledge.known_epochs, run.choice.point
     if expected is None or run.curve.basis != "total" or point.deviation == 0:
@@ -71,7 +58,7 @@ def estimate_eta(state: JobState, run: Run) -> EtaInterval | None:
     is_there = told is not None and told.config == run.config
     pause = 0.0 if is_there else state.knowledge.effort.pause
     low, high = (state.now + to_span(pause + left * seconds) for seconds in point.time_range)
-    return EtaInterval(low, high)
+    return low, high
 
 
 def to_span(seconds: float) -> timedelta:
@@ -164,20 +151,12 @@ def record_choice(
 ) -> None:
     """Fix the configuration that was chosen, and when the job should end on it."""
     job, run, why = state.job.id, action.run, action.why
-    foreseen = estimate_eta(state, run)
-    jobs.change_outcome(
-        connection,
-        job,
-        phase=JobPhase.TRAINING,
-        due_from=None if foreseen is None else foreseen.since,
-        due_until=None if foreseen is None else foreseen.until,
-        reason=f"training on {run.config}",
-        search=why if not run.searched else f"searched: {len(state.probes)} probes",
-        chosen=run.config,
-        choice=why,
-    )
+    due_from, due_until = estimate_eta(state, run) or (None, None)
+    search = f"searched: {len(state.probes)} probes" if run.searched else why
+    outcome = {"due_from": due_from, "due_until": due_until, "search": search}
     preview, wish = curve_of_run(run), objective_within_limits(state.job.spec)
-    store_drawing(connection, state, CurveReport(preview, wish, run.choice), run.config, why)
+    drawing = CurveReport(preview, wish, run.choice)
+    start_training(connection, state, run.config, why, drawing, **outcome)
     if run.searched:
         update_stored_model(connection, machine, state)
     record_event(connection, job, state.now, "choice", why, event_data(action))
@@ -187,22 +166,26 @@ def record_kept_config(
     connection: Connection, machine: str, state: JobState, action: KeepConfig
 ) -> None:
     """Fix a configuration that was not chosen; its measurements teach as any probe does."""
-    job, why, config = state.job.id, action.why, action.config
-    jobs.change_outcome(
-        connection,
-        job,
-        phase=JobPhase.TRAINING,
-        reason=f"training on {config}",
-        search=why,
-        chosen=config,
-        choice=why,
-    )
-    drawing = CurveReport.of(
-        objective_within_limits(state.job.spec), preview_curve(state.knowledge)
-    )
-    store_drawing(connection, state, drawing, config, why)
+    job, why = state.job.id, action.why
+    wish = objective_within_limits(state.job.spec)
+    drawing = CurveReport.of(wish, preview_curve(state.knowledge))
+    start_training(connection, state, action.config, why, drawing, search=why)
     update_stored_model(connection, machine, state)
     record_event(connection, job, state.now, "choice", why, event_data(action))
+
+
+def start_training(
+    connection: Connection,
+    state: JobState,
+    config: ClusterConfig,
+    why: str,
+    drawing: CurveReport,
+    **outcome: object,
+) -> None:
+    """Fix the configuration to train on and keep its curve; ``outcome`` is what else is known."""
+    outcome |= {"phase": JobPhase.TRAINING, "chosen": config, "choice": why}
+    jobs.change_outcome(connection, state.job.id, reason=f"training on {config}", **outcome)
+    store_drawing(connection, state, drawing, config, why)
 
 
 def record_finish(connection: Connection, machine: str, state: JobState, action: Finish) -> None:

@@ -277,7 +277,6 @@ class Fleet:
         return [partial(self._terminate_machine, vm.id, vm.provider_id)]
 
     def _terminate_machine(self, vm: str, provider_id: str) -> None:
-        """Order the end of a machine from the cloud."""
         try:
             self.provider.terminate(provider_id)
         except CloudError as error:

@@ -40,7 +40,6 @@ from service.reconciler.actions import (
     Unblocked,
 )
 from service.reconciler.directives import choose_members, next_directive, shrink_config
-from service.reconciler.drift import replan
 from service.reconciler.endings import (
     clean_up,
     complete_reason,
@@ -61,6 +60,7 @@ from service.reconciler.target import (
     advise,
     choose_target,
     is_searched,
+    replan,
     unpaid_reason,
 )
 from service.reconciler.timeouts import (

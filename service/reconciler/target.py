@@ -14,11 +14,13 @@ from scavenger.errors import NothingFeasible
 from scavenger.job.planning import objective_within_limits
 from scavenger.job.spec import JobSpec
 from scavenger.job.training import DownpourSpec
+from scavenger.planning import replanning
 from scavenger.planning.decision import decide, decide_within, preview_curve
+from scavenger.planning.replanning import Remainder
 from scavenger.planning.search.strategy import Probe, Run
 from scavenger.planning.state import PlanningState
 from scavenger.report import CurveReport
-from service.reconciler.actions import Advise, ChooseConfig, KeepConfig
+from service.reconciler.actions import Advise, ChooseConfig, KeepConfig, Replan
 from service.reconciler.directives import shrink_config
 from service.reconciler.endings import counted, is_ending
 from service.reconciler.servers import missing_servers
@@ -85,6 +87,38 @@ def choose_advice(key: CurveKey) -> ConfigAdvice | None:
         return ConfigAdvice(None, f"no advice, since {error}", knowledge)
     config = choice.point.config
     return ConfigAdvice(config, f"advice: {config}, {choice.why}", knowledge)
+
+
+def replan(state: JobState) -> Replan | None:
+    """The noise scale has left the one the configuration was chosen with: choose again."""
+    directive, chosen, level = state.directive, state.job.chosen, state.job.spec.level
+    if chosen is None or directive is None or directive.config != chosen or level == "observe":
+        return None
+    if not state.is_review_due:
+        return None
+    found = replanning.replan(state.knowledge, chosen, state.steps, what_is_left(state))
+    if found is None:
+        return None
+    if level != "control":
+        return Replan(None, found.noise_scale, f"{found.why}; the job is only advised")
+    if found.better is None:
+        return Replan(None, found.noise_scale, found.why)
+    better = found.better
+    drawing = CurveReport(better.preview, better.objective, better.choice, "rest")
+    return Replan(better.config, found.noise_scale, found.why, drawing)
+
+
+def what_is_left(state: JobState) -> Remainder:
+    """Return what is left of the target, and of the limits."""
+    spec, expected = state.job.spec, state.knowledge.known_epochs
+    done = state.epochs
+    cap, longest = spec.limits.max_cost, spec.limits.max_time
+    return Remainder(
+        epochs=None if expected is None else expected - done,
+        most_epochs=spec.stop_rule.max_progress - done,
+        money=None if cap is None else float(cap - state.accrued),
+        time=None if longest is None else longest - state.elapsed,
+    )
 
 
 # One worker splits one of so many iterations: noise is measured in those, time in the others.

@@ -40,7 +40,6 @@ class Timeout:
     successor: str
 
     def is_over(self, since: datetime | None, now: datetime) -> bool:
-        """Tell whether what began then has lasted for too long."""
         return since is not None and now - since > self.after
 
 

@@ -182,7 +182,6 @@ class JobState:
 
     @property
     def accrued(self) -> Decimal:
-        """Dollars spent so far."""
         return ledger.accrued(self.vms, self.now)
 
     @property
@@ -216,7 +215,6 @@ class JobState:
         return ledger.affordable_span(self.vms, spec, workers, servers, self.boot) is not None
 
     def worker(self, worker: str) -> WorkerRow | None:
-        """Return a worker by id, if it ever spoke."""
         return next((w for w in self.workers if w.worker == worker), None)
 
     def is_silent(self, worker: str) -> bool:

@@ -61,7 +61,11 @@ def job_view(state: JobState, recent: StepColumns, storage: CheckpointStorage) -
         workers_alive=len(state.alive),
         servers_alive=len(state.servers),
         search=job.search,
-        advice=advice_view(job),
+        advice=(
+            None
+            if job.advice is None
+            else AdviceView(config=optional_config_view(job.advised), why=job.advice)
+        ),
         checkpoints=str(storage.checkpoints(job.id, job.spec)),
         progress=progress_view(state, expected),
         indicators=None if applied is None else indicators_view(recent, applied),
@@ -71,13 +75,6 @@ def job_view(state: JobState, recent: StepColumns, storage: CheckpointStorage) -
         finished_at=job.finished_at,
         spec=job.spec.document(),
     )
-
-
-def advice_view(job: StoredJob) -> AdviceView | None:
-    """Show what a job that is only advised would do better with."""
-    if job.advice is None:
-        return None
-    return AdviceView(config=optional_config_view(job.advised), why=job.advice)
 
 
 def progress_view(state: JobState, expected: float | None) -> ProgressView:
@@ -127,20 +124,15 @@ def forecast_cost(
     if expected is None or state.job.phase.is_final:
         return None
     if isinstance(state.job.spec.strategy, DownpourSpec):
-        return extrapolate_cost(state, expected)
-    cost = (
-        None
-        if target is None
-        else whole_job_cost(curve_key(state.job.spec, state.knowledge), target)
-    )
-    left = max(1 - state.epochs / expected, 0.0)
-    return None if cost is None else state.accrued + Decimal(cost * left)
-
-
-def whole_job_cost(key: CurveKey, config: ClusterConfig) -> float | None:
-    """Return what the whole job would cost on a configuration; None if nothing tells."""
-    basis, point = curve_point(key, config)
-    return None if point is None or basis != "total" else point.cost
+        # Its workers do not iterate together, so no curve tells: it may go on as it did so far.
+        done = state.epochs
+        return state.accrued * Decimal(max(expected / done, 1.0)) if done > 0 else None
+    if target is None:
+        return None
+    basis, point = curve_point(curve_key(state.job.spec, state.knowledge), target)
+    if point is None or basis != "total":
+        return None
+    return state.accrued + Decimal(point.cost * max(1 - state.epochs / expected, 0.0))
 
 
 @lru_cache(maxsize=1024)  # every page of jobs asks, and drawing a curve takes a while
@@ -151,12 +143,6 @@ def curve_point(key: CurveKey, config: ClusterConfig) -> tuple[str, TradeoffPoin
         return "", None
     points = preview.curve.points
     return preview.curve.basis, next((point for point in points if point.config == config), None)
-
-
-def extrapolate_cost(state: JobState, expected: float) -> Decimal | None:
-    """Return what a job will have cost if it goes on as it did so far; None before it began."""
-    done = state.epochs
-    return state.accrued * Decimal(max(expected / done, 1.0)) if done > 0 else None
 
 
 def curve_view_of_job(

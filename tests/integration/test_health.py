@@ -186,7 +186,8 @@ def test_it_shows_how_often_targets_were_reached_when_it_was_foreseen(
     assert isinstance(chosen, ChooseConfig)
     foreseen = estimate_eta(seen, chosen.run)
     assert foreseen is not None
-    ends = (foreseen.since, foreseen.until, foreseen.until + timedelta(seconds=1), None)
+    since, until = foreseen
+    ends = (since, until, until + timedelta(seconds=1), None)
     with engine.begin() as connection:
         for number, end in enumerate(ends, 1):
             jobs.create(connection, f"job_{number}", spec(), NOW)

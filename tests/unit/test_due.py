@@ -37,9 +37,10 @@ def test_what_is_left_is_due_in_that_share_of_the_whole(share: float) -> None:
     found = estimate_eta(part, run)
     assert found is not None
     low, high = (max(1 - share, 0.0) * seconds for seconds in run.choice.point.time_range)
-    assert found.since == NOW + timedelta(seconds=low)
-    assert found.until == NOW + timedelta(seconds=high)
-    assert found.since < found.until or share >= 1
+    since, until = found
+    assert since == NOW + timedelta(seconds=low)
+    assert until == NOW + timedelta(seconds=high)
+    assert since < until or share >= 1
 
 
 def test_getting_there_takes_its_pause() -> None:
@@ -50,7 +51,7 @@ def test_getting_there_takes_its_pause() -> None:
     first, second = estimate_eta(without, run), estimate_eta(later, run)
     assert first is not None
     assert second is not None
-    assert second.since - first.since == second.until - first.until == timedelta(minutes=1)
+    assert second[0] - first[0] == second[1] - first[1] == timedelta(minutes=1)
 
 
 def test_nothing_is_foreseen_where_nothing_is_uncertain_or_only_shares_are_known() -> None:

@@ -26,7 +26,7 @@ from scavenger.client.diagnostics import (
 from scavenger.schemas import CheckView, DiagnosticsView, HealthView
 from service.api.dependencies import AppState, FromApp, State
 from service.api.health import BACKGROUND_TASKS, HealthChecks
-from service.api.metrics import JobMetrics, render_job_metrics
+from service.api.metrics import JobMetrics, gauge_families
 from service.api.openapi import problem_doc
 from service.api.problems import ApiProblem
 from service.api.security import (
@@ -36,7 +36,8 @@ from service.api.security import (
     GuardedRoute,
 )
 from service.db import clock, controllers, database, jobs, sweeps
-from service.state.presenters import load_with_recent_steps
+from service.observability.metrics import render_families
+from service.state.presenters import job_view, load_with_recent_steps
 
 router = APIRouter(tags=["health"], route_class=GuardedRoute)
 
@@ -71,8 +72,10 @@ def metrics_of_jobs(app_state: State) -> Response:
     with app_state.engine.connect() as connection:
         unfinished = jobs.unfinished(connection, MAX_JOBS_SCRAPED)
         found = load_with_recent_steps(connection, app_state.machine, unfinished, app_state.now())
-    series = [JobMetrics.of(state, recent, app_state.storage) for state, recent in found]
-    return Response(render_job_metrics(series), media_type=CONTENT_TYPE_LATEST)
+    series = [
+        JobMetrics(state, job_view(state, recent, app_state.storage)) for state, recent in found
+    ]
+    return Response(render_families(gauge_families(series)), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/v1/checkup", dependencies=[INSTALLATION_OPERATOR])
