@@ -15,7 +15,7 @@ from scavenger.learning_rate import LearningRateScaling
 from scavenger.measurement.profiling import Observation, ScalingIndicators
 from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Directive, Member, StopAtMetric
-from scavenger.schemas import JobPhase
+from scavenger.schemas import JobPhase, OrphanView
 from scavenger.worker_env import WorkerEnv
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
@@ -193,4 +193,12 @@ def steps(rows: int, noise_scale: float, config: ClusterConfig) -> StepColumns:
         sync_time=(0.001,) * rows,
         step_time=(0.011,) * rows,
         loss=(None,) * rows,
+    )
+
+
+def orphan(
+    machine: str, launch_key: str, job: str, fate: str, reason: str, since: datetime | None
+) -> OrphanView:
+    return OrphanView(
+        machine=machine, launch_key=launch_key, job=job, fate=fate, reason=reason, since=since
     )

@@ -17,9 +17,10 @@ from prometheus_client.core import GaugeMetricFamily
 from sqlalchemy import Engine, QueuePool
 from sqlalchemy.exc import SQLAlchemyError
 
-from service.api.metrics import InstallationSurvey, installation_gauges
+from service.api.metrics import installation_gauges
 from service.background import TaskHeartbeat
-from service.db import clock, database, monitoring, sweeps
+from service.db import database, monitoring
+from service.db.monitoring import InstallationTotals
 from service.observability import metrics
 
 ResultT = TypeVar("ResultT")
@@ -49,16 +50,14 @@ class SingleFlight(Generic[ResultT]):
             TimeoutError: There is no answer yet; the query goes on.
         """
         with self._lock:
-            if self._future is None or self._is_old(self._future):
+            age = self._clock() - self._started_at
+            if self._future is None or (self._future.done() and age >= self._kept):
                 self._future, self._started_at = Future(), self._clock()
                 # A daemon: a database that hangs must not keep the controller from ending, as the
                 # threads of an executor would.
                 threading.Thread(target=self._run, args=(self._future,), daemon=True).start()
             future = self._future
         return future.result(timeout)
-
-    def _is_old(self, future: Future[ResultT]) -> bool:
-        return future.done() and self._clock() - self._started_at >= self._kept
 
     def _run(self, future: Future[ResultT]) -> None:
         try:
@@ -102,7 +101,7 @@ class HealthChecks:
         """Return the metrics of process and installation in Prometheus' text format."""
         return generate_latest(metrics.REGISTRY) + metrics.render_families(self._gauges())
 
-    def survey(self) -> InstallationSurvey | None:
+    def survey(self) -> InstallationTotals | None:
         """Return what the database said, at most seconds ago; None while it does not answer."""
         try:
             return self._survey.answer(self.patience)
@@ -113,12 +112,9 @@ class HealthChecks:
         with self.engine.connect() as connection:
             return database.applied_revision(connection)
 
-    def _read_survey(self) -> InstallationSurvey:
+    def _read_survey(self) -> InstallationTotals:
         with self.engine.connect() as connection:
-            newest = next(iter(sweeps.newest(connection, 1)), None)
-            return InstallationSurvey(
-                clock.read(connection), monitoring.read_totals(connection), newest
-            )
+            return monitoring.read_totals(connection)
 
     def _gauges(self) -> Iterator[GaugeMetricFamily]:
         """Yield the gauges that are read anew; without a database only those of this controller."""

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from prometheus_client.core import GaugeMetricFamily
 
 from scavenger.cluster import ClusterConfig
 from scavenger.job.training import DownpourSpec
 from scavenger.planning.decision import progress_per_iteration
-from scavenger.schemas import JobPhase, JobView
+from scavenger.schemas import JobPhase, JobView, SweepView
 from service import ledger
 from service.db.monitoring import InstallationTotals
-from service.db.sweeps import Sweep
 from service.reconciler.diff import ALARM_ORDERS
 from service.state.curves import curve_key
 from service.state.job_state import JobState
@@ -29,59 +27,45 @@ VM_STATES = ("intended", "launched", "ending")
 CANDIDATE_DISPOSITIONS = ("end", "wait", "hold")
 
 
-@dataclass(frozen=True, slots=True)
-class InstallationSurvey:
-    """Totals of the installation at one moment of the database's clock.
-
-    Attributes:
-        sweep: The newest finished sweep of the garbage collector.
-    """
-
-    now: datetime
-    figures: InstallationTotals
-    sweep: Sweep | None
-
-
-def installation_gauges(survey: InstallationSurvey) -> Iterator[GaugeMetricFamily]:
+def installation_gauges(totals: InstallationTotals) -> Iterator[GaugeMetricFamily]:
     """Yield the totals of jobs, machines, money, sweeps and forecasts."""
-    figures = survey.figures
     yield labelled_gauge(
         "scavenger_jobs",
         "Jobs, by phase.",
         "phase",
-        {str(phase): figures.jobs.get(phase, 0) for phase in JobPhase},
+        {str(phase): totals.jobs.get(phase, 0) for phase in JobPhase},
     )
     yield labelled_gauge(
         "scavenger_job_cost_dollars",
         "Money of jobs that go on: spent, reserved besides, and the most it may become.",
         "kind",
-        money_by_kind(survey),
+        money_by_kind(totals),
     )
-    yield from machine_gauges(survey)
-    yield from sweep_gauges(survey.sweep)
-    yield from forecast_gauges(figures)
-    if figures.silence is not None:
+    yield from machine_gauges(totals)
+    yield from sweep_gauges(totals.sweep)
+    yield from forecast_gauges(totals)
+    if totals.silence is not None:
         yield GaugeMetricFamily(
             "scavenger_telemetry_lag_seconds",
             "Seconds since the worker spoke that has been silent for longest.",
-            figures.silence,
+            totals.silence,
         )
 
 
-def money_by_kind(survey: InstallationSurvey) -> Mapping[str, float]:
+def money_by_kind(totals: InstallationTotals) -> Mapping[str, float]:
     """Return dollars: spent, reserved besides, and the sum of the caps."""
-    machines = survey.figures.machines
-    accrued = ledger.accrued(machines, survey.now)
+    machines = totals.machines
+    accrued = ledger.accrued(machines, totals.now)
     return {
         "accrued": float(accrued),
         "reserved": float(ledger.committed(machines) - accrued),
-        "cap": float(survey.figures.caps),
+        "cap": float(totals.caps),
     }
 
 
-def machine_gauges(survey: InstallationSurvey) -> Iterator[GaugeMetricFamily]:
+def machine_gauges(totals: InstallationTotals) -> Iterator[GaugeMetricFamily]:
     """Yield the number of machines by state, and those that need attention."""
-    alive = [vm for vm in survey.figures.machines if vm.is_alive]
+    alive = [vm for vm in totals.machines if vm.is_alive]
     states = Counter(str(vm.state) for vm in alive)
     yield labelled_gauge(
         "scavenger_vms",
@@ -95,7 +79,7 @@ def machine_gauges(survey: InstallationSurvey) -> Iterator[GaugeMetricFamily]:
         sum(vm.orders > ALARM_ORDERS for vm in alive),
     )
     if alive:
-        left = min(vm.prepaid_until for vm in alive) - survey.now
+        left = min(vm.prepaid_until for vm in alive) - totals.now
         yield GaugeMetricFamily(
             "scavenger_vm_prepaid_remaining_seconds",
             "Seconds until the reserved time of the first machine ends; below 0 it is overdue.",
@@ -103,22 +87,22 @@ def machine_gauges(survey: InstallationSurvey) -> Iterator[GaugeMetricFamily]:
         )
 
 
-def forecast_gauges(figures: InstallationTotals) -> Iterator[GaugeMetricFamily]:
+def forecast_gauges(totals: InstallationTotals) -> Iterator[GaugeMetricFamily]:
     """Yield how often jobs ended within the interval that was forecast."""
     yield GaugeMetricFamily(
         "scavenger_prediction_coverage80_jobs",
         "Newest jobs that succeeded and had a forecast of their end, at most 100.",
-        figures.forecasts,
+        totals.forecasts,
     )
-    if figures.forecasts:
+    if totals.forecasts:
         yield GaugeMetricFamily(
             "scavenger_prediction_coverage80_ratio",
             "Share of them that ended within the forecast interval; 0.8 if intervals are right.",
-            figures.kept / figures.forecasts,
+            totals.kept / totals.forecasts,
         )
 
 
-def sweep_gauges(sweep: Sweep | None) -> Iterator[GaugeMetricFamily]:
+def sweep_gauges(sweep: SweepView | None) -> Iterator[GaugeMetricFamily]:
     """Yield what the newest sweep of the garbage collector found."""
     suspects = () if sweep is None else sweep.suspects
     is_held = sweep is not None and sweep.tripped is not None and sweep.confirmed_at is None

@@ -6,7 +6,6 @@ their own; those that any request may meet are added to all routes here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -107,7 +106,7 @@ def complete_document(document: JsonObject) -> JsonObject:
     for body in (StepReport, ProblemView):
         components["schemas"].update(schemas_of(body))
     components["schemas"].update(parse_examples(without_null(schemas_of(JobSpec))))
-    for operation in operations_of(document):
+    for operation in (each for path in document["paths"].values() for each in path.values()):
         operation["responses"].pop("422", None)
         operation["parameters"] = without_null(operation.get("parameters", []))
         if "security" not in operation:
@@ -149,12 +148,6 @@ def parse_examples(schema: Any) -> Any:
             return [parse_examples(value) for value in schema]
         case _:
             return schema
-
-
-def operations_of(document: JsonObject) -> Iterator[JsonObject]:
-    """Yield every operation."""
-    for methods in document["paths"].values():
-        yield from methods.values()
 
 
 def problem_codes_of(operation: JsonObject) -> list[str]:

@@ -92,7 +92,10 @@ class LocalProvider:
         machine = self._machine(request.launch_key)
         lock = _claim(machine, request)
         if lock is None:
-            return _still_alive(machine)
+            instance = _instance(machine)
+            if instance.state is InstanceState.GONE:
+                raise LaunchRefused(f"the machine of launch key {request.launch_key} is gone")
+            return instance
         with os.fdopen(lock):
             self._spawn(request, machine, lock)
         return _instance(machine)
@@ -203,13 +206,6 @@ def _facts(request: LaunchRequest) -> dict[str, object]:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def _still_alive(machine: Path) -> Instance:
-    instance = _instance(machine)
-    if instance.state is InstanceState.GONE:
-        raise LaunchRefused(f"the machine of launch key {instance.launch_key} is gone")
-    return instance
 
 
 def _instance(machine: Path) -> Instance:

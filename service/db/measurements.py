@@ -55,11 +55,6 @@ def record_probe(connection: Connection, job: str, probe: SettledProbe) -> None:
     connection.execute(insert(observations).values(row).on_conflict_do_nothing())
 
 
-def probes_of_job(connection: Connection, job: str) -> tuple[SettledProbe, ...]:
-    """Return a job's probes in the order they settled."""
-    return probes_of_jobs(connection, [job])[job]
-
-
 def probes_of_jobs(
     connection: Connection, wanted: Collection[str]
 ) -> Mapping[str, tuple[SettledProbe, ...]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
 from sqlalchemy import Connection, Numeric, cast, func, select
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas import JobPhase, SweepView
+from service.db import clock, sweeps
 from service.db.schema import FINAL_PHASES, jobs, outcomes, vms, workers
 from service.db.vms import Vm
 
@@ -17,7 +19,7 @@ MAX_FORECASTS = 100  # older ones were made by other laws
 
 @dataclass(frozen=True, slots=True)
 class InstallationTotals:
-    """How things stand, over all jobs.
+    """How things stand, over all jobs, at one moment of the database's clock.
 
     Attributes:
         jobs: How many are in which phase.
@@ -27,14 +29,17 @@ class InstallationTotals:
             any that should speak.
         forecasts: Newest jobs that succeeded and for which it was foreseen when.
         kept: How many of them ended when it was foreseen.
+        sweep: The newest finished sweep of the garbage collector.
     """
 
+    now: datetime
     jobs: Mapping[JobPhase, int]
     machines: tuple[Vm, ...]
     caps: Decimal
     silence: float | None
     forecasts: int
     kept: int
+    sweep: SweepView | None
 
 
 def read_totals(connection: Connection) -> InstallationTotals:
@@ -42,6 +47,8 @@ def read_totals(connection: Connection) -> InstallationTotals:
     counts = connection.execute(select(outcomes.c.phase, func.count()).group_by(outcomes.c.phase))
     forecasts, kept = _forecasts(connection)
     return InstallationTotals(
+        now=clock.read(connection),
+        sweep=next(iter(sweeps.newest(connection, 1)), None),
         forecasts=forecasts,
         kept=kept,
         jobs={JobPhase(phase): number for phase, number in counts},

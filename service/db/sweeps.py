@@ -3,63 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Row, delete, func, insert, select, text, update
+from sqlalchemy import Connection, delete, func, insert, select, text, update
 
+from scavenger.schemas import OrphanView, SweepView
 from service.db.schema import sweeps
 
 SWEEPS_KEPT = 1000
 SWEEP_LOCK = 0x5CA75EE9  # any number that no other lock has
 MAX_CLOCK_SKEW = timedelta(minutes=1)
 
+# What becomes of a machine, as OrphanView explains.
 Disposition = Literal["end", "wait", "hold", "keep", "spare"]
 
 
-@dataclass(frozen=True, slots=True)
-class Orphan:
-    """A machine the cloud shows that is not simply one of a job that goes on.
-
-    Attributes:
-        machine: The cloud's name for it.
-        fate: ``end`` now, ``wait`` for a second look, ``hold`` until a person confirms; ``keep``
-            one that works for a job, ``spare`` one that is not provably ours.
-        reason: Why it should not be there, or why it is spared.
-        since: From when on it has been a candidate in every sweep; None where it is none.
-    """
-
-    machine: str
-    launch_key: str
-    job: str
-    fate: Disposition
-    reason: str
-    since: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """One finished look.
-
-    Attributes:
-        shown: Machines of ours the cloud showed alive.
-        ended: Machines whose end the cloud accepted.
-        tripped: Why candidates are held, in one sentence; None where none are.
-        confirmed_at: When a person confirmed that what it held may be terminated.
-    """
-
-    number: int
-    at: datetime
-    shown: int
-    suspects: tuple[Orphan, ...]
-    ended: int
-    tripped: str | None
-    confirmed_at: datetime | None
-
-
-ORPHANS = TypeAdapter(tuple[Orphan, ...])
+ORPHANS = TypeAdapter(tuple[OrphanView, ...])
 
 
 def begin(connection: Connection, now: datetime, pause: timedelta) -> int | None:
@@ -81,7 +42,7 @@ def record(
     number: int,
     *,
     shown: int,
-    suspects: tuple[Orphan, ...],
+    suspects: tuple[OrphanView, ...],
     tripped: str | None,
 ) -> bool:
     """Store what a sweep found; False when another began since, and this one must not act."""
@@ -98,20 +59,20 @@ def record_ended(connection: Connection, number: int, ended: int) -> None:
     connection.execute(update(sweeps).where(sweeps.c.number == number).values(ended=ended))
 
 
-def newest(connection: Connection, limit: int, before: int | None = None) -> list[Sweep]:
+def newest(connection: Connection, limit: int, before: int | None = None) -> list[SweepView]:
     """Return finished sweeps, newest first, from below a number."""
     query = select(sweeps).where(sweeps.c.shown.is_not(None))
     if before is not None:
         query = query.where(sweeps.c.number < before)
     rows = connection.execute(query.order_by(sweeps.c.number.desc()).limit(limit))
-    return [_sweep(row) for row in rows]
+    return [SweepView.model_validate(row) for row in rows]
 
 
-def find(connection: Connection, number: int) -> Sweep | None:
+def find(connection: Connection, number: int) -> SweepView | None:
     """Return a finished sweep, and hold its row."""
     query = select(sweeps).where(sweeps.c.number == number, sweeps.c.shown.is_not(None))
     row = connection.execute(query.with_for_update()).first()
-    return None if row is None else _sweep(row)
+    return None if row is None else SweepView.model_validate(row)
 
 
 def confirm(connection: Connection, number: int, now: datetime) -> None:
@@ -120,7 +81,7 @@ def confirm(connection: Connection, number: int, now: datetime) -> None:
     connection.execute(query.values(confirmed_at=now))
 
 
-def confirmed_orphans(connection: Connection) -> Mapping[str, Disposition]:
+def confirmed_orphans(connection: Connection) -> Mapping[str, str]:
     """Return the machines that a person confirmed, with their disposition at that time."""
     query = select(sweeps.c.suspects).where(sweeps.c.confirmed_at.is_not(None))
     rows = connection.execute(query.order_by(sweeps.c.number)).scalars()
@@ -130,8 +91,3 @@ def confirmed_orphans(connection: Connection) -> Mapping[str, Disposition]:
 
 def _lock(connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": SWEEP_LOCK})
-
-
-def _sweep(row: Row[tuple[object, ...]]) -> Sweep:
-    facts = dict(row._mapping)
-    return Sweep(**{**facts, "suspects": ORPHANS.validate_python(facts["suspects"])})

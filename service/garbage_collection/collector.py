@@ -14,12 +14,12 @@ from itertools import chain, repeat
 
 from sqlalchemy import Connection, Engine
 
+from scavenger.schemas import OrphanView
 from service.background import Periodic
 from service.clouds.labels import ResourceLabels, launch_stamp_of
 from service.clouds.provider import LAUNCH_KEY_PATTERN, Instance, Provider
 from service.db import clock, jobs, sweeps, vms
 from service.db.jobs import record_event
-from service.db.sweeps import Orphan
 from service.errors import CloudError
 from service.garbage_collection.judge import SweepInput, SweepVerdict, judge
 from service.observability import metrics
@@ -87,7 +87,7 @@ class GarbageCollector:
             grace=timedelta(seconds=MIN_ORPHAN_AGE + self.provider.lag),
         )
 
-    def _end(self, number: int, suspects: Sequence[Orphan], now: datetime) -> None:
+    def _end(self, number: int, suspects: Sequence[OrphanView], now: datetime) -> None:
         """Order the ends; one that fails is a candidate again in the next sweep."""
         ended = [suspect for suspect in suspects if self._terminate(suspect)]
         with self.engine.begin() as connection:
@@ -98,7 +98,7 @@ class GarbageCollector:
                     facts = {"machine": suspect.machine, "sweep": number}
                     record_event(connection, suspect.job, now, "sweep", why, facts)
 
-    def _terminate(self, suspect: Orphan) -> bool:
+    def _terminate(self, suspect: OrphanView) -> bool:
         log.warning("sweeping %s: %s", suspect.machine, suspect.reason)
         try:
             self.provider.terminate(suspect.machine)

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from scavenger.schemas import OrphanView, SweepView
 from service.clouds.labels import ResourceLabels, launch_stamp_of
 from service.clouds.provider import Instance, InstanceState
-from service.db.sweeps import Disposition, Orphan, Sweep
+from service.db.sweeps import Disposition
 from service.db.vms import MachineRecord, is_counted
 
 LIVE_STATES = (InstanceState.PENDING, InstanceState.RUNNING)
@@ -41,8 +42,8 @@ class SweepInput:
     shown: Sequence[Instance]
     known: Mapping[str, MachineRecord]
     launches: Mapping[str, int]
-    before: Sweep | None
-    confirmed: Mapping[str, Disposition]
+    before: SweepView | None
+    confirmed: Mapping[str, str]
     grace: timedelta
 
 
@@ -56,18 +57,18 @@ class SweepVerdict:
     """
 
     shown: int
-    suspects: tuple[Orphan, ...]
+    suspects: tuple[OrphanView, ...]
     tripped: str | None
 
     @property
-    def ended(self) -> tuple[Orphan, ...]:
+    def ended(self) -> tuple[OrphanView, ...]:
         return tuple(suspect for suspect in self.suspects if suspect.fate == "end")
 
 
 def judge(resource_labels: ResourceLabels, sight: SweepInput) -> SweepVerdict:
     """Return what may be ended, what is spared, and why."""
     carriers = Counter(one.launch_key for one in sight.shown)
-    spared: list[Orphan] = []
+    spared: list[OrphanView] = []
     ours: list[Instance] = []
     for one in (one for one in sight.shown if one.state in LIVE_STATES):
         objection = resource_labels.objection(one) or ambiguity(
@@ -138,7 +139,7 @@ def is_unconfirmed(sight: SweepInput, instance: Instance) -> bool:
     return sight.confirmed.get(instance.provider_id) != "hold"
 
 
-def dispose(sight: SweepInput, instance: Instance, *, is_held: bool) -> Orphan | None:
+def dispose(sight: SweepInput, instance: Instance, *, is_held: bool) -> OrphanView | None:
     """Say what becomes of a machine of ours; None for one that is as it should be."""
     reason = orphan_reason(sight, instance)
     if reason is None:
@@ -165,9 +166,9 @@ def orphan_since(sight: SweepInput, instance: Instance) -> datetime:
 
 def to_orphan(
     instance: Instance, fate: Disposition, reason: str, since: datetime | None = None
-) -> Orphan:
+) -> OrphanView:
     """Write down a machine and its fate."""
-    return Orphan(
+    return OrphanView(
         machine=printable(instance.provider_id),
         launch_key=printable(instance.launch_key),
         job=printable(instance.job),

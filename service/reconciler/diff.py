@@ -71,7 +71,7 @@ def diff_unlisted(
     That counts from when it should have: lists before tell nothing of one that may yet come.
     """
     if vm.state == "intended" and not is_final:
-        return VmChange.RETRY_LAUNCH if is_launch_due(vm, now) else VmChange.NONE
+        return VmChange.RETRY_LAUNCH if now >= launch_retry_at(vm) else VmChange.NONE
     if vm.attempted_at is None:
         return VmChange.MARK_GONE  # the cloud was never asked for it
     should_be = vm.attempted_at + (boot if vm.provider_id is None else timedelta(0))
@@ -82,11 +82,6 @@ def diff_unlisted(
     if now - since >= lag:
         return VmChange.MARK_GONE
     return VmChange.MARK_MISSING if is_first else VmChange.NONE
-
-
-def is_launch_due(vm: Vm, now: datetime) -> bool:
-    """Whether to ask for a machine, or to ask for it again."""
-    return now >= launch_retry_at(vm)
 
 
 def launch_retry_at(vm: Vm) -> datetime:

@@ -33,7 +33,9 @@ def repair(state: JobState) -> Action | None:
         return None
     hung = hung_members(state)
     if hung:
-        return Terminate(hung, f"{', '.join(hung)} silent{silence_reason(state)}")
+        others = " while the others wait"
+        why = f" for {ALL_WORKERS_SILENT.after}" if are_all_silent(state, state.members) else others
+        return Terminate(hung, f"{', '.join(hung)} silent{why}")
     stuck = stuck_servers(state)
     if stuck:
         return Terminate(stuck, f"{', '.join(stuck)} silent while the workers wait")
@@ -155,9 +157,3 @@ def are_all_silent(state: JobState, workers: tuple[str, ...]) -> bool:
         w is not None and w.is_up and state.silence(w.worker) > ALL_WORKERS_SILENT.after
         for w in known
     )
-
-
-def silence_reason(state: JobState) -> str:
-    """Say why those who are silent are not waited for."""
-    is_total = are_all_silent(state, state.members)
-    return f" for {ALL_WORKERS_SILENT.after}" if is_total else " while the others wait"

@@ -32,8 +32,7 @@ from service.clouds.storage import CheckpointStorage
 from service.db import access, directives, jobs, measurements, models, sweeps, vms, workers
 from service.db.access import StoredToken
 from service.db.jobs import record_event
-from service.db.sweeps import Orphan
-from tests.builders import NOW, directive, observation, probe, spec
+from tests.builders import NOW, directive, observation, orphan, probe, spec
 
 KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 JOB = "job_0"
@@ -109,7 +108,7 @@ def fill(engine: Engine) -> None:
     now = datetime.now(UTC)
     seen = tuple(observation(k, b) for k, b in ((1, 32), (1, 128), (2, 128), (2, 32)))
     laws = fit_performance(seen, 1437, 32, None)
-    held = Orphan("i-1", "key-1", JOB, "hold", "the database does not know it", NOW)
+    held = orphan("i-1", "key-1", JOB, "hold", "the database does not know it", NOW)
     with engine.begin() as connection:
         for number in range(ENTRIES):
             at = NOW + timedelta(seconds=number // 2)

@@ -25,13 +25,12 @@ from service.auth.tokens import ControllerKeys
 from service.background import TaskHeartbeat
 from service.clouds.storage import CheckpointStorage
 from service.db import clock, jobs, sweeps, vms, workers
-from service.db.sweeps import Orphan
 from service.db.vms import BillingTerms
 from service.observability import metrics as meters
 from service.reconciler.actions import ChooseConfig
 from service.reconciler.apply import estimate_eta, record_action
 from service.reconciler.plan import plan
-from tests.builders import NOW, document, job, probe, snapshot, spec
+from tests.builders import NOW, document, job, orphan, probe, snapshot, spec
 
 KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 DOCS = Path(__file__).parents[2] / "docs"
@@ -156,8 +155,8 @@ def test_gauges_say_how_jobs_machines_and_money_stand(engine: Engine, client: Te
         jobs.change_outcome(connection, "job_2", phase=JobPhase.FAILED, reason="", finished_at=now)
         number = sweeps.begin(connection, now, timedelta(0))
         assert number is not None
-        held = tuple(Orphan(f"i-{n}", f"k{n}", "", "hold", "", now) for n in range(4))
-        kept = Orphan("i-9", "k9", "", "keep", "", None)
+        held = tuple(orphan(f"i-{n}", f"k{n}", "", "hold", "", now) for n in range(4))
+        kept = orphan("i-9", "k9", "", "keep", "", None)
         sweeps.record(connection, number, shown=9, suspects=(*held, kept), tripped="too many")
     said = scrape(client)
     assert said["scavenger_jobs"] == {

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, delete, func, select, text, update
 from sqlalchemy.pool import NullPool
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas import JobPhase, SweepView
 from service.clouds.labels import LAUNCH_COUNT_LABEL, OWNER_LABEL, SIGNATURE_LABEL, ResourceLabels
 from service.clouds.provider import Instance, InstanceState
 from service.clouds.storage import CheckpointStorage
@@ -102,7 +102,7 @@ class World:
         found = (truth.description for truth in self.cloud.machines())
         return {machine.id for machine in found if machine.state in ALIVE}
 
-    def stored(self) -> list[sweeps.Sweep]:
+    def stored(self) -> list[SweepView]:
         with self.engine.connect() as connection:
             return sweeps.newest(connection, 100)
 
@@ -273,7 +273,7 @@ def test_odd_words_of_strangers_stop_no_sweep(world: World) -> None:
     verdict = sweeper.sweep(world.now, timedelta(0))
     assert verdict is not None
     assert sorted(fates(verdict)) == ["keep", "spare", "spare"]
-    assert world.stored()[0].suspects == verdict.suspects
+    assert world.stored()[0].suspects == list(verdict.suspects)
     strange.close()
 
 

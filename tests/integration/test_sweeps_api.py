@@ -11,19 +11,18 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
-from scavenger.schemas import ProblemView, SweepList, SweepView
+from scavenger.schemas import OrphanView, ProblemView, SweepList, SweepView
 from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.tokens import ControllerKeys
 from service.clouds.storage import CheckpointStorage
 from service.db import sweeps
-from service.db.sweeps import Orphan
-from tests.builders import NOW
+from tests.builders import NOW, orphan
 
 KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
-HELD = Orphan("i-1", "key-1", "job_1", "hold", "the database does not know it", NOW)
-KEPT = Orphan("i-2", "key-2", "job_1", "keep", "the database is older than it", None)
-SPARED = Orphan("i-3", "key-3", "", "spare", "it carries no label of ours", None)
+HELD = orphan("i-1", "key-1", "job_1", "hold", "the database does not know it", NOW)
+KEPT = orphan("i-2", "key-2", "job_1", "keep", "the database is older than it", None)
+SPARED = orphan("i-3", "key-3", "", "spare", "it carries no label of ours", None)
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def client(engine: Engine) -> Iterator[TestClient]:
         yield client
 
 
-def sweep(engine: Engine, *suspects: Orphan, tripped: str | None = None) -> int:
+def sweep(engine: Engine, *suspects: OrphanView, tripped: str | None = None) -> int:
     with engine.begin() as connection:
         number = sweeps.begin(connection, NOW, timedelta(0))
         assert number is not None

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scavenger.schemas import SweepView
 from service.clouds.labels import LAUNCH_COUNT_LABEL, OWNER_LABEL, SIGNATURE_LABEL, ResourceLabels
 from service.clouds.provider import Instance, InstanceState
-from service.db.sweeps import Disposition, Sweep
 from service.db.vms import MachineRecord, is_counted
 from service.garbage_collection.judge import (
     JOB_END_GRACE,
@@ -154,8 +154,8 @@ class Watch:
     """Sweeps of one world, one after the other."""
 
     machines: Sequence[Machine]
-    confirmed: dict[str, Disposition] = field(default_factory=dict)
-    before: Sweep | None = None
+    confirmed: dict[str, str] = field(default_factory=dict)
+    before: SweepView | None = None
     candidates: dict[str, datetime] = field(default_factory=dict)
 
     def look(self, now: datetime, hidden: frozenset[str] = frozenset()) -> SweepVerdict:
@@ -173,7 +173,15 @@ class Watch:
         )
         verdict = judge(OURS, sight)
         self._check(now, verdict, tuple(shown))
-        self.before = Sweep(1, now, verdict.shown, verdict.suspects, 0, verdict.tripped, None)
+        self.before = SweepView(
+            number=1,
+            at=now,
+            shown=verdict.shown,
+            suspects=list(verdict.suspects),
+            ended=0,
+            tripped=verdict.tripped,
+            confirmed_at=None,
+        )
         return verdict
 
     def _check(self, now: datetime, verdict: SweepVerdict, shown: Sequence[Machine]) -> None:

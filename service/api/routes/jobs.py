@@ -167,7 +167,7 @@ def get_curve(app_state: State, job: str) -> CurveView:
     with app_state.engine.connect() as connection:
         found = find_job(connection, job)
         curve = jobs.newest_curve(connection, job) or draw_curve(app_state, connection, found)
-        probes = measurements.probes_of_job(connection, job)
+        probes = measurements.probes_of_jobs(connection, [job])[job]
         resizes = directives.history(connection, job)
     return curve_view_of_job(curve, found, probes, resizes)
 

@@ -49,8 +49,7 @@ def list_sweeps(app_state: State, page: Page) -> SweepList:
     with app_state.engine.connect() as connection:
         found = sweeps.newest(connection, page.limit + 1, before)
     shown, following = page.split("sweeps", found, lambda last: (last.number,))
-    views = [SweepView.model_validate(sweep) for sweep in shown]
-    return SweepList(sweeps=views, next_cursor=following)
+    return SweepList(sweeps=list(shown), next_cursor=following)
 
 
 @router.post(
@@ -80,4 +79,4 @@ def confirm_sweep(app_state: AppState, number: int | None, connection: Connectio
     sweeps.confirm(connection, number, app_state.now())
     confirmed = sweeps.find(connection, number)
     assert confirmed is not None
-    return StoredAnswer(202, SweepView.model_validate(confirmed).model_dump_json(), {})
+    return StoredAnswer(202, confirmed.model_dump_json(), {})
