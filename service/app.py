@@ -90,7 +90,12 @@ def store_home_token(app_state: AppState, keys: ControllerKeys) -> None:
     """Store the token of the home directory, unless it is there: it may be revoked."""
     credential, now = ApiToken.of(keys.token), app_state.now()
     token = StoredToken(
-        credential.id, "home", EVERY_PROJECT, UserRole.ADMIN, created_at=now, created_by="serve"
+        id=credential.id,
+        name="home",
+        project=EVERY_PROJECT,
+        role=UserRole.ADMIN,
+        created_at=now,
+        created_by="serve",
     )
     with app_state.engine.begin() as connection:
         store_token(connection, credential, token)

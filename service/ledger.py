@@ -86,6 +86,7 @@ def reserve_attempt(
     It is unknown which of several attempts made the machine; its own clock starts with that one. It
     costs from the first of them, so what was reserved for that one is enough however late it is.
     """
+    # Read again under the lock: another machine of the job may have renewed its lease since.
     vms.lock_job(connection, machine.job)
     machines = vms.of_job(connection, machine.job)
     (vm,) = (each for each in machines if each.id == machine.id)

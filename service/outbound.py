@@ -95,8 +95,10 @@ class OutboundClient:
         request = httpx.Request(
             method,
             url.copy_with(host=str(address)),
+            # Else a few bytes that unpack to gigabytes would pass the limit on the answer.
             headers={"Host": url.netloc.decode("ascii"), "Accept-Encoding": "identity"},
             content=content,
+            # The URL holds an address by now, and TLS must check the certificate of the name.
             extensions={"sni_hostname": url.raw_host.decode("ascii")},
         )
         client = httpx.AsyncClient(transport=self.transport, trust_env=False, timeout=self.patience)

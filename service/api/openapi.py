@@ -107,6 +107,7 @@ def complete_document(document: JsonObject) -> JsonObject:
         components["schemas"].update(schemas_of(body))
     components["schemas"].update(parse_examples(without_null(schemas_of(JobSpec))))
     for operation in (each for path in document["paths"].values() for each in path.values()):
+        # FastAPI describes its own validation error, which no client ever sees.
         operation["responses"].pop("422", None)
         operation["parameters"] = without_null(operation.get("parameters", []))
         if "security" not in operation:

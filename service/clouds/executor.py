@@ -53,6 +53,7 @@ class CloudExecutor:
 
     def __init__(self, threads: int = 0, name: str = "jobs") -> None:
         self._threads = threads
+        # Only the submitting thread changes it, so it needs no lock.
         self._sent: dict[str, CloudBatch] = {}
         self._queue: SimpleQueue[CloudBatch | None] = SimpleQueue()
         self._on_done: Callable[[str], object] = lambda _: None

@@ -103,6 +103,7 @@ class CloudInventory:
             if self._executor.is_finished(LIST_BATCH) and not self._is_resting(now):
                 self._asked_at = now
                 self._executor.submit(LIST_BATCH, [partial(self._look, now)])
+            # A cloud that answers at once is seen as it is now, and a slow one delays no pass.
             if (
                 not self._executor.is_finished(LIST_BATCH, LIST_WAIT)
                 and now - self._asked_at > LIST_TIMEOUT

@@ -8,15 +8,14 @@ advisory lock, which ends with its transaction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, select, tuple_, update
+from sqlalchemy import Connection, delete, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
-from scavenger.schemas import AuditEntryView, UserRole
+from scavenger.schemas import AuditEntryView, TokenView
 from service.auth.permissions import EVERY_PROJECT, UserPrincipal
 from service.auth.tokens import ApiToken
 from service.db.schema import audit, requests, tokens
@@ -24,20 +23,9 @@ from service.db.schema import audit, requests, tokens
 LAST_USE_RESOLUTION = timedelta(minutes=1)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredToken:
-    """A token of a person, as far as it is kept.
+class StoredToken(TokenView):
+    """A token of a person as it is kept, which is as it is shown, and what it opens."""
 
-    Attributes:
-        created_by: Id of the token it was made with, or who else made it.
-    """
-
-    id: str
-    name: str
-    project: str
-    role: UserRole
-    created_at: datetime
-    created_by: str
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
     last_used_at: datetime | None = None
@@ -57,15 +45,16 @@ class StoredToken:
 
 def store_token(connection: Connection, credential: ApiToken, token: StoredToken) -> None:
     """Let a token open what its role opens; one that is stored already stays as it is."""
-    row = {field.name: getattr(token, field.name) for field in fields(StoredToken)}
-    query = insert(tokens).values(**row, digest=credential.digest)
+    query = insert(tokens).values(**token.model_dump(), digest=credential.digest)
     connection.execute(query.on_conflict_do_nothing())
 
 
 def find_token(connection: Connection, credential: ApiToken) -> StoredToken | None:
     """Return the stored token of a credential, expired and revoked ones too."""
     row = connection.execute(select(tokens).where(tokens.c.id == credential.id)).first()
-    return token_of_row(row) if row is not None and credential.is_of(row.digest) else None
+    if row is None or not credential.is_of(row.digest):
+        return None
+    return StoredToken.model_validate(row)
 
 
 def record_token_use(connection: Connection, token: StoredToken, now: datetime) -> None:
@@ -80,7 +69,7 @@ def tokens_of_project(connection: Connection, project: str) -> Sequence[StoredTo
     query = select(tokens).order_by(tokens.c.created_at.desc(), tokens.c.id)
     if project != EVERY_PROJECT:
         query = query.where(tokens.c.project == project)
-    return [token_of_row(row) for row in connection.execute(query)]
+    return [StoredToken.model_validate(row) for row in connection.execute(query)]
 
 
 def revoke_token(connection: Connection, token: str, now: datetime) -> None:
@@ -92,13 +81,7 @@ def revoke_token(connection: Connection, token: str, now: datetime) -> None:
 def token_by_id(connection: Connection, token: str) -> StoredToken | None:
     """Return a token by its id."""
     row = connection.execute(select(tokens).where(tokens.c.id == token)).first()
-    return None if row is None else token_of_row(row)
-
-
-def token_of_row(row: Row[Any]) -> StoredToken:
-    """Turn a row into a Token."""
-    facts = {field.name: getattr(row, field.name) for field in fields(StoredToken)}
-    return StoredToken(**(facts | {"role": UserRole(row.role)}))
+    return None if row is None else StoredToken.model_validate(row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +147,7 @@ class StoredAnswer:
 def lock_key(connection: Connection, key: IdempotencyKey) -> bool:
     """Lock a key until this transaction ends; False while another request holds it."""
     digest = sha256(f"{key.caller}\n{key.word}".encode()).digest()
+    # Two keys with the same 64 bits would only wait for each other.
     lock = int.from_bytes(digest[:8], signed=True)
     return bool(connection.execute(select(func.pg_try_advisory_xact_lock(lock))).scalar())
 

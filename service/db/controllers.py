@@ -108,6 +108,7 @@ def acquire_lease(
     connection: Connection, job: str, held: JobLease | None, term: timedelta
 ) -> JobLease | None:
     """Prolong the lease one has, or take one that is free or over; None while another has it."""
+    # The database compares with its own clock: those of two controllers may differ by a term.
     mine, fresh = "" if held is None else held.token, str(uuid4())
     until = func.now() + literal(term, Interval)
     is_mine = leases.c.token == mine

@@ -59,15 +59,17 @@ MIGRATION_SCRIPTS = Path(migrations.__file__).parent
 MIGRATION_LOCK = 0x5CA7E26E  # any number that no other lock has
 
 
-def migrate(engine: Engine) -> None:
+def migrate(engine: Engine, scripts: Path = MIGRATION_SCRIPTS) -> None:
     """Apply every revision the database does not have yet, all of them or none.
 
     Controllers that start together take turns; who comes later finds nothing left to do.
 
-    The role of the engine must be allowed to create tables.
+    Args:
+        engine: The database; its role must be allowed to create tables.
+        scripts: Directory with ``env.py`` and ``versions``.
     """
     config = Config()
-    config.set_main_option("script_location", str(MIGRATION_SCRIPTS).replace("%", "%%"))
+    config.set_main_option("script_location", str(scripts).replace("%", "%%"))
     with engine.begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
         config.attributes["connection"] = connection

@@ -161,6 +161,7 @@ def newest(
     if wanted is not None:
         query = query.where(matches_text(wanted))
     if before is not None:
+        # As one row value, which the index answers however deep the page lies.
         query = query.where(tuple_(jobs.c.created_at, jobs.c.id) < before)
     return [job_of_row(row) for row in connection.execute(query)]
 

@@ -233,6 +233,7 @@ def newest_reports(
         yield from (unpack(row.columns) for row in page)
         if len(page) < REPORTS_PER_PAGE:
             return
+        # By position: with an offset, reports that arrive meanwhile would be read twice.
         older = query.where(tuple_(*place) < (page[-1].received_at, page[-1].sequence))
 
 

@@ -105,6 +105,7 @@ def record_hello(connection: Connection, job: str, hello: Hello, now: datetime) 
         "not_finite": {},
         **nothing,
     }
+    # The next sequence stays as it is: the spool outlives a process, and so do its numbers.
     is_same = workers.c.address == hello.address
     anew = {"hello_at": now, **FRESH_PROCESS}
     again: dict[str, Any] = {"address": hello.address, "seen_at": now}

@@ -70,6 +70,7 @@ def judge(resource_labels: ResourceLabels, sight: SweepInput) -> SweepVerdict:
     carriers = Counter(one.launch_key for one in sight.shown)
     spared: list[OrphanView] = []
     ours: list[Instance] = []
+    # A machine that is ending already has its order; another one would change nothing.
     for one in (one for one in sight.shown if one.state in LIVE_STATES):
         objection = resource_labels.objection(one) or ambiguity(
             sight, one, carriers[one.launch_key]

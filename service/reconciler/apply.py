@@ -80,6 +80,7 @@ def record_action(
     job, now = state.job.id, state.now
     match action:
         case PublishDirective(directive, why):
+            # In the same transaction: no reading may be counted by the old scale after this.
             rescale_progress(connection, state, directive)
             directives.publish(connection, job, directive, now)
             metrics.RESIZE_EVENTS.labels("ordered").inc()

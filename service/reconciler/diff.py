@@ -56,6 +56,7 @@ def diff_machine(
         return diff_unlisted(vm, now, lag, boot, is_final=is_final)
     if instance.state is InstanceState.GONE:
         return VmChange.MARK_GONE
+    # The answer to its launch was lost, as when the controller was killed before it stored it.
     if vm.provider_id is None:
         return VmChange.CONFIRM_LAUNCH
     if is_end_due(vm, now):

@@ -112,6 +112,7 @@ def end_on_failure(state: JobState) -> Action | None:
                 "worker_agent.session() and go through job.batches()?",
                 0,
             )
+        # A negative code is the signal that ended the command.
         if vm.exit_code is None or vm.exit_code <= 0 or is_released(state, worker):
             continue
         tail = "\n".join(vm.tail.splitlines()[-TAIL_LINES_SHOWN:])

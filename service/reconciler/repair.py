@@ -31,6 +31,7 @@ def repair(state: JobState) -> Action | None:
     directive = state.directive
     if directive is None or is_done(state):
         return None
+    # Silent machines first: any generation that is formed anew would wait for them again.
     hung = hung_members(state)
     if hung:
         others = " while the others wait"

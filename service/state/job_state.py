@@ -143,6 +143,7 @@ class JobState:
     def lost(self) -> tuple[str, ...]:
         """Members whose machine is gone, or whose command ended, before training was done."""
         ids = {vm.id for vm in self.alive}
+        # A worker that finished may be gone: training ended for it.
         done = {worker.worker for worker in self.workers if worker.finished is not None}
         return tuple(m for m in self.members if m not in ids and m not in done)
 

@@ -163,6 +163,7 @@ def load_knowledge(
             observations=tuple(probe.observation for probe in probes[job.id]),
             stored=stored[job.project].get(signatures[job.id]),
             epochs_to_target=job.epochs_to_target,
+            # Its own model is passed as `stored`; among the others it would count twice.
             models=tuple(m for m in recent[job.project] if m.signature != signatures[job.id]),
             machine=machine,
             history=history[job.id],

@@ -158,7 +158,9 @@ class Fleet:
             name, role = f"person {number}", UserRole.VIEWER
             facts = {"created_at": now, "created_by": "bench"}
             access.store_token(
-                connection, credential, StoredToken(credential.id, name, "*", role, **facts)
+                connection,
+                credential,
+                StoredToken(id=credential.id, name=name, project="*", role=role, **facts),
             )
             connection.execute(
                 insert(swept).values(at=now - timedelta(hours=2), shown=1000, suspects=[], ended=0)

@@ -121,7 +121,7 @@ def fill(engine: Engine) -> None:
             sweeps.record(connection, sweep, shown=0, suspects=(held,), tripped="too many")
         facts = {"project": "default", "created_at": NOW, "created_by": "test"}
         access.store_token(
-            connection, PREY, StoredToken(PREY.id, "prey", role=UserRole.VIEWER, **facts)
+            connection, PREY, StoredToken(id=PREY.id, name="prey", role=UserRole.VIEWER, **facts)
         )
         terms, prepaid = vms.BillingTerms(Decimal("0.36")), timedelta(minutes=1)
         vms.record_intent(connection, JOB, 1, terms, now, prepaid)

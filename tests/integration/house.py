@@ -59,7 +59,9 @@ class House:
             made, now = make_token(), datetime.now(UTC)
             facts = {"created_at": now, "created_by": "test", **changes}
             credential = ApiToken.of(made)
-            token = StoredToken(credential.id, f"{role} of", project, UserRole(role), **facts)
+            token = StoredToken(
+                id=credential.id, name=f"{role} of", project=project, role=UserRole(role), **facts
+            )
             with self.engine.begin() as connection:
                 tokens.store_token(connection, credential, token)
             self.tokens[role, project] = made

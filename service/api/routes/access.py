@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated
 
@@ -85,7 +84,7 @@ def create(
     with app_state.engine.begin() as connection:
         access.store_token(connection, credential, token)
     response.headers["Location"] = f"/v1/tokens/{token.id}"
-    return NewTokenView(**asdict(token), token=text)
+    return NewTokenView(**token.model_dump(), token=text)
 
 
 @router.get("/tokens")
@@ -93,14 +92,14 @@ def list_tokens(app_state: State, user: Admin) -> TokenList:
     """List the tokens of the user's project, newest first, without their secrets."""
     with app_state.engine.connect() as connection:
         found = access.tokens_of_project(connection, user.project)
-    return TokenList(tokens=[TokenView.model_validate(token) for token in found])
+    return TokenList(tokens=list(found))
 
 
 @router.get("/tokens/{token}", openapi_extra=answers_problems("not_found"))
 def get_token(app_state: State, user: Admin, token: str) -> TokenView:
     """Show a token of the user's project, without its secret."""
     with app_state.engine.connect() as connection:
-        return TokenView.model_validate(find_token(connection, user, token))
+        return find_token(connection, user, token)
 
 
 @router.post("/tokens/{token}/actions/revoke", openapi_extra=answers_problems("not_found"))
@@ -109,7 +108,7 @@ def revoke(app_state: State, user: Admin, token: str) -> TokenView:
     with app_state.engine.begin() as connection:
         found = find_token(connection, user, token)
         access.revoke_token(connection, found.id, app_state.now())
-        return TokenView.model_validate(find_token(connection, user, found.id))
+        return find_token(connection, user, found.id)
 
 
 def find_token(connection: Connection, user: UserPrincipal, token: str) -> StoredToken:
