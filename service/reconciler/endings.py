@@ -164,8 +164,7 @@ def counted(number: int, thing: str) -> str:
 
 def is_ending(state: JobState) -> bool:
     """Whether a member has reached the end of training, as the leader is about to say too."""
-    members = [state.worker(member) for member in state.members]
-    return any(w is not None and w.finished in ("target", "exhausted") for w in members)
+    return any(w.finished in ("target", "exhausted") for w in state.member_workers)
 
 
 def complete_reason(state: JobState, end: Finish) -> Finish:

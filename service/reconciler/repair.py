@@ -46,7 +46,7 @@ def repair(state: JobState) -> Action | None:
         return leave_lost_behind(state, directive)
     if state.released:
         return replace_released(state, directive)
-    if is_broken(state, directive):
+    if is_broken(state):
         return form_again(state, directive, "the workers lost touch")
     if is_entry_over(state):
         return enforce_entry(state, directive)
@@ -98,8 +98,7 @@ def end_idle(state: JobState, directive: Directive) -> Action | None:
 def living_members(state: JobState) -> tuple[WorkerRow, ...]:
     """Return the members whose machine runs, in rank order."""
     alive = {vm.id for vm in state.alive}
-    known = (state.worker(member) for member in state.members if member in alive)
-    return tuple(worker for worker in known if worker is not None)
+    return tuple(worker for worker in state.member_workers if worker.worker in alive)
 
 
 def leave_lost_behind(state: JobState, directive: Directive) -> Action | None:
@@ -134,11 +133,10 @@ def replace_released(state: JobState, directive: Directive) -> Action | None:
     return PublishDirective(next_directive(state, config, members, why), why)
 
 
-def is_broken(state: JobState, directive: Directive) -> bool:
+def is_broken(state: JobState) -> bool:
     """Whether a member waits for a new generation, for long enough that it is no accident."""
     age = state.now - (state.published_at or state.now)
-    members = [state.worker(member) for member in state.members]
-    waits = any(w is not None and w.broken is not None for w in members)
+    waits = any(worker.broken is not None for worker in state.member_workers)
     return waits and age > reform_delay(state)
 
 

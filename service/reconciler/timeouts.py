@@ -237,8 +237,7 @@ def is_without_iteration(state: JobState) -> bool:
 
 def may_be_fruitless(state: JobState) -> bool:
     """Whether it matters how many Directives in a row bore no iteration."""
-    members = [state.worker(member) for member in state.members]
-    is_broken = any(worker is not None and worker.broken is not None for worker in members)
+    is_broken = any(worker.broken is not None for worker in state.member_workers)
     return is_broken or is_entry_over(state) or is_without_iteration(state)
 
 

@@ -127,6 +127,12 @@ class JobState:
         return () if self.directive is None else tuple(m.worker for m in self.directive.members)
 
     @property
+    def member_workers(self) -> tuple[WorkerRow, ...]:
+        """Those of them that ever spoke, leader first."""
+        found = (self.worker(member) for member in self.members)
+        return tuple(worker for worker in found if worker is not None)
+
+    @property
     def leader(self) -> WorkerRow | None:
         """The leader of the newest Directive, if it ever spoke."""
         return None if not self.members else self.worker(self.members[0])
@@ -150,8 +156,7 @@ class JobState:
     @property
     def released(self) -> tuple[str, ...]:
         """Members that left before training was done, because their machine was told to end."""
-        members = [self.worker(member) for member in self.members]
-        return tuple(w.worker for w in members if w is not None and w.finished == "released")
+        return tuple(w.worker for w in self.member_workers if w.finished == "released")
 
     @property
     def restarted(self) -> tuple[str, ...]:
@@ -172,8 +177,7 @@ class JobState:
 
         After a job went back to a checkpoint, its former workers were further.
         """
-        members = [self.worker(member) for member in self.members]
-        active = [w for w in members if w is not None and w.generation > 0]
+        active = [worker for worker in self.member_workers if worker.generation > 0]
         return max(active or self.workers, key=lambda worker: worker.iteration, default=None)
 
     @property
@@ -278,9 +282,10 @@ def diverged_since(worker: WorkerRow, series: str) -> int | None:
 
 def divergence_sentence(state: JobState, series: str) -> str:
     """Say which member was first to log what has not been finite since."""
-    members = [worker for m in state.members if (worker := state.worker(m)) is not None]
     begun = [
-        (at, worker) for worker in members if (at := diverged_since(worker, series)) is not None
+        (at, worker)
+        for worker in state.member_workers
+        if (at := diverged_since(worker, series)) is not None
     ]
     at, worker = min(begun, key=lambda pair: pair[0])
     found = worker.not_finite[series]
