@@ -138,16 +138,20 @@ class Controller:
     def trainers(self) -> list[psutil.Process]:
         """The training processes that run now, oldest first."""
         found = []
-        for file in (self.home / "machines").glob("*.pid"):
-            for process in supervisor_of(file):
-                found += [child for child in process.children() if has_begun(child, process)]
+        for process in self.supervisors():
+            found += [child for child in process.children() if has_begun(child, process)]
+        return sorted(found, key=lambda process: process.create_time())
+
+    def supervisors(self) -> list[psutil.Process]:
+        """The first processes of all machines that run, oldest first."""
+        files = (self.home / "machines").glob("*.pid")
+        found = [process for file in files for process in supervisor_of(file)]
         return sorted(found, key=lambda process: process.create_time())
 
     def end_machines(self) -> None:
         """Let no test leave a process behind."""
-        for file in (self.home / "machines").glob("*.pid"):
-            for process in supervisor_of(file):
-                os.killpg(process.pid, signal.SIGKILL)
+        for process in self.supervisors():
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def has_begun(child: psutil.Process, parent: psutil.Process) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import psutil
 import pytest
 import yaml
 
-from scavenger.schemas import JobPhase, JobView
+from scavenger.schemas import JobPhase
 from tests.controller import Controller
 
 HELD = Path(__file__).with_name("held.py")
@@ -27,12 +27,6 @@ def digits(**changes: Any) -> dict[str, Any]:
     return {**document, **changes}
 
 
-@pytest.fixture(scope="module")
-def controller(open_directory: Path) -> Iterator[Controller]:
-    with Controller(open_directory / "acceptance" / "home") as controller:
-        yield controller
-
-
 def held(path: Path) -> dict[str, Any]:
     """The same job, which does not reach its target before the file at a path is gone."""
     path.touch()
@@ -43,18 +37,12 @@ def held(path: Path) -> dict[str, Any]:
     return document
 
 
-@pytest.fixture(scope="module")
-def first(controller: Controller) -> JobView:
+def test_the_digits_job_is_searched_resized_and_reaches_its_target(controller: Controller) -> None:
     path = controller.home.parent / "held"
     job = controller.submit(held(path))
     controller.wait(lambda: controller.curve(job).chosen is not None)
     path.unlink()
-    return controller.finished(job)
-
-
-def test_the_digits_job_is_searched_resized_and_reaches_its_target(
-    controller: Controller, first: JobView
-) -> None:
+    first = controller.finished(job)
     assert first.phase is JobPhase.SUCCEEDED, first.reason
     assert first.progress.metrics["accuracy"] >= 0.97
     curve = controller.curve(first.id)
@@ -74,23 +62,6 @@ def test_the_digits_job_is_searched_resized_and_reaches_its_target(
     assert 0 < first.cost.search.amount < first.cost.accrued.amount <= first.cost.cap.amount
     launches = [event for event in controller.events(first.id) if event.kind == "vm_launched"]
     assert len(launches) <= 3, "a machine that a later probe may want again stands by"
-
-
-def test_the_same_job_again_needs_no_search_and_says_so(
-    controller: Controller, first: JobView
-) -> None:
-    path = controller.home.parent / "held"
-    document = held(path)
-    path.unlink()
-    second = controller.finished(controller.submit(document))
-    assert second.phase is JobPhase.SUCCEEDED, second.reason
-    assert second.search.startswith("no search: model of 1 earlier job")
-    curve = controller.curve(second.id)
-    assert curve.probes == []
-    assert (curve.basis, curve.source) == ("total", "1 earlier job")
-    assert curve.chosen == controller.curve(first.id).chosen
-    models = controller.ask("GET", "/v1/models").json()["models"]
-    assert [model["jobs"] for model in models] == [2]
 
 
 def kill_process(victim: psutil.Process) -> None:

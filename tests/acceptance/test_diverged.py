@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from scavenger.schemas import JobPhase, JobView
 from tests.acceptance.test_digits_job import digits
@@ -32,12 +29,6 @@ with worker_agent.session() as job:
         broken = job.iteration + 1 in BROKEN
         job.log(loss=loss.detach() * float("nan") if broken else loss, accuracy={accuracy})
 """
-
-
-@pytest.fixture(scope="module")
-def controller(open_directory: Path) -> Iterator[Controller]:
-    with Controller(open_directory / "diverged" / "home") as controller:
-        yield controller
 
 
 def trained(controller: Controller, accuracy: str, first: int, end: int, **more: Any) -> JobView:

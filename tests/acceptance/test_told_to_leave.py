@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,14 @@ import psutil
 import pytest
 
 from scavenger.schemas import JobPhase
-from tests.controller import Controller, supervisor_of
+from tests.controller import Controller
 
 SCRIPT = Path(__file__).parents[1] / "integration" / "trainee.py"
 
 
-@pytest.fixture(scope="module")
-def controller(open_directory: Path) -> Iterator[Controller]:
-    with Controller(open_directory / "leaving" / "home") as controller:
-        yield controller
-
-
 def training(work: Path, workers: int) -> dict[str, Any]:
     """A job of so many workers that never ends by itself."""
-    work.mkdir()
+    work.mkdir(parents=True)
     run = {
         "command": [sys.executable, str(SCRIPT)],
         "directory": str(work),
@@ -43,13 +37,6 @@ def training(work: Path, workers: int) -> dict[str, Any]:
     }
 
 
-def machines(controller: Controller) -> list[psutil.Process]:
-    """The first processes of all machines that run, oldest first."""
-    files = (controller.home / "machines").glob("*.pid")
-    found = [supervisor for file in files for supervisor in supervisor_of(file)]
-    return sorted(found, key=lambda process: process.create_time())
-
-
 def told(controller: Controller, job: str, words: str) -> bool:
     return any(words in event.message for event in controller.events(job))
 
@@ -62,7 +49,7 @@ def cancel(controller: Controller, job: str) -> None:
 def test_the_leader_leaves_and_is_replaced(controller: Controller, open_directory: Path) -> None:
     job = controller.submit(training(open_directory / "leaving" / "two", workers=2))
     controller.wait(lambda: controller.job(job).progress.iteration > 20)
-    machines(controller)[0].send_signal(signal.SIGTERM)
+    controller.supervisors()[0].send_signal(signal.SIGTERM)
     controller.wait(lambda: told(controller, job, "was told to leave: the others go on"))
     controller.wait(
         lambda: (
@@ -98,7 +85,7 @@ def test_the_successor_of_the_only_worker_goes_on_from_the_checkpoint(
     job = controller.submit(training(work, workers=1))
     kept = Path(controller.job(job).checkpoints or "")
     controller.wait(lambda: any(kept.glob("[0-9]*/state.json")))
-    end(machines(controller)[-1])
+    end(controller.supervisors()[-1])
     successor = work / f"{job}-w2.jsonl"
     controller.wait(lambda: successor.exists() and successor.read_text().count("\n") > 5, 120)
     first = json.loads(successor.read_text().splitlines()[0])["iteration"]

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from scavenger.schemas import JobPhase, JobView
 from tests.acceptance.test_digits_job import digits
 from tests.controller import Controller
-
-
-@pytest.fixture(scope="module")
-def controller(open_directory: Path) -> Iterator[Controller]:
-    with Controller(open_directory / "unsearched" / "home") as controller:
-        yield controller
 
 
 def test_a_job_that_is_advised_stays_and_hears_what_would_be_better(
@@ -23,7 +12,8 @@ def test_a_job_that_is_advised_stays_and_hears_what_would_be_better(
 ) -> None:
     limits = {"workers": "1..4", "batch": [8, 256], "max_cost": "50 USD"}
     target = {"epochs": 2000, "at_batch": 8}
-    job = controller.submit(digits(level="advise", limits=limits, target=target))
+    model = {"key": "tests/advised", "dataset_size": 1437}  # which no other job has measured
+    job = controller.submit(digits(level="advise", limits=limits, target=target, model=model))
 
     def advised() -> JobView | None:
         view = controller.job(job)
