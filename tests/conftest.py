@@ -7,14 +7,15 @@ import tempfile
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from service.db.database import migrate
-from service.postgres.server import EmbeddedPostgres
+from service.postgres.server import SERVER_SETTINGS, EmbeddedPostgres
 
 NUMBERS = count(1)
 
@@ -45,23 +46,40 @@ def open_directory() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def postgres(open_directory: Path) -> Iterator[EmbeddedPostgres]:
-    """A server with a migrated database named ``template``."""
-    with EmbeddedPostgres(open_directory / "postgres") as server:
-        run(server, "CREATE DATABASE template")
-        engine = create_engine(server.url("template"), poolclass=NullPool)
-        migrate(engine)
-        yield server
+    """A server with a migrated database named ``template``.
+
+    It does not wait for its disk: making a database would take twice as long, and no test of those
+    that share it kills it. Tests that do start their own.
+    """
+    hasty = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+    server = EmbeddedPostgres(open_directory / "postgres")
+    with patch.dict(SERVER_SETTINGS, hasty):
+        server.start()
+    run(server, "CREATE DATABASE template")
+    engine = create_engine(server.url("template"), poolclass=NullPool)
+    migrate(engine)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def admin(postgres: EmbeddedPostgres) -> Iterator[Connection]:
+    """One connection that makes and drops databases, since a login takes as long as a test."""
+    engine = create_engine(postgres.url(), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
 
 
 @pytest.fixture
-def engine(postgres: EmbeddedPostgres) -> Iterator[Engine]:
+def engine(postgres: EmbeddedPostgres, admin: Connection) -> Iterator[Engine]:
     """A fresh database with the schema in it."""
     name = f"test{next(NUMBERS)}"
-    run(postgres, f"CREATE DATABASE {name} TEMPLATE template")
+    admin.execute(text(f"CREATE DATABASE {name} TEMPLATE template"))
     engine = create_engine(postgres.url(name))
     yield engine
     engine.dispose()
-    run(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+    admin.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 def run(server: EmbeddedPostgres, command: str) -> None:
