@@ -16,9 +16,7 @@ class LearningRateScaling:
     """How the learning rate that was written for one batch follows to others.
 
     Attributes:
-        rule: The law. ``adascale`` is the gain of AdaScale SGD (Johnson et al., 2020), by which the
-            larger batch makes one iteration worth more: 1 where gradients agree and B / B0 where
-            noise is all there is.
+        rule: The law.
         reference_batch: Global batch the learning rate was written for, in samples.
         warm_up: Reference epochs over which a larger factor is approached, in a straight line from
             the one before; a smaller one holds at once (Goyal et al., section 2.2).
@@ -36,6 +34,10 @@ class LearningRateScaling:
 
     def factor(self, global_batch: int, noise_scale: float | None = None) -> float:
         """Factor at this batch once it is warm (SCIENCE §2).
+
+        ``adascale`` is the gain of AdaScale SGD (Johnson et al., 2020), by which the larger batch
+        makes one iteration worth more: 1 where gradients agree and B / B0 where noise is all
+        there is.
 
         Args:
             global_batch: Samples of one iteration.
