@@ -116,6 +116,7 @@ def run_backup_program(action: str, file: Path, home: Path | None) -> NoReturn:
     become("service.postgres.backup", action, str(file.expanduser().absolute()), *where)
 
 
+# A symbol of its own beside each colour: some terminals and readers have no colour.
 FATE_LABELS = {
     "end": ("✗ ended", "red"),
     "wait": ("◔ ended soon", "yellow"),
@@ -152,10 +153,6 @@ def render_sweep(sweep: SweepView) -> RenderableType:
 def _orphan_row(suspect: OrphanView) -> tuple[Cell, ...]:
     names = (suspect.machine, suspect.launch_key, suspect.job)
     cells = (plain_text(known or UNKNOWN_VALUE) for known in names)
-    return (*cells, render_fate(suspect), plain_text(suspect.reason))
-
-
-def render_fate(suspect: OrphanView) -> Text:
-    """Render what happens to a machine, with a symbol of its own beside the colour."""
+    # A newer controller may know fates that this command line does not.
     fate, style = FATE_LABELS.get(suspect.fate, (suspect.fate, ""))
-    return plain_text(fate, style)
+    return (*cells, plain_text(fate, style), plain_text(suspect.reason))

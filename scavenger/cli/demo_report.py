@@ -111,9 +111,11 @@ def outcome_section(job: JobView, curve: CurveView) -> list[RenderableType]:
         f"{name} {format_number(value)}" for name, value in job.progress.metrics.items()
     )
     title = Text.assemble("5  Outcome: ", render_phase(job), f"  {reached}", style="bold")
+    accrued, search = amount_of(job.cost.accrued), amount_of(job.cost.search)
+    share = format_percent(search / accrued) if accrued > 0 else "0 %"
     spent = (
         f"{format_seconds(job.elapsed)} and {format_amount(job.cost.accrued)} in all, "
-        f"{format_amount(job.cost.search)} of it searching ({format_search_share(job)})"
+        f"{format_amount(job.cost.search)} of it searching ({share})"
     )
     return [
         Text(),
@@ -146,12 +148,6 @@ def probe_facts(probed: float | None, seen: float) -> list[tuple[str, str]]:
         "this computer come and go, and every time above is of one moment or the other"
     )
     return [("careful", said)]
-
-
-def format_search_share(job: JobView) -> str:
-    """Write the search's share of the cost."""
-    accrued = float(job.cost.accrued.amount)
-    return format_percent(float(job.cost.search.amount) / accrued) if accrued > 0 else "0 %"
 
 
 def saving_section(curve: CurveView) -> list[RenderableType]:

@@ -62,6 +62,8 @@ def fit_to_json(report: FitReport) -> str:
     """Write a report as JSON; docs/measurements.md says what its keys mean."""
     steps, epochs, chosen = report.steps, report.epochs, report.chosen
     model, law = steps.model, epochs.model
+    # Written out key by key, because programs of users read them: a field that is renamed in the
+    # library must not rename a key here.
     return dump_json(
         {
             "version": FIT_FORMAT_VERSION,
@@ -124,6 +126,7 @@ def fit_to_json(report: FitReport) -> str:
                 "objective": report.curve.objective.name,
                 "why": chosen.why,
                 "support": chosen.support,
+                # None where nothing is uncertain, or where no other was ever chosen.
                 "runner_up": chosen.runner_up and place(chosen.runner_up.config),
             },
             "notes": report.notes,
@@ -196,6 +199,7 @@ def render_measurements(report: FitReport) -> RenderableType:
 
 def shares_machines(report: FitReport) -> bool:
     """Tell whether workers share machines in any configuration."""
+    # With a machine for each worker the column would say the same number twice.
     return any(judged.point.config.workers_per_machine > 1 for judged in report.points)
 
 

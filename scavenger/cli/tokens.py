@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -110,9 +109,7 @@ def render_tokens(tokens: TokenList) -> RenderableType:
 def _token_row(token: TokenView) -> tuple[Cell, ...]:
     names = (token.id, token.name, token.project, token.role.value, token.created_by)
     moments = (token.last_used_at, token.expires_at, token.revoked_at)
-    return (*map(plain_text, names), *map(format_minute, moments))
-
-
-def format_minute(moment: datetime | None) -> str:
-    """Write a time to the minute."""
-    return UNKNOWN_VALUE if moment is None else f"{moment:%Y-%m-%d %H:%M}"
+    return (
+        *map(plain_text, names),
+        *(UNKNOWN_VALUE if moment is None else f"{moment:%Y-%m-%d %H:%M}" for moment in moments),
+    )

@@ -262,13 +262,10 @@ def render_event(event: EventView, since: datetime | None = None) -> RenderableT
     grid.add_column(style="dim", no_wrap=True, min_width=8)
     grid.add_column(style="cyan", no_wrap=True, min_width=9)
     grid.add_column(overflow="fold")
-    grid.add_row(format_moment(event.at, since), plain_text(event.kind), plain_text(event.message))
+    at = event.at
+    moment = f"{at:%H:%M:%S}" if since is None else f"{(at - since).total_seconds():+7.1f}s"
+    grid.add_row(moment, plain_text(event.kind), plain_text(event.message))
     return grid
-
-
-def format_moment(at: datetime, since: datetime | None) -> str:
-    """Write a time as UTC, or as seconds since another time."""
-    return f"{at:%H:%M:%S}" if since is None else f"{(at - since).total_seconds():+7.1f}s"
 
 
 JOB_POLL_INTERVAL = 0.5

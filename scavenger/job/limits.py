@@ -49,14 +49,6 @@ _WORKERS: TypeAdapter[list[int]] = TypeAdapter(list[WorkerCount])
 _BATCHES: TypeAdapter[list[int]] = TypeAdapter(list[BatchSize])
 
 
-def _read_workers(value: object) -> RangeOrList:
-    return _read_range_or_list(value, _WORKERS, example="1..4")
-
-
-def _read_batches(value: object) -> RangeOrList:
-    return _read_range_or_list(value, _BATCHES, example="32..256")
-
-
 def _read_range_or_list(
     value: object, numbers: TypeAdapter[list[int]], *, example: str
 ) -> RangeOrList:
@@ -78,23 +70,25 @@ def _read_range_or_list(
     return tuple(sorted(set(numbers.validate_python(value))))
 
 
-def _write_range_or_list(choice: RangeOrList) -> str | list[int]:
-    return str(choice) if isinstance(choice, Bounds) else list(choice)
-
-
 _WrittenRangeOrList = PlainSerializer(
-    _write_range_or_list, return_type=str | list[int], when_used="json"
+    lambda choice: str(choice) if isinstance(choice, Bounds) else list(choice),
+    return_type=str | list[int],
+    when_used="json",
 )
 WorkerChoice = Annotated[
     RangeOrList,
     PlainValidator(
-        _read_workers, json_schema_input_type=WorkerCount | RANGE_TEXT | list[WorkerCount]
+        lambda value: _read_range_or_list(value, _WORKERS, example="1..4"),
+        json_schema_input_type=WorkerCount | RANGE_TEXT | list[WorkerCount],
     ),
     _WrittenRangeOrList,
 ]
 BatchChoice = Annotated[
     RangeOrList,
-    PlainValidator(_read_batches, json_schema_input_type=BatchSize | RANGE_TEXT | list[BatchSize]),
+    PlainValidator(
+        lambda value: _read_range_or_list(value, _BATCHES, example="32..256"),
+        json_schema_input_type=BatchSize | RANGE_TEXT | list[BatchSize],
+    ),
     _WrittenRangeOrList,
 ]
 

@@ -186,16 +186,16 @@ def _read_objective(value: object) -> str | WeightedObjective:
     return value
 
 
-def _write_objective(objective: str | WeightedObjective) -> str | dict[str, Any]:
-    return objective if isinstance(objective, str) else objective.model_dump()
-
-
 ObjectiveField = Annotated[
     str | WeightedObjective,
     PlainValidator(
         _read_objective, json_schema_input_type=one_of(plain_objectives()) | WeightedObjective
     ),
-    PlainSerializer(_write_objective, return_type=str | dict[str, Any], when_used="json"),
+    PlainSerializer(
+        lambda objective: objective if isinstance(objective, str) else objective.model_dump(),
+        return_type=str | dict[str, Any],
+        when_used="json",
+    ),
 ]
 
 

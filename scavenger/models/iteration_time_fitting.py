@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from scavenger.cluster import ClusterConfig, Floats
+from scavenger.cluster import Floats
 from scavenger.errors import NotEnoughData
 from scavenger.measurement.profiling import Measurement
 from scavenger.models.forms import (
@@ -85,13 +85,13 @@ def fit_step_time(
 
 def in_fitting_order(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
     """Return measurements in the order they are fitted in, so that equal sets give equal laws."""
-    return tuple(sorted(measurements, key=fitting_order_key))
-
-
-def fitting_order_key(measured: Measurement) -> tuple[ClusterConfig, float, float]:
-    """Key of that order."""
-    compute = measured.compute_time
-    return measured.config, measured.step_time, -1.0 if compute is None else compute
+    # None compares with no number: where compute was not measured apart, -1 comes before all.
+    return tuple(
+        sorted(
+            measurements,
+            key=lambda m: (m.config, m.step_time, -1 if m.compute_time is None else m.compute_time),
+        )
+    )
 
 
 @lru_cache(maxsize=256)

@@ -266,6 +266,7 @@ def report_fit(table: StepTable, request: FitRequest) -> FitReport:
         curve=curve,
         points=curve.points_by_time,
         start=configs[0],
+        # Without the limits: a picture also names the fastest of what breaks them.
         marks=curve.marks(Within(objective)),
         chosen=chosen,
         notes=tuple(list_notes(table, request, epochs.model)),

@@ -122,11 +122,12 @@ def regrets(
         if known[0].global_batch <= m.config.global_batch <= known[-1].global_batch
     )
     windows = [w for w in restriction.windows(within) if len(w) > points]
-    outcomes = [
-        outcomes_in(window, known, profiled, laws, topology)
-        for window in windows
-        for profiled in design.profiles(window, points)
-    ]
+    outcomes = []
+    for window in windows:
+        truth = true_figures(window, known)
+        for profiled in design.profiles(window, points):
+            curve = predict_window(window, known, profiled, laws, topology)
+            outcomes.append({wish: outcome_of(wish, truth, curve) for wish in REGRET_OBJECTIVES})
     return tuple(
         Regret(
             table=table.name,
@@ -141,19 +142,6 @@ def regrets(
         for wish in REGRET_OBJECTIVES
         if outcomes
     )
-
-
-def outcomes_in(
-    window: Sequence[Measurement],
-    runs: Sequence[FinishedRun],
-    profiled: ProfiledRows,
-    laws: LawFamily,
-    topology: Topology,
-) -> dict[RegretObjective, tuple[float, bool]]:
-    """Return each objective's regret in one window, and whether its deadline is missed."""
-    truth = true_figures(window, runs)
-    curve = predict_window(window, runs, profiled, laws, topology)
-    return {wish: outcome_of(wish, truth, curve) for wish in REGRET_OBJECTIVES}
 
 
 def true_figures(window: Sequence[Measurement], runs: Sequence[FinishedRun]) -> WindowTruth:
