@@ -21,6 +21,7 @@ from service.api.problems import ApiProblem
 from service.api.validation import TextRule
 
 CURSOR_SIGNATURE_BYTES = 16
+NUMBER_POSITION = TypeAdapter(tuple[int])
 UNKNOWN_CURSOR = (
     "this is no cursor of this list; send the next_cursor of the page before as it is, "
     "or none to begin anew"
@@ -92,6 +93,15 @@ class PageQuery:
             ApiProblem: The cursor is no cursor of this list.
         """
         return None if self.cursor is None else self.codec.read(name, self.cursor, adapter)
+
+    def number(self, name: str) -> int | None:
+        """Return the number at which the page begins, in a list that is in the order of one.
+
+        Raises:
+            ApiProblem: The cursor is no cursor of this list.
+        """
+        position = self.position(name, NUMBER_POSITION)
+        return None if position is None else position[0]
 
     def split(
         self,

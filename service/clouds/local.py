@@ -180,7 +180,14 @@ def _claim(machine: Path, request: LaunchRequest) -> int | None:
         draft = machine.with_suffix(".new")
         lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        os.write(lock, json.dumps(_facts(request)).encode())
+        facts = {
+            "launch_key": request.launch_key,
+            "job": request.job,
+            "price_per_hour": request.price_per_hour,
+            "labels": dict(request.labels),
+            "created": time.time(),
+        }
+        os.write(lock, json.dumps(facts).encode())
         os.fsync(lock)  # an empty file after a power failure would be a machine without facts
         draft.rename(machine)
         return lock
@@ -192,16 +199,6 @@ def _exclusive(root: Path) -> Iterator[None]:
     with open(root / "lock", "w", opener=_private) as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         yield
-
-
-def _facts(request: LaunchRequest) -> dict[str, object]:
-    return {
-        "launch_key": request.launch_key,
-        "job": request.job,
-        "price_per_hour": request.price_per_hour,
-        "labels": dict(request.labels),
-        "created": time.time(),
-    }
 
 
 def _private(path: str, flags: int) -> int:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
 from scavenger.schemas import AuditList, NewTokenView, TokenList, TokenView, UserRole
@@ -26,7 +26,6 @@ router = APIRouter(prefix="/v1", tags=["access"], route_class=GuardedRoute)
 
 TOKEN_ID_PATTERN = re.compile(r"[0-9a-f]{12}")
 MAX_TOKEN_LIFETIME = 10 * 365 * 86400
-AUDIT_POSITION = TypeAdapter(tuple[int])
 
 TokenName = Annotated[
     str,
@@ -122,8 +121,7 @@ def find_token(connection: Connection, user: UserPrincipal, token: str) -> Store
 @router.get("/audit", responses=page_responses("list_requests"))
 def list_requests(app_state: State, user: Admin, page: Page) -> AuditList:
     """List the changes that tokens of the project asked for, refused ones too, newest first."""
-    position = page.position("audit", AUDIT_POSITION)
-    before = None if position is None else position[0]
+    before = page.number("audit")
     with app_state.engine.connect() as connection:
         found = access.audit_entries_before(connection, user.project, before, page.limit + 1)
     shown, following = page.split("audit", found, lambda last: (last.number,))

@@ -59,7 +59,7 @@ JOB_EXAMPLE = {
     "price": "0.36 USD/h",
     "run": {"command": ["python", "train.py"]},
 }
-JOB_POSITION, EVENT_POSITION = TypeAdapter(tuple[datetime, str]), TypeAdapter(tuple[int])
+JOB_POSITION = TypeAdapter(tuple[datetime, str])
 
 JobFilter = Annotated[
     str | None,
@@ -181,9 +181,7 @@ def get_curve(app_state: State, job: str) -> CurveView:
 def get_events(app_state: State, page: LongPage, job: str, after: AfterEvent = 0) -> EventList:
     """List what happened to a job, oldest first."""
     name = f"events of {job}"
-    position = page.position(name, EVENT_POSITION)
-    if position is not None:
-        after = max(after, position[0])
+    after = max(after, page.number(name) or 0)
     with app_state.engine.connect() as connection:
         find_job(connection, job)
         found = jobs.events_after(connection, job, after, page.limit + 1)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from sqlalchemy import Connection
 
 from scavenger.schemas import SweepList, SweepView
@@ -20,8 +20,6 @@ from service.db import sweeps
 from service.db.access import StoredAnswer
 
 router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"], route_class=GuardedRoute)
-
-SWEEP_POSITION = TypeAdapter(tuple[int])
 
 
 def to_integer(value: object) -> object:
@@ -44,8 +42,7 @@ class Confirmation(BaseModel):
 @router.get("", responses=page_responses("list_sweeps"), dependencies=[INSTALLATION_OPERATOR])
 def list_sweeps(app_state: State, page: Page) -> SweepList:
     """List sweeps, newest first."""
-    position = page.position("sweeps", SWEEP_POSITION)
-    before = None if position is None else position[0]
+    before = page.number("sweeps")
     with app_state.engine.connect() as connection:
         found = sweeps.newest(connection, page.limit + 1, before)
     shown, following = page.split("sweeps", found, lambda last: (last.number,))
