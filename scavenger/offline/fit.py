@@ -26,6 +26,7 @@ from scavenger.planning.curve import Basis, curve_from_forecast, forecast_grid
 from scavenger.planning.decision import CurvePreview
 from scavenger.planning.limits import Within
 from scavenger.planning.objective import Choice
+from scavenger.planning.state import FittedModel
 from scavenger.pricing import on_demand_price
 from scavenger.report import CurveReport, ReportedPoint
 
@@ -298,7 +299,7 @@ def predict_candidates(
     measured = {m.config: m.step_time for m in steps.measurements}
     model = combine_laws(steps, epochs, request.dataset_size)
     curve = curve_from_forecast(forecast_grid(grid_of(configs), model, price, measured))
-    return CurvePreview(curve, model, (), "a table of measurements")
+    return CurvePreview(curve, FittedModel(model, (), "a table of measurements"))
 
 
 def combine_laws(

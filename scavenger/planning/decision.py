@@ -13,9 +13,7 @@ from typing import TypeVar
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
-from scavenger.measurement.profiling import Observation
 from scavenger.models.epochs import StatisticalModel
-from scavenger.models.performance import PerformanceModel
 from scavenger.planning.curve import TradeoffCurve, predict_curve
 from scavenger.planning.limits import Within
 from scavenger.planning.search.registry import SEARCHES
@@ -34,15 +32,11 @@ class CurvePreview:
 
     Attributes:
         curve: The curve.
-        model: The laws it was predicted with.
-        observations: What they were fitted to.
-        source: Where they come from, for people.
+        fitted: The laws it was predicted with, and where they come from.
     """
 
     curve: TradeoffCurve
-    model: PerformanceModel
-    observations: tuple[Observation, ...]
-    source: str
+    fitted: FittedModel
 
 
 def decide(state: PlanningState) -> Probe | Run:
@@ -128,12 +122,7 @@ def preview_curve(state: PlanningState) -> CurvePreview | None:
     if fitted is None:
         return None
     curve = predict_curve(state.space, fitted.model, state.price, fitted.observations)
-    return CurvePreview(curve, fitted.model, fitted.observations, fitted.source)
-
-
-def curve_of_run(run: Run) -> CurvePreview:
-    """Return the curve that a choice was made from, and where its laws come from."""
-    return CurvePreview(run.curve, run.model, run.fitted.observations, run.fitted.source)
+    return CurvePreview(curve, fitted)
 
 
 def progress_per_iteration(state: PlanningState, config: ClusterConfig) -> float:

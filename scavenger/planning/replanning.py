@@ -134,7 +134,7 @@ def choose_again(
         best, curve.basis
     )
     if saving >= needed or is_urgent:
-        preview = CurvePreview(curve, model, fitted.observations, fitted.source)
+        preview = CurvePreview(curve, replace(fitted, model=model))
         better = BetterConfig(best.config, preview, objective, choice)
         return better, f"{best.config} saves {saving:.0%} of the rest, {choice.why}"
     much = f"{max(saving, 0.0):.1%} of the rest, but a resize has to save {needed:.1%}"

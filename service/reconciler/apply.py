@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from scavenger.cluster import ClusterConfig
 from scavenger.job.planning import objective_within_limits
 from scavenger.measurement.profiling import Observation
-from scavenger.planning.decision import curve_of_run, preview_curve
+from scavenger.planning.decision import CurvePreview, preview_curve
 from scavenger.planning.search.strategy import Run
 from scavenger.protocol import Directive
 from scavenger.report import CurveReport
@@ -155,7 +155,7 @@ def record_choice(
     due_from, due_until = estimate_eta(state, run) or (None, None)
     search = f"searched: {len(state.probes)} probes" if run.searched else why
     outcome = {"due_from": due_from, "due_until": due_until, "search": search}
-    preview, wish = curve_of_run(run), objective_within_limits(state.job.spec)
+    preview, wish = CurvePreview(run.curve, run.fitted), objective_within_limits(state.job.spec)
     drawing = CurveReport(preview, wish, run.choice)
     start_training(connection, state, run.config, why, drawing, **outcome)
     if run.searched:

@@ -33,15 +33,15 @@ def update_stored_model(
     """
     spec = state.job.spec
     preview = preview_curve(replace(state.knowledge, noise_scale=None, history=()))
-    if preview is None or not preview.observations:
+    if preview is None or not preview.fitted.observations:
         return
     signature, target = signature_of(spec, machine), spec.target_text
     has_counted = state.job.chosen is not None and bool(state.probes)
     run = None if epochs is None else epochs_of_run(connection, state, preview)
     fresh = StoredModel(
         signature=signature,
-        model=preview.model,
-        observations=preview.observations,
+        model=preview.fitted.model,
+        observations=preview.fitted.observations,
         epochs_by_target={} if epochs is None else {target: epochs},
         jobs=0 if has_counted else 1,
         runs={} if run is None else {target: (run,)},
@@ -66,7 +66,7 @@ def epochs_of_run(
     samples = samples_by_batch(history, begun, leader.iteration)
     if not samples:
         return None
-    return convert_run(samples, spec.model.dataset_size, preview.model.statistical)
+    return convert_run(samples, spec.model.dataset_size, preview.fitted.model.statistical)
 
 
 def samples_by_batch(

@@ -60,7 +60,8 @@ def curve_view(
     report: CurveReport, spec: JobSpec, chosen: ClusterConfig | None, why: str
 ) -> CurveView:
     """Show a curve, without what only the job itself tells: where it is, its probes and resizes."""
-    preview, limits, own = report.preview, report.objective, report.choice
+    fitted = None if report.preview is None else report.preview.fitted
+    limits, own = report.objective, report.choice
     marks = report.marks(limits)
     special = {name: config_view(choice.point.config) for name, choice in marks.items()}
     # What supports another point than the chosen one says nothing about that.
@@ -71,8 +72,8 @@ def curve_view(
         objective=spec.objective_text,
         limits=LimitsView(max_cost=limits.max_cost, max_time=limits.max_time),
         why=why,
-        source="nothing is measured yet" if preview is None else preview.source,
-        laws=None if preview is None else laws_view(preview.model, preview.observations),
+        source="nothing is measured yet" if fitted is None else fitted.source,
+        laws=None if fitted is None else laws_view(fitted.model, fitted.observations),
         points=[point_view(each) for each in report.points],
         front=[config_view(config) for config in report.front],
         knee=special.get("knee"),

@@ -111,7 +111,7 @@ def test_the_newest_runs_of_all_jobs_are_kept(engine: Engine) -> None:
         life.probe()
         preview = preview_curve(life.look().knowledge)
     assert preview is not None
-    fresh = StoredModel("s", preview.model, preview.observations, {WORDS: 9.0}, 1)
+    fresh = StoredModel("s", preview.fitted.model, preview.fitted.observations, {WORDS: 9.0}, 1)
     stored = None
     for number in range(1, 41):
         stored = models.merge_job(stored, replace(fresh, runs={WORDS: (FinishedRun(32, number),)}))

@@ -31,7 +31,7 @@ from scavenger.offline.simulator.simulation import (
     true_curve,
 )
 from scavenger.offline.simulator.summary import quartiles, summarise_outcomes
-from scavenger.planning.decision import curve_of_run, decide, fit_model
+from scavenger.planning.decision import CurvePreview, decide, fit_model
 from scavenger.planning.knee import Knee
 from scavenger.planning.limits import Within
 from scavenger.planning.objective import Choice
@@ -439,7 +439,8 @@ def test_a_revised_run_is_resized_to_and_paid():
     slowest = ClusterConfig(2, 64)
 
     def revise(state, config, steps, rest):
-        drawn = curve_of_run(decide(state))
+        run = decide(state)
+        drawn = CurvePreview(run.curve, run.fitted)
         choice = Choice(drawn.curve.points[0], "the slowest")
         better = BetterConfig(slowest, drawn, Within(Fastest()), choice)
         return Replanning(better, 300.0, "for once") if config != slowest else None

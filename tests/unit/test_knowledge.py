@@ -12,8 +12,8 @@ from scavenger.job.planning import objective_of, planning_state, signature_of
 from scavenger.job.spec import JobSpec
 from scavenger.models.epochs import FinishedRun
 from scavenger.planning.decision import (
+    CurvePreview,
     choose_now,
-    curve_of_run,
     decide,
     fit_model,
     preview_curve,
@@ -42,7 +42,7 @@ def knowledge(search: str = "auto", job: JobSpec | None = None, **changes: objec
 def stored(signature: str = "digits|1437|none|local") -> StoredModel:
     preview = preview_curve(knowledge())
     assert preview is not None
-    return StoredModel(signature, preview.model, CORNERS, {TARGET: 12.0}, 1)
+    return StoredModel(signature, preview.fitted.model, CORNERS, {TARGET: 12.0}, 1)
 
 
 OTHER = stored("other|9|none|local")
@@ -83,22 +83,22 @@ def test_a_page_draws_the_curve_that_the_choice_was_made_from(known: PlanningSta
     run, preview = decide(known), preview_curve(known)
     assert isinstance(run, Run), run
     assert preview is not None
-    assert preview.model == run.model
+    assert preview.fitted.model == run.model
     assert preview.curve.points == run.curve.points
-    assert curve_of_run(run) == preview
+    assert CurvePreview(run.curve, run.fitted) == preview
 
 
 def test_the_source_of_a_choice_names_no_more_than_it_was_made_from() -> None:
     lent = knowledge(observations=CORNERS[:2], models=(OTHER,))
     assert "measured alike" in source(lent)
-    assert curve_of_run(choose_now(lent)).source == "2 probes of this job"
+    assert choose_now(lent).fitted.source == "2 probes of this job"
     # By the estimate nothing meets the limits, and an estimate ends no job.
     strict = spec(limits={"max_cost": "0.0001 USD", "workers": "1..2", "batch": [32, 128]})
     hopeful = knowledge(job=strict, history=curve(8.0))
     assert "extrapolated" in source(hopeful)
     run = choose_now(hopeful)
     assert run.curve.basis == "relative"
-    assert curve_of_run(run).source == "4 probes of this job"
+    assert run.fitted.source == "4 probes of this job"
 
 
 def source(known: PlanningState) -> str:
@@ -136,10 +136,10 @@ def test_a_learning_curve_tells_the_epochs_until_something_better_does() -> None
     assert before is not None
     assert now is not None
     assert (before.curve.basis, now.curve.basis) == ("relative", "total")
-    assert now.source == (
+    assert now.fitted.source == (
         "4 probes of this job, epochs extrapolated from the accuracy so far: 9.83 (7.42 to 51.1)"
     )
-    assert now.model.epochs_deviation > 0.12
+    assert now.fitted.model.epochs_deviation > 0.12
     assert knowledge(history=curve(8.0)).known_epochs == pytest.approx(9.5, rel=0.1)
     better = {"an earlier job": {"stored": stored()}, "its own run": {"epochs_to_target": 12.0}}
     for known in better.values():
