@@ -10,8 +10,9 @@ import pytest
 from service.postgres.server import EmbeddedPostgres
 from tests.crash import troupe
 
-STORIES = (["recover", "terminate-early"], ["launch-in-vain", "sweep"])
-FEWEST = 40
+# Between them they launch, lose, replace and end machines, with and without faults of the cloud.
+STORIES = (["recover"], ["launch-in-vain"])
+FEWEST = 30
 
 
 @pytest.fixture(scope="module")

@@ -120,7 +120,7 @@ def play(stream: Stream, act: str, number: int) -> None:
             stream.spool.clear()
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(ACTS, min_size=4, max_size=40), st.sampled_from([3_000, 10_000, 64 * 1024 * 1024]))
 def test_every_row_is_stored_once_and_in_order_or_counted(
     acts: list[tuple[str, int]], limit: int

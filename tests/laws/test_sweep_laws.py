@@ -26,7 +26,7 @@ from service.garbage_collection.judge import (
 )
 from tests.builders import NOW
 
-WORLDS = int(os.environ.get("SWEEP_WORLDS", "300"))
+WORLDS = int(os.environ.get("SWEEP_WORLDS", "150"))
 GRACE = timedelta(seconds=30)
 OURS = ResourceLabels("ours", b"our secret")
 NEIGHBOURS = ResourceLabels("theirs", b"their secret")
