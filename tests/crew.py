@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -24,12 +25,20 @@ from tests.controller_double import LONG
 from worker_agent.parameter_server.server import ShardServer
 from worker_agent.pytorch.server_shard import TorchShard
 from worker_agent.session import Session
+from worker_agent.telemetry import reporter
+from worker_agent.training import elastic, membership
 from worker_agent.training.asynchronous import AsynchronousSession
 from worker_agent.training.elastic import ElasticSession
 
 SECRET = "between us"
 SAMPLES = 240
 NOW = StopAtProgress(1e-9)
+# Workers train on at full speed until the controller has heard enough: let it hear at once.
+INTERVALS = (
+    (elastic, "PROBING_INTERVAL"),
+    (membership, "AWAITING_INTERVAL"),
+    (reporter, "AWAITING_INTERVAL"),
+)
 STREAM = threading.Lock()  # of random numbers: all threads have the same one, a model is made alone
 
 Script = Callable[[Session, Callable[..., None]], None]
@@ -172,8 +181,11 @@ def crew(
     conductor = Conductor(
         directory, [], dataset_size=SAMPLES, split_every=split_every, purpose="probe"
     )
-    with conductor:
-        yield Crew(conductor, script, strategy, members)
+    with ExitStack() as hasty:
+        for module, name in INTERVALS:
+            hasty.enter_context(patch.object(module, name, 0.02))
+        with conductor:
+            yield Crew(conductor, script, strategy, members)
     for server in serving:
         server.close()
 
