@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from worker_agent.frameworks import Framework, find_framework
 from worker_agent.sampler import SampleOrder, SampleRange
+from worker_agent.state.progress import TrainingProgress
 
 
 class Loggable(Protocol):
@@ -21,18 +24,34 @@ def never_stop() -> bool:
     return False
 
 
-class Session(Protocol):
-    """The interface of a training script to its job."""
+class Session(ABC):
+    """The interface of a training script to its job.
+
+    Scripts see the methods of this class only, so each signature stands here once. A subclass says
+    how it attaches to the model and where its batches come from.
+
+    Attributes:
+        progress: Where training stands, over the whole job.
+    """
+
+    framework: Framework | None = None
+
+    def __init__(self, *, deterministic: bool = False) -> None:
+        self.is_deterministic = deterministic
+        self.progress = TrainingProgress()
 
     @property
     def iteration(self) -> int:
         """Iterations applied so far, over the whole job."""
+        return self.progress.iteration
 
     @property
     def samples(self) -> int:
         """Samples consumed so far, over the whole job."""
+        return self.progress.samples
 
     @property
+    @abstractmethod
     def is_leader(self) -> bool:
         """Whether this process should evaluate, print and save."""
 
@@ -58,6 +77,10 @@ class Session(Protocol):
             extra: Other objects that the next iteration depends on, by name; each has
                 ``state_dict`` and ``load_state_dict``.
         """
+        self.framework = find_framework(model)
+        named = {"scheduler": scheduler, "scaler": scaler, **(extra or {})}
+        carried = {name: each for name, each in named.items() if each is not None}
+        self._attach(self.framework, model, optimizer, micro_batches, carried)
 
     def batches(
         self,
@@ -78,14 +101,17 @@ class Session(Protocol):
             until: Called before each iteration outside a job; True ends training. A job stops at
                 its own target.
         """
+        order = SampleOrder(dataset_size, seed)
+        yield from self._batches(order, global_batch, epochs * dataset_size, until)
 
+    @abstractmethod
     def log(self, **metrics: Loggable) -> None:
         """Record named values of this iteration: floats, or tensors that are read later."""
 
-    def __enter__(self) -> Session:
-        """Open the session."""
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
+    def __exit__(  # noqa: B027 outside a job there is nothing to close
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
@@ -93,59 +119,45 @@ class Session(Protocol):
     ) -> None:
         """Close the session; an exception of the script passes through untouched."""
 
-
-class StandaloneSession:
-    """The session of a script outside a job: plain batches, nothing measured, nothing sent."""
-
-    def __init__(self, *, deterministic: bool = False) -> None:
-        self.is_deterministic = deterministic
-        self.framework: Framework | None = None
-        self.iteration = 0
-        self.samples = 0
-        self.is_leader = True
-
-    def prepare(
+    @abstractmethod
+    def _attach(
         self,
+        framework: Framework,
         model: Any,
         optimizer: Any,
-        *,
-        micro_batches: int = 1,
-        scheduler: Any = None,
-        scaler: Any = None,
-        extra: Mapping[str, Any] | None = None,
+        micro_batches: int,
+        carried: Mapping[str, Any],
     ) -> None:
-        self.framework = find_framework(model)
+        """Hook into the model and its optimizer; the state of what is carried goes with them."""
 
-    def batches(
-        self,
-        dataset_size: int,
-        global_batch: int,
-        *,
-        epochs: float,
-        seed: int = 0,
-        until: Callable[[], bool] = never_stop,
+    @abstractmethod
+    def _batches(
+        self, order: SampleOrder, global_batch: int, samples: float, until: Callable[[], bool]
     ) -> Iterator[Any]:
-        framework = self.framework
-        order = SampleOrder(dataset_size, seed)
-        while self.samples < epochs * dataset_size and not until():
-            if framework is not None and self.is_deterministic:
-                framework.seed(seed, self.samples)
-            indices = order.indices(SampleRange(self.samples, global_batch))
-            # Without prepare() the framework is unknown, and NumPy arrays index every one of them.
-            yield indices if framework is None else framework.to_batch(indices)
-            self.samples += global_batch
-            self.iteration += 1
+        """Yield indices; all but the order are for a script outside a job."""
+
+
+class StandaloneSession(Session):
+    """The session of a script outside a job: plain batches, nothing measured, nothing sent."""
+
+    is_leader = True
 
     def log(self, **metrics: Loggable) -> None:
         pass
 
-    def __enter__(self) -> StandaloneSession:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _attach(self, *_: Any) -> None:
         pass
+
+    def _batches(
+        self, order: SampleOrder, global_batch: int, samples: float, until: Callable[[], bool]
+    ) -> Iterator[Any]:
+        framework = self.framework
+        while self.samples < samples and not until():
+            if framework is not None and self.is_deterministic:
+                framework.seed(order.seed, self.samples)
+            indices = order.indices(SampleRange(self.samples, global_batch))
+            # Without prepare() the framework is unknown, and NumPy arrays index every one of them.
+            yield indices if framework is None else framework.to_batch(indices)
+            self.progress = replace(
+                self.progress, iteration=self.iteration + 1, samples=self.samples + global_batch
+            )

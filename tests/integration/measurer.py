@@ -10,21 +10,15 @@ import time
 
 from scavenger.measurement.steps import StepRow
 from scavenger.protocol import Hello, Progress
-from worker_agent.controller import ControllerClient
 from worker_agent.settings import read_settings
-from worker_agent.telemetry.reporter import CALM_INTERVAL, Reporter, spool_opener
+from worker_agent.telemetry.reporter import CALM_INTERVAL, open_reporter
 
 
 def main(iterations: int, seconds: float, patience: float) -> None:
     """Measure, then end as a session does."""
     settings = read_settings()
     assert settings is not None
-    reporter = Reporter(
-        ControllerClient(settings),
-        settings.worker,
-        lambda directive: None,
-        open_spool=spool_opener(settings),
-    )
+    reporter = open_reporter(settings, lambda directive: None)
     reporter.start(Hello(settings.worker, "127.0.0.1:1"))
     reporter.pace(CALM_INTERVAL)
     for iteration in range(iterations):

@@ -23,7 +23,6 @@ from typing import Literal, NoReturn
 from scavenger.measurement.steps import StepRow
 from scavenger.protocol import Directive, FinishReason, Hello, Regrouped, StopAtProgress
 from scavenger.worker_env import WorkerEnv
-from worker_agent.controller import ControllerClient
 from worker_agent.launcher.environment import (
     LOST_PEERS,
     NOT_DISTRIBUTED,
@@ -41,7 +40,7 @@ from worker_agent.launcher.step_records import (
     read_job_progress,
     write_job_progress,
 )
-from worker_agent.telemetry.reporter import CALM_INTERVAL, PROBING_INTERVAL, Reporter, spool_opener
+from worker_agent.telemetry.reporter import CALM_INTERVAL, PROBING_INTERVAL, open_reporter
 
 log = logging.getLogger(__name__)
 
@@ -101,12 +100,7 @@ class Launcher:
             checkpoints=Path(settings.checkpoints or self.directory / "checkpoints"),
         )
         self.port = MasterPort(settings.host)
-        self.reporter = Reporter(
-            ControllerClient(settings),
-            settings.worker,
-            lambda _: None,
-            open_spool=spool_opener(settings),
-        )
+        self.reporter = open_reporter(settings, lambda _: None)
         self.directive: Directive | None = None
         self.child: subprocess.Popen[bytes] | None = None
         self.progress = JobProgress()

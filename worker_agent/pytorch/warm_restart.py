@@ -50,9 +50,7 @@ class WarmRestart:
         self.settings, self.inventory = settings, inventory
         self.checkpoints = None
         if settings.checkpoints is not None:
-            every, keep = settings.checkpoint_every, settings.checkpoint_keep
-            place = Path(settings.checkpoints)
-            self.checkpoints = Checkpointer(place, settings.job, every=every, keep=keep)
+            self.checkpoints = Checkpointer.from_settings(Path(settings.checkpoints), settings)
         self.is_due = settings.restarts > 0 and self.checkpoints is not None
         self.is_possible = True
 

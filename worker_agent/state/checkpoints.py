@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from scavenger.worker_env import WorkerEnv
+from worker_agent.settings import InstrumentationSettings
 from worker_agent.state.checkpoint_file import (
     CheckpointManifest,
     CheckpointOrigin,
@@ -60,6 +62,14 @@ class Checkpointer:
         self.logged: set[object] = set()
         self.changed = threading.Condition()
         self.thread: threading.Thread | None = None
+
+    @classmethod
+    def from_settings(
+        cls, directory: Path, settings: WorkerEnv | InstrumentationSettings
+    ) -> Checkpointer:
+        """Keep a job's checkpoints as the settings of a machine or of a script's process say."""
+        every, keep = settings.checkpoint_every, settings.checkpoint_keep
+        return cls(directory, settings.job, every=every, keep=keep)
 
     def is_due(self) -> bool:
         """Whether it is time for a snapshot, and the one before is on the disk."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from pydantic import JsonValue
 
 from scavenger.measurement.noise import SmoothedNoise
-from scavenger.protocol import Directive
+from scavenger.protocol import Directive, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,10 @@ class TrainingProgress:
             return self
         corrected = self.epochs + self.provisional * (directive.correction - 1)
         return replace(self, epochs=corrected, provisional=0.0)
+
+    def to_message(self, generation: int) -> Progress:
+        """Return the message for the controller, without metrics."""
+        return Progress(generation, self.iteration, self.samples, self.epochs, {})
 
 
 class Stateful(Protocol):

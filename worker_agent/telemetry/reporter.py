@@ -26,20 +26,12 @@ from scavenger.protocol import (
     StepReport,
 )
 from scavenger.worker_env import WorkerEnv
+from worker_agent.controller import ControllerClient
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
 from worker_agent.telemetry.outbox import Outbox
 from worker_agent.telemetry.spool import BATCH_ROWS, Spool, SpoolHeader, sequence_after
 
 log = logging.getLogger(__name__)
-
-__all__ = [
-    "AWAITING_INTERVAL",
-    "CALM_INTERVAL",
-    "PROBING_INTERVAL",
-    "Reporter",
-    "TelemetryEndpoint",
-    "spool_opener",
-]
 
 CALM_INTERVAL = 1.0
 PROBING_INTERVAL = 0.25
@@ -345,16 +337,19 @@ class Reporter:
         self._state.notify_all()
 
 
-def spool_opener(settings: WorkerEnv) -> Callable[[Hello], Spool] | None:
-    """Return a function that opens the spool of this worker; None if it has no spool."""
-    if settings.spool is None:
-        return None
-    directory = Path(settings.spool)
+def open_reporter(settings: WorkerEnv, on_directive: Callable[[Directive], None]) -> Reporter:
+    """Return the reporter of this machine, with its spool if it has one."""
 
     def open_spool(hello: Hello) -> Spool:
+        assert settings.spool is not None
         header = SpoolHeader(
             settings.job, settings.worker, settings.controller, hello.address, hello.role
         )
-        return Spool(directory, header)
+        return Spool(Path(settings.spool), header)
 
-    return open_spool
+    return Reporter(
+        ControllerClient(settings),
+        settings.worker,
+        on_directive,
+        open_spool=None if settings.spool is None else open_spool,
+    )

@@ -10,26 +10,23 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from scavenger.measurement.steps import StepRow
 from scavenger.protocol import Directive, FinishReason, Hello, Regrouped, StopAtMetric
-from scavenger.worker_env import WorkerEnv
 from worker_agent.errors import GenerationBroken
 from worker_agent.frameworks import (
     AsynchronousStrategy,
     AsynchronousUpdate,
     Framework,
     StrategyContext,
-    find_framework,
 )
 from worker_agent.heartbeat import TrainingPhase
 from worker_agent.sampler import SampleOrder, SampleRange
-from worker_agent.session import never_stop
 from worker_agent.state.progress import TrainingProgress
 from worker_agent.telemetry.reporter import AWAITING_INTERVAL, CALM_INTERVAL
-from worker_agent.training.base import BaseSession
+from worker_agent.training.base import JobSession
 
 log = logging.getLogger(__name__)
 
@@ -38,18 +35,10 @@ SERVER_LOSS_TIMEOUT = 2.0  # seconds without the servers after which the control
 STALENESS_MEMORY = 0.9  # of the smoothed staleness, per push
 
 
-class AsynchronousSession(BaseSession):
-    """The session of one worker of a Downpour job.
+class AsynchronousSession(JobSession[AsynchronousStrategy]):
+    """The session of one worker of a Downpour job."""
 
-    Args:
-        settings: Who this worker is.
-    """
-
-    def __init__(self, settings: WorkerEnv) -> None:
-        super().__init__(settings)
-        self.framework: Framework | None = None
-        self.strategy: AsynchronousStrategy | None = None
-        self.current: Directive | None = None
+    current: Directive | None = None
 
     @property
     def directive(self) -> Directive | None:
@@ -64,68 +53,32 @@ class AsynchronousSession(BaseSession):
         is_first = self.directive.rank_of(self.settings.worker) == 0
         return is_first and self.finished != "released"
 
-    def prepare(
-        self,
-        model: Any,
-        optimizer: Any,
-        *,
-        micro_batches: int = 1,
-        scheduler: Any = None,
-        scaler: Any = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Hook into the model and its optimizer; nothing else travels between these workers.
-
-        Raises:
-            UnsupportedServerOptimizer: The optimizer is not one that Downpour SGD converges with.
-        """
-        if scheduler or scaler or extra:
+    def _open_strategy(
+        self, framework: Framework, context: StrategyContext
+    ) -> AsynchronousStrategy:
+        if context.carried:
             log.warning("downpour: scheduler, scaler and extra stay each worker's own")
-        self.framework = find_framework(model)
-        context = StrategyContext(
-            name=self.settings.strategy,
-            model=model,
-            optimizer=optimizer,
-            worker=self.settings.worker,
-            secret=self.settings.job_secret,
-            micro_batches=micro_batches,
-            is_abandoned=self._is_abandoned,
-            on_work=self.read_ahead.work,
-        )
-        self.strategy = self.framework.asynchronous_strategy(context)
+        return framework.asynchronous_strategy(context)
 
-    def batches(
-        self,
-        dataset_size: int,
-        global_batch: int,
-        *,
-        epochs: float,
-        seed: int = 0,
-        until: Callable[[], bool] = never_stop,
-    ) -> Iterator[Any]:
-        """Yield samples that no other worker has, until all are used or this worker is released."""
-        if self.strategy is None:
-            raise RuntimeError("call prepare(model, optimizer) before batches()")
+    def _start(self, strategy: AsynchronousStrategy) -> None:
+        """Wait until a Directive names this worker."""
         self.reporter.start(Hello(self.settings.worker, f"{self.settings.host}:0"))
-        order = SampleOrder(dataset_size, seed)
-        self.boundary_at = time.perf_counter()
-        self.read_ahead.ask()
-        self._await_directive()
-        try:
-            while self.finished is None:
-                yield from self._iteration(self.strategy, order)
-        except GeneratorExit:
-            self.finished = self.finished or "exhausted"
+        self.reporter.pace(AWAITING_INTERVAL)
+        self.heartbeat.enter(TrainingPhase.WAITING)
+        while self.directive is None and self.finished is None:
+            self._follow(strategy)
+            time.sleep(DIRECTIVE_POLL)
+        self.heartbeat.enter(TrainingPhase.TRAINING)
+        self.reporter.pace(CALM_INTERVAL)
 
-    def _close(self, *, is_in_order: bool) -> None:
-        if self.strategy is not None:
-            self.strategy.close()  # the samples it had taken are handed to others at once
+    def _close(self, strategy: AsynchronousStrategy, *, is_in_order: bool) -> None:
+        strategy.close()  # the samples it had taken are handed to others at once
         self._send_final_report(is_in_order=is_in_order)
 
     # One iteration.
 
     def _iteration(self, strategy: AsynchronousStrategy, order: SampleOrder) -> Iterator[Any]:
-        """Yield one share of samples, if there is one, and count what became of it."""
+        """Train on one share of samples, if there is one, and count what became of it."""
         self._follow(strategy)
         if self.finished is not None:
             return
@@ -133,9 +86,7 @@ class AsynchronousSession(BaseSession):
         if share is None:
             return
         strategy.begin(share, share.count / self._local_batch)
-        assert self.framework is not None
-        yield self.read_ahead.hand(self.framework.to_batch(order.indices(share)))
-        self.read_ahead.ask()
+        yield from self._hand(order.indices(share))
         update = strategy.end()
         if update is None:
             self._reconnect(strategy)
@@ -161,13 +112,8 @@ class AsynchronousSession(BaseSession):
 
     def _check_target(self, strategy: AsynchronousStrategy) -> None:
         """As leader, check whether the target is reached, and tell the other workers."""
-        stop = self._now.stop
-        if not self.is_leader or not isinstance(stop, StopAtMetric):
+        if not self.is_leader or not self._has_reached_goal():
             return
-        value = self.recorder.metrics.get(stop.metric)
-        if value is None or not stop.reached(value):
-            return
-        self.is_over = True
         try:
             strategy.finish()
             strategy.flush()
@@ -190,7 +136,11 @@ class AsynchronousSession(BaseSession):
         self._set_progress(update.version, update.done)
         self.heartbeat.beat(update.version)
         if update.staleness is not None:
-            self._note_staleness(update.staleness)
+            metrics = self.recorder.metrics
+            before = metrics.get("staleness", float(update.staleness))
+            metrics["staleness"] = (
+                STALENESS_MEMORY * before + (1 - STALENESS_MEMORY) * update.staleness
+            )
         if self.is_leader:
             self.reporter.record(self._row(update, step_time))
         self.reporter.tell(self._message())
@@ -211,12 +161,6 @@ class AsynchronousSession(BaseSession):
             fastest_compute_time=update.compute_time,
         )
 
-    def _note_staleness(self, staleness: int) -> None:
-        before = self.recorder.metrics.get("staleness", float(staleness))
-        self.recorder.metrics["staleness"] = (
-            STALENESS_MEMORY * before + (1 - STALENESS_MEMORY) * staleness
-        )
-
     def _set_progress(self, version: int, done: int) -> None:
         """Take over how far all workers have come."""
         samples = max(done, self.progress.samples)
@@ -224,12 +168,6 @@ class AsynchronousSession(BaseSession):
         self.progress = TrainingProgress(version, samples, samples * per_sample)
 
     # What the controller wants.
-
-    @property
-    def _now(self) -> Directive:
-        if self.directive is None:
-            raise RuntimeError("no Directive has come yet")
-        return self.directive
 
     @property
     def _local_batch(self) -> int:
@@ -242,17 +180,6 @@ class AsynchronousSession(BaseSession):
         now = self._now
         iterations = now.stop.max_progress / now.progress_per_iteration
         return math.ceil(round(iterations * now.config.global_batch, 3))  # 4311.000000001 is 4311
-
-    def _await_directive(self) -> None:
-        """Wait until a Directive names this worker."""
-        assert self.strategy is not None
-        self.reporter.pace(AWAITING_INTERVAL)
-        self.heartbeat.enter(TrainingPhase.WAITING)
-        while self.directive is None and self.finished is None:
-            self._follow(self.strategy)
-            time.sleep(DIRECTIVE_POLL)
-        self.heartbeat.enter(TrainingPhase.TRAINING)
-        self.reporter.pace(CALM_INTERVAL)
 
     def _follow(self, strategy: AsynchronousStrategy) -> None:
         """Do what the newest Directive says, from the next share on."""
@@ -272,11 +199,7 @@ class AsynchronousSession(BaseSession):
         except GenerationBroken as error:
             log.warning("%s", error)
             self._reconnect(strategy)
-        self._report_entry(newest)
-
-    def _report_entry(self, directive: Directive) -> None:
-        """Say that this worker trains as it is told."""
-        news = Regrouped(directive.generation, 0.0, 0) if self.is_leader else None
+        news = Regrouped(newest.generation, 0.0, 0) if self.is_leader else None
         self.reporter.tell(self._message(), regrouped=news)
 
     def _leave(self, strategy: AsynchronousStrategy) -> None:

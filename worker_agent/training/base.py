@@ -1,4 +1,4 @@
-"""What all sessions of a job share: opening, reporting, SIGTERM and closing."""
+"""`JobSession`: what all sessions of a job share: opening, reporting, SIGTERM and closing."""
 
 from __future__ import annotations
 
@@ -7,18 +7,25 @@ import os
 import signal
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import FrameType, TracebackType
-from typing import Protocol, Self
+from typing import Any, Generic, Self, TypeVar
 
-from scavenger.protocol import Directive, FinishReason, Progress
+from scavenger.protocol import Directive, FinishReason, Progress, StopAtMetric
 from scavenger.worker_env import WorkerEnv
-from worker_agent.controller import ControllerClient
+from worker_agent.frameworks import (
+    AsynchronousStrategy,
+    Framework,
+    StrategyContext,
+    TrainingStrategy,
+)
 from worker_agent.heartbeat import Heartbeat, TrainingPhase
-from worker_agent.session import Loggable
+from worker_agent.sampler import SampleIndices, SampleOrder
+from worker_agent.session import Loggable, Session
 from worker_agent.state.progress import TrainingProgress
-from worker_agent.telemetry.reporter import Reporter, spool_opener
+from worker_agent.telemetry.reporter import open_reporter
 from worker_agent.training.read_ahead import ReadAheadDetector
 from worker_agent.training.recorder import StepRecorder
 
@@ -27,58 +34,38 @@ log = logging.getLogger(__name__)
 FINISH_TIMEOUT, ABANDON_TIMEOUT = 3.5, 1.0
 
 
-class Closable(Protocol):
-    """The part of a training strategy that every session needs."""
-
-    def close(self) -> None:
-        """Close the connections, so that other workers notice at once."""
+S = TypeVar("S", TrainingStrategy, AsynchronousStrategy)
 
 
-class BaseSession(ABC):
-    """One worker of a job.
+class JobSession(Session, Generic[S]):
+    """The session of one worker of a job, with a strategy of one of the two kinds.
 
     Attributes:
-        progress: Progress of training.
         finished: How training ended for this worker; None while it trains.
         is_leaving: Whether this process received SIGTERM.
 
     Args:
         settings: Settings of this machine.
+        deterministic: Whether random streams follow the position in the data.
     """
 
-    strategy: Closable | None
-
-    def __init__(self, settings: WorkerEnv) -> None:
+    def __init__(self, settings: WorkerEnv, *, deterministic: bool = False) -> None:
+        super().__init__(deterministic=deterministic)
         self.settings, self.process = settings, os.getpid()
-        self.reporter = Reporter(
-            ControllerClient(settings),
-            settings.worker,
-            self._on_directive,
-            open_spool=spool_opener(settings),
-        )
+        self.strategy: S | None = None
+        self.reporter = open_reporter(settings, self._on_directive)
         self.heartbeat = Heartbeat(settings.heartbeat)
         self.recorder = StepRecorder()
         self.read_ahead = ReadAheadDetector()
-        self.progress = TrainingProgress()
         self.finished: FinishReason | None = None
-        self.is_over = False
         self.is_leaving = False
         self.boundary_at = 0.0
         self.drain: SigtermListener | None = None
 
-    @property
-    def iteration(self) -> int:
-        return self.progress.iteration
-
-    @property
-    def samples(self) -> int:
-        return self.progress.samples
-
     def log(self, **metrics: Loggable) -> None:
         """Record named values; tensors are read one iteration later, without waiting."""
-        present = self.progress.iteration + 1
         try:
-            self.recorder.log(metrics, present)
+            self.recorder.log(metrics, self.iteration + 1)
         except (TypeError, ValueError, RuntimeError) as error:
             log.warning("job.log: %s is not a number, skipped: %s", ", ".join(metrics), error)
 
@@ -103,11 +90,102 @@ class BaseSession(ABC):
         if self.drain is not None:
             self.drain.disarm()
         if self.strategy is not None:
-            self._close(is_in_order=kind is None)
+            self._close(self.strategy, is_in_order=kind is None)
+
+    def _attach(
+        self,
+        framework: Framework,
+        model: Any,
+        optimizer: Any,
+        micro_batches: int,
+        carried: Mapping[str, Any],
+    ) -> None:
+        self.strategy = self._open_strategy(
+            framework,
+            StrategyContext(
+                name=self.settings.strategy,
+                model=model,
+                optimizer=optimizer,
+                worker=self.settings.worker,
+                secret=self.settings.job_secret,
+                micro_batches=micro_batches,
+                carried=carried,
+                is_abandoned=self._is_abandoned,
+                on_work=self.read_ahead.work,
+                restart=self._restart,
+            ),
+        )
+
+    def _batches(self, order: SampleOrder, *_: object) -> Iterator[Any]:
+        if self.strategy is None:
+            raise RuntimeError("call prepare(model, optimizer) before batches()")
+        self.boundary_at = time.perf_counter()
+        self.read_ahead.ask()
+        self._start(self.strategy)
+        try:
+            while self.finished is None:
+                yield from self._iteration(self.strategy, order)
+        except GeneratorExit:
+            self.finished = self.finished or self._reason_to_break()
+
+    def _hand(self, indices: SampleIndices) -> Iterator[Any]:
+        """Yield a batch to the script, and notice that it asks for the next one."""
+        assert self.framework is not None
+        yield self.read_ahead.hand(self.framework.to_batch(indices))
+        self.read_ahead.ask()
+
+    # What the two kinds of session do in their own way.
+
+    @property
+    @abstractmethod
+    def directive(self) -> Directive | None:
+        """The generation this worker is in; None before the first."""
 
     @abstractmethod
-    def _close(self, *, is_in_order: bool) -> None:
+    def _open_strategy(self, framework: Framework, context: StrategyContext) -> S:
+        """Return the job's strategy, hooked into the model and its optimizer."""
+
+    @abstractmethod
+    def _start(self, strategy: S) -> None:
+        """Say Hello to the controller, and wait for the first generation."""
+
+    @abstractmethod
+    def _iteration(self, strategy: S, order: SampleOrder) -> Iterator[Any]:
+        """Yield this worker's samples of one iteration, and count what became of it."""
+
+    @abstractmethod
+    def _close(self, strategy: S, *, is_in_order: bool) -> None:
         """Leave the other workers and send the final report, in the order the strategy needs."""
+
+    @abstractmethod
+    def _is_abandoned(self) -> bool:
+        """Whether what is waited for will never come; asked while a strategy waits."""
+
+    def _restart(self, state: Any, progress: TrainingProgress) -> TrainingProgress:
+        """Restore a checkpoint, because no worker has a state to hand over; here there is none."""
+        return progress
+
+    def _reason_to_break(self) -> FinishReason:
+        """Return how training ended if the script leaves its loop."""
+        return "exhausted"
+
+    def _on_directive(self, directive: Directive) -> None:
+        """Take a Directive that is newer than all before; runs on the reporter's thread."""
+
+    # What they share.
+
+    @property
+    def _now(self) -> Directive:
+        if self.directive is None:
+            raise RuntimeError("no generation was entered yet")
+        return self.directive
+
+    def _has_reached_goal(self) -> bool:
+        """Whether the metric that the job waits for is where it should be."""
+        stop = self._now.stop
+        if not isinstance(stop, StopAtMetric) or stop.metric not in self.recorder.metrics:
+            return False
+        return stop.reached(self.recorder.metrics[stop.metric])
 
     def _send_final_report(self, *, is_in_order: bool) -> None:
         """Send what is left, for a few seconds at most; the spool keeps the rest."""
@@ -119,24 +197,14 @@ class BaseSession(ABC):
 
     def _message(self) -> Progress:
         generation = 0 if self.directive is None else self.directive.generation
-        progress, recorder = self.progress, self.recorder
-        metrics, odd = recorder.finite_metrics(), dict(recorder.not_finite)
-        return Progress(
-            generation, progress.iteration, progress.samples, progress.epochs, metrics, odd
-        )
+        message = self.progress.to_message(generation)
+        odd = dict(self.recorder.not_finite)
+        return replace(message, metrics=self.recorder.finite_metrics(), not_finite=odd)
 
     def _next_step_time(self) -> float:
         """Return the seconds since the boundary before; this is a boundary."""
         before, self.boundary_at = self.boundary_at, time.perf_counter()
         return self.boundary_at - before
-
-    @property
-    @abstractmethod
-    def directive(self) -> Directive | None:
-        """The generation this worker is in; None before the first."""
-
-    def _on_directive(self, directive: Directive) -> None:  # noqa: B027 optional to override
-        """Take a Directive that is newer than all before; runs on the reporter's thread."""
 
     def _leave_soon(self) -> None:
         """Leave the other workers at the next boundary, because of SIGTERM."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,15 +25,13 @@ from worker_agent.frameworks import (
     StepSummary,
     StrategyContext,
     TrainingStrategy,
-    find_framework,
 )
 from worker_agent.heartbeat import TrainingPhase
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.sampler import SampleOrder, SampleRange
-from worker_agent.session import never_stop
 from worker_agent.state.progress import TrainingProgress
 from worker_agent.telemetry.reporter import CALM_INTERVAL, PROBING_INTERVAL
-from worker_agent.training.base import BaseSession
+from worker_agent.training.base import JobSession
 from worker_agent.training.learning_rate import LearningRateFactor, update_noise
 from worker_agent.training.membership import Membership
 
@@ -45,15 +43,13 @@ log = logging.getLogger(__name__)
 CLOSE_TIMEOUT = 4.0  # with the time to close the group, an exit is at most 5 s late
 
 
-class ElasticSession(BaseSession):
+class ElasticSession(JobSession[TrainingStrategy]):
     """The session of one worker of a job."""
 
     def __init__(self, settings: WorkerEnv, *, deterministic: bool = False) -> None:
-        super().__init__(settings)
-        self.is_deterministic = deterministic
+        super().__init__(settings, deterministic=deterministic)
         self.membership: Membership | None = None
-        self.framework: Framework | None = None
-        self.strategy: TrainingStrategy | None = None
+        self.is_over = False  # as leader: whether the target is reached
         self.pace = LearningRateFactor()
         self.regrouped: Regrouped | None = None
         self.checkpointer = open_checkpointer(settings)
@@ -66,78 +62,35 @@ class ElasticSession(BaseSession):
 
     @property
     def directive(self) -> Directive | None:
-        """The generation this worker is in; None before the first."""
         return None if self.membership is None else self.membership.directive
 
-    def prepare(
-        self,
-        model: Any,
-        optimizer: Any,
-        *,
-        micro_batches: int = 1,
-        scheduler: Any = None,
-        scaler: Any = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Hook into the model and its optimizer, and note the objects to be carried."""
-        worker = self.settings.worker
-        self.framework = find_framework(model)
-        meeting = StoreRendezvous(worker, self.settings.host, self._is_superseded)
-        context = StrategyContext(
-            name=self.settings.strategy,
-            model=model,
-            optimizer=optimizer,
-            worker=worker,
-            secret=self.settings.job_secret,
-            micro_batches=micro_batches,
-            carried=name_carried(scheduler, scaler, extra),
-            is_abandoned=self._is_abandoned,
-            on_work=self.read_ahead.work,
-            restart=self._restart,
+    def _open_strategy(self, framework: Framework, context: StrategyContext) -> TrainingStrategy:
+        meeting = StoreRendezvous(context.worker, self.settings.host, self._is_superseded)
+        strategy = framework.strategy(meeting, context)
+        self.membership = Membership(
+            context.worker, strategy, self.reporter, lambda: self.is_leaving
         )
-        self.strategy = strategy = self.framework.strategy(meeting, context)
-        self.membership = Membership(worker, strategy, self.reporter, lambda: self.is_leaving)
+        return strategy
 
-    def batches(
-        self,
-        dataset_size: int,
-        global_batch: int,
-        *,
-        epochs: float,
-        seed: int = 0,
-        until: Callable[[], bool] = never_stop,
-    ) -> Iterator[Any]:
-        if self.strategy is None or self.membership is None:
-            raise RuntimeError("call prepare(model, optimizer) before batches()")
-        order = SampleOrder(dataset_size, seed)
-        self.reporter.start(Hello(self.settings.worker, self.strategy.meeting.address))
-        self.boundary_at = time.perf_counter()
-        self.read_ahead.ask()
-        self._change_generation(self.membership.begin)
-        try:
-            while self.finished is None:
-                yield from self._iteration(self.strategy, order)
-                self._boundary(self.strategy, self.membership)
-        except GeneratorExit:
-            self.finished = self.finished or self._finish_reason(is_over=False)
+    def _start(self, strategy: TrainingStrategy) -> None:
+        self.reporter.start(Hello(self.settings.worker, strategy.meeting.address))
+        self._change_generation(self._members.begin)
 
-    def _close(self, *, is_in_order: bool) -> None:
+    def _close(self, strategy: TrainingStrategy, *, is_in_order: bool) -> None:
         end = time.monotonic() + CLOSE_TIMEOUT
         self._send_final_report(is_in_order=is_in_order)
         if self.checkpointer is not None:
             self.checkpointer.close(max(end - time.monotonic(), 0.0))
-        if self.strategy is not None:
-            self.strategy.close()
+        strategy.close()
 
     # One iteration.
 
     def _iteration(self, strategy: TrainingStrategy, order: SampleOrder) -> Iterator[Any]:
-        """Yield this worker's samples, in two halves if one worker alone measures noise."""
+        """Train on this worker's samples, in two halves if one worker alone measures noise."""
         config = self._now.config
         whole = SampleRange(self.progress.samples, config.global_batch)
         mine = whole.split(config.workers)[self._rank]
         parts = mine.split(2) if self._is_split(mine) else (mine,)
-        assert self.framework is not None
         if self.regrouped is not None:
             self._report_entry(self.regrouped)
         # With one worker, two halves of a batch are the two shards that noise needs (Eq. 2).
@@ -146,15 +99,14 @@ class ElasticSession(BaseSession):
                 part.count / mine.count, mine.count / whole.count, is_last=part is parts[-1]
             )
             strategy.begin(slice_, self._flags())
-            if self.is_deterministic:
+            if self.is_deterministic and self.framework is not None:
                 self.framework.seed(order.seed, part.start)
-            yield self.read_ahead.hand(self.framework.to_batch(order.indices(part)))
-            self.read_ahead.ask()
+            yield from self._hand(order.indices(part))
+        self._boundary(strategy, self._members)
 
     def _flags(self) -> ControlFlags:
-        assert self.membership is not None
         factor = self.pace.wanted(self._now, self.progress)
-        return ControlFlags(self.membership.announced, self.is_over, self.is_leaving, factor)
+        return ControlFlags(self._members.announced, self.is_over, self.is_leaving, factor)
 
     def _is_split(self, mine: SampleRange) -> bool:
         every = self._now.split_every
@@ -168,7 +120,8 @@ class ElasticSession(BaseSession):
             return
         summary = strategy.tally()
         # The summary is of the iteration before: reading the present one would wait for the device.
-        self._advance()
+        self.progress = self.progress.after_iteration(self._now)
+        self.heartbeat.beat(self.iteration)
         self._record(summary)
         self._apply_learning_rate(strategy, summary)
         is_over = self._check_target() or (summary is not None and summary.is_over)
@@ -186,10 +139,6 @@ class ElasticSession(BaseSession):
         # A released worker leads no more, and has no generation if it stood by.
         if self.is_leader and self.checkpointer is not None and self.checkpointer.is_due():
             self._save(strategy)
-
-    def _advance(self) -> None:
-        self.progress = self.progress.after_iteration(self._now)
-        self.heartbeat.beat(self.progress.iteration)
 
     def _save(self, strategy: TrainingStrategy) -> None:
         """Write a checkpoint in the background; training goes on if the state cannot be saved."""
@@ -245,11 +194,8 @@ class ElasticSession(BaseSession):
             is_reached = self.progress.epochs >= stop.max_progress
         return "target" if is_reached else "exhausted"
 
-    def _has_reached_goal(self) -> bool:
-        stop = self._now.stop
-        if not isinstance(stop, StopAtMetric) or stop.metric not in self.recorder.metrics:
-            return False
-        return stop.reached(self.recorder.metrics[stop.metric])
+    def _reason_to_break(self) -> FinishReason:
+        return self._finish_reason(is_over=False)
 
     # Telemetry.
 
@@ -279,25 +225,23 @@ class ElasticSession(BaseSession):
     # Generations.
 
     @property
-    def _now(self) -> Directive:
+    def _members(self) -> Membership:
         assert self.membership is not None
-        return self.membership.now
+        return self.membership
 
     @property
     def _rank(self) -> int:
-        assert self.membership is not None
-        return self.membership.rank
+        return self._members.rank
 
     def _change_generation(
         self, move: Callable[[TrainingProgress, Progress], TrainingProgress]
     ) -> None:
         """Let the membership move to another generation, and apply its configuration."""
-        assert self.membership is not None
         before, directive = self.progress, self.directive
         self.heartbeat.enter(TrainingPhase.WAITING)
         self.progress = move(self.progress, self._message())
         self.heartbeat.enter(TrainingPhase.TRAINING)
-        if self.membership.is_released:
+        if self._members.is_released:
             self.finished = "released"
         elif self.directive is not directive:
             self._apply_generation(self._now, lost=before.iteration - self.progress.iteration)
@@ -341,11 +285,4 @@ def open_checkpointer(settings: WorkerEnv) -> Checkpointer | None:
         return None
     from worker_agent.state.checkpoints import Checkpointer  # needs safetensors
 
-    every, keep = settings.checkpoint_every, settings.checkpoint_keep
-    return Checkpointer(Path(settings.checkpoints), settings.job, every=every, keep=keep)
-
-
-def name_carried(scheduler: Any, scaler: Any, extra: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Name the objects whose state travels with the weights, besides the optimizer."""
-    named = {"scheduler": scheduler, "scaler": scaler, **(extra or {})}
-    return {name: each for name, each in named.items() if each is not None}
+    return Checkpointer.from_settings(Path(settings.checkpoints), settings)
