@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, Protocol
 
 from scavenger.protocol import Directive, Member, TrainingStrategyName
@@ -23,6 +23,8 @@ from worker_agent.state.progress import Stateful, TrainingProgress, TrainingSnap
 FRAMEWORKS = {
     "torch": "worker_agent.pytorch.framework:FRAMEWORK",
 }
+# Parameter servers run the optimizers of this framework only; all others step on the workers.
+SERVER_SHARDS = "worker_agent.pytorch.server_shard:load_shards"
 
 
 class Framework(Protocol):
@@ -75,6 +77,11 @@ def find_framework(model: Any) -> Framework:
     )
 
 
+def load_server_shards() -> Any:
+    """Return what makes a shard on a parameter server; loads a framework, which takes seconds."""
+    return resolve_name(SERVER_SHARDS)()
+
+
 def hold_tensor(value: Any) -> Any | None:
     """Return a value that is a tensor of some framework, to be read later; None for others."""
     held = (framework.hold(value) for framework in _loaded())
@@ -86,8 +93,7 @@ def _loaded() -> Iterator[Framework]:
         # Importing a framework takes seconds, so the agent never loads one that the script does
         # not use.
         if imported in sys.modules:
-            module, _, name = place.partition(":")
-            framework: Framework = getattr(import_module(module), name)
+            framework: Framework = resolve_name(place)
             yield framework
 
 

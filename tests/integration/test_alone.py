@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.alone import attach_alone
 from tests.integration.reads import Reads
 from worker_agent.frameworks import BatchSlice, ControlFlags
 from worker_agent.pytorch.all_reduce import AllReduceStrategy
-from worker_agent.rendezvous.rendezvous import StoreRendezvous
 
 WHOLE = BatchSlice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
 WORDS = ControlFlags(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)
@@ -58,13 +58,7 @@ def make() -> tuple[Network, torch.optim.Optimizer]:
 def attach(
     model: nn.Module, optimizer: torch.optim.Optimizer, micro_batches: int = 1
 ) -> AllReduceStrategy:
-    return AllReduceStrategy(
-        model,
-        optimizer,
-        StoreRendezvous("w0", "127.0.0.1", lambda _: False),
-        micro_batches=micro_batches,
-        is_abandoned=lambda: False,
-    )
+    return attach_alone(model, optimizer, micro_batches=micro_batches)
 
 
 def step(

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn, optim
 
+from tests.alone import attach_alone
 from tests.crew import SAMPLES, Classifier, assert_as_alone, crew
 from worker_agent.errors import UnsupportedOptimizer, UnsupportedServerOptimizer
 from worker_agent.frameworks import BatchSlice, ControlFlags
 from worker_agent.pytorch.all_reduce import AllReduceStrategy
 from worker_agent.pytorch.reducer import GradientBucket, Reducer
 from worker_agent.pytorch.server_shard import describe_optimizer
-from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.session import Session
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -146,8 +146,7 @@ def test_steps_with_a_closure_are_plain_steps_at_a_workers_own_pace(tmp_path: Pa
 
 @contextmanager
 def attached(model: nn.Module, optimizer: optim.Optimizer) -> Iterator[AllReduceStrategy]:
-    meeting = StoreRendezvous("w0", "127.0.0.1", lambda _: False)
-    strategy = AllReduceStrategy(model, optimizer, meeting, is_abandoned=lambda: False)
+    strategy = attach_alone(model, optimizer)
     try:
         strategy.begin(WHOLE, WORDS)
         yield strategy

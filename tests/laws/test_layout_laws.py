@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn, optim
 from torch.distributed import HashStore, ProcessGroup, ProcessGroupGloo
 
+from tests.alone import attach_alone
 from tests.crew import SAMPLES, STREAM, assert_as_alone, crew, flat
 from worker_agent.errors import StateRefused
 from worker_agent.frameworks import BatchSlice, ControlFlags
@@ -25,9 +26,7 @@ from worker_agent.pytorch.tensors import (
     flatten_in_memory_order,
     gradient_strides,
     is_dense,
-    view_strided,
 )
-from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.session import Session
 from worker_agent.state.progress import TrainingProgress
 
@@ -65,7 +64,7 @@ def tensors(draw: st.DrawFn) -> Tensor:
 def test_what_travels_in_memory_order_arrives_value_by_value(tensor: Tensor) -> None:
     row = flatten_in_memory_order(tensor)
     assert row.is_contiguous()
-    assert torch.equal(view_strided(row, tensor.shape, gradient_strides(tensor)), tensor)
+    assert torch.equal(row.as_strided(tensor.shape, gradient_strides(tensor)), tensor)
     if tensor.numel():
         assert is_dense(tensor) == (row.untyped_storage()._cdata == tensor.untyped_storage()._cdata)
     room = tensor.clone() if is_dense(tensor) else tensor
@@ -172,13 +171,7 @@ class Training:
 
 @contextmanager
 def attached(training: Training, micro_batches: int = 1) -> Iterator[AllReduceStrategy]:
-    strategy = AllReduceStrategy(
-        training.model,
-        training.optimizer,
-        StoreRendezvous("w0", "127.0.0.1", lambda _: False),
-        micro_batches=micro_batches,
-        is_abandoned=lambda: False,
-    )
+    strategy = attach_alone(training.model, training.optimizer, micro_batches=micro_batches)
     try:
         yield strategy
     finally:

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn, optim
 
+from tests.alone import attach_alone
 from tests.crew import SAMPLES, Classifier, assert_as_alone, crew
 from worker_agent.frameworks import BatchSlice, ControlFlags
-from worker_agent.pytorch.all_reduce import AllReduceStrategy
-from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.session import Session
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -89,13 +88,8 @@ def test_fused_momentum_is_that_of_a_loop_that_branches_whichever_steps_are_skip
     chosen: dict[str, Any], bad: list[bool], *, is_unscaled: bool, is_carried: bool
 ) -> None:
     alone, watched = Training(chosen, is_fused=False), Training(chosen, is_fused=True)
-    strategy = AllReduceStrategy(
-        watched.model,
-        watched.optimizer,
-        StoreRendezvous("w0", "127.0.0.1", lambda _: False),
-        carried={"scaler": watched.scaler} if is_carried else {},
-        is_abandoned=lambda: False,
-    )
+    carried = {"scaler": watched.scaler} if is_carried else {}
+    strategy = attach_alone(watched.model, watched.optimizer, carried=carried)
     try:
         for number, is_bad in enumerate(bad):
             indices = torch.arange(ROWS) + ROWS * number

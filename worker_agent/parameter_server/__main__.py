@@ -6,12 +6,12 @@ import logging
 import signal
 import sys
 import threading
-from importlib import import_module
 
 from scavenger.protocol import Hello
 from scavenger.worker_env import WorkerEnv
 from worker_agent.controller import ControllerClient
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
+from worker_agent.frameworks import load_server_shards
 from worker_agent.parameter_server.server import ShardServer
 from worker_agent.settings import read_settings
 
@@ -32,11 +32,8 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    # By name, because this package knows no framework; and before the controller hears of this
-    # server, because importing takes seconds and workers wait for whom the controller names.
-    framework = import_module("worker_agent.pytorch.server_shard")
-    framework.load_optimizers()
-    server = ShardServer(settings.host, settings.job_secret, framework.TorchShard.make)
+    # Before the controller hears of this server: workers wait for whom the controller names.
+    server = ShardServer(settings.host, settings.job_secret, load_server_shards())
     is_ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: is_ending.set())

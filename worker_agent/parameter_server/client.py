@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scavenger.protocol import Directive
 from worker_agent.errors import GenerationBroken, MalformedFrame
+from worker_agent.frameworks import StrategyContext
 from worker_agent.parameter_server.messages import (
     JOIN_REQUEST,
     SHARD_MANIFEST,
@@ -85,7 +87,7 @@ class ParameterServerClient:
         metadata = JOIN_REQUEST.dump_json(request)
         for connection in self.connections:
             self._send(connection, MessageKind.JOIN, iteration, metadata)
-        return [self._receive(connection).iteration for connection in self.connections]
+        return [self._receive(connection)[0] for connection in self.connections]
 
     def put(
         self, server: int, iteration: int, manifest: ShardManifest, values: Iterable[ShardValues]
@@ -111,7 +113,8 @@ class ParameterServerClient:
         """Fill in the weights after so many iterations; returns the clock they were put with."""
         for connection in self.connections:
             self._send(connection, MessageKind.FETCH, iteration)
-        return self._receive_all(weights)[0].metadata.decode()
+        (_, clock), *_ = self._receive_all(weights)
+        return clock.decode()
 
     def push(
         self,
@@ -134,7 +137,7 @@ class ParameterServerClient:
         for connection, pieces in zip(self.connections, parts, strict=True):
             self._send(connection, MessageKind.PUSH, iteration, metadata, pieces)
         replies = self._receive_all(weights)
-        return combine_outcomes([each.metadata for each in replies], columns=len(request.row))
+        return combine_outcomes([metadata for _, metadata in replies], columns=len(request.row))
 
     def stream(
         self,
@@ -160,14 +163,15 @@ class ParameterServerClient:
         for server in backwards:
             into = weights[slice(*ranges[server])] if is_fetching else None
             replies[server] = self._receive(self.connections[server], into)
-        before, done = unpack_numbers(replies[0].metadata)
-        return StreamReply(int(before), replies[0].iteration, int(done))
+        now, metadata = replies[0]
+        before, done = unpack_numbers(metadata)
+        return StreamReply(int(before), now, int(done))
 
     def take(self, count: int, limit: int) -> SampleAssignment:
         """Ask the first server for samples below the limit."""
         self._send(self.connections[0], MessageKind.TAKE, -1, pack_numbers([count, limit]))
-        reply = unpack_numbers(self._receive(self.connections[0]).metadata)
-        is_over, done, start, size = reply
+        _, metadata = self._receive(self.connections[0])
+        is_over, done, start, size = unpack_numbers(metadata)
         share = SampleRange(int(start), int(size)) if size else None
         return SampleAssignment(share, bool(is_over), int(done))
 
@@ -202,16 +206,16 @@ class ParameterServerClient:
 
     def _receive(
         self, connection: FramedConnection, into: ShardValues | None = None
-    ) -> ServerReply:
-        """Receive an answer; its floats go where they belong."""
+    ) -> tuple[int, bytes]:
+        """Return iteration and metadata of an answer; its floats go where they belong."""
         with broken_on_loss():
             header = receive_reply_header(connection)
             metadata = connection.receive_metadata(header)
             if into is not None:
                 connection.receive_payload(header, array_bytes(into))
-        return ServerReply(header.iteration, metadata)
+        return header.iteration, metadata
 
-    def _receive_all(self, weights: ShardValues) -> list[ServerReply]:
+    def _receive_all(self, weights: ShardValues) -> list[tuple[int, bytes]]:
         ranges = shard_ranges(weights.size, len(self.connections))
         return [
             self._receive(connection, weights[low:high])
@@ -219,12 +223,22 @@ class ParameterServerClient:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class ServerReply:
-    """An answer without its floats."""
+def connect_servers(
+    directive: Directive, context: StrategyContext, before: ParameterServerClient | None
+) -> ParameterServerClient:
+    """Return connections to the servers of a generation; those that are in use stay.
 
-    iteration: int
-    metadata: bytes
+    Raises:
+        GenerationBroken: The generation has none, or one does not answer.
+    """
+    addresses = tuple(server.address for server in directive.servers)
+    if before is not None and before.addresses == addresses:
+        return before
+    if before is not None:
+        before.leave()
+    if not addresses:
+        raise GenerationBroken(f"generation {directive.generation} names no parameter servers")
+    return ParameterServerClient(addresses, context.secret, context.is_abandoned)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import timedelta
 from hashlib import blake2b
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter
 from pydantic_core import to_json
-from torch import Tensor, nn
+from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ProcessGroup, ProcessGroupGloo
 from torch.optim import Optimizer
@@ -30,15 +30,12 @@ from worker_agent.frameworks import (
     ControlFlags,
     JoinRole,
     StepSummary,
-    WorkListener,
-    ignore_work,
-    keep_progress,
+    StrategyContext,
     name_columns,
 )
 from worker_agent.pytorch.optimizer_hooks import (
     FusedMomentumFix,
     LearningRateScaler,
-    ModuleHook,
     StepHook,
     refuse_line_search,
 )
@@ -71,35 +68,29 @@ _ORDERS: TypeAdapter[dict[str, Strides]] = TypeAdapter(dict[str, Strides])
 class AllReduceStrategy:
     """Averages gradients over a generation of workers and hands the state to newcomers.
 
-    The arguments are those of `worker_agent.frameworks.StrategyContext`.
+    Args:
+        meeting: Where the workers find each other.
+        context: The script's objects, and whom to ask while waiting.
+
+    Raises:
+        UnsupportedOptimizer: It evaluates its closure many times per step.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: Optimizer,
-        meeting: StoreRendezvous,
-        *,
-        micro_batches: int = 1,
-        carried: Mapping[str, Any] | None = None,
-        is_abandoned: Callable[[], bool],
-        on_work: WorkListener = ignore_work,
-        restart: Callable[[TrainingState, TrainingProgress], TrainingProgress] = keep_progress,
-    ) -> None:
-        self.meeting, self.restart = meeting, restart
+    def __init__(self, meeting: StoreRendezvous, context: StrategyContext) -> None:
+        model, optimizer = context.model, context.optimizer
+        refuse_line_search(optimizer)
+        self.meeting, self.restart = meeting, context.restart
+        self.is_abandoned = context.is_abandoned
         self.leaving: list[threading.Thread] = []
         self.left_behind: list[threading.Thread] = []
-        self.optimizer = optimizer
-        refuse_line_search(optimizer)
         self.steps = LearningRateScaler(optimizer)
-        self.state = TrainingState(model, optimizer, carried or {})
+        self.state = TrainingState(model, optimizer, context.carried)
         self.reducer = Reducer(
             model.parameters(),
-            micro_batches=micro_batches,
+            micro_batches=context.micro_batches,
             is_abandoned=self._is_hopeless,
-            on_work=on_work,
+            on_work=context.on_work,
         )
-        self.is_abandoned = is_abandoned
         self.others: Sequence[Member] = ()
         self.looked_at = 0.0
         self.taken: TrainingProgress | None = None
@@ -108,8 +99,8 @@ class AllReduceStrategy:
         self.is_void = False
         self.last: tuple[IterationMeasurement, Tensor] | None = None
         self.agreed: StepSummary | None = None
-        self.calls = SuppressedSteps(carried or {}, self._counts_nothing, self._is_open)
-        model.register_forward_pre_hook(ModuleHook(self._forward_starts))
+        self.calls = SuppressedSteps(context.carried, self._counts_nothing, self._is_open)
+        self.reducer.watch_forward(model)
         StepHook(optimizer, self._guard_step)
         FusedMomentumFix(optimizer)
 
@@ -119,7 +110,7 @@ class AllReduceStrategy:
         """Form the generation, agree on the most advanced member, and take its state.
 
         Raises:
-            Broken: A member was lost meanwhile.
+            GenerationBroken: A member was lost meanwhile.
         """
         members = directive.members
         self.others = [member for member in members if member.worker != self.meeting.worker]
@@ -204,13 +195,8 @@ class AllReduceStrategy:
         deadline = time.monotonic() + LEAVE_GROUP_TIMEOUT
         for thread in self.leaving:
             thread.join(max(0.0, deadline - time.monotonic()))
-        for (
-            thread
-        ) in self.left_behind:  # none of them outlives GROUP_CONNECT_TIMEOUT; see await_made
+        for thread in self.left_behind:  # a thread in C++ would abort the interpreter at its exit
             thread.join(GROUP_CONNECT_TIMEOUT.total_seconds())
-
-    def _forward_starts(self, *_: Any) -> None:
-        self.reducer.forward_starts(is_training=torch.is_grad_enabled())
 
     def _guard_step(self, optimizer: Optimizer) -> None:
         """Let the step of an incomplete or failed iteration do nothing: no gradient, no step."""
@@ -277,9 +263,7 @@ class AllReduceStrategy:
         mine = torch.zeros(room, 2, dtype=torch.int64)
         for place, ends in enumerate(list(made)[:room]):
             mine[place] = torch.tensor(ends)
-        everyone = [torch.zeros_like(mine) for _ in range(group.size())]
-        patient: Any = AbortableGroup(group, self._is_hopeless)
-        patient.allgather([everyone], [mine]).wait()
+        everyone = self._gather(group, mine)
         others = [each for rank, each in enumerate(everyone) if rank != group.rank()]
         theirs = {(own, other) for each in others for own, other in each.tolist()}
         for (own, other), (descriptor, _) in made.items():
@@ -308,10 +292,7 @@ class AllReduceStrategy:
     ) -> TrainingProgress:
         """Take the state of the most advanced member; nothing travels when all are equal."""
         mine = torch.tensor([-1 if is_new else clock.iteration])
-        everyone = [torch.zeros_like(mine) for _ in range(group.size())]
-        patient: Any = AbortableGroup(group, self._is_hopeless)
-        patient.allgather([everyone], [mine]).wait()
-        iterations = [int(theirs) for theirs in everyone]
+        iterations = [int(theirs) for theirs in self._gather(group, mine)]
         if rank == 0 and max(iterations) < 0:
             clock = self.restart(self.state, clock)
         if len(set(iterations)) == 1 and iterations[0] >= 0:
@@ -319,7 +300,16 @@ class AllReduceStrategy:
         source = max(range(len(iterations)), key=lambda place: (iterations[place], -place))
         if rank != source and is_new:
             reseed_worker(0, rank, generation)  # or all workers would drop the same neurons
-        return self.state.broadcast(patient, rank, source, clock)
+        return self.state.broadcast(self._abortable(group), rank, source, clock)
+
+    def _abortable(self, group: ProcessGroup) -> Any:
+        return AbortableGroup(group, self._is_hopeless)
+
+    def _gather(self, group: ProcessGroup, mine: Tensor) -> list[Tensor]:
+        """Return the tensors of all members, in the order of their ranks."""
+        everyone = [torch.zeros_like(mine) for _ in range(group.size())]
+        self._abortable(group).allgather([everyone], [mine]).wait()
+        return everyone
 
     def _compare_layouts(self, group: ProcessGroup, rank: int) -> None:
         """Check that gradients have one memory layout on all members, or sums would mix them up.
@@ -330,12 +320,9 @@ class AllReduceStrategy:
         mine = {name: memory_order(p) for name, p in self.state.model.named_parameters()}
         layout = to_json(mine)
         digest = torch.tensor([int.from_bytes(blake2b(layout, digest_size=7).digest())])
-        everyone = [torch.zeros_like(digest) for _ in range(group.size())]
-        patient: Any = AbortableGroup(group, self._is_hopeless)
-        patient.allgather([everyone], [digest]).wait()
-        if len({int(theirs) for theirs in everyone}) == 1:
+        if len({int(theirs) for theirs in self._gather(group, digest)}) == 1:
             return
-        first = _ORDERS.validate_json(broadcast_bytes(patient, layout, 0))
+        first = _ORDERS.validate_json(broadcast_bytes(self._abortable(group), layout, 0))
         for name, order in mine.items():
             if first.get(name) != order:
                 raise StateRefused(

@@ -8,23 +8,21 @@ worker waits for another, so a slow worker only contributes less, and a dead one
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import SGD, Adagrad, Optimizer
 
 from scavenger.protocol import Directive
 from worker_agent.errors import GenerationBroken, UnsupportedServerOptimizer
-from worker_agent.frameworks import AsynchronousUpdate, WorkListener, ignore_work
-from worker_agent.parameter_server.client import ParameterServerClient, StreamReply
-from worker_agent.parameter_server.messages import JoinRequest, shard_ranges
+from worker_agent.frameworks import AsynchronousUpdate, StrategyContext
+from worker_agent.parameter_server.client import ParameterServerClient, StreamReply, connect_servers
+from worker_agent.parameter_server.messages import JoinRequest
 from worker_agent.pytorch import flat_model
 from worker_agent.pytorch.flat_model import FlatModel
-from worker_agent.pytorch.optimizer_hooks import ModuleHook, StepHook, is_step_skipped, unscale
+from worker_agent.pytorch.optimizer_hooks import StepHook, is_step_skipped, unscale
 from worker_agent.pytorch.reducer import WHOLE_BATCH, Reducer
-from worker_agent.pytorch.state import reseed_worker
+from worker_agent.pytorch.state import optimized_parameters, reseed_worker
 from worker_agent.sampler import SampleAssignment, SampleRange
 from worker_agent.state.progress import TrainingProgress
 
@@ -33,40 +31,24 @@ class DownpourStrategy:
     """Trains with servers that apply each update at once.
 
     Args:
-        model: The trained model.
-        optimizer: Its optimizer: Adagrad, or SGD without momentum.
-        worker: This worker's id.
-        secret: What all processes of the job know.
-        micro_batches: Backward passes the script makes per batch.
-        is_abandoned: Asked while waiting for a server; True gives up.
-        on_work: Called when the script begins to work on a batch.
+        context: The script's objects, and whom to ask while waiting. Its optimizer is Adagrad, or
+            SGD without momentum.
 
     Raises:
         UnsupportedServerOptimizer: Its gradients may not come late.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: Optimizer,
-        *,
-        worker: str,
-        secret: str,
-        micro_batches: int = 1,
-        is_abandoned: Callable[[], bool],
-        on_work: WorkListener = ignore_work,
-    ) -> None:
-        require_no_momentum(optimizer)
-        self.model, self.optimizer = model, optimizer
-        self.worker, self.secret, self.is_abandoned = worker, secret, is_abandoned
+    def __init__(self, context: StrategyContext) -> None:
+        self.context, self.optimizer = context, context.optimizer
+        require_no_momentum(self.optimizer)
         self.reducer = Reducer(
-            [p for group in optimizer.param_groups for p in group["params"]],
-            micro_batches=micro_batches,
-            is_abandoned=is_abandoned,
-            on_work=on_work,
+            optimized_parameters(self.optimizer),
+            micro_batches=context.micro_batches,
+            is_abandoned=context.is_abandoned,
+            on_work=context.on_work,
             has_servers=True,
         )
-        self.flat = FlatModel(optimizer, self.reducer.buckets)
+        self.flat = FlatModel(self.optimizer, self.reducer.buckets)
         self.client: ParameterServerClient | None = None
         self.n_push = self.n_fetch = 1
         self.accrued: list[Tensor] = []
@@ -78,8 +60,8 @@ class DownpourStrategy:
         self.failure: str | None = None
         self.streamed: StreamReply | None = None
         self.sync_time = 0.0
-        model.register_forward_pre_hook(ModuleHook(self._forward_starts))
-        StepHook(optimizer, self._step)
+        self.reducer.watch_forward(context.model)
+        StepHook(self.optimizer, self._step)
 
     def connect(
         self, directive: Directive, clock: TrainingProgress, *, is_new: bool
@@ -90,19 +72,19 @@ class DownpourStrategy:
             GenerationBroken: One is not there.
         """
         self.n_push, self.n_fetch = directive.exchange.n_push, directive.exchange.n_fetch
-        addresses = tuple(server.address for server in directive.servers)
-        if self.client is not None and self.client.addresses == addresses:
+        # Without one while it connects: a connection that failed must not be taken for a good one.
+        before, self.client = self.client, None
+        client = connect_servers(directive, self.context, before)
+        if client is before:
+            self.client = client
             return clock
-        self.close()
-        if not addresses:
-            raise GenerationBroken(f"generation {directive.generation} names no parameter servers")
-        client = ParameterServerClient(addresses, self.secret, self.is_abandoned)
         try:
             text = "" if is_new else flat_model.pack_progress(clock)
-            joining = JoinRequest(self.worker, (directive.members[0].worker,), is_new, text)
+            joining = JoinRequest(self.context.worker, (directive.members[0].worker,), is_new, text)
             for server, applied in enumerate(client.join((0, 0), clock.iteration, joining)):
                 if applied < 0:
-                    self._fill(client, server, clock)
+                    text, samples = flat_model.pack_progress(clock), max(clock.samples, self.done)
+                    self.flat.put(client, server, clock.iteration, text, samples)
             self._forget()
             self.streamed = client.stream([], [], [], self.flat.weights.numpy(), is_fetching=True)
         except GenerationBroken:
@@ -110,8 +92,8 @@ class DownpourStrategy:
             raise
         self.client, self.version = client, self.streamed.now
         self.flat.load()
-        if is_new and directive.rank_of(self.worker):
-            reseed_worker(0, directive.rank_of(self.worker) or 0, directive.generation)
+        if is_new and (rank := directive.rank_of(self.context.worker)):
+            reseed_worker(0, rank, directive.generation)
         return TrainingProgress(iteration=self.version)
 
     def take(self, count: int, limit: int) -> SampleAssignment:
@@ -169,19 +151,10 @@ class DownpourStrategy:
             raise GenerationBroken("there is no connection to the parameter servers")
         return self.client
 
-    def _fill(self, client: ParameterServerClient, server: int, clock: TrainingProgress) -> None:
-        low, high = shard_ranges(self.flat.weights.numel(), len(client.addresses))[server]
-        text = flat_model.pack_progress(clock)
-        holding, tensors = self.flat.holding(low, high, text, max(clock.samples, self.done))
-        client.put(server, clock.iteration, holding, tensors)
-
     def _forget(self) -> None:
         """Drop what was not pushed: its samples have been handed to others."""
         self.accrued, self.used = [], []
         self.unpushed = self.unfetched = 0
-
-    def _forward_starts(self, *_: Any) -> None:
-        self.reducer.forward_starts(is_training=torch.is_grad_enabled())
 
     def _step(self, optimizer: Optimizer) -> None:
         """Push and fetch instead of stepping, or step alone until it is time for that."""

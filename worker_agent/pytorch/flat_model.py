@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from worker_agent.errors import StateRefused
+from worker_agent.parameter_server.client import ParameterServerClient
 from worker_agent.parameter_server.messages import (
     OptimizerSlots,
     Precision,
@@ -30,6 +31,7 @@ from worker_agent.parameter_server.messages import (
     ShardManifest,
     ShardValues,
     segments_within,
+    shard_ranges,
 )
 from worker_agent.pytorch.reducer import GradientBucket
 from worker_agent.pytorch.server_shard import describe_optimizer, is_per_weight
@@ -109,6 +111,13 @@ class FlatModel:
         )
         values = [self._flat(p.data for p in self.parameters)[low:high], *vectors]
         return said, [each.numpy() for each in values]
+
+    def put(
+        self, client: ParameterServerClient, server: int, iteration: int, clock: str, samples: int
+    ) -> None:
+        """Hand an empty server its shard."""
+        low, high = shard_ranges(self.weights.numel(), len(client.addresses))[server]
+        client.put(server, iteration, *self.holding(low, high, clock, samples))
 
     def take_slots(self, parts: Sequence[tuple[ShardManifest, ShardValues]]) -> None:
         """Give the script's optimizer the state that servers hold; the parts are in shard order."""

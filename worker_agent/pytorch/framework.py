@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from pkgutil import resolve_name
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +28,12 @@ class PyTorch:
         return isinstance(model, nn.Module)
 
     def strategy(self, meeting: StoreRendezvous, context: StrategyContext) -> TrainingStrategy:
-        return _find(SYNCHRONOUS, context.name)(meeting, context)
+        strategy: TrainingStrategy = _load(SYNCHRONOUS, context.name)(meeting, context)
+        return strategy
 
     def asynchronous_strategy(self, context: StrategyContext) -> AsynchronousStrategy:
-        return _find(ASYNCHRONOUS, context.name)(context)
+        strategy: AsynchronousStrategy = _load(ASYNCHRONOUS, context.name)(context)
+        return strategy
 
     def to_batch(self, indices: SampleIndices) -> Tensor:
         return torch.from_numpy(indices)
@@ -47,71 +49,19 @@ class PyTorch:
 
 
 FRAMEWORK: Framework = PyTorch()
-_T = TypeVar("_T")
 
-# Strategies import what they need when a job uses them: parameter servers never load gloo.
-
-
-def _all_reduce(meeting: StoreRendezvous, context: StrategyContext) -> TrainingStrategy:
-    from worker_agent.pytorch.all_reduce import AllReduceStrategy
-
-    return AllReduceStrategy(
-        context.model,
-        context.optimizer,
-        meeting,
-        micro_batches=context.micro_batches,
-        carried=context.carried,
-        is_abandoned=context.is_abandoned,
-        on_work=context.on_work,
-        restart=context.restart,
-    )
-
-
-def _parameter_server(meeting: StoreRendezvous, context: StrategyContext) -> TrainingStrategy:
-    from worker_agent.pytorch.parameter_server import ParameterServerStrategy
-
-    return ParameterServerStrategy(
-        context.model,
-        context.optimizer,
-        meeting,
-        worker=context.worker,
-        secret=context.secret,
-        micro_batches=context.micro_batches,
-        carried=context.carried,
-        is_abandoned=context.is_abandoned,
-        on_work=context.on_work,
-        restart=context.restart,
-    )
-
-
-def _downpour(context: StrategyContext) -> AsynchronousStrategy:
-    from worker_agent.pytorch.downpour import DownpourStrategy
-
-    return DownpourStrategy(
-        context.model,
-        context.optimizer,
-        worker=context.worker,
-        secret=context.secret,
-        micro_batches=context.micro_batches,
-        is_abandoned=context.is_abandoned,
-        on_work=context.on_work,
-    )
-
-
-# One line for each strategy.
-SYNCHRONOUS: dict[
-    TrainingStrategyName, Callable[[StoreRendezvous, StrategyContext], TrainingStrategy]
-] = {
-    "all_reduce": _all_reduce,
-    "parameter_server": _parameter_server,
+# One line for each strategy. Loaded when a job uses it: parameter servers never load gloo.
+SYNCHRONOUS: dict[TrainingStrategyName, str] = {
+    "all_reduce": "worker_agent.pytorch.all_reduce:AllReduceStrategy",
+    "parameter_server": "worker_agent.pytorch.parameter_server:ParameterServerStrategy",
 }
-ASYNCHRONOUS: dict[TrainingStrategyName, Callable[[StrategyContext], AsynchronousStrategy]] = {
-    "downpour": _downpour,
+ASYNCHRONOUS: dict[TrainingStrategyName, str] = {
+    "downpour": "worker_agent.pytorch.downpour:DownpourStrategy",
 }
 
 
-def _find(strategies: dict[TrainingStrategyName, _T], name: TrainingStrategyName) -> _T:
+def _load(strategies: dict[TrainingStrategyName, str], name: TrainingStrategyName) -> Any:
     if name not in strategies:
         known = ", ".join([*SYNCHRONOUS, *ASYNCHRONOUS])
         raise UnsupportedStrategy(f"PyTorch has no strategy {name} here; it has {known}")
-    return strategies[name]
+    return resolve_name(strategies[name])

@@ -9,13 +9,9 @@ applies to this worker's part.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import astuple, replace
-from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 from torch.optim import Optimizer
 
 from scavenger.protocol import Directive
@@ -25,29 +21,25 @@ from worker_agent.frameworks import (
     ControlFlags,
     JoinRole,
     StepSummary,
-    WorkListener,
-    ignore_work,
-    keep_progress,
+    StrategyContext,
     name_columns,
 )
-from worker_agent.parameter_server.client import ParameterServerClient
+from worker_agent.parameter_server.client import ParameterServerClient, connect_servers
 from worker_agent.parameter_server.messages import (
     IterationOutcome,
     JoinRequest,
     PushRequest,
-    shard_ranges,
 )
 from worker_agent.pytorch import flat_model
 from worker_agent.pytorch.flat_model import FlatModel
 from worker_agent.pytorch.optimizer_hooks import (
     LearningRateScaler,
-    ModuleHook,
     StepHook,
     is_step_skipped,
     unscale,
 )
 from worker_agent.pytorch.reducer import NO_FLAGS, Reducer
-from worker_agent.pytorch.state import TrainingState, reseed_worker
+from worker_agent.pytorch.state import TrainingState, optimized_parameters, reseed_worker
 from worker_agent.pytorch.suppressed_steps import SuppressedSteps
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.state.progress import TrainingProgress, TrainingSnapshot
@@ -57,46 +49,23 @@ class ParameterServerStrategy:
     """Trains with servers that wait for all workers.
 
     Args:
-        model: The trained model.
-        optimizer: Its optimizer, one of those that servers can run.
         meeting: Where the workers find each other.
-        worker: This worker's id.
-        secret: What all processes of the job know.
-        micro_batches: Backward passes the script makes per batch.
-        carried: What travels with the weights besides the optimizer, by name.
-        is_abandoned: Asked while waiting for others; True gives the iteration up.
-        on_work: Called when the script begins to work on a batch.
-        restart: Goes on from a checkpoint when neither a worker nor a server has a state.
+        context: The script's objects, and whom to ask while waiting.
 
     Raises:
         UnsupportedServerOptimizer: Servers cannot run this optimizer.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: Optimizer,
-        meeting: StoreRendezvous,
-        *,
-        worker: str,
-        secret: str,
-        micro_batches: int = 1,
-        carried: Mapping[str, Any] | None = None,
-        is_abandoned: Callable[[], bool],
-        on_work: WorkListener = ignore_work,
-        restart: Callable[[TrainingState, TrainingProgress], TrainingProgress] = keep_progress,
-    ) -> None:
-        self.meeting, self.model, self.optimizer = meeting, model, optimizer
-        self.worker, self.secret = worker, secret
-        self.is_abandoned, self.restart = is_abandoned, restart
-        self.carried = dict(carried or {})
+    def __init__(self, meeting: StoreRendezvous, context: StrategyContext) -> None:
+        model, optimizer = context.model, context.optimizer
+        self.meeting, self.context = meeting, context
         self.steps = LearningRateScaler(optimizer)
-        self.state = TrainingState(model, optimizer, self.carried)
+        self.state = TrainingState(model, optimizer, context.carried)
         self.reducer = Reducer(
-            [p for group in optimizer.param_groups for p in group["params"]],
-            micro_batches=micro_batches,
-            is_abandoned=is_abandoned,
-            on_work=on_work,
+            optimized_parameters(optimizer),
+            micro_batches=context.micro_batches,
+            is_abandoned=context.is_abandoned,
+            on_work=context.on_work,
             has_servers=True,
         )
         self.flat = FlatModel(optimizer, self.reducer.buckets)
@@ -110,8 +79,8 @@ class ParameterServerStrategy:
         self.sync_time = 0.0
         self.last: StepSummary | None = None
         self.agreed: StepSummary | None = None
-        self.calls = SuppressedSteps(self.carried, self._counts_nothing, self._is_open)
-        model.register_forward_pre_hook(ModuleHook(self._forward_starts))
+        self.calls = SuppressedSteps(context.carried, self._counts_nothing, self._is_open)
+        self.reducer.watch_forward(model)
         StepHook(optimizer, self._step)
 
     def join(
@@ -124,20 +93,19 @@ class ParameterServerStrategy:
         """
         self.failure, self.last, self.agreed, self.sync_time = None, None, None, 0.0
         try:
-            self.client = client = self._connected(directive)
+            self.client = client = connect_servers(directive, self.context, self.client)
             applied = self._enter(client, directive, place, clock, is_new=is_new)
             iteration = min(applied)
             if is_new or iteration != clock.iteration:
                 clock = self._adopt(client, iteration, clock)
         except GenerationBroken:
-            self._leave()
+            self.leave()
             raise
         if is_new and place.rank:
-            reseed_worker(
-                0, place.rank, directive.generation
-            )  # lest all workers drop the same neurons
+            # Else all workers would drop the same neurons.
+            reseed_worker(0, place.rank, directive.generation)
         if place.rank is None:
-            self._leave()
+            self.leave()
         self.directive, self.clock = directive, clock
         return clock
 
@@ -158,7 +126,7 @@ class ParameterServerStrategy:
         self.calls.settle()
         self.reducer.end()
         if self.failure is not None:
-            self._leave()
+            self.leave()
             return False
         assert self.directive is not None
         self.clock = self.clock.after_iteration(self.directive)
@@ -186,8 +154,10 @@ class ParameterServerStrategy:
         return self.state.snapshot(clock)
 
     def leave(self) -> None:
-        """Leave the generation; another one may follow."""
-        self._leave()
+        """Close the connections; this worker may come back by others."""
+        if self.client is not None:
+            self.client.leave()
+        self.client = None
 
     def close(self) -> None:
         """Let the servers and the other workers know that this worker is gone."""
@@ -203,16 +173,6 @@ class ParameterServerStrategy:
             raise GenerationBroken("there is no connection to the parameter servers")
         return self.client
 
-    def _connected(self, directive: Directive) -> ParameterServerClient:
-        """Return connections to the servers of a generation; those that are in use stay."""
-        addresses = tuple(server.address for server in directive.servers)
-        if not addresses:
-            raise GenerationBroken(f"generation {directive.generation} names no parameter servers")
-        if self.client is not None and self.client.addresses == addresses:
-            return self.client
-        self._leave()
-        return ParameterServerClient(addresses, self.secret, self.is_abandoned)
-
     def _enter(
         self,
         client: ParameterServerClient,
@@ -223,31 +183,23 @@ class ParameterServerStrategy:
         is_new: bool,
     ) -> list[int]:
         """Join at all servers; returns what each has applied. The leader fills empty ones."""
-        text = (
-            ""
-            if is_new
-            else flat_model.pack_client_state(clock, self.model, self.optimizer, self.carried)
-        )
+        text = "" if is_new else self._client_state(clock)
         members = tuple(member.worker for member in directive.members)
-        joining = JoinRequest(self.worker, members, is_new, text)
+        joining = JoinRequest(self.context.worker, members, is_new, text)
         turn = directive.generation, directive.revision
         applied = client.join(turn, clock.iteration, joining)
         if is_new and max(applied) < 0:
-            clock = self.restart(self.state, clock)
-        return [
-            self._fill(client, server, max(clock.iteration, *applied), clock) if each < 0 else each
-            for server, each in enumerate(applied)
-        ]
+            clock = self.context.restart(self.state, clock)
+        newest = max(clock.iteration, *applied)
+        for server, each in enumerate(applied):
+            if each < 0:
+                text = self._client_state(clock)
+                self.flat.put(client, server, newest, text, clock.samples)
+        return [newest if each < 0 else each for each in applied]
 
-    def _fill(
-        self, client: ParameterServerClient, server: int, iteration: int, clock: TrainingProgress
-    ) -> int:
-        """Hand an empty server its shard; returns the iteration it stands at then."""
-        text = flat_model.pack_client_state(clock, self.model, self.optimizer, self.carried)
-        low, high = shard_ranges(self.flat.weights.numel(), len(client.addresses))[server]
-        holding, tensors = self.flat.holding(low, high, text, clock.samples)
-        client.put(server, iteration, holding, tensors)
-        return iteration
+    def _client_state(self, clock: TrainingProgress) -> str:
+        model, optimizer = self.context.model, self.context.optimizer
+        return flat_model.pack_client_state(clock, model, optimizer, self.context.carried)
 
     def _adopt(
         self, client: ParameterServerClient, iteration: int, clock: TrainingProgress
@@ -257,18 +209,10 @@ class ParameterServerStrategy:
         self.flat.load()
         if not text:
             return clock
-        return flat_model.unpack_client_state(text, self.model, self.optimizer, self.carried)
-
-    def _leave(self) -> None:
-        """Close the connections; this worker may come back by others."""
-        if self.client is not None:
-            self.client.leave()
-        self.client = None
+        model, optimizer = self.context.model, self.context.optimizer
+        return flat_model.unpack_client_state(text, model, optimizer, self.context.carried)
 
     # Inside an iteration.
-
-    def _forward_starts(self, *_: Any) -> None:
-        self.reducer.forward_starts(is_training=torch.is_grad_enabled())
 
     def _step(self, optimizer: Optimizer) -> None:
         """Push instead of stepping: without gradients the script's own step does nothing."""
@@ -302,7 +246,7 @@ class ParameterServerStrategy:
         )
         began = time.perf_counter()
         try:
-            gradient = unscale(self.optimizer, self.flat.gradient())
+            gradient = unscale(self.context.optimizer, self.flat.gradient())
             outcome = self._servers.push(
                 self.clock.iteration,
                 said,

@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Variable
 from torch.distributed import ProcessGroup
 
@@ -26,12 +26,11 @@ from worker_agent.frameworks import (
     WorkListener,
     ignore_work,
 )
+from worker_agent.pytorch.optimizer_hooks import ModuleHook
 from worker_agent.pytorch.process_group import await_work
-from worker_agent.pytorch.tensors import flatten_all, gradient_strides, view_strided
+from worker_agent.pytorch.tensors import flatten_all, gradient_strides
 
 NO_FLAGS = ControlFlags(0, is_over=False, is_leaving=False, learning_rate_factor=1.0)
-
-
 WHOLE_BATCH = BatchSlice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
 
 
@@ -84,7 +83,7 @@ class GradientBucket:
 
     def _view(self, place: int) -> Tensor:
         parameter = self.parameters[place]
-        return view_strided(self.pieces[place], parameter.shape, gradient_strides(parameter))
+        return self.pieces[place].as_strided(parameter.shape, gradient_strides(parameter))
 
     def _change_layout(self, place: int) -> None:
         """Change a parameter's part to the parameter's new memory layout."""
@@ -95,8 +94,8 @@ class GradientBucket:
         if self.carried is not None:
             rows.append(torch.split(self.carried, self.sizes)[place])
         for row in rows:
-            values = view_strided(row, view.shape, before).clone()
-            view_strided(row, view.shape, view.stride()).copy_(values)
+            values = row.as_strided(view.shape, before).clone()
+            row.as_strided(view.shape, view.stride()).copy_(values)
 
     def norm_sq(self) -> Tensor:
         """Return ||gradient||² as a tensor on the device, in at least float32."""
@@ -244,6 +243,12 @@ class Reducer:
             self.measured.is_short |= self.passes_left > 1
             self.passes_left = 1
             self._backward_ends()
+
+    def watch_forward(self, model: nn.Module) -> None:
+        """Notice from now on when a forward pass of the model begins."""
+        model.register_forward_pre_hook(
+            ModuleHook(lambda *_: self.forward_starts(is_training=torch.is_grad_enabled()))
+        )
 
     def forward_starts(self, *, is_training: bool) -> None:
         """Record the time of the iteration's first forward pass."""

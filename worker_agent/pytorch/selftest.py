@@ -26,9 +26,9 @@ from torch.optim import Optimizer
 
 import worker_agent
 from worker_agent.fake_controller import SELFTEST_TIMEOUT, FakeController
-from worker_agent.frameworks import BatchSlice, ControlFlags
+from worker_agent.frameworks import StrategyContext
 from worker_agent.pytorch.all_reduce import AllReduceStrategy
-from worker_agent.pytorch.reducer import Reducer
+from worker_agent.pytorch.reducer import NO_FLAGS, WHOLE_BATCH, Reducer
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.sampler import SampleOrder, SampleRange
 
@@ -84,7 +84,6 @@ class SelftestTask:
 
 
 NOISE_SHARDS = 4
-WHOLE_SLICE = BatchSlice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
 
 
 def measure_noise_error() -> float:
@@ -96,7 +95,7 @@ def measure_noise_error() -> float:
     reducer = Reducer(
         task.model.parameters(), micro_batches=NOISE_SHARDS, is_abandoned=lambda: False
     )
-    reducer.begin(WHOLE_SLICE)
+    reducer.begin(WHOLE_BATCH)
     for part in parts:
         (task.loss(part) / NOISE_SHARDS).backward()  # type: ignore[no-untyped-call]
     measured = reducer.end()
@@ -114,7 +113,6 @@ def flat_gradient(task: SelftestTask, part: torch.Tensor) -> torch.Tensor:
 
 OVERHEAD_WIDTH, OVERHEAD_BATCH = 512, 240  # an iteration of about ten milliseconds
 OVERHEAD_ROUNDS, OVERHEAD_ITERATIONS, OVERHEAD_WARM_UP = 12, 6, 2
-QUIET_FLAGS = ControlFlags(0, is_over=False, is_leaving=False, learning_rate_factor=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +136,19 @@ class Overhead:
 def measure_overhead() -> Overhead:
     """Train two equal models in turns, one of them under the agent."""
     plain, watched = SelftestTask.make(OVERHEAD_WIDTH), SelftestTask.make(OVERHEAD_WIDTH)
-    strategy = AllReduceStrategy(
-        watched.model,
-        watched.optimizer,
-        StoreRendezvous("selftest", "127.0.0.1", lambda _: False),
+    context = StrategyContext(
+        name="all_reduce",
+        model=watched.model,
+        optimizer=watched.optimizer,
+        worker="selftest",
+        secret="",
         is_abandoned=lambda: False,
     )
+    meeting = StoreRendezvous(context.worker, "127.0.0.1", lambda _: False)
+    strategy = AllReduceStrategy(meeting, context)
 
     def watch(indices: torch.Tensor) -> None:
-        strategy.begin(WHOLE_SLICE, QUIET_FLAGS)
+        strategy.begin(WHOLE_BATCH, NO_FLAGS)
         train_step(watched, indices)
         strategy.end()
         strategy.tally()

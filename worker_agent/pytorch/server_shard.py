@@ -19,6 +19,7 @@ from worker_agent.parameter_server.messages import (
     ShardManifest,
     ShardValues,
 )
+from worker_agent.parameter_server.shard import MakeWeights
 from worker_agent.transport.connection import Numbers
 
 # Each of them treats every value by itself, so a shard may begin in the middle of a parameter.
@@ -37,10 +38,7 @@ SERVER_OPTIMIZERS: dict[str, type[Optimizer]] = {
     )
 }
 # They say how an optimizer computes, not what.
-_EXECUTION_OPTIONS = frozenset(
-    {"foreach", "fused", "capturable", "differentiable"}
-)  # how, not what
-
+_EXECUTION_OPTIONS = frozenset({"foreach", "fused", "capturable", "differentiable"})
 _SERVER_OPTIMIZER_NAMES = ", ".join(SERVER_OPTIMIZERS)
 
 
@@ -77,9 +75,10 @@ def plain_value(value: Any) -> Hyperparameter:
     return float(value) if torch.is_tensor(value) else value
 
 
-def load_optimizers() -> None:
-    """Make one optimizer: PyTorch imports for seconds when the first is made."""
+def load_shards() -> MakeWeights:
+    """Return what makes a shard, once it is quick: the first optimizer imports for seconds."""
     torch.optim.SGD([nn.Parameter(torch.zeros(1))])
+    return TorchShard.make
 
 
 class TorchShard:

@@ -27,6 +27,7 @@ from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from worker_agent.errors import StateRefused
+from worker_agent.pytorch.optimizer_hooks import optimizer_name
 from worker_agent.pytorch.tensors import (
     HostCopyPool,
     array_to_tensor,
@@ -230,7 +231,7 @@ def optimized_parameters(optimizer: Optimizer) -> Iterator[Tensor]:
 def collect_optimizer_state(optimizer: Optimizer) -> dict[str, Any]:
     """Return slots and options, with the optimizer's own tensors, for ``encode_state``."""
     return {
-        "kind": optimizer_kind(optimizer),
+        "kind": optimizer_name(optimizer),
         "slots": [dict(optimizer.state.get(p, {})) for p in optimized_parameters(optimizer)],
         "common": shared_slots(optimizer),
         "groups": [group_options(group) for group in optimizer.param_groups],
@@ -261,16 +262,11 @@ def check_optimizer_state(optimizer: Optimizer, state: dict[str, Any]) -> None:
     """
     sizes = len(state["slots"]), len(state["groups"])
     mine = len(list(optimized_parameters(optimizer))), len(optimizer.param_groups)
-    if (state["kind"], *sizes) != (optimizer_kind(optimizer), *mine):
+    if (state["kind"], *sizes) != (optimizer_name(optimizer), *mine):
         raise StateRefused(
             f"the state is of {state['kind']} with {sizes[0]} parameters in {sizes[1]} groups; the"
-            f" optimizer here is {optimizer_kind(optimizer)} with {mine[0]} in {mine[1]}"
+            f" optimizer here is {optimizer_name(optimizer)} with {mine[0]} in {mine[1]}"
         )
-
-
-def optimizer_kind(optimizer: Optimizer) -> str:
-    """Return the name of an optimizer's class."""
-    return type(optimizer).__qualname__
 
 
 def load_optimizer_state(optimizer: Optimizer, state: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ at strides. So every tensor beside a parameter gets PyTorch's own layout: a grad
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,9 @@ def is_dense(tensor: Tensor) -> bool:
 
 def gradient_strides(tensor: Tensor) -> Strides:
     """Return the strides of its gradient: its own if it is dense, else row by row."""
-    return tensor.stride() if is_dense(tensor) else contiguous_strides(tensor.shape)
+    if is_dense(tensor):
+        return tensor.stride()
+    return torch.empty(tensor.shape, device="meta").stride()  # strides without memory
 
 
 def memory_order(tensor: Tensor) -> Strides:
@@ -49,21 +51,11 @@ def memory_order(tensor: Tensor) -> Strides:
     return tuple(stride if size > 1 else 0 for stride, size in pairs)
 
 
-def contiguous_strides(shape: Sequence[int]) -> Strides:
-    """Return the strides of a contiguous tensor."""
-    return torch.empty(shape, device="meta").stride()
-
-
 def flatten_in_memory_order(tensor: Tensor) -> Tensor:
     """Return all values as one row, ordered by ``gradient_strides``; not copied if dense."""
     if is_dense(tensor):
         return tensor.as_strided((tensor.numel(),), (1,))
     return tensor.contiguous().view(-1)
-
-
-def view_strided(row: Tensor, shape: Sequence[int], strides: Strides) -> Tensor:
-    """Return a row of values as a tensor that lies in these strides; nothing is copied."""
-    return row.as_strided(shape, strides)
 
 
 def match_layout(parameter: Tensor, value: Tensor) -> Tensor:
