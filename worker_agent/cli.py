@@ -16,15 +16,14 @@ from rich.text import Text
 
 from scavenger.cli.errors import ErrorReport, render_report
 from scavenger.cli.output import open_console, plain_text, pluralize
-from scavenger.client.errors import NoToken, Unreachable
 from scavenger.client.profile import ConnectionProfile, find_profile
-from scavenger.errors import ExitCode
+from scavenger.errors import ExitCode, ScavengerError
 from scavenger.schemas import ProblemView
 from worker_agent.controller import TelemetryUploader
-from worker_agent.errors import ControllerRefused, ControllerUnreachable, SpoolUnusable
+from worker_agent.errors import ControllerRefused, SpoolUnusable
 from worker_agent.launcher.command import run
 from worker_agent.telemetry.spool import SpoolHeader, find_spools, read_spool_header
-from worker_agent.telemetry.upload import UploadResult, replay_spool
+from worker_agent.telemetry.upload import replay_spool
 
 app = typer.Typer(
     name="scavenger agent",
@@ -49,15 +48,6 @@ def describe_run(arguments: RunArguments = None) -> None:
     run(arguments or ["--help"])
 
 
-ADVICE_RETRY = "nothing is lost: run the same command again later"
-ADVICE_LOGIN = "pass the token of an operator: SCAVENGER_TOKEN or --token"
-REMEDY_OF_STATUS = {
-    401: (ExitCode.AUTHENTICATION, ADVICE_LOGIN),
-    403: (ExitCode.AUTHENTICATION, ADVICE_LOGIN),
-    404: (ExitCode.NOT_FOUND, "name the controller that ran the job: --controller URL"),
-    409: (ExitCode.CONFLICT, "run the same command again when the job has ended"),
-}
-
 SpoolArgument = Annotated[
     Path,
     typer.Argument(
@@ -72,19 +62,6 @@ SyncTokenOption = Annotated[
     str | None,
     typer.Option("--token", help="Token of the controller; better SCAVENGER_TOKEN."),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class SyncFailure:
-    """Why a spool could not be uploaded.
-
-    Attributes:
-        code: Exit code of the command.
-        report: What to show.
-    """
-
-    code: ExitCode
-    report: ErrorReport
 
 
 @app.command(epilog="Example: scavenger agent sync ~/.scavenger/machines")
@@ -103,48 +80,32 @@ def sync(
             render_report(ErrorReport(f"No spool in {directory}", (("You can", remedy),)))
         )
         raise typer.Exit(ExitCode.NOT_FOUND)
-    failures = []
+    codes = []
     for spool in spools:
-        failure = sync_spool(console, spool, controller, token)
-        if failure is not None:
-            console.print(render_report(failure.report))
-            failures.append(failure)
-    if failures:
-        raise typer.Exit(failures[0].code)
-
-
-def sync_spool(
-    console: Console, directory: Path, controller: str | None, token: str | None
-) -> SyncFailure | None:
-    """Upload one spool and show the result; returns the failure, if there is one."""
-    try:
-        header = read_spool_header(directory)
-        profile = find_profile(controller or header.controller, token)
-        delivered = upload_with_progress(console, directory, header, profile)
-    except (SpoolUnusable, OSError, ValidationError) as error:
-        return incomplete_failure(directory, str(error))
-    except NoToken as error:
-        facts = (("What happened", str(error)), ("You can", "set SCAVENGER_TOKEN, or pass --token"))
-        return SyncFailure(
-            ExitCode.AUTHENTICATION, ErrorReport(f"{directory} is not delivered", facts)
-        )
-    except (ControllerUnreachable, Unreachable) as error:
-        return unreachable_failure(directory, controller or header.controller, str(error))
-    except ControllerRefused as error:
-        return refused_failure(directory, controller or header.controller, error)
-    if not delivered.is_complete:
-        return incomplete_failure(directory, delivered.why)
-    result = (
-        f"{pluralize(delivered.rows, 'row')} delivered" if delivered.rows else "nothing to deliver"
-    )
-    console.print(plain_text(f"✔ {header.worker} of {header.job}: {result}"))
-    return None
+        url = controller
+        try:
+            header = read_spool_header(spool)
+            url = url or header.controller
+            profile = find_profile(url, token)
+            rows = upload_with_progress(console, spool, header, profile)
+        except ScavengerError as error:
+            console.print(render_report(upload_failure(spool, url, error)))
+            codes.append(error.exit_code)
+        else:
+            result = f"{pluralize(rows, 'row')} delivered" if rows else "nothing to deliver"
+            console.print(plain_text(f"✔ {header.worker} of {header.job}: {result}"))
+    if codes:
+        raise typer.Exit(codes[0])
 
 
 def upload_with_progress(
     console: Console, directory: Path, header: SpoolHeader, profile: ConnectionProfile
-) -> UploadResult:
-    """Upload one spool with a progress bar."""
+) -> int:
+    """Upload one spool with a progress bar; returns how many rows were stored.
+
+    Raises:
+        AgentError: Not all of it could be uploaded.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with (
         Progress(*columns, console=console, transient=True) as progress,
@@ -155,44 +116,21 @@ def upload_with_progress(
         def show(done: int, waiting: int) -> None:
             progress.update(task, completed=done, total=waiting)
 
-        return replay_spool(directory, uploader, show)
+        try:
+            delivered = replay_spool(directory, uploader, show)
+        except (OSError, ValidationError) as error:
+            raise SpoolUnusable(str(error)) from error
+    if not delivered.is_complete:
+        raise SpoolUnusable(delivered.why)
+    return delivered.rows
 
 
-def incomplete_failure(directory: Path, why: str) -> SyncFailure:
-    """Return the failure of a spool that cannot be uploaded completely."""
-    return SyncFailure(
-        ExitCode.OTHER,
-        ErrorReport(
-            f"{directory} is not delivered completely",
-            (
-                ("What happened", why),
-                (
-                    "You can",
-                    "end the process that uses it, or check the disk, then repeat the command",
-                ),
-            ),
-        ),
-    )
-
-
-def unreachable_failure(directory: Path, url: str, why: str) -> SyncFailure:
-    """Return the failure of a controller that does not answer."""
-    facts = (
-        ("What happened", why),
-        ("You can", f"name another address: --controller URL. Else {ADVICE_RETRY}"),
-    )
-    headline = f"{directory} is not delivered: no controller answers at {url}"
-    return SyncFailure(ExitCode.UNREACHABLE, ErrorReport(headline, facts))
-
-
-def refused_failure(directory: Path, url: str, error: ControllerRefused) -> SyncFailure:
-    """Return the failure of a controller that declines."""
-    headline = f"{directory} is not delivered: the controller at {url} refuses it"
-    code, remedy = REMEDY_OF_STATUS.get(
-        error.status, (ExitCode.OTHER, "read what the controller logged")
-    )
-    facts = (("What happened", problem_detail(error)), ("You can", f"{remedy}; nothing is lost"))
-    return SyncFailure(code, ErrorReport(headline, facts))
+def upload_failure(directory: Path, url: str | None, error: ScavengerError) -> ErrorReport:
+    """Return what to tell about a spool that was not uploaded, or not as a whole."""
+    what = problem_detail(error) if isinstance(error, ControllerRefused) else str(error)
+    asked = [("Controller", url)] if url else []
+    facts = [*asked, ("What happened", what), ("You can", error.remedy)]
+    return ErrorReport(f"{directory} is not delivered completely: {error.headline}", facts)
 
 
 def problem_detail(error: ControllerRefused) -> str:

@@ -20,8 +20,10 @@
 
 from __future__ import annotations
 
+from scavenger.errors import ExitCode, ScavengerError
 
-class AgentError(Exception):
+
+class AgentError(ScavengerError):
     """Root of everything the agent raises on purpose."""
 
 
@@ -31,6 +33,13 @@ class ControllerUnreachable(AgentError):
     Attributes:
         status: HTTP status of the answer; None without one.
     """
+
+    exit_code = ExitCode.UNREACHABLE
+    headline = "no controller answers"
+    remedy = (
+        "name another address: --controller URL. Else nothing is lost: run the same command again "
+        "later"
+    )
 
     def __init__(self, why: str, status: int | None = None) -> None:
         self.status = status
@@ -45,10 +54,27 @@ class ControllerRefused(AgentError):
         text: Body of the answer.
     """
 
+    headline = "the controller refuses it"
+
     def __init__(self, status: int, text: str) -> None:
         self.status = status
         self.text = text
         super().__init__(f"{status}: {text}")
+        self._next_step = "read what the controller logged"
+        match status:
+            case 401 | 403:
+                self.exit_code = ExitCode.AUTHENTICATION
+                self._next_step = "pass the token of an operator: SCAVENGER_TOKEN or --token"
+            case 404:
+                self.exit_code = ExitCode.NOT_FOUND
+                self._next_step = "name the controller that ran the job: --controller URL"
+            case 409:
+                self.exit_code = ExitCode.CONFLICT
+                self._next_step = "run the same command again when the job has ended"
+
+    @property
+    def remedy(self) -> str:
+        return f"{self._next_step}; nothing is lost"
 
 
 class GenerationBroken(AgentError):
@@ -90,6 +116,9 @@ class ReadAhead(AgentError):
 
 class SpoolUnusable(AgentError):
     """A spool is in use, damaged, missing, or another worker's; use another directory, or none."""
+
+    headline = "its spool cannot be used"
+    remedy = "end the process that uses it, or check the disk, then repeat the command"
 
 
 class MalformedFrame(AgentError):
