@@ -2,7 +2,7 @@
 
 The controller builds one `WorkerEnv` for each launch, and every cloud passes `to_env()` on. The
 supervisor on the machine reads it back with `from_env()`, adds what only the machine knows (token,
-spool, heartbeat), and hands it to the training command in the same form.
+heartbeat), and hands it to the training command in the same form.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class WorkerEnv:
         stall: Least seconds without an iteration after which training counts as stuck.
         job_secret: Secret that workers and parameter servers of one job share.
         spool: Directory in which measurements are written ahead; None keeps them in memory only.
+        pid_file: Where the supervisor writes its process id, by which a cloud of processes tells
+            that the machine has booted; None for nowhere.
         heartbeat: Shared memory in which training says where it stands; None for none.
     """
 
@@ -63,6 +65,7 @@ class WorkerEnv:
     stall: float = 300.0
     job_secret: str = field(default="", repr=False)
     spool: str | None = None
+    pid_file: str | None = None
     heartbeat: str | None = None
 
     def to_env(self) -> dict[str, str]:

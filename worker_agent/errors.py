@@ -71,6 +71,8 @@ class ControllerRefused(AgentError):
             case 409:
                 self.exit_code = ExitCode.CONFLICT
                 self._next_step = "run the same command again when the job has ended"
+            case _:
+                pass
 
     @property
     def remedy(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from scavenger.worker_env import WorkerEnv
 
@@ -80,16 +79,15 @@ def read_settings() -> WorkerEnv | None:
     return WorkerEnv.from_env(os.environ) if os.environ.get("SCAVENGER_JOB") else None
 
 
-def training_environment(spool: Path, heartbeat: str, secrets: Mapping[str, str]) -> dict[str, str]:
+def training_environment(heartbeat: str, secrets: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the training command: that of this process, and more.
 
     Workers that share a computer, each with as many threads as there are cores, would spend their
     time waiting for one another; so the default is one thread.
 
     Args:
-        spool: Directory of the spool.
         heartbeat: Path of the heartbeat page.
         secrets: Variables that this machine was not launched with.
     """
-    added = {"SCAVENGER_SPOOL": str(spool), "SCAVENGER_HEARTBEAT": heartbeat}
+    added = {"SCAVENGER_HEARTBEAT": heartbeat}
     return {"OMP_NUM_THREADS": "1"} | dict(os.environ) | dict(secrets) | added

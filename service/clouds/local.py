@@ -30,6 +30,7 @@ from service.clouds.provider import Instance, InstanceState, LaunchRequest
 from service.errors import LaunchRefused, OutOfCapacity, ProviderUnavailable
 from service.settings import Settings
 
+PID_FILE = "SCAVENGER_PID_FILE"  # what tells the supervisors of two machines apart
 SUPERVISOR_MODULE = ("-m", "worker_agent.supervisor")
 PACKAGE_ROOT = Path(__file__).parents[2]  # supervisors run the same version as the controller
 KILL_TIMEOUT = 2.0  # a killed group is gone in milliseconds unless the computer is overloaded
@@ -141,12 +142,12 @@ class LocalProvider:
         try:
             with open(machine.with_suffix(".log"), "ab", opener=_private) as log:
                 supervisor = subprocess.Popen(
-                    [self._python, *SUPERVISOR_MODULE, str(machine)],
+                    [self._python, *SUPERVISOR_MODULE],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     cwd=PACKAGE_ROOT,
-                    env=self._environment(request),
+                    env=self._environment(request, machine),
                     start_new_session=True,
                     pass_fds=[lock],
                 )
@@ -158,15 +159,21 @@ class LocalProvider:
         # Reaps it; a zombie would stay as long as this controller.
         threading.Thread(target=supervisor.wait, daemon=True).start()
 
-    def _environment(self, request: LaunchRequest) -> Mapping[str, str]:
+    def _environment(self, request: LaunchRequest, machine: Path) -> Mapping[str, str]:
         home = str(Path.home())
         worker = replace(
             request.worker,
             directory=request.worker.directory or home,
             boot_delay=self._boot_delay,
+            spool=str(machine.with_suffix(".spool")),
+            pid_file=str(_pid_file(machine)),
         )
         path = f"{Path(self._python).parent}:{os.defpath}"
         return {"PATH": path, "HOME": home, **replace(request, worker=worker).environment}
+
+
+def _pid_file(machine: Path) -> Path:
+    return machine.with_suffix(".pid")
 
 
 def _claim(machine: Path, request: LaunchRequest) -> int | None:
@@ -220,7 +227,7 @@ def _instance(machine: Path) -> Instance:
 def _state(machine: Path) -> InstanceState:
     if not _is_alive(machine):
         return InstanceState.GONE
-    has_booted = machine.with_suffix(".pid").exists()
+    has_booted = _pid_file(machine).exists()
     return InstanceState.RUNNING if has_booted else InstanceState.PENDING
 
 
@@ -250,13 +257,14 @@ def _kill(machine: Path) -> None:
 def _supervisor(machine: Path) -> int | None:
     """Return the supervisor's pid, its group's too, unless another process has it by now."""
     try:
-        pid = int(machine.with_suffix(".pid").read_text())
+        pid = int(_pid_file(machine).read_text())
     except FileNotFoundError:
         return None
     with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
         process = psutil.Process(pid)
         is_dead = process.status() == psutil.STATUS_ZOMBIE
-        return pid if is_dead or str(machine) in process.cmdline() else None
+        is_ours = is_dead or process.environ().get(PID_FILE) == str(_pid_file(machine))
+        return pid if is_ours else None
     # The kernel gives the number to no new process while the group has members.
     return pid
 

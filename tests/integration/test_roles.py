@@ -72,10 +72,12 @@ def environments(reconciler: Reconciler, directory: Path) -> dict[str, dict[str,
     """Return what each machine was told, by its id."""
     told = {}
     for vm in machines(reconciler):
-        file = str(directory / "machines" / f"{vm.launch_key}.vm")
+        file = str(directory / "machines" / f"{vm.launch_key}.pid")
         for process in psutil.process_iter(["cmdline", "environ"]):
-            if file in (process.info["cmdline"] or []):
-                told[vm.id] = process.info["environ"]
+            facts = process.info["environ"] or {}
+            is_supervisor = "worker_agent.supervisor" in (process.info["cmdline"] or [])
+            if is_supervisor and facts.get("SCAVENGER_PID_FILE") == file:
+                told[vm.id] = facts
     return told
 
 

@@ -52,9 +52,13 @@ def supervised(start: Start) -> subprocess.Popen[bytes]:
     command = json.dumps([sys.executable, *start.command])
     with open(start.log, "wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-c", STARTS, str(start.log.with_suffix(".vm"))],
+            [sys.executable, "-c", STARTS],
             cwd=start.directory,
-            env={**start.environment, "SCAVENGER_COMMAND": command},
+            env={
+                **start.environment,
+                "SCAVENGER_COMMAND": command,
+                "SCAVENGER_SPOOL": str(start.log.with_suffix(".spool")),
+            },
             stdout=log,
             stderr=log,
             start_new_session=True,

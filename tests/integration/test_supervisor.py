@@ -23,10 +23,9 @@ PROJECT = Path(__file__).parents[2]
 # What it must not wait for takes 60 s or longer.
 IN_TIME = 30.0
 STARTS = """
-import sys
 from worker_agent.supervisor.lifetime import RestartBudget
 from worker_agent.supervisor.supervisor import main
-main(sys.argv[1:], RestartBudget((0.05, 0.1, 0.2)))
+main(RestartBudget((0.05, 0.1, 0.2)))
 """
 PREAMBLE = """
 import os, resource, signal, socket, subprocess, sys, threading, time
@@ -67,11 +66,13 @@ class Machine:
             "SCAVENGER_PREPAID": "60",
             "SCAVENGER_COMMAND": json.dumps(command),
             "SCAVENGER_DIRECTORY": str(self.directory),
+            "SCAVENGER_PID_FILE": str(self.directory / "machine.pid"),
+            "SCAVENGER_SPOOL": str(self.directory / "machine.spool"),
             "PYTHONPATH": str(PROJECT),
         }
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*first, sys.executable, "-c", STARTS, str(self.directory / "machine.vm")],
+                [*first, sys.executable, "-c", STARTS],
                 env={**os.environ, **ours, **environment},
                 cwd=PROJECT,
                 stdout=log,

@@ -34,6 +34,7 @@ envs = st.builds(
     stall=seconds,
     job_secret=st.just("") | words,
     spool=st.none() | words,
+    pid_file=st.none() | words,
     heartbeat=st.none() | words,
 )
 

@@ -1,11 +1,9 @@
-"""``python -m worker_agent.supervisor FILE``: the first process of a machine."""
+"""``python -m worker_agent.supervisor``: the first process of a machine."""
 
 from __future__ import annotations
-
-import sys
 
 from worker_agent.supervisor.lifetime import RestartBudget
 from worker_agent.supervisor.supervisor import main
 
 if __name__ == "__main__":
-    main(sys.argv[1:], RestartBudget())
+    main(RestartBudget())

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from scavenger.protocol import EnrolmentRequest
@@ -41,14 +41,8 @@ FAREWELL_TIMEOUT = 5.0  # to reach the controller after the machine was told to 
 log = logging.getLogger(__name__)
 
 
-def main(arguments: Sequence[str], restarts: RestartBudget) -> None:
-    """Supervise a machine until it ends.
-
-    Args:
-        arguments: The machine's file; its PID file and spool stand beside it.
-        restarts: Budget of restarts of the command.
-    """
-    (machine,) = arguments
+def main(restarts: RestartBudget) -> None:
+    """Supervise a machine until it ends, within a budget of restarts of its command."""
     logging.basicConfig(format="supervisor: %(message)s")
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)  # the machine is this process group, so no other process may be in it
@@ -56,13 +50,13 @@ def main(arguments: Sequence[str], restarts: RestartBudget) -> None:
     atexit.register(power_off)
     notice = ShutdownSignal()
     signal.signal(signal.SIGTERM, notice.handle)
-    # Written after the handlers are in place: from now on the cloud may send SIGTERM.
-    _write_pid(Path(machine).with_suffix(".pid"))
     settings = read_settings()
     if settings is None:
         raise ValueError("SCAVENGER_JOB is not set")
-    spool = Path(machine).with_suffix(".spool")
-    Supervisor(settings, notice, restarts).supervise(command_of(settings), spool)
+    if settings.pid_file is not None:
+        # Written after the handlers are in place: from now on the cloud may send SIGTERM.
+        _write_pid(Path(settings.pid_file))
+    Supervisor(settings, notice, restarts).supervise(command_of(settings))
 
 
 def command_of(settings: WorkerEnv) -> TrainingCommand:
@@ -97,17 +91,19 @@ class Supervisor:
         self._lease = LeaseKeeper(self._controller, settings)
         self._secrets: Mapping[str, str] = {}
 
-    def supervise(self, command: TrainingCommand, spool: Path) -> None:
+    def supervise(self, command: TrainingCommand) -> None:
         """Boot, run the command, and report how it ended, unless the lease expires first."""
         self._notice.sleep(min(self._settings.boot_delay, self._lease.left()))
         if not (self._may_continue() and self._enrol()):
             return
         # A daemon thread, because a controller that hangs must not keep a finished machine alive.
         threading.Thread(target=self._lease.keep_renewing, daemon=True).start()
-        result = self._run_until_final(command, spool)
+        result = self._run_until_final(command)
         if result is None or not self._lease.left():
             return
-        self._send_persistently(lambda: replay_spool(spool, self._controller))
+        if self._settings.spool is not None:
+            spool = Path(self._settings.spool)
+            self._send_persistently(lambda: replay_spool(spool, self._controller))
         message = result.to_message(self._settings.worker)
         self._send_persistently(lambda: self._controller.exit(message))
 
@@ -130,7 +126,7 @@ class Supervisor:
                 return True
         return False
 
-    def _run_until_final(self, command: TrainingCommand, spool: Path) -> RunResult | None:
+    def _run_until_final(self, command: TrainingCommand) -> RunResult | None:
         """Run the command, with restarts; returns the last result, None if the lease expired."""
         settings, page = self._settings, HeartbeatPage()
         context = RunContext(
@@ -144,7 +140,7 @@ class Supervisor:
         while True:
             # The token may have been renewed since the last start.
             mine = {**self._secrets, "SCAVENGER_TOKEN": self._controller.token}
-            environment = training_environment(spool, page.path, mine)
+            environment = training_environment(page.path, mine)
             result = run_command(command, environment, context, mine.values())
             if result is None or not self._restart_is_due(result):
                 return result
