@@ -138,7 +138,6 @@ class MasterPort:
         return port
 
     def close(self) -> None:
-        """Release the port and stop the store."""
         self._release()
         self._store.close()
 

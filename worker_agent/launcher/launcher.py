@@ -34,12 +34,12 @@ from worker_agent.launcher.environment import (
     instrumented_environment,
 )
 from worker_agent.launcher.step_records import (
-    JobProgress,
     MeasuredStep,
     StepFileReader,
     read_job_progress,
     write_job_progress,
 )
+from worker_agent.state.progress import TrainingProgress
 from worker_agent.telemetry.reporter import CALM_INTERVAL, PROBING_INTERVAL, open_reporter
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class Launcher:
         self.reporter = open_reporter(settings, lambda _: None)
         self.directive: Directive | None = None
         self.child: subprocess.Popen[bytes] | None = None
-        self.progress = JobProgress()
+        self.progress = TrainingProgress()
         self.is_ending = self.is_over = self.is_resumed = self.has_warned = False
         self.news: Regrouped | None = None
         self.row_at = time.monotonic()
@@ -139,7 +139,7 @@ class Launcher:
             return False
         generation = self._now.generation
         log.warning("generation %d lost one of its members", generation)
-        self.reporter.tell(self.progress.to_progress(generation), broken=generation)
+        self.reporter.tell(self.progress.to_message(generation), broken=generation)
         return self._now.config.workers > 1
 
     def _refuse(self) -> int:
@@ -167,7 +167,7 @@ class Launcher:
 
     def _report_finish(self, how: FinishReason) -> int:
         generation = 0 if self.directive is None else self.directive.generation
-        self.reporter.close(self.progress.to_progress(generation), how, FINAL_REPORT_TIMEOUT)
+        self.reporter.close(self.progress.to_message(generation), how, FINAL_REPORT_TIMEOUT)
         return 0
 
     # Directives.
@@ -208,7 +208,7 @@ class Launcher:
         self.port.close()
         self.port = MasterPort(self.settings.host)
         hello = Hello(self.settings.worker, self.port.address)
-        self.reporter.greet(hello, self.progress.to_progress(0))
+        self.reporter.greet(hello, self.progress.to_message(0))
 
     def _enter(self, directive: Directive) -> None:
         self.directive = directive
@@ -313,9 +313,11 @@ class Launcher:
             return len(rows)
         self._check_batch(rows[-1])
         for row in rows:
-            self.progress = self.progress.after(row, self._now)
+            # Where no forward pass showed its samples, they are as many as the job wants.
+            samples = self.progress.samples + (row.samples or self._now.config.global_batch)
+            self.progress = replace(self.progress.after_iteration(self._now), samples=samples)
             self.reporter.record(self._to_row(row))
-        self.reporter.tell(self.progress.to_progress(self._now.generation), regrouped=self._news())
+        self.reporter.tell(self.progress.to_message(self._now.generation), regrouped=self._news())
         self._check_progress()
         return len(rows)
 

@@ -45,8 +45,7 @@ KEY_SAVED, KEY_GONE, KEY_LEAVING = "saved", "gone", "leaving"
 class SharedStore(Protocol):
     """A key-value store that all ranks reach, such as PyTorch's."""
 
-    def set(self, key: str, value: bytes) -> None:
-        """Write a value."""
+    def set(self, key: str, value: bytes) -> None: ...
 
     def get(self, key: str) -> bytes:
         """Return a value that is there."""

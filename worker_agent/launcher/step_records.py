@@ -14,11 +14,13 @@ import math
 import struct
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from scavenger.protocol import Directive, Progress
+from worker_agent.state.progress import TrainingProgress
+
+log = logging.getLogger(__name__)
 
 RANK_STEP_LAYOUT = struct.Struct("<qq5d")
 
@@ -114,9 +116,6 @@ def from_line(line: str) -> MeasuredStep:
     return MeasuredStep(**json.loads(line))
 
 
-log = logging.getLogger(__name__)
-
-
 class StepFileWriter:
     """Appends rows to a file, until that fails; only one process per file writes.
 
@@ -182,56 +181,20 @@ def try_parse_line(line: bytes) -> MeasuredStep | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class JobProgress:
-    """Progress of the job over all starts of its script.
-
-    Attributes:
-        iteration: Iterations so far.
-        samples: Samples so far, as far as forward passes showed them.
-        epochs: Progress in reference epochs.
-        provisional: The part of ``epochs`` that was counted before noise had settled.
-    """
-
-    iteration: int = 0
-    samples: int = 0
-    epochs: float = 0.0
-    provisional: float = 0.0
-
-    def after(self, row: MeasuredStep, directive: Directive) -> JobProgress:
-        """Return the progress after one more iteration."""
-        return replace(
-            self,
-            iteration=self.iteration + 1,
-            samples=self.samples + (row.samples or directive.config.global_batch),
-            epochs=self.epochs + directive.progress_per_iteration,
-            provisional=self.provisional
-            + directive.progress_per_iteration * directive.is_provisional,
-        )
-
-    def entering(self, directive: Directive) -> JobProgress:
-        """Return the progress as a generation counts it; see ``TrainingProgress.entering``."""
-        if directive.is_provisional or not self.provisional:
-            return self
-        corrected = self.epochs + self.provisional * (directive.correction - 1)
-        return replace(self, epochs=corrected, provisional=0.0)
-
-    def to_progress(self, generation: int) -> Progress:
-        """Return the message for the controller."""
-        return Progress(generation, self.iteration, self.samples, self.epochs, {})
+PROGRESS_FIELDS = ("iteration", "samples", "epochs", "provisional")  # all that a launcher can count
 
 
-def read_job_progress(path: Path) -> JobProgress:
+def read_job_progress(path: Path) -> TrainingProgress:
     """Read what a launcher, perhaps of another machine, has written; zero if there is nothing."""
     with suppress(OSError, ValueError, TypeError):
-        return JobProgress(**json.loads(path.read_text()))
-    return JobProgress()
+        return TrainingProgress(**json.loads(path.read_text()))
+    return TrainingProgress()
 
 
-def write_job_progress(path: Path, progress: JobProgress) -> None:
+def write_job_progress(path: Path, progress: TrainingProgress) -> None:
     """Write it for the next start; an error only makes the count start from zero."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(asdict(progress)))
+        fresh.write_text(json.dumps({name: getattr(progress, name) for name in PROGRESS_FIELDS}))
         fresh.replace(path)

@@ -60,8 +60,7 @@ class Reading(Protocol):
     def is_there(self) -> bool:
         """Whether ``read`` would return without waiting."""
 
-    def read(self) -> list[float]:
-        """Return the values."""
+    def read(self) -> list[float]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +150,21 @@ class StepTimer:
             part = self._to_part(now, began_at, self.ended_at)
             self.on_part(PendingStep(part, self.read_norms(now)))
 
+    def guarded(self, hook: Callable[P, Any]) -> Callable[P, None]:
+        """Return a hook whose first exception ends the measuring and never reaches the script."""
+
+        @wraps(hook)
+        def call(*arguments: P.args, **options: P.kwargs) -> None:
+            if not self.is_on:
+                return
+            try:
+                hook(*arguments, **options)
+            except Exception:
+                self.is_on = False
+                log.exception("scavenger: measuring stopped; training goes on unmeasured")
+
+        return call
+
     def _to_part(self, now: RunningIteration, began_at: float, ended_at: float) -> RankStep:
         ready_at = ended_at if now.ready_at is None else now.ready_at
         forward_at = began_at if now.forward_at is None else now.forward_at
@@ -163,22 +177,3 @@ class StepTimer:
             sync_time=now.blocked + (0.0 if now.done_at is None else now.done_at - ready_at),
             step_time=ended_at - began_at,
         )
-
-
-def disable_on_error(watch: StepTimer) -> Callable[[Callable[P, Any]], Callable[P, None]]:
-    """Return a decorator of hooks: an exception ends the measuring and never reaches the script."""
-
-    def decorate(hook: Callable[P, Any]) -> Callable[P, None]:
-        @wraps(hook)
-        def guarded(*arguments: P.args, **options: P.kwargs) -> None:
-            if not watch.is_on:
-                return
-            try:
-                hook(*arguments, **options)
-            except Exception:
-                watch.is_on = False
-                log.exception("scavenger: measuring stopped; training goes on unmeasured")
-
-        return guarded
-
-    return decorate

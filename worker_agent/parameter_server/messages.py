@@ -173,7 +173,6 @@ class PushRequest:
     clock: str
 
     def to_bytes(self) -> bytes:
-        """Return the metadata as it travels."""
         sizes = _PUSH_LAYOUT.pack(self.share, self.is_skipped, len(self.row), len(self.rates))
         return sizes + pack_numbers(self.row) + pack_numbers(self.rates) + self.clock.encode()
 
@@ -209,7 +208,6 @@ class IterationOutcome:
     rows: Numbers
 
     def to_bytes(self) -> bytes:
-        """Return the metadata as it travels."""
         return pack_numbers([self.mean_norm_sq, *self.norms_sq, *self.rows.ravel()])
 
 

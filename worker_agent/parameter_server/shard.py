@@ -247,12 +247,6 @@ class ShardState:
             raise Fenced("this server has no weights yet")
         return self.weights
 
-    @property
-    def size(self) -> int:
-        """Bytes of the shard's weights; 0 while there are none."""
-        weights = self.weights
-        return 0 if weights is None else weights.now.nbytes
-
     # Synchronous training.
 
     def push(

@@ -23,7 +23,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from worker_agent.launcher.patch import AnyFunction, Patch
-from worker_agent.launcher.step_timer import StepTimer, disable_on_error
+from worker_agent.launcher.step_timer import StepTimer
 from worker_agent.pytorch.norms import gradient_norm, gradient_norms
 from worker_agent.pytorch.optimizer_hooks import ModuleHook
 
@@ -51,13 +51,10 @@ class DdpInstrumentation:
     def patches(self) -> tuple[Patch, ...]:
         ddp = DistributedDataParallel
         return (
-            Patch(ddp, "__init__", after=self._is_made),
+            Patch(ddp, "__init__", after=self.watch.guarded(self._listen)),
             Patch(ddp, "register_comm_hook", before=self._gets_hook),
             Patch(ddp, "_register_builtin_comm_hook", before=self._gets_builtin_hook),
         )
-
-    def _is_made(self, module: DistributedDataParallel, *_: Any) -> None:
-        disable_on_error(self.watch)(self.listen)(module)
 
     def _gets_hook(
         self, module: DistributedDataParallel, state: object, hook: Any
@@ -73,7 +70,7 @@ class DdpInstrumentation:
             del self.listeners[module]
             log.warning("scavenger: unmeasured: a built-in hook of DDP over bucket views")
 
-    def listen(self, module: DistributedDataParallel) -> None:
+    def _listen(self, module: DistributedDataParallel, *_: Any) -> None:
         group = module.process_group
         if group.size() != dist.get_world_size():
             sizes = group.size(), dist.get_world_size()
@@ -84,15 +81,13 @@ class DdpInstrumentation:
             if module.gradient_as_bucket_view
             else GradientListener(self.watch, module)
         )
-        module.register_forward_pre_hook(ModuleHook(self._forward_starts), with_kwargs=True)
+        module.register_forward_pre_hook(
+            ModuleHook(self.watch.guarded(self._forward_starts)), with_kwargs=True
+        )
 
     def _forward_starts(self, module: Any, arguments: Any, options: Any) -> None:
-        if module.training and torch.is_grad_enabled():
-            disable_on_error(self.watch)(self._begin)(module, arguments, options)
-
-    def _begin(self, module: Any, arguments: Any, options: Any) -> None:
         listener = self.listeners.get(module)
-        if listener is None:
+        if listener is None or not (module.training and torch.is_grad_enabled()):
             return
         listener.forward_starts(module)
         if self.watch.now.forward_at is None:
@@ -132,9 +127,9 @@ class BucketViewListener:
         self.watch, self.register = watch, register
         self.workers, self.rank = group.size(), group.rank()
         self.futures: list[Future[Tensor]] = []
-        self.see = disable_on_error(watch)(self._see)
-        self.follow = disable_on_error(watch)(self._follow)
-        self.end = disable_on_error(watch)(self._end)
+        self.see = watch.guarded(self._see)
+        self.follow = watch.guarded(self._follow)
+        self.end = watch.guarded(self._end)
 
     def forward_starts(self, module: DistributedDataParallel) -> None:
         """At the start of a forward pass, register a hook unless the script has its own."""
@@ -212,9 +207,9 @@ class GradientListener:
         self.is_averaging = self.is_in_backward = False
         # In its first backward pass a static graph is averaged before the agent's hook runs.
         self.is_blind = module.static_graph
-        self.begin = disable_on_error(watch)(self._begin)
-        self.ready = disable_on_error(watch)(self._ready)
-        self.end = disable_on_error(watch)(self._end)
+        self.begin = watch.guarded(self._begin)
+        self.ready = watch.guarded(self._ready)
+        self.end = watch.guarded(self._end)
         # Any parameter that certainly gets a gradient will do: its hook runs before DDP's.
         certain = self.parameters if module.find_unused_parameters else self.parameters[:1]
         for parameter in certain:

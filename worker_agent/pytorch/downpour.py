@@ -97,23 +97,15 @@ class DownpourStrategy:
         return TrainingProgress(iteration=self.version)
 
     def take(self, count: int, limit: int) -> SampleAssignment:
-        """Take samples that no other worker has; raises GenerationBroken."""
         return self._server.take(count, limit)
 
     def begin(self, share: SampleRange, weight: float) -> None:
-        """Prepare for one forward and backward pass on these samples.
-
-        Args:
-            share: The samples.
-            weight: How much of a whole batch they are; what a dead worker left may be less.
-        """
         self.failure, self.streamed, self.is_stepped = None, None, False
         self.weight, self.sync_time = weight, 0.0
         self.used.append(share)
         self.reducer.begin(WHOLE_BATCH)
 
     def end(self) -> AsynchronousUpdate | None:
-        """Close the iteration; None when the servers were lost and it counts for nothing."""
         if self.reducer.is_owed:
             self.reducer.skip()  # its passes belong to no other batch
         measured = self.reducer.end()
@@ -126,21 +118,18 @@ class DownpourStrategy:
             version=self.version,
             done=self.done,
             staleness=self.staleness if has_pushed else None,
-            compute_time=measured.ready_at - (measured.forward_at or measured.ready_at),
+            compute_time=measured.compute_time,
             sync_time=self.sync_time,
         )
 
     def flush(self) -> None:
-        """Push what has not been pushed yet: no more iterations follow. Raises GenerationBroken."""
         if self.used:
             self._exchange(is_pushing=True, is_fetching=True)
 
     def finish(self) -> None:
-        """Tell all workers that the target is reached; raises GenerationBroken."""
         self._server.finish()
 
     def close(self) -> None:
-        """Close the connections; samples that were taken and not pushed go to others."""
         if self.client is not None:
             self.client.close()
         self.client = None

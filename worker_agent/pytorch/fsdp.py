@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd import Variable
 
 from worker_agent.launcher.patch import Patch
-from worker_agent.launcher.step_timer import StepTimer, disable_on_error
+from worker_agent.launcher.step_timer import StepTimer
 from worker_agent.pytorch.ddp import count_samples
 from worker_agent.pytorch.norms import gradient_norm
 
@@ -36,10 +36,10 @@ class FsdpInstrumentation:
         self.is_in_backward = False
         self.is_plain = self.has_complained = False
         self.blocked = self.began_at = 0.0
-        self.see = disable_on_error(watch)(self._see)
-        self.follow = disable_on_error(watch)(self._follow)
-        self.end = disable_on_error(watch)(self._end)
-        self.begin = disable_on_error(watch)(self._begin)
+        self.see = watch.guarded(self._see)
+        self.follow = watch.guarded(self._follow)
+        self.end = watch.guarded(self._end)
+        self.begin = watch.guarded(self._begin)
 
     def patches(self) -> tuple[Patch, ...]:
         from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter

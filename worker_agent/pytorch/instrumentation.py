@@ -34,7 +34,7 @@ from worker_agent.launcher.environment import LOST_PEERS, NOT_DISTRIBUTED, is_pe
 from worker_agent.launcher.patch import Patch
 from worker_agent.launcher.rank_aggregator import STORE_TIMEOUT, RankAggregator
 from worker_agent.launcher.step_records import MeasuredStep, StepFileWriter
-from worker_agent.launcher.step_timer import PendingStep, StepTimer, disable_on_error
+from worker_agent.launcher.step_timer import PendingStep, StepTimer
 from worker_agent.pytorch.ddp import DdpInstrumentation
 from worker_agent.pytorch.fsdp import FsdpInstrumentation
 from worker_agent.pytorch.norms import start_reading
@@ -48,9 +48,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OTHER_COMMUNICATION = {"horovod", "deepspeed", "mpi4py"}
-STEPS_BEFORE_VERDICT = (
-    10  # steps after which a script that has not met the others will not meet them
-)
+# Steps after which a script that has not met the others will not meet them.
+STEPS_BEFORE_VERDICT = 10
 
 
 class Instrumentation:
@@ -72,6 +71,7 @@ class Instrumentation:
     ) -> None:
         self.rank, self.on_row, self.wish, self.restart = rank, on_row, wish, restart
         self.watch = StepTimer(self._pass_on, start_reading)
+        self.after_step = self.watch.guarded(self._after_step)
         self.parallel = DdpInstrumentation(self.watch, self._between_iterations)
         self.sharded = FsdpInstrumentation(self.watch)
         self.exchange: RankAggregator | None = None
@@ -118,11 +118,7 @@ class Instrumentation:
 
     # What happens in training.
 
-    def after_step(self, optimizer: Optimizer, *_: Any) -> None:
-        """Count a step of an optimizer."""
-        disable_on_error(self.watch)(self._after_step)(optimizer)
-
-    def _after_step(self, optimizer: Optimizer) -> None:
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         if self.steps_of is None:
             self.steps_of = optimizer
         self.steps += 1
@@ -147,7 +143,7 @@ class Instrumentation:
         if self.restart is None or self.watch.is_averaged or is_distributed():
             return
         if self.restart.is_due:
-            disable_on_error(self.watch)(self._take_over_alone)(self.restart, optimizer)
+            self.watch.guarded(self._take_over_alone)(self.restart, optimizer)
         if self.exchange is not None and self.exchange.is_time_to_stop(0):
             self._stop(self.exchange, self.restart, find_model(optimizer))
 
@@ -206,7 +202,7 @@ class Instrumentation:
 
     def _open_exchange(self) -> RankAggregator:
         if not self.watch.is_averaged or not is_distributed():
-            on_row = self.on_row if self.rank == 0 else ignore_step
+            on_row = self.on_row if self.rank == 0 else lambda _: None
             return RankAggregator(0, 1, None, on_row, self.wish)
         store = dist.distributed_c10d._get_default_store()
         connect = partial(GroupStore, store)
@@ -242,10 +238,6 @@ class GroupStore:
 
     def delete(self, key: str) -> None:
         self._store.delete_key(key)
-
-
-def ignore_step(_: MeasuredStep) -> None:
-    """Ignore a row, which another rank reports."""
 
 
 INSTALLED: list[Instrumentation] = []

@@ -133,7 +133,6 @@ class ModuleHook:
         self.listener = listener
 
     def __call__(self, *arguments: Any) -> None:
-        """Call the listener."""
         self.listener(*arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:

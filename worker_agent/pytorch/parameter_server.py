@@ -110,7 +110,6 @@ class ParameterServerStrategy:
         return clock
 
     def begin(self, part: BatchSlice, words: ControlFlags) -> None:
-        """Prepare for one forward and backward pass."""
         self.part, self.words = part, words
         self.is_pushed = self.is_given_up = False
         # The servers weigh with this worker's share; here its own slices are compared.
@@ -133,11 +132,9 @@ class ParameterServerStrategy:
         return True
 
     def tally(self) -> StepSummary | None:
-        """Return what was agreed one iteration ago, as all strategies do."""
         return self.agreed
 
     def scale_learning_rate(self, factor: float) -> None:
-        """Let the steps from now on use the script's learning rates times this factor."""
         self.steps.factor = factor
 
     def snapshot(self, clock: TrainingProgress) -> TrainingSnapshot:
@@ -264,10 +261,9 @@ class ParameterServerStrategy:
     def _row(self) -> list[float]:
         """Return what this worker tells the others, in the order of SUMMARY_COLUMNS."""
         measured = self.reducer.measured
-        compute_time = measured.ready_at - (measured.forward_at or measured.ready_at)
         words = [float(word) for word in astuple(self.words)]
         is_skipped = float(self.reducer.is_skipped())
-        return [*words, self._own_noise(), compute_time, self.sync_time, is_skipped]
+        return [*words, self._own_noise(), measured.compute_time, self.sync_time, is_skipped]
 
     def _own_noise(self) -> float:
         """Return mean ||g_j||² / ||mean g_j||² over this worker's own slices; 1 with one.

@@ -120,6 +120,11 @@ class IterationMeasurement:
     failure: str | None = None
     works: list[Any] = field(default_factory=list)
 
+    @property
+    def compute_time(self) -> float:
+        """Seconds from the first forward pass to the last local gradient; 0 without a forward."""
+        return self.ready_at - (self.forward_at or self.ready_at)
+
 
 class Reducer:
     """Averages gradients over the workers of a generation.
@@ -360,11 +365,16 @@ class Reducer:
 
     def _write_tail(self, bucket: GradientBucket) -> None:
         measured = self.measured
-        compute_time = measured.ready_at - (measured.forward_at or measured.ready_at)
         bucket.tail.zero_()
         row = bucket.tail.view(self.workers, len(SUMMARY_COLUMNS))[self.rank]
         words = [float(word) for word in astuple(self.words)]
-        host = [*words, 0.0, compute_time, self.previous_sync_time, float(measured.is_skipped)]
+        host = [
+            *words,
+            0.0,
+            measured.compute_time,
+            self.previous_sync_time,
+            float(measured.is_skipped),
+        ]
         row.copy_(torch.tensor(host, dtype=row.dtype))
         if measured.local_norm_sq is not None:
             row[len(words)] = measured.local_norm_sq

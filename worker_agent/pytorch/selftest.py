@@ -71,7 +71,6 @@ class SelftestTask:
         )
 
     def loss(self, indices: Tensor | Sequence[int]) -> Tensor:
-        """Return the mean loss over these samples."""
         return nn.functional.cross_entropy(self.model(self.inputs[indices]), self.labels[indices])
 
     def step(self, indices: Tensor | Sequence[int]) -> None:
@@ -129,7 +128,6 @@ class Overhead:
 
     @property
     def share(self) -> float:
-        """The overhead relative to the iteration."""
         return self.added / self.plain
 
 

@@ -108,18 +108,15 @@ class TorchShard:
 
     @property
     def now(self) -> ShardValues:
-        """The values, shape (size,)."""
         values: ShardValues = self.current.numpy()
         return values
 
     def at(self, iteration: int) -> ShardValues | None:
-        """Return the values after so many iterations; the last one and the one before are kept."""
         if iteration == self.iteration:
             return self.now
         return self.previous.numpy() if iteration == self.iteration - 1 else None
 
     def step(self, gradient: ShardValues, rates: Numbers) -> None:
-        """Apply an iteration; without rates it is only counted."""
         self.previous, self.current = self.current, self.previous
         self.current.copy_(self.previous)
         if rates.size:
@@ -128,12 +125,10 @@ class TorchShard:
             self.iteration += 1
 
     def step_in_place(self, gradient: ShardValues, rates: Numbers) -> None:
-        """Apply an update of one worker, without keeping the values before."""
         self.iteration += 1
         self.optimizer.step(self.current, torch.from_numpy(gradient), rates.tolist())
 
     def describe(self, clock: str, samples: int) -> tuple[ShardManifest, list[ShardValues]]:
-        """Return the shard as it is handed to another process: description, and all values."""
         slots, vectors = self.optimizer.slots()
         manifest = ShardManifest(
             precision="float64" if self.current.dtype == torch.float64 else "float32",
@@ -148,7 +143,6 @@ class TorchShard:
     def add(
         self, total: ShardValues, gradient: ShardValues, share: float, *, is_first: bool
     ) -> None:
-        """Add a share of a gradient to a sum; the first overwrites it."""
         sum_, slope = torch.from_numpy(total), torch.from_numpy(gradient)
         if is_first:
             torch.mul(slope, share, out=sum_)
@@ -156,7 +150,6 @@ class TorchShard:
             sum_.add_(slope, alpha=share)
 
     def squared_norm(self, values: ShardValues) -> float:
-        """Return the sum of squares."""
         return float(torch.linalg.vector_norm(torch.from_numpy(values)).square())
 
 

@@ -42,7 +42,6 @@ class TensorInfo:
 
     @classmethod
     def of(cls, tensor: Tensor) -> TensorInfo:
-        """Describe a tensor."""
         is_on_device = tensor.device.type != "cpu"
         return cls(
             dtype_name(tensor.dtype), tuple(tensor.shape), gradient_strides(tensor), is_on_device
@@ -72,7 +71,6 @@ class StateManifest:
     refusal: str = ""
 
     def to_json(self) -> bytes:
-        """Return the manifest as it travels."""
         return to_json(self, inf_nan_mode="strings")
 
     def room(self, mine: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
@@ -88,7 +86,6 @@ class StateManifest:
 
     @staticmethod
     def from_json(content: bytes) -> StateManifest:
-        """Return the manifest that a source has sent."""
         return _MANIFEST.validate_json(content)
 
 

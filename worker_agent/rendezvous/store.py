@@ -36,7 +36,6 @@ class KeyValueServer:
         threading.Thread(target=self.server.serve, daemon=True).start()
 
     def set(self, key: str, value: str) -> None:
-        """Write a value."""
         with self.changed:
             self.values[key] = value
             self.changed.notify_all()
@@ -55,7 +54,6 @@ class KeyValueServer:
             return self.changed.wait_for(lambda: all(key in self.values for key in keys), timeout)
 
     def read(self, key: str) -> str | None:
-        """Return a value; None when it is not there."""
         with self.changed:
             return self.values.get(key)
 
@@ -84,7 +82,7 @@ class KeyValueServer:
 
 
 class KeyValueClient:
-    """Speaks to another worker's store; safe to share between threads, which take turns.
+    """Does in another worker's store what `KeyValueServer` does; threads that share it take turns.
 
     Args:
         address: ``host:port`` of the store.
@@ -100,24 +98,19 @@ class KeyValueClient:
         self.lock = threading.Lock()
 
     def set(self, key: str, value: str) -> None:
-        """Write a value."""
         self._ask({"do": "set", "key": key, "value": value})
 
     def add(self, key: str, amount: int) -> int:
-        """Add to a number, which begins at 0; returns the sum."""
         return int(self._ask({"do": "add", "key": key, "amount": amount}))
 
     def wait(self, keys: Sequence[str], timeout: float) -> bool:
-        """Wait until all keys are there; whether they are."""
         return bool(self._ask({"do": "wait", "keys": list(keys), "timeout": timeout}, timeout))
 
     def read(self, key: str) -> str | None:
-        """Return a value; None when it is not there."""
         value = self._ask({"do": "read", "key": key})
         return None if value is None else str(value)
 
     def close(self) -> None:
-        """Hang up."""
         self.connection.close()
 
     def _ask(self, request: dict[str, Any], patience: float = 0.0) -> Any:

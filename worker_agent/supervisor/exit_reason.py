@@ -17,7 +17,6 @@ OUT_OF_MEMORY_SIGNS = (
     "outofmemory",
     "bad_alloc",
     "t allocate memory",  # "can't" by PyTorch, "cannot" by the C library
-    "cannot allocate memory",
 )
 
 

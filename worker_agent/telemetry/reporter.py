@@ -46,8 +46,7 @@ UNKNOWN_WORKER_STATUS = 409  # status of a controller that has not heard the Hel
 class TelemetryEndpoint(Protocol):
     """The two requests that the reporter makes."""
 
-    def hello(self, hello: Hello) -> Reply:
-        """Announce the worker."""
+    def hello(self, hello: Hello) -> Reply: ...
 
     def report(self, report: StepReport) -> Reply:
         """Send measurements; the reply contains the newest Directive."""

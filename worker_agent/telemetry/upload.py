@@ -19,10 +19,6 @@ from worker_agent.telemetry.spool import Spool, sequence_after
 log = logging.getLogger(__name__)
 
 
-def ignore_progress(done: int, waiting: int) -> None:
-    """Show no progress."""
-
-
 @dataclass(frozen=True, slots=True)
 class UploadResult:
     """Result of the upload of one spool.
@@ -41,7 +37,7 @@ class UploadResult:
 def replay_spool(
     directory: Path,
     controller: TelemetryEndpoint,
-    on_rows: Callable[[int, int], None] = ignore_progress,
+    on_rows: Callable[[int, int], None] = lambda done, waiting: None,
 ) -> UploadResult:
     """Send all rows of a spool, and the final report of its process if there is one.
 

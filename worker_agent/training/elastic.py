@@ -247,7 +247,6 @@ class ElasticSession(JobSession[TrainingStrategy]):
             self._apply_generation(self._now, lost=before.iteration - self.progress.iteration)
 
     def _apply_generation(self, directive: Directive, lost: int) -> None:
-        """Apply the configuration of a generation."""
         assert self.strategy is not None
         self.recorder.start_generation()
         # The factor warms up from where it stands, not from 1: a resize during warm-up is no

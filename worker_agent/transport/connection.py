@@ -86,7 +86,6 @@ class FrameHeader:
         return self.generation, self.revision
 
     def to_bytes(self) -> bytes:
-        """Return the header as it travels."""
         return HEADER_LAYOUT.pack(
             FRAME_MAGIC,
             FRAME_VERSION,
@@ -215,7 +214,6 @@ class FramedConnection:
         return parse_frame_header(bytes(content), max_payload=max_payload)
 
     def receive_metadata(self, header: FrameHeader) -> bytes:
-        """Receive the metadata of the frame."""
         metadata = bytearray(header.metadata_size)
         self.receive_into(memoryview(metadata))
         return bytes(metadata)
@@ -229,7 +227,6 @@ class FramedConnection:
         self.receive_into(into)
 
     def receive_into(self, buffer: memoryview) -> None:
-        """Fill the buffer."""
         while buffer:
             try:
                 received = self.connection.recv_into(buffer, 0, socket.MSG_WAITALL)
@@ -250,7 +247,6 @@ class FramedConnection:
             return True
 
     def close(self) -> None:
-        """Close the connection."""
         self.connection.close()
 
     def _check_abandoned(self) -> None:
