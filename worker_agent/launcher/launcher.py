@@ -230,20 +230,18 @@ class Launcher:
 
     def _start_once(self) -> StartResult:
         """Run the command in this generation, once the port of its first rank is known."""
+        generation = self._now.generation
+        if self.rank == 0:
+            return self._run_command(self.port.choose(generation))
+        first = self._now.members[0].address
         try:
-            port = self._meet()
+            port = find_master_port(first, generation, self._is_superseded)
         except ConnectionError as error:
-            log.warning("generation %d: %s", self._now.generation, error)
+            log.warning("generation %d: %s", generation, error)
             return StartResult(1, LOST_PEERS, 0)
         if port is None:  # a newer generation is there
             return StartResult(0, STOPPED_AT_BOUNDARY, 0)
         return self._run_command(port)
-
-    def _meet(self) -> int | None:
-        generation = self._now.generation
-        if self.rank == 0:
-            return self.port.choose(generation)
-        return find_master_port(self._now.members[0].address, generation, self._is_superseded)
 
     def _is_superseded(self) -> bool:
         newest = self.reporter.newest
@@ -257,9 +255,14 @@ class Launcher:
         self.progress = read_job_progress(self._progress_file).entering(self._now)
         # Only then does the job's count of epochs go beyond the script's own.
         self.is_resumed = self.progress.iteration > 0
+        ours = generation_environment(
+            self.environment, self._now, self.rank, port, self.settings.job
+        )
         tail, rows = StepFileReader(self.files.rows), 0
         try:
-            self.child = subprocess.Popen(self.command, env=self._environment(port))
+            self.child = subprocess.Popen(
+                self.command, env=instrumented_environment(ours, self.files.to_environment())
+            )
             while (code := self._wait(self.child)) is None:
                 rows += self._report(tail.read())
                 if self._outcome() == NOT_DISTRIBUTED:
@@ -272,12 +275,6 @@ class Launcher:
         if self.rank == 0:
             write_job_progress(self._progress_file, self.progress)
         return StartResult(code, self._outcome(), rows)
-
-    def _environment(self, port: int) -> dict[str, str]:
-        ours = generation_environment(
-            self.environment, self._now, self.rank, port, self.settings.job
-        )
-        return instrumented_environment(ours, self.files.to_environment())
 
     @property
     def _progress_file(self) -> Path:
@@ -316,18 +313,12 @@ class Launcher:
             # Where no forward pass showed its samples, they are as many as the job wants.
             samples = self.progress.samples + (row.samples or self._now.config.global_batch)
             self.progress = replace(self.progress.after_iteration(self._now), samples=samples)
-            self.reporter.record(self._to_row(row))
+            measured = {name: getattr(row, name) for name in MEASURED_COLUMNS}
+            generation, iteration = self._now.generation, self.progress.iteration
+            self.reporter.record(StepRow(generation, iteration, loss=None, **measured))
         self.reporter.tell(self.progress.to_message(self._now.generation), regrouped=self._news())
         self._check_progress()
         return len(rows)
-
-    def _to_row(self, row: MeasuredStep) -> StepRow:
-        return StepRow(
-            generation=self._now.generation,
-            iteration=self.progress.iteration,
-            loss=None,
-            **{name: getattr(row, name) for name in MEASURED_COLUMNS},
-        )
 
     def _news(self) -> Regrouped | None:
         """With the first rows of a generation, report how long the change took."""

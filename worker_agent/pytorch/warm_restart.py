@@ -75,19 +75,9 @@ class WarmRestart:
             log.warning("scavenger: the script continues from its own checkpoint")
             return None
         state = self._state(model)
-        found = None if self.checkpoints is None else self.checkpoints.newest()
-        if state is None or found is None:
+        if state is None or self.checkpoints is None:
             return None
-        try:
-            clock = state.restore(found)
-        except StateRefused as error:
-            log.warning(
-                "scavenger: training starts from the beginning, the checkpoint does not fit: %s",
-                error,
-            )
-            return None
-        log.warning("scavenger: training continues from iteration %d", clock.iteration)
-        return clock
+        return self.checkpoints.restore(state.restore)
 
     def save_if_due(self, model: nn.Module | None, clock: TrainingProgress) -> None:
         """Copy the state for a checkpoint if the last one is old; a thread writes it."""

@@ -14,10 +14,11 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from scavenger.worker_env import WorkerEnv
+from worker_agent.errors import StateRefused
 from worker_agent.settings import InstrumentationSettings
 from worker_agent.state.checkpoint_file import (
     CheckpointManifest,
@@ -28,7 +29,7 @@ from worker_agent.state.checkpoint_file import (
     read_manifest,
     write_files,
 )
-from worker_agent.state.progress import TrainingSnapshot
+from worker_agent.state.progress import TrainingProgress, TrainingSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +98,28 @@ class Checkpointer:
             log.warning("checkpoints in %s cannot be read: %s", self.directory, error)
             return None
         return None if found is None else found[0]
+
+    def restore(
+        self, take_over: Callable[[TrainingSnapshot], TrainingProgress]
+    ) -> TrainingProgress | None:
+        """Continue from the newest checkpoint; None when there is none that fits.
+
+        Args:
+            take_over: Restores a snapshot; raises StateRefused if it does not fit.
+        """
+        snapshot = self.newest()
+        if snapshot is None:
+            return None
+        try:
+            progress = take_over(snapshot)
+        except StateRefused as error:
+            log.warning(
+                "scavenger: training starts from the beginning, the checkpoint does not fit: %s",
+                error,
+            )
+            return None
+        log.warning("scavenger: training continues from iteration %d", progress.iteration)
+        return progress
 
     def close(self, timeout: float) -> bool:
         """Give what is being written this many seconds to end; whether it did."""

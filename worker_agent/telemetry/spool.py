@@ -146,7 +146,7 @@ class Spool:
 
     def reports(self, start: int = 0) -> Iterator[StepReport]:
         """Yield the rows from a sequence on, in order, in reports of one generation each."""
-        return merge_reports(self._read(max(start, self.floor)), BATCH_ROWS)
+        return merge_reports(self._read(max(start, self.floor)))
 
     def final_report(self) -> StepReport | None:
         """Return the last report if it says how training ended."""
@@ -256,11 +256,11 @@ def drop_before(report: StepReport, sequence: int) -> StepReport:
     return replace(report, sequence=sequence, steps=steps)
 
 
-def merge_reports(reports: Iterable[StepReport], most: int) -> Iterator[StepReport]:
-    """Merge reports that follow one another in a generation, up to so many rows each."""
+def merge_reports(reports: Iterable[StepReport]) -> Iterator[StepReport]:
+    """Merge reports that follow one another in a generation, up to BATCH_ROWS rows each."""
     parts: list[StepReport] = []
     for report in reports:
-        if parts and not _fits(parts, report, most):
+        if parts and not _follows(report, parts):
             yield _merged(parts)
             parts = []
         parts.append(report)
@@ -268,10 +268,10 @@ def merge_reports(reports: Iterable[StepReport], most: int) -> Iterator[StepRepo
         yield _merged(parts)
 
 
-def _fits(parts: Sequence[StepReport], report: StepReport, most: int) -> bool:
+def _follows(report: StepReport, parts: Sequence[StepReport]) -> bool:
     is_next = report.sequence == sequence_after(parts[-1])
     is_same = report.progress.generation == parts[-1].progress.generation
-    return is_next and is_same and sequence_after(report) - parts[0].sequence <= most
+    return is_next and is_same and sequence_after(report) - parts[0].sequence <= BATCH_ROWS
 
 
 def _merged(parts: Sequence[StepReport]) -> StepReport:

@@ -150,17 +150,9 @@ class ElasticSession(JobSession[TrainingStrategy]):
             log.warning("no checkpoint: %s", error)
 
     def _restart(self, state: Any, progress: TrainingProgress) -> TrainingProgress:
-        """Restore the newest checkpoint, because no worker has a state to hand over."""
-        snapshot = None if self.checkpointer is None else self.checkpointer.newest()
-        if snapshot is None:
+        if self.checkpointer is None:
             return progress
-        try:
-            restored: TrainingProgress = state.restore(snapshot)
-        except StateRefused as error:
-            log.warning("the checkpoint is not used, training starts from the beginning: %s", error)
-            return progress
-        log.warning("training continues from the checkpoint of iteration %d", restored.iteration)
-        return restored
+        return self.checkpointer.restore(state.restore) or progress
 
     def _apply_learning_rate(self, strategy: TrainingStrategy, summary: StepSummary | None) -> None:
         """Apply the learning-rate factor that all workers have agreed on."""
