@@ -2,20 +2,21 @@
 
 ::
 
-    AgentError
-    ├── ControllerUnreachable    no valid answer: carry on and retry later
-    ├── ControllerRefused        the controller declined: do not repeat the request
-    ├── GenerationBroken         a generation's collective failed: wait for a newer Directive
-    ├── ChangeAborted            a change was cancelled: continue in the current generation
-    ├── StateRefused             a state cannot be carried or does not fit: the message says where
-    ├── UnsupportedModel         a model of no framework that is loaded: the message says what is
-    ├── UnsupportedStrategy      the framework has no such strategy: the message names those it has
-    ├── UnsupportedOptimizer     an optimizer steps in a way that the agent cannot follow
-    ├── UnsupportedServerOptimizer  an optimizer that parameter servers cannot run
-    ├── ReadAhead                a script draws a batch before it has trained on the one before
-    ├── SpoolUnusable            in use, or another worker's: use another directory, or none
-    ├── MalformedFrame           received bytes are not a valid frame: close the connection
-    └── Fenced                   a message from a generation that is over: the server refuses it
+    ScavengerError
+    └── AgentError
+        ├── ControllerUnreachable    no valid answer: carry on and retry later
+        ├── ControllerRefused        the controller declined: do not repeat the request
+        ├── GenerationBroken         a generation's collective failed: wait for a newer Directive
+        ├── ChangeAborted            a change was cancelled: continue in the current generation
+        ├── StateRefused             it cannot be carried or does not fit: the message says where
+        ├── UnsupportedModel         no framework that is loaded has it: the message says what is
+        ├── UnsupportedStrategy      the framework lacks it: the message names those it has
+        ├── UnsupportedOptimizer     an optimizer steps in a way that the agent cannot follow
+        ├── UnsupportedServerOptimizer  an optimizer that parameter servers cannot run
+        ├── ReadAhead                a script draws a batch before it has trained on the one before
+        ├── SpoolUnusable            in use, or another worker's: use another directory, or none
+        ├── MalformedFrame           received bytes are not a valid frame: close the connection
+        └── Fenced                   a message from a generation that is over: the server refuses it
 """
 
 from __future__ import annotations
