@@ -213,9 +213,8 @@ class RankAggregator:
             self._lead(store, [])
 
 
-def wait_until(is_there: Callable[[], bool], seconds: float) -> bool:
-    """Wait for a condition, at most so long; returns whether it holds."""
+def wait_until(is_there: Callable[[], bool], seconds: float) -> None:
+    """Wait for a condition, at most so long."""
     end = time.monotonic() + seconds
-    while not (found := is_there()) and time.monotonic() < end:
+    while not is_there() and time.monotonic() < end:
         time.sleep(STORE_POLL)
-    return found

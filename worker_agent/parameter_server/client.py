@@ -85,6 +85,7 @@ class ParameterServerClient:
         """Enter a generation; returns what each server has applied, -1 where a shard is wanted."""
         self.generation_key = generation_key
         metadata = JOIN_REQUEST.dump_json(request)
+        # All requests before the first answer, so that the servers work side by side.
         for connection in self.connections:
             self._send(connection, MessageKind.JOIN, iteration, metadata)
         return [self._receive(connection)[0] for connection in self.connections]

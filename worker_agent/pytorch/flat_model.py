@@ -34,7 +34,7 @@ from worker_agent.parameter_server.messages import (
     shard_ranges,
 )
 from worker_agent.pytorch.reducer import GradientBucket
-from worker_agent.pytorch.server_shard import describe_optimizer, is_per_weight
+from worker_agent.pytorch.server_shard import describe_optimizer, is_per_weight, shared_scalars
 from worker_agent.pytorch.state import group_options, load_group_options
 from worker_agent.pytorch.tensors import (
     assign_values,
@@ -153,12 +153,7 @@ class FlatModel:
         flats: dict[str, Tensor] = {}
         for segment, state in zip(segments, self._states(low, segments), strict=True):
             names = tuple(sorted(name for name, value in state.items() if is_per_weight(value)))
-            scalars = {
-                name: float(value)
-                for name, value in state.items()
-                if value is not None and name not in names
-            }
-            described.append(OptimizerSlots(scalars, names))
+            described.append(OptimizerSlots(shared_scalars(state), names))
             for name in names:
                 if name not in flats:
                     flats[name] = self._flat(self._slot(p, name) for p in self.parameters)

@@ -203,14 +203,12 @@ class Reducer:
 
     def is_skipped(self) -> bool:
         """Whether any worker has skipped its samples, so that none may step; ask after backward."""
-        measured, last = self.measured, self.buckets[-1]
+        measured = self.measured
         if measured.is_skipped or self.group is None or not measured.done_at:
             return measured.is_skipped
         if measured.is_skipped_by_one is None:
-            skipped = last.tail.view(self.workers, len(SUMMARY_COLUMNS))[
-                :, SUMMARY_COLUMNS.index("is_skipped")
-            ]
-            measured.is_skipped_by_one = bool(skipped.any())
+            column = SUMMARY_COLUMNS.index("is_skipped")
+            measured.is_skipped_by_one = bool(self._rows[:, column].any())
         return measured.is_skipped_by_one
 
     def skip(self) -> None:
@@ -221,7 +219,7 @@ class Reducer:
         self.measured.is_skipped = self.measured.is_short = True
         if self.group is None:
             self.measured.ready_at = self.measured.done_at = time.perf_counter()
-            self._write_tail(self.buckets[-1])
+            self._write_own_row()
             self._restore_gradients()
             return
         self._clear_gradients()
@@ -251,15 +249,7 @@ class Reducer:
 
     def watch_forward(self, model: nn.Module) -> None:
         """Notice from now on when a forward pass of the model begins."""
-        model.register_forward_pre_hook(
-            ModuleHook(lambda *_: self.forward_starts(is_training=torch.is_grad_enabled()))
-        )
-
-    def forward_starts(self, *, is_training: bool) -> None:
-        """Record the time of the iteration's first forward pass."""
-        self._notify_work(is_called_by_script=True)
-        if is_training and self.is_active and self.measured.forward_at is None:
-            self.measured.forward_at = time.perf_counter()
+        model.register_forward_pre_hook(ModuleHook(self._forward_starts))
 
     def end(self) -> IterationMeasurement:
         """Close the iteration and return what it measured."""
@@ -270,8 +260,18 @@ class Reducer:
 
     def message(self) -> Tensor:
         """Return every worker's row of SUMMARY_COLUMNS on the host, shape (workers, columns)."""
-        tail = self.buckets[-1].tail.view(self.workers, len(SUMMARY_COLUMNS))
-        return tail.to("cpu", torch.float64, non_blocking=True, copy=True)
+        return self._rows.to("cpu", torch.float64, non_blocking=True, copy=True)
+
+    @property
+    def _rows(self) -> Tensor:
+        """The workers' rows of SUMMARY_COLUMNS, as they travel behind the last gradients."""
+        return self.buckets[-1].tail.view(self.workers, len(SUMMARY_COLUMNS))
+
+    def _forward_starts(self, *_: Any) -> None:
+        """Record the time of the iteration's first forward pass; an evaluation is none."""
+        self._notify_work(is_called_by_script=True)
+        if torch.is_grad_enabled() and self.is_active and self.measured.forward_at is None:
+            self.measured.forward_at = time.perf_counter()
 
     def _hook(self, bucket: GradientBucket, place: int) -> Callable[[Tensor], None]:
         def gradient_is_ready(_: Tensor) -> None:
@@ -346,7 +346,7 @@ class Reducer:
             return
         if bucket is self.buckets[-1]:
             self.measured.ready_at = time.perf_counter()
-            self._write_tail(bucket)
+            self._write_own_row()
         self._send(bucket)
 
     def _measure(self, bucket: GradientBucket) -> None:
@@ -363,19 +363,13 @@ class Reducer:
         is_split = self.part.share_of_worker != 1
         return self.workers * self.micro_batches * (2 if is_split else 1)
 
-    def _write_tail(self, bucket: GradientBucket) -> None:
+    def _write_own_row(self) -> None:
         measured = self.measured
-        bucket.tail.zero_()
-        row = bucket.tail.view(self.workers, len(SUMMARY_COLUMNS))[self.rank]
         words = [float(word) for word in astuple(self.words)]
-        host = [
-            *words,
-            0.0,
-            measured.compute_time,
-            self.previous_sync_time,
-            float(measured.is_skipped),
-        ]
-        row.copy_(torch.tensor(host, dtype=row.dtype))
+        times = [measured.compute_time, self.previous_sync_time]
+        self._rows.zero_()  # of the other workers, which each add their own
+        row = self._rows[self.rank]
+        row.copy_(torch.tensor([*words, 0.0, *times, float(measured.is_skipped)], dtype=row.dtype))
         if measured.local_norm_sq is not None:
             row[len(words)] = measured.local_norm_sq
 

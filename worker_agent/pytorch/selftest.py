@@ -29,6 +29,7 @@ from worker_agent.fake_controller import SELFTEST_TIMEOUT, FakeController
 from worker_agent.frameworks import StrategyContext
 from worker_agent.pytorch.all_reduce import AllReduceStrategy
 from worker_agent.pytorch.reducer import NO_FLAGS, WHOLE_BATCH, Reducer
+from worker_agent.pytorch.tensors import flatten_all
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.sampler import SampleOrder, SampleRange
 
@@ -79,7 +80,7 @@ class SelftestTask:
         self.optimizer.step()
 
     def weights(self) -> Tensor:
-        return torch.cat([parameter.detach().flatten() for parameter in self.model.parameters()])
+        return flatten_all(self.model.parameters())
 
 
 NOISE_SHARDS = 4
@@ -106,8 +107,7 @@ def measure_noise_error() -> float:
 
 def flat_gradient(task: SelftestTask, part: torch.Tensor) -> torch.Tensor:
     """Return the gradient over these samples as one vector."""
-    pieces = torch.autograd.grad(task.loss(part), list(task.model.parameters()))
-    return torch.cat([piece.flatten() for piece in pieces])
+    return flatten_all(torch.autograd.grad(task.loss(part), list(task.model.parameters())))
 
 
 OVERHEAD_WIDTH, OVERHEAD_BATCH = 512, 240  # an iteration of about ten milliseconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -216,12 +216,7 @@ class SegmentOptimizer:
         for parameter in self.parameters:
             state = self.optimizer.state.get(parameter, {})
             own = {name: value for name, value in sorted(state.items()) if is_per_weight(value)}
-            scalars = {
-                name: float(value)
-                for name, value in state.items()
-                if value is not None and name not in own
-            }
-            described.append(OptimizerSlots(scalars, tuple(own)))
+            described.append(OptimizerSlots(shared_scalars(state), tuple(own)))
             vectors += [value.detach() for value in own.values()]
         return tuple(described), vectors
 
@@ -244,3 +239,12 @@ class SegmentOptimizer:
 def is_per_weight(value: Any) -> bool:
     """Whether a slot holds one value per weight."""
     return torch.is_tensor(value) and value.dim() > 0
+
+
+def shared_scalars(state: Mapping[str, Any]) -> dict[str, float]:
+    """Return the slots that all weights of a parameter share, such as the number of steps."""
+    return {
+        name: float(value)
+        for name, value in state.items()
+        if value is not None and not is_per_weight(value)
+    }

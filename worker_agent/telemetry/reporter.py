@@ -79,8 +79,10 @@ class Reporter:
     ) -> None:
         self.controller, self.worker, self.on_directive = controller, worker, on_directive
         self.newest: Directive | None = None
-        self.outbox = Outbox(worker, None if open_spool is None else self._open_spool)
-        self._make_spool = open_spool
+        # The Hello is read when the spool is opened: a worker gets its address from its strategy.
+        self.outbox = Outbox(
+            worker, None if open_spool is None else lambda: open_spool(self._hello)
+        )
         self._chance = chance or random.Random()  # noqa: S311
         self._hello = Hello(worker, "")
         self._greeting: Hello | None = None
@@ -186,10 +188,6 @@ class Reporter:
             self.outbox.close(is_delivered=False, timeout=timeout)
 
     # The reporter's thread.
-
-    def _open_spool(self) -> Spool:
-        assert self._make_spool is not None
-        return self._make_spool(self._hello)
 
     def _run(self) -> None:
         try:
