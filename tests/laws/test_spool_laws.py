@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -211,6 +212,17 @@ def test_a_damaged_file_is_refused_or_yields_only_rows_that_were_written(
         assert set(found) <= set(range(20 * count))
     finally:
         shutil.rmtree(place)
+
+
+def test_a_damaged_name_of_a_table_is_refused(tmp_path: Path) -> None:
+    """SQLite quotes the name in its answers, and a damaged one may be no text."""
+    Spool(tmp_path, HEADER).close()
+    file = tmp_path / ROWS_FILE
+    content = file.read_bytes()
+    for at in range(content.index(b"reports"), 4096):  # to the end of the first page
+        file.write_bytes(content[:at] + bytes([content[at] ^ 128]) + content[at + 1 :])
+        with suppress(SpoolUnusable, OSError):
+            assert read_iterations(tmp_path) == ([], 0)
 
 
 @settings(max_examples=100)

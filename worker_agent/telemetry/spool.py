@@ -351,7 +351,8 @@ def _connect(path: Path) -> _Database:
         database.executescript(_OPEN)
         stream = database.execute("SELECT floor, following, dropped FROM stream").fetchone()
         (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        # A message of SQLite quotes what a damaged file calls its tables, which may be no text.
         database.close()
         if isinstance(error, sqlite3.OperationalError):
             raise OSError(errno.EIO, f"the spool's database: {error}") from error
