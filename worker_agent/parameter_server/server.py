@@ -36,12 +36,11 @@ class ShardServer(FrameServer):
         host: The only address it listens at.
         secret: What all processes of the job know.
         make_weights: How the framework keeps a shard.
-        port: Where it listens; 0 takes a free one.
     """
 
-    def __init__(self, host: str, secret: str, make_weights: MakeWeights, port: int = 0) -> None:
+    def __init__(self, host: str, secret: str, make_weights: MakeWeights) -> None:
         self.state, self.make_weights = ShardState(), make_weights
-        super().__init__(host, self._answer, secret=secret, port=port)
+        super().__init__(host, self._answer, secret=secret)
 
     def _answer(self, connection: FramedConnection) -> None:
         ShardConnection(self.state, self.make_weights, connection).serve()

@@ -30,6 +30,7 @@ from worker_agent.pytorch.optimizer_hooks import ModuleHook
 from worker_agent.pytorch.process_group import await_work
 from worker_agent.pytorch.tensors import flatten_all, gradient_strides
 
+BUCKET_BYTES = 25 << 20  # size at which a bucket is closed, as in DDP
 NO_FLAGS = ControlFlags(0, is_over=False, is_leaving=False, learning_rate_factor=1.0)
 WHOLE_BATCH = BatchSlice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
 
@@ -133,7 +134,6 @@ class Reducer:
         parameters: The trained parameters, in the same order on every worker.
         micro_batches: Backward passes of the script per iteration, each on 1 / micro_batches of
             the samples and with its loss divided by ``micro_batches``.
-        bucket_bytes: Size at which a bucket is closed.
         is_abandoned: Called while waiting for other workers; True abandons the iteration.
         on_work: Called when the script begins to work on a slice: at its first forward or backward
             pass, or step.
@@ -146,13 +146,12 @@ class Reducer:
         *,
         micro_batches: int,
         is_abandoned: Callable[[], bool],
-        bucket_bytes: int = 25 << 20,
         on_work: WorkListener = ignore_work,
         has_servers: bool = False,
     ) -> None:
         if micro_batches < 1:
             raise ValueError(f"micro_batches must be at least 1, got {micro_batches}")
-        self.buckets = fill_buckets(parameters, bucket_bytes)
+        self.buckets = fill_buckets(parameters)
         self.micro_batches = micro_batches
         self.is_abandoned, self.on_work = is_abandoned, on_work
         self.has_servers = has_servers
@@ -455,7 +454,7 @@ class Reducer:
             self.measured.works.clear()
 
 
-def fill_buckets(parameters: Iterable[Tensor], bucket_bytes: int) -> list[GradientBucket]:
+def fill_buckets(parameters: Iterable[Tensor]) -> list[GradientBucket]:
     """Group parameters from last to first, the order in which backward finishes them.
 
     The last bucket is at least float32, because the numbers in its tail must be exact.
@@ -466,7 +465,7 @@ def fill_buckets(parameters: Iterable[Tensor], bucket_bytes: int) -> list[Gradie
     groups: list[list[Tensor]] = [[]]
     for parameter in trained:
         group = groups[-1]
-        is_full = sum(p.numel() * p.element_size() for p in group) >= bucket_bytes
+        is_full = sum(p.numel() * p.element_size() for p in group) >= BUCKET_BYTES
         if group and (is_full or group[0].dtype != parameter.dtype):
             groups.append(group := [])
         group.append(parameter)

@@ -66,12 +66,7 @@ class ShutdownSignal:
     """Whether the machine was told to shut down; a second SIGTERM ends it at once."""
 
     def __init__(self) -> None:
-        self._is_received = False
-
-    @property
-    def is_received(self) -> bool:
-        """Whether the machine was told to shut down."""
-        return self._is_received
+        self.is_received = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGTERM.
@@ -79,15 +74,15 @@ class ShutdownSignal:
         Raises:
             SystemExit: It is the second one.
         """
-        if self._is_received:
+        if self.is_received:
             sys.exit("supervisor: second SIGTERM, shutting down at once")
-        self._is_received = True
+        self.is_received = True
 
     def sleep(self, seconds: float) -> None:
         """Wait, but return early when the machine is told to shut down."""
         # Polling: a lock or event could be held by the very thread that the handler interrupts.
         until = time.monotonic() + seconds
-        while not self._is_received and (left := until - time.monotonic()) > 0:
+        while not self.is_received and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, SIGNAL_POLL))
 
 

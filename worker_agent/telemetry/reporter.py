@@ -62,7 +62,6 @@ class Reporter:
             before; must not raise.
         open_spool: Opens the spool of this worker, given its Hello; None keeps rows in memory
             only. Runs on a background thread; may raise SpoolUnusable and OSError.
-        chance: Jitter of retries, so that not all workers come back at once.
 
     Attributes:
         newest: The newest Directive from the controller.
@@ -75,7 +74,6 @@ class Reporter:
         on_directive: Callable[[Directive], None],
         *,
         open_spool: Callable[[Hello], Spool] | None = None,
-        chance: random.Random | None = None,
     ) -> None:
         self.controller, self.worker, self.on_directive = controller, worker, on_directive
         self.newest: Directive | None = None
@@ -83,7 +81,6 @@ class Reporter:
         self.outbox = Outbox(
             worker, None if open_spool is None else lambda: open_spool(self._hello)
         )
-        self._chance = chance or random.Random()  # noqa: S311
         self._hello = Hello(worker, "")
         self._greeting: Hello | None = None
         self._progress = Progress(0, 0, 0, 0.0, {})
@@ -216,7 +213,8 @@ class Reporter:
         # The exponent is bounded, or the float would overflow after a day without a controller.
         grown = interval * 2.0 ** min(self._failures, 10)
         last = MAX_CLOSING_PAUSE if self._is_closing else longest
-        return min(grown, last) * self._chance.uniform(0.5, 1.0)
+        # Jitter, or all workers would come back to a restarted controller at once.
+        return min(grown, last) * random.uniform(0.5, 1.0)  # noqa: S311
 
     def _count_exchange(self) -> bool:
         """Make one exchange, and wake threads in ``wait_for_reply``."""

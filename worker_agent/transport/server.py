@@ -38,7 +38,6 @@ class FrameServer:
         answer: Serves one connection, on a thread of its own, until it returns or raises.
         secret: If given, a connection has to prove first that it knows it; before that, nothing
             but the proof is read.
-        port: Where it listens; 0 takes a free one.
 
     Attributes:
         address: ``host:port`` where others reach it.
@@ -51,12 +50,11 @@ class FrameServer:
         answer: Callable[[FramedConnection], None],
         *,
         secret: str | None = None,
-        port: int = 0,
     ) -> None:
         self.answer = answer
         self.proof = None if secret is None else secret_proof(secret)
         self.unproven = threading.BoundedSemaphore(MAX_UNPROVEN)
-        self.listener = socket.create_server((host, port), backlog=256)
+        self.listener = socket.create_server((host, 0), backlog=256)
         # A fork would keep the port open after this process died, and then others, which find
         # out by a refused connection who is dead, would wait for it.
         close_in_forks(self.listener.fileno())
