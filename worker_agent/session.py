@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from worker_agent.frameworks import Framework, find_framework
@@ -111,12 +110,7 @@ class Session(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(  # noqa: B027 outside a job there is nothing to close
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:  # noqa: B027
         """Close the session; an exception of the script passes through untouched."""
 
     @abstractmethod

@@ -86,7 +86,7 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
         if share is None:
             return
         strategy.begin(share, share.count / self._local_batch)
-        yield from self._hand(order.indices(share))
+        yield from self._hand(order, share)
         update = strategy.end()
         if update is None:
             self._reconnect(strategy)

@@ -10,7 +10,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Generic, Self, TypeVar
 
 from scavenger.protocol import Directive, FinishReason, Progress, StopAtMetric
@@ -22,7 +22,7 @@ from worker_agent.frameworks import (
     TrainingStrategy,
 )
 from worker_agent.heartbeat import Heartbeat, TrainingPhase
-from worker_agent.sampler import SampleIndices, SampleOrder
+from worker_agent.sampler import SampleOrder, SampleRange
 from worker_agent.session import Loggable, Session
 from worker_agent.state.progress import TrainingProgress
 from worker_agent.telemetry.reporter import open_reporter
@@ -74,12 +74,7 @@ class JobSession(Session, Generic[S]):
         self.drain = SigtermListener(self._leave_soon)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Report how training ended; the supervisor reports the exit code of a failing script.
 
         A process that the script has forked reports nothing: the session is its parent's.
@@ -128,10 +123,11 @@ class JobSession(Session, Generic[S]):
         except GeneratorExit:
             self.finished = self.finished or self._reason_to_break()
 
-    def _hand(self, indices: SampleIndices) -> Iterator[Any]:
+    def _hand(self, order: SampleOrder, share: SampleRange) -> Iterator[Any]:
         """Yield a batch to the script, and notice that it asks for the next one."""
         assert self.framework is not None
-        yield self.read_ahead.hand(self.framework.to_batch(indices))
+        # In no variable here: the detector looks whether the script has dropped its batch.
+        yield self.read_ahead.hand(self.framework.to_batch(order.indices(share)))
         self.read_ahead.ask()
 
     # What the two kinds of session do in their own way.

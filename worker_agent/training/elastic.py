@@ -101,7 +101,7 @@ class ElasticSession(JobSession[TrainingStrategy]):
             strategy.begin(slice_, self._flags())
             if self.is_deterministic and self.framework is not None:
                 self.framework.seed(order.seed, part.start)
-            yield from self._hand(order.indices(part))
+            yield from self._hand(order, part)
         self._boundary(strategy, self._members)
 
     def _flags(self) -> ControlFlags:
