@@ -88,7 +88,9 @@ def sync(
             url = url or header.controller
             profile = find_profile(url, token)
             rows = upload_with_progress(console, spool, header, profile)
-        except ScavengerError as error:
+        except (ScavengerError, OSError, ValidationError) as caught:
+            # The disk and what lies on it raise errors of their own.
+            error = caught if isinstance(caught, ScavengerError) else SpoolUnusable(str(caught))
             console.print(render_report(upload_failure(spool, url, error)))
             codes.append(error.exit_code)
         else:
@@ -116,10 +118,7 @@ def upload_with_progress(
         def show(done: int, waiting: int) -> None:
             progress.update(task, completed=done, total=waiting)
 
-        try:
-            delivered = replay_spool(directory, uploader, show)
-        except (OSError, ValidationError) as error:
-            raise SpoolUnusable(str(error)) from error
+        delivered = replay_spool(directory, uploader, show)
     if not delivered.is_complete:
         raise SpoolUnusable(delivered.why)
     return delivered.rows
