@@ -133,12 +133,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
     loop = ReconcilerLoop(
         acting, CloudInventory(engine, acting.fleet.provider, CloudExecutor(1, "lists"))
     )
-    notifier = PgListener(engine.url, loop.nudge, loop.nudge_all)
-
-    def nudge(job: str | None = None) -> None:
-        loop.nudge(job)
-        notifier.notify(job)
-
+    listener_of_news = PgListener(engine.url, loop.nudge, loop.nudge_all)
     provider = acting.fleet.provider
     collector = CollectorLoop(GarbageCollector(engine, provider, acting.fleet.resource_labels))
     maintenance = Maintenance(engine, timedelta(days=settings.keep_telemetry), provider)
@@ -146,7 +141,6 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
         engine,
         provider.name,
         CheckpointStorage(settings.home.resolve()),
-        nudge,
         heartbeats={
             RECONCILER_TASK: loop.periodic.heartbeat,
             SWEEPER_TASK: collector.periodic.heartbeat,
@@ -158,7 +152,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
     freeze_loaded_objects()
     with ExitStack() as stack:
         stack.callback(engine.dispose)
-        for part in (maintenance, notifier, loop, collector.periodic):
+        for part in (maintenance, listener_of_news, loop, collector.periodic):
             part.start()
             stack.callback(part.stop)
         announce_address(settings.home, address, keys.token)

@@ -1,19 +1,16 @@
 """Background work: periodic tasks, notifications between controllers, and maintenance.
 
-Each task runs on a thread of its own. Notifications travel by LISTEN and NOTIFY; they are only
-hints: the reconciler also polls.
+Each task runs on a thread of its own. Notifications travel by LISTEN and NOTIFY: the transaction
+that writes news announces it (`jobs.announce`), and all controllers hear it once it is committed.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import selectors
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from datetime import timedelta
 from itertools import repeat
 
@@ -23,12 +20,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.clouds.provider import LAUNCH_KEY_PATTERN, InstanceState, Provider
 from service.db import clock, partitions, vms
+from service.db.jobs import NEWS_CHANNEL
 from service.errors import CloudError
 
 log = logging.getLogger(__name__)
 
-NOTIFY_CHANNEL = "scavenger_news"
 RECONNECT_PAUSE = 0.5
+STOP_CHECK_INTERVAL = 0.5
 _CONNECT_TIMEOUT = "5"
 MAINTENANCE_INTERVAL = 3600.0
 MAINTENANCE_STOP_TIMEOUT = 5.0
@@ -136,77 +134,35 @@ class Periodic:
 
 
 class PgListener:
-    """Exchanges notifications with the other controllers of a database, over one connection.
+    """Hears of which jobs there is news, over one connection, whichever controller wrote it.
 
     Args:
         url: The database. The connection is none of a pool's, as it waits most of the time.
-        wake: Called with the job of which another controller has news, or None for a new job.
+        wake: Called with the job of which there is news.
         missed: Called after every reconnection: news of any job may have been missed.
     """
 
     def __init__(
-        self, url: URL, wake: Callable[[str | None], object], missed: Callable[[], object]
+        self, url: URL, wake: Callable[[str], object], missed: Callable[[], object]
     ) -> None:
         plain = url.set(drivername="postgresql").update_query_dict(
             {"connect_timeout": _CONNECT_TIMEOUT}
         )
         self._address = plain.render_as_string(hide_password=False)
         self._wake, self._missed = wake, missed
-        self._news: set[str] = set()
-        self._lock = threading.Lock()
-        # A selector cannot wait for an event of another thread, but it can wait for a socket.
-        self._inbox, self._outbox = socket.socketpair()
-        self._outbox.setblocking(False)
         self._periodic = Periodic("listener", self._connect, repeat(RECONNECT_PAUSE))
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._periodic.start()
-
-    def stop(self) -> None:
-        """Close the connection and end the thread."""
-        self._periodic.is_stopping = True
-        self.notify()
-        self._periodic.stop()
-        self._inbox.close()
-        self._outbox.close()
-
-    def notify(self, job: str | None = None) -> None:
-        """Tell the other controllers soon that there is news of a job, or a new one."""
-        with self._lock:
-            self._news.add(job or "")  # a job that is named twice is sent once
-        with suppress(BlockingIOError):  # the buffer is full of messages that were not read yet
-            self._outbox.send(b"!")
+        self.start, self.stop = self._periodic.start, self._periodic.stop
 
     def _connect(self) -> None:
         try:
             with psycopg.connect(self._address, autocommit=True) as connection:
-                self._listen(connection)
+                connection.execute(f"LISTEN {NEWS_CHANNEL}")
+                self._missed()
+                while not self._periodic.is_stopping:
+                    for news in connection.notifies(timeout=STOP_CHECK_INTERVAL):
+                        self._wake(news.payload)
         except psycopg.Error as error:
-            log.info("no news of other controllers for a while: %s", error)
-
-    def _listen(self, connection: psycopg.Connection) -> None:
-        """Pass news on in both directions until the connection breaks or the listener stops."""
-        connection.execute(f"LISTEN {NOTIFY_CHANNEL}")
-        self._missed()
-        with selectors.DefaultSelector() as selector:
-            selector.register(connection, selectors.EVENT_READ)
-            selector.register(self._inbox, selectors.EVENT_READ)
-            while not self._periodic.is_stopping:
-                ready = {key.fileobj for key, _ in selector.select()}
-                if self._inbox in ready:
-                    self._inbox.recv(4096)
-                    self._send(connection)
-                mine = connection.info.backend_pid
-                for news in connection.notifies(timeout=0):
-                    if news.pid != mine:
-                        self._wake(news.payload or None)
-
-    def _send(self, connection: psycopg.Connection) -> None:
-        with self._lock:
-            news, self._news = self._news, set()
-        for job in news:
-            connection.execute("SELECT pg_notify(%s, %s)", (NOTIFY_CHANNEL, job))
+            log.info("no news of jobs for a while: %s", error)
 
 
 class Maintenance:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any
@@ -24,7 +24,6 @@ class AppState:
     Attributes:
         machine: Name of the machines that jobs run on, part of a model's signature.
         storage: Where machines keep what outlives them.
-        nudge: Tells the reconciler that there is news of a job, or a new job.
         heartbeats: Of the background tasks of this controller, by name.
         boot: Seconds that a machine may take to come up.
         secret_store: The secrets of jobs.
@@ -33,7 +32,6 @@ class AppState:
     engine: Engine
     machine: str
     storage: CheckpointStorage
-    nudge: Callable[[str | None], object]
     heartbeats: Mapping[str, TaskHeartbeat] = field(default_factory=dict)
     boot: float = 0.0
     secret_store: SecretStore = EMPTY_SECRET_STORE

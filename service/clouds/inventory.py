@@ -55,7 +55,8 @@ class CloudInventory:
     """Lists the cloud's machines when the first job needs them; later jobs share the result.
 
     A failed call fails for all of them, so a cloud that does not answer is not asked once for each
-    job. While a call takes long, the listing before it stays valid for a while.
+    job. While a call takes long, the listing before it stays valid for a while. All jobs between
+    two calls of ``renew`` see the same: an answer that arrives in between waits.
 
     Args:
         executor: Runs the list calls.
@@ -74,6 +75,7 @@ class CloudInventory:
         self._is_due = True
         self._asked_at = self._again_at = datetime.min.replace(tzinfo=UTC)
         self._listing: CloudListing | None = None
+        self._answer: CloudListing | None = None
         self._failure: CloudError | None = None
 
     def renew(self) -> None:
@@ -100,14 +102,11 @@ class CloudInventory:
     def _attempt(self, now: datetime) -> None:
         """Start a list call, or fetch the result of the last one, without waiting for long."""
         try:
-            if self._executor.is_finished(LIST_BATCH) and not self._is_resting(now):
+            if self._is_answered(0.0) and not self._is_resting(now):
                 self._asked_at = now
                 self._executor.submit(LIST_BATCH, [partial(self._look, now)])
             # A cloud that answers at once is seen as it is now, and a slow one delays no pass.
-            if (
-                not self._executor.is_finished(LIST_BATCH, LIST_WAIT)
-                and now - self._asked_at > LIST_TIMEOUT
-            ):
+            if not self._is_answered(LIST_WAIT) and now - self._asked_at > LIST_TIMEOUT:
                 raise ProviderUnavailable(f"no answer within {LIST_TIMEOUT}")
         except DATABASE_AWAY:
             raise
@@ -119,6 +118,14 @@ class CloudInventory:
             log.exception("the list of machines cannot be read")
             self._failure, self._again_at = ProviderUnavailable(repr(error)), now + RETRY_PAUSE
 
+    def _is_answered(self, patience: float) -> bool:
+        """Whether no call is under way; takes what the last one answered."""
+        if not self._executor.is_finished(LIST_BATCH, patience):
+            return False
+        if self._answer is not None:
+            self._listing, self._failure, self._answer = self._answer, None, None
+        return True
+
     def _is_resting(self, now: datetime) -> bool:
         """Whether the cloud failed a moment ago, so that it is not asked again yet."""
         return timedelta(0) < self._again_at - now <= RETRY_PAUSE
@@ -129,4 +136,4 @@ class CloudInventory:
             standing = vms.launch_statuses(connection)
         shown = {instance.launch_key: instance for instance in self._provider.list()}
         until = now + timedelta(seconds=self._stopwatch() - began)
-        self._listing, self._failure = CloudListing(now, until, shown, standing), None
+        self._answer = CloudListing(now, until, shown, standing)

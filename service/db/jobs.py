@@ -101,6 +101,18 @@ class StoredJob:
         return self.phase.is_final or self.cancel_requested_at is not None
 
 
+NEWS_CHANNEL = "scavenger_news"
+
+
+def announce(connection: Connection, job: str) -> None:
+    """Let every controller look at a job as soon as this transaction is committed.
+
+    The database delivers what was committed, and nothing else: a controller that is killed between
+    its commit and a message of its own would leave the job at rest.
+    """
+    connection.execute(select(func.pg_notify(NEWS_CHANNEL, job)))
+
+
 def create(
     connection: Connection,
     job: str,
@@ -126,6 +138,7 @@ def create(
         "diverged": False,
     }
     connection.execute(insert(outcomes).values(job=job, **begun))
+    announce(connection, job)
 
 
 def find(connection: Connection, job: str) -> StoredJob | None:
@@ -206,6 +219,7 @@ def request_cancel(connection: Connection, job: str, now: datetime) -> None:
         .where(jobs.c.id == job, jobs.c.cancel_requested_at.is_(None))
         .values(cancel_requested_at=now)
     )
+    announce(connection, job)
 
 
 def change_outcome(connection: Connection, job: str, **values: object) -> None:

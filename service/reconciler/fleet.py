@@ -53,10 +53,12 @@ class DiffResult:
     Attributes:
         pending: What the provider is to be asked again.
         is_news: Whether something was written down.
+        is_unlisted: Whether the list says nothing of some machine, as it was asked for too early.
     """
 
     pending: tuple[PendingChange, ...]
     is_news: bool
+    is_unlisted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,9 @@ class Fleet:
         lag, boot = (timedelta(seconds=s) for s in (self.provider.lag, self.provider.boot))
         pending: list[PendingChange] = []
         is_news, is_final = False, state.job.is_ended_or_ending
-        for vm in filter(listing.covers, (vm for vm in state.vms if vm.is_alive)):
+        alive = [vm for vm in state.vms if vm.is_alive]
+        covered = [vm for vm in alive if listing.covers(vm)]
+        for vm in covered:
             instance = listing.shown.get(vm.launch_key)
             found = diff_machine(vm, instance, listing.at, lag, boot, is_final=is_final)
             if found in (VmChange.RETRY_END, VmChange.RETRY_LAUNCH):
@@ -127,7 +131,7 @@ class Fleet:
                 with under_lease(self.engine, lease) as connection:
                     store_change(connection, vm, listing, found, present())
                 is_news = True
-        return DiffResult(tuple(pending), is_news)
+        return DiffResult(tuple(pending), is_news, is_unlisted=len(covered) < len(alive))
 
     def retry_pending(
         self,

@@ -21,7 +21,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.background import Periodic
 from service.clouds.inventory import CloudInventory
-from service.clouds.provider import InstanceState
 from service.db import clock, controllers, jobs
 from service.db.controllers import JobLease
 from service.db.database import DATABASE_AWAY
@@ -31,7 +30,7 @@ from service.observability.logs import log_context
 from service.observability.tracing import span
 from service.reconciler.actions import Action, Idle, Unblocked
 from service.reconciler.agenda import REVIEW_INTERVAL, Agenda
-from service.reconciler.tick import Reconciler
+from service.reconciler.tick import LIST_INTERVAL, Reconciler
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +39,10 @@ FAILED_TICK_PAUSE = 5.0
 MAX_DATABASE_SILENCE = 30.0
 PASS_TIMEOUT = 5.0
 MAX_TICKS_PER_PASS = 20
+LONGEST_PASS = 1.0  # what is left of many due jobs waits for the next pass, which begins at once
+ROLL_CALL_INTERVAL = 5.0  # between lists of all unfinished jobs; new ones announce themselves
 LOOP_STOP_TIMEOUT = 5.0
 OTHERS_INTERVAL = 1.0  # between looks at a job for which another controller acts
-LIST_INTERVAL = 2.0  # between lists of the cloud while no job is looked at
 LEASE_FRESH = controllers.LEASE_TERM.total_seconds() / 2
 
 
@@ -70,8 +70,7 @@ class ReconcilerLoop:
         self.reviewed: dict[str, float] = {}
         self.answered_at = time.monotonic()
         self.listed_at = -math.inf
-        self.shown: dict[str, tuple[str, InstanceState]] = {}
-        self.is_hidden = False
+        self.called_at = -math.inf
 
     def start(self) -> None:
         """Start the thread."""
@@ -91,14 +90,14 @@ class ReconcilerLoop:
             for lease in self.held.values():
                 controllers.release_lease(connection, lease)
 
-    def nudge(self, job: str | None = None) -> None:
-        """Look at a job soon; None for one that is new."""
-        if job is not None:
-            self.agenda.note(job)
+    def nudge(self, job: str) -> None:
+        """Look at a job soon."""
+        self.agenda.note(job)
         self.periodic.wake()
 
     def nudge_all(self) -> None:
-        """Look at all jobs soon: news may have been missed."""
+        """Look at all jobs soon: news may have been missed, also of new ones."""
+        self.called_at = -math.inf
         self.agenda.note_all()
         self.periodic.wake()
 
@@ -110,20 +109,25 @@ class ReconcilerLoop:
         began = time.monotonic()
         with self.engine.begin() as connection:
             clock.synchronize(connection)
-            waiting = jobs.needing_attention(connection)
+            if began - self.called_at >= ROLL_CALL_INTERVAL:
+                self.called_at = began
+                self.agenda.keep(jobs.needing_attention(connection))
             kept = controllers.renew_leases(connection, self.held.values(), controllers.LEASE_TERM)
             theirs = controllers.leased_by_others(connection, self._own_leases())
         self._note_answer()
-        ours = set(waiting) - theirs
+        if self.agenda.jobs:
+            self._list_machines(is_idle=not self.agenda.is_any_due(began))
+        due = self.agenda.take_due(began)
+        ours = self.agenda.jobs - theirs
         self.held = {job: lease for job, lease in self.held.items() if job in ours}
         self.prolonged = dict.fromkeys(kept, began)
         self.reviewed = {job: at for job, at in self.reviewed.items() if job in ours}
         self.executor.forget_all_but(ours)
-        self.agenda.keep(waiting)
-        if waiting:
-            self._note_machines(is_idle=not self.agenda.is_any_due(began))
-        for job in self.agenda.take_due(began):
+        for job in due:
             if self.periodic.is_stopping:
+                return
+            if time.monotonic() - began > LONGEST_PASS:
+                self.periodic.wake()
                 return
             if job in theirs:
                 self.agenda.rest(job, began + OTHERS_INTERVAL)
@@ -137,27 +141,19 @@ class ReconcilerLoop:
         self.parked = {job: one for job, one in self.parked.items() if one[1] > recent}
         return [*self.held.values(), *(lease for lease, _ in self.parked.values())]
 
-    def _note_machines(self, *, is_idle: bool) -> None:
-        """Look at the jobs whose machines the cloud shows otherwise than before."""
+    def _list_machines(self, *, is_idle: bool) -> None:
+        """Ask the cloud for its machines, more rarely while no job waits for the answer."""
         now = time.monotonic()
-        if is_idle and now - self.listed_at < LIST_INTERVAL:
+        if is_idle and now - self.listed_at < LIST_INTERVAL.total_seconds():
             return
         self.listed_at = now
         self.inventory.renew()
         try:
             listing = self.inventory.listing(clock.now(self.engine))
         except CloudError:
-            is_hidden = True
+            self.agenda.note_listing(None, is_hidden=True)
         else:
-            is_hidden = False
-            shown = {} if listing is None else listing.shown
-            states = {key: (one.job, one.state) for key, one in shown.items()}
-            for _, (job, _) in states.items() ^ self.shown.items():
-                self.agenda.note(job)
-            self.shown = states
-        if is_hidden != self.is_hidden:
-            self.agenda.note_all()
-        self.is_hidden = is_hidden
+            self.agenda.note_listing(listing, is_hidden=False)
 
     def _note_answer(self) -> None:
         """Note that the database answered; while it did not, no worker could be heard either."""

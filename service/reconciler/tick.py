@@ -24,6 +24,8 @@ from service.reconciler.timeouts import may_be_fruitless
 from service.state.job_state import JobState
 from service.state.loader import load_job_state
 
+LIST_INTERVAL = timedelta(seconds=2)  # between lists of the cloud while no job is looked at
+
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
@@ -77,6 +79,7 @@ class Reconciler:
         """
         present, state = self.fleet.clock_from(now), self._see(lease, now, reviews=reviews)
         pending: Sequence[PendingChange] = ()
+        is_unlisted = False
         try:
             found = self.fleet.compare_with_cloud(
                 lease, state, present, inventory or self.open_inventory()
@@ -86,7 +89,7 @@ class Reconciler:
         else:
             if found is None:
                 return Idle("the cloud has been asked for its machines"), timedelta(0)
-            pending = found.pending
+            pending, is_unlisted = found.pending, found.is_unlisted
             if found.is_news:
                 state = self._see(lease, now, reviews=reviews)
         action = plan(state)
@@ -100,7 +103,9 @@ class Reconciler:
             case _:
                 with under_lease(self.engine, lease) as connection:
                     record_action(connection, self.fleet.provider.name, state, action)
-        return action, time_to_rest(state, action)
+        rest = time_to_rest(state, action)
+        # A machine that no list shows changes no list: only looking again finds that it is missing.
+        return action, min(rest, LIST_INTERVAL) if is_unlisted else rest
 
     def _see(self, lease: JobLease, now: datetime, *, reviews: bool) -> JobState:
         """Return everything there is to plan with."""

@@ -6,7 +6,7 @@ one packed report, stored again and again by the database itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -51,6 +51,47 @@ INSERT INTO chunks (received_at, worker, sequence, job, generation, rows, column
 SELECT day + (now() - day) * n / :reports, :worker, n * :rows, :job, 1, :rows, :columns
 FROM generate_series(1, :reports) AS n, (SELECT date_trunc('day', now(), 'UTC') AS day) AS today
 """)
+COPIES = "n, lpad(n::text, 5, '0') AS number FROM generate_series(2, :jobs) AS n"
+COPY_JOBS = text(f"""
+INSERT INTO jobs SELECT (jsonb_populate_record(j, jsonb_build_object('id', 'rest_' || number))).*
+FROM jobs AS j, (SELECT {COPIES}) AS copies WHERE j.id = 'rest_00001'
+""")
+COPY_OUTCOMES = text(f"""
+INSERT INTO outcomes
+SELECT (jsonb_populate_record(o, jsonb_build_object('job', 'rest_' || number))).*
+FROM outcomes AS o, (SELECT {COPIES}) AS copies WHERE o.job = 'rest_00001'
+""")
+COPY_MACHINES = text(f"""
+INSERT INTO vms SELECT (jsonb_populate_record(v, jsonb_build_object(
+    'job', 'rest_' || number,
+    'id', replace(v.id, '00001', number),
+    'launch_key', md5(v.launch_key || number)))).*
+FROM vms AS v, (SELECT {COPIES}) AS copies WHERE v.job = 'rest_00001'
+""")
+
+
+def build_resting(engine: Engine, count: int, settle: Callable[[], object]) -> None:
+    """Write jobs whose machines were all lost lately, so that none is launched for an hour.
+
+    Args:
+        engine: The database.
+        count: How many jobs.
+        settle: Lets a controller look at the first job; the others are copies of what it wrote.
+    """
+    with engine.begin() as connection:
+        job, now = "rest_00001", clock.read(connection)
+        limits = {"max_cost": "1000 USD", "workers": "1..1", "batch": [160]}
+        jobs.create(connection, job, spec(limits=limits), now)
+        for place in range(1, 6):
+            terms = vms.BillingTerms(Decimal("0.36"))
+            vms.record_intent(connection, job, place, terms, now, timedelta(hours=1))
+            vms.record_gone(connection, f"{job}-w{place}", now)
+    settle()
+    with engine.begin() as connection:
+        for copy in (COPY_JOBS, COPY_OUTCOMES, COPY_MACHINES):
+            connection.execute(copy, {"jobs": count})
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("ANALYZE"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""A controller with 200 jobs, 1 000 machines and ten million records of telemetry.
+"""A controller with 200 jobs on 1 000 machines, 10 000 jobs at rest, and ten million records.
 
-Prints how long a pass over all jobs takes, a sweep, a page of each list and a look at the metrics,
-each beside its limit, and fails when one is missed. The machines are those of a fake cloud in this
-process, the lists are asked of another process over HTTP. Programs that share the computer make
-figures worse: beside each stands how long our processors worked for it. Run by
+Prints what jobs at rest cost, how long a pass takes, a sweep, a page of each list and a look at the
+metrics, each beside its limit, and fails when one is missed. The machines are those of a fake cloud
+in this process, the lists are requested from another process over HTTP. Other programs on the
+computer make figures worse: beside each stands how long our processors worked for it. Run by
 ``make bench-scale``.
 """
 
@@ -30,12 +30,13 @@ from service.db.database import migrate
 from service.garbage_collection.collector import GarbageCollector
 from service.postgres.server import EmbeddedPostgres
 from service.reconciler.fleet import Fleet as Acting
-from service.reconciler.loop import ReconcilerLoop
+from service.reconciler.loop import PASS_INTERVAL, ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from tests.bench.fleet import Fleet
+from tests.bench.fleet import Fleet, build_resting
 from tests.bench.ingest import controller
 from tests.bench.load import percentile
 from tests.bench.machine import measure
+from tests.builders import CONTACT
 from tests.conftest import run
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
@@ -44,8 +45,9 @@ from tests.fakecloud.server import CloudServer
 from tests.fakecloud.settings import Settings
 from tests.telemetry.controller import KEYS
 
-PASSES, SWEEPS, PAGES = 6, 3, 60
-PASS, SWEEP, PAGE = 5.0, 10.0, 0.1  # the most each may take
+PASSES, ROUNDS, SWEEPS, PAGES = 60, 6, 3, 60
+PASS, ROUND, SWEEP, PAGE = 1.0, 5.0, 10.0, 0.1  # the most each may take, in seconds
+IDLE_SPAN, IDLE_SHARE = 20.0, 0.1  # of one processor, while all jobs rest
 LISTS = {
     "jobs": "/v1/jobs?limit=50",
     "events": "/v1/jobs/job_0007/events?limit=50",
@@ -61,6 +63,7 @@ def main() -> int:
     """Print what was measured; 1 if a limit was missed."""
     reader = argparse.ArgumentParser(description=__doc__)
     reader.add_argument("--jobs", type=int, default=200)
+    reader.add_argument("--resting", type=int, default=10_000)
     reader.add_argument("--records", type=int, default=10_000_000)
     asked = reader.parse_args()
     cloud = FakeCloud(VirtualClock(), Settings(page=1000))
@@ -72,7 +75,7 @@ def main() -> int:
             with connected(postgres.url("scale")) as engine:
                 provider = FakeCloudProvider(server.url, "account")
                 print(measure(directory, engine), flush=True)
-                return bench(engine, provider, postgres.url("scale"), asked.jobs, asked.records)
+                return bench(engine, provider, postgres.url("scale"), asked)
 
 
 @contextmanager
@@ -86,16 +89,21 @@ def connected(url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def bench(engine: Engine, provider: FakeCloudProvider, url: str, jobs: int, records: int) -> int:
+def bench(engine: Engine, provider: FakeCloudProvider, url: str, asked: argparse.Namespace) -> int:
     """Build everything, and measure; returns the exit code."""
     with engine.begin() as connection:
         ownership = ResourceLabels(controllers.installation_id(connection), b"a secret")
+    fleet = Acting(engine, provider, CONTACT, CheckpointStorage(Path("/nowhere")), ownership)
+    with engine.connect() as connection:
+        loop = ReconcilerLoop(Reconciler(fleet, clock.read(connection)))
+    is_idle_cheap = bench_rest(engine, loop, asked.resting)
     began = time.perf_counter()
-    Fleet(engine, provider, ownership, jobs, records).build()
-    print(f"{jobs} jobs, {5 * jobs:,} machines, {counted(engine):,} records, ", end="")
+    Fleet(engine, provider, ownership, asked.jobs, asked.records).build()
+    print(f"{asked.jobs} jobs, {5 * asked.jobs:,} machines, {counted(engine):,} records, ", end="")
     print(f"built in {time.perf_counter() - began:.0f} s", flush=True)
     results = [
-        bench_passes(engine, provider, ownership, jobs),
+        is_idle_cheap,
+        bench_passes(loop, asked.jobs),
         bench_sweeps(GarbageCollector(engine, provider, ownership)),
     ]
     with controller(url) as port:
@@ -104,25 +112,58 @@ def bench(engine: Engine, provider: FakeCloudProvider, url: str, jobs: int, reco
     return 0 if all(results) else 1
 
 
-def bench_passes(
-    engine: Engine, provider: FakeCloudProvider, ownership: ResourceLabels, jobs: int
-) -> bool:
-    """Measure passes over all jobs; whether none but the first took too long."""
-    fleet = Acting(engine, provider, lambda _: {}, CheckpointStorage(Path("/nowhere")), ownership)
-    with engine.connect() as connection:
-        loop = ReconcilerLoop(Reconciler(fleet, clock.read(connection)))
-    me = psutil.Process()
+def bench_rest(engine: Engine, loop: ReconcilerLoop, resting: int) -> bool:
+    """Measure what jobs at rest cost; whether that is little."""
+    build_resting(engine, resting, lambda: look_until_rest(loop))
+    loop.nudge_all()
+    taken = measured(lambda: look_until_rest(loop), psutil.Process())
+    quiet = sum("launched within an hour" in said for said in loop.said.values())
+    print(f"{resting:,} jobs at rest, {quiet:,} of them waiting to launch again")
+    print(f"  the first look {taken[0]:6.2f} s, {taken[1]:5.2f} s of processor")
+    loop.periodic.news.clear()
 
-    def look_at_all() -> None:
-        loop.agenda.note_all()
+    def rest() -> None:
+        ends_at = time.perf_counter() + IDLE_SPAN
+        while time.perf_counter() < ends_at:
+            loop._pass()
+            loop.periodic.news.wait(PASS_INTERVAL)
+
+    passed, worked = measured(rest, psutil.Process())
+    verdict = "ok" if worked / passed <= IDLE_SHARE else "MISSED"
+    print(f"  all at rest    {worked / passed:.1%} of one processor of {IDLE_SHARE:.0%} {verdict}")
+    return verdict == "ok" and quiet == resting
+
+
+def look_until_rest(loop: ReconcilerLoop) -> None:
+    """Do passes until no job is due."""
+    loop._pass()
+    while loop.agenda.is_any_due(time.monotonic()):
         loop._pass()
 
-    taken = [measured(look_at_all, me) for _ in range(PASSES)]
-    quiet = sum(said.startswith("running") for said in loop.said.values())
-    print(f"reconciler: {quiet} of {jobs} jobs run on as they should")
-    first, *others = taken
-    print(f"  the first pass {first[0]:6.2f} s, {first[1]:5.2f} s of processor")
-    return told("a pass", others, PASS, 1.0, "s") and quiet == jobs
+
+def bench_passes(loop: ReconcilerLoop, jobs: int) -> bool:
+    """Measure passes at their pace, and rounds over all jobs that train; whether all are short."""
+    me = psutil.Process()
+    loop.nudge_all()
+    loop._pass()
+    active = {job for job in loop.agenda.jobs if job.startswith("job_")}
+    first = measured(lambda: look_until_rest(loop), me)
+    print(f"  the first look {first[0]:6.2f} s, {first[1]:5.2f} s of processor")
+    passes = []
+    for _ in range(PASSES):
+        passes.append(measured(loop._pass, me))
+        time.sleep(PASS_INTERVAL)
+
+    def look_at_active() -> None:
+        for job in active:
+            loop.agenda.note(job)
+        look_until_rest(loop)
+
+    rounds = [measured(look_at_active, me) for _ in range(ROUNDS)]
+    quiet = sum(loop.said.get(job, "").startswith("running") for job in active)
+    print(f"reconciler: {quiet} of {jobs} jobs run on as they should, beside those at rest")
+    is_short = told("a pass", passes, PASS, 1.0, "s")
+    return told("a look at all", rounds, ROUND, 1.0, "s") and is_short and quiet == jobs
 
 
 def bench_sweeps(sweeper: GarbageCollector) -> bool:

@@ -25,6 +25,7 @@ from sqlalchemy import Engine
 from service.__main__ import freeze_loaded_objects
 from service.api.dependencies import AppState
 from service.app import build_app
+from service.background import PgListener
 from service.clouds.executor import CloudExecutor
 from service.clouds.inventory import CloudInventory
 from service.clouds.labels import ResourceLabels
@@ -139,11 +140,13 @@ def measure(bench: Bench, port: int, seconds: float) -> int:
 def serving(bench: Bench) -> Iterator[int]:
     """Run the loop and the API in this process, as ``scavenger serve`` does."""
     heartbeats = {"reconciler": bench.loop.periodic.heartbeat}
-    world = AppState(bench.engine, bench.provider.name, STORAGE, bench.loop.nudge, heartbeats)
+    world = AppState(bench.engine, bench.provider.name, STORAGE, heartbeats)
     server = uvicorn.Server(uvicorn.Config(build_app(world, KEYS), port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
     freeze_loaded_objects()
     thread.start()
+    listener = PgListener(bench.engine.url, bench.loop.nudge, bench.loop.nudge_all)
+    listener.start()
     bench.loop.start()
     until(lambda: server.started)
     try:
@@ -151,6 +154,7 @@ def serving(bench: Bench) -> Iterator[int]:
     finally:
         server.should_exit = True
         thread.join()
+        listener.stop()
         bench.loop.stop()
         bench.provider.close()
 

@@ -59,9 +59,7 @@ class Host:
 def unconnected() -> FastAPI:
     """Return an application whose database is never asked, for what it says of itself."""
     engine = create_engine("postgresql+psycopg://none@localhost/none")
-    return build_app(
-        AppState(engine, "local", CheckpointStorage(Path("/srv")), lambda _: None), KEYS
-    )
+    return build_app(AppState(engine, "local", CheckpointStorage(Path("/srv"))), KEYS)
 
 
 # Who may use each route, by method and path.
@@ -74,7 +72,7 @@ def host(engine: Engine) -> Iterator[Host]:
     fill(engine)
     well = dict.fromkeys(BACKGROUND_TASKS, TaskHeartbeat(math.inf))
     app = build_app(
-        AppState(engine, "local", CheckpointStorage(Path("/srv")), lambda _: None, well),
+        AppState(engine, "local", CheckpointStorage(Path("/srv")), well),
         KEYS,
         unhurried(),
     )

@@ -42,9 +42,7 @@ REPORT = TypeAdapter(StepReport)
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(
-        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda _: None), KEYS
-    )
+    app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client

@@ -79,9 +79,7 @@ class Fleet:
 @pytest.fixture
 def fleet(engine: Engine, tmp_path: Path) -> Iterator[Fleet]:
     storage = CheckpointStorage(Path("/srv/scavenger"))
-    world = AppState(
-        engine, "local", storage, lambda _: None, boot=60.0, secret_store=SecretStore(tmp_path)
-    )
+    world = AppState(engine, "local", storage, boot=60.0, secret_store=SecretStore(tmp_path))
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     with TestClient(build_app(world, KEYS), headers=headers) as client:
         yield Fleet(engine, client, tmp_path)

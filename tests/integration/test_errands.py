@@ -36,7 +36,7 @@ STORAGE = CheckpointStorage(Path("/srv/scavenger"))
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(AppState(engine, "local", STORAGE, lambda _: None), KEYS)
+    app = build_app(AppState(engine, "local", STORAGE), KEYS)
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client
@@ -156,7 +156,7 @@ def test_while_one_is_worked_on_others_are_told_to_wait(client: TestClient, engi
 
 
 def test_callers_do_not_share_keys(engine: Engine) -> None:
-    world = AppState(engine, "local", STORAGE, lambda _: None)
+    world = AppState(engine, "local", STORAGE)
     for caller in ("one", "another"):
         answer = IdempotentRequest(IdempotencyKey(caller, "k"), "same").run(
             world, lambda _: StoredAnswer(200, "{}", {})
@@ -216,7 +216,7 @@ def effect(connection):
 if sys.argv[2] == "after both":
     access._delete_old_answers = die
 storage = CheckpointStorage(Path("/srv"))
-app_state = AppState(create_engine(sys.argv[1]), "local", storage, lambda _: None)
+app_state = AppState(create_engine(sys.argv[1]), "local", storage)
 IdempotentRequest(IdempotencyKey("person", "k"), "print").run(app_state, effect)
 """
 
@@ -231,7 +231,7 @@ def test_a_crash_between_effect_and_answer_leaves_neither(engine: Engine, moment
     )
     assert ended.returncode == -signal.SIGKILL
     assert (count(engine, "jobs"), count(engine, "requests")) == (0, 0)
-    world = AppState(engine, "local", STORAGE, lambda _: None)
+    world = AppState(engine, "local", STORAGE)
     errand = IdempotentRequest(IdempotencyKey(ApiToken.of(KEYS.token).id, "k"), "print")
     patient(lambda: errand.run(world, lambda _: StoredAnswer(201, "{}", {})))
     assert count(engine, "requests") == 1
@@ -258,7 +258,7 @@ def test_a_key_that_cannot_be_stored_undoes_the_effect(engine: Engine) -> None:
         jobs.create(connection, "job_1", spec(), NOW)
         return StoredAnswer(201, "a NUL: \x00", {})
 
-    world = AppState(engine, "local", STORAGE, lambda _: None)
+    world = AppState(engine, "local", STORAGE)
     with pytest.raises((DBAPIError, ValueError)):
         IdempotentRequest(IdempotencyKey(ApiToken.of(KEYS.token).id, "k"), "print").run(
             world, effect

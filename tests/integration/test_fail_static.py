@@ -192,7 +192,7 @@ def test_a_cloud_without_machines_is_asked_ever_more_seldom_and_complained_of_on
 def test_a_silent_database_is_answered_for_within_seconds() -> None:
     with silent() as mute:
         engine = open_pool(mute.url.render_as_string(hide_password=False))
-        world = AppState(engine, "local", CheckpointStorage(Path("/srv")), lambda _: None, {})
+        world = AppState(engine, "local", CheckpointStorage(Path("/srv")), {})
         client = TestClient(build_app(world, KEYS), raise_server_exceptions=False)
         began = datetime.now(UTC)
         answer = client.get("/v1/jobs", headers={"Authorization": f"Bearer {KEYS.token}"})
@@ -210,7 +210,7 @@ def test_a_database_whose_connections_others_have_taken_is_away_until_they_leave
         plain = server.url().replace("+psycopg", "")
         engine = open_pool(server.url())
         migrate(engine)
-        world = AppState(engine, "local", CheckpointStorage(Path("/srv")), lambda _: None, {})
+        world = AppState(engine, "local", CheckpointStorage(Path("/srv")), {})
         with TestClient(build_app(world, KEYS), raise_server_exceptions=False) as client:
             client.headers["Authorization"] = f"Bearer {KEYS.token}"
             engine.dispose()
@@ -227,7 +227,7 @@ def test_a_database_whose_connections_others_have_taken_is_away_until_they_leave
 
 def test_a_database_that_can_only_be_read_is_away(engine: Engine) -> None:
     """Like a standby before its promotion."""
-    world = AppState(engine, "local", CheckpointStorage(Path("/srv")), lambda _: None, {})
+    world = AppState(engine, "local", CheckpointStorage(Path("/srv")), {})
     with TestClient(build_app(world, KEYS), raise_server_exceptions=False) as client:
         client.headers["Authorization"] = f"Bearer {KEYS.token}"
 

@@ -45,9 +45,7 @@ def ask(
     engine: Engine, beats: dict[str, TaskHeartbeat] | None = None, *, patience: float = 600.0
 ) -> TestClient:
     beats = heartbeats() if beats is None else beats
-    world = AppState(
-        engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda _: None, beats
-    )
+    world = AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), beats)
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     app = build_app(world, KEYS)
     app.state.health.patience = patience  # a busy computer is no database that is away

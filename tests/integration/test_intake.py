@@ -79,9 +79,7 @@ class Machine:
 
 @pytest.fixture
 def machine(engine: Engine) -> Iterator[Machine]:
-    app = build_app(
-        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda _: None), KEYS
-    )
+    app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
     with TestClient(app, raise_server_exceptions=False) as client:
         yield Machine(engine, client)
 

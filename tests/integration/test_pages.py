@@ -40,9 +40,7 @@ POSITION = TypeAdapter(tuple[str, int])
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(
-        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda _: None), KEYS
-    )
+    app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     fill(engine)
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:

@@ -38,7 +38,7 @@ def client(engine: Engine) -> Iterator[TestClient]:
     with engine.begin() as connection:
         vms.record_attempt(connection, WORKER, now, now + timedelta(minutes=1))
     well = dict.fromkeys(BACKGROUND_TASKS, TaskHeartbeat(math.inf))
-    world = AppState(engine, "local", CheckpointStorage(Path("/srv")), lambda _: None, well)
+    world = AppState(engine, "local", CheckpointStorage(Path("/srv")), well)
     with TestClient(build_app(world, KEYS, unhurried())) as client:
         yield client
 

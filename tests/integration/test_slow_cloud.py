@@ -13,6 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from scavenger.schemas import JobPhase
 from service import ledger
+from service.background import PgListener
 from service.clouds import inventory as lookouts
 from service.clouds.executor import CloudExecutor
 from service.clouds.inventory import CloudInventory
@@ -84,11 +85,14 @@ def house(engine: Engine, cloud: FakeCloud) -> Iterator[House]:
     with CloudServer(cloud) as server:
         provider = HangingProvider(server.url)
         found = House(engine, provider)
+        listener = PgListener(engine.url, found.loop.nudge, found.loop.nudge_all)
+        listener.start()
         found.loop.start()
         try:
             yield found
         finally:
             provider.release()
+            listener.stop()
             found.loop.stop()
             for executor in (found.loop.executor, found.loop.inventory._executor):
                 executor.close(10.0)
@@ -134,6 +138,7 @@ def test_while_the_cloud_shows_nothing_only_jobs_that_ended_change_machines(
     until(lambda: "no answer within 0:00:00.1" in caplog.text)
     with house.engine.begin() as connection:  # one worker's command went away: it is replaced
         vms.record_exit(connection, house.machines("job_1")[0].id, -9, "", datetime.now(UTC))
+        jobs.announce(connection, "job_1")
     until(lambda: house.job("job_1").waiting is not None)
     assert "does not show its machines" in str(house.job("job_1").waiting)
     house.cancel("job_2")

@@ -47,7 +47,7 @@ class Service:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        world = AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda _: None)
+        world = AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")))
         store_home_token(world, KEYS)
         self.app = build_app(world, KEYS)
         self.client = TestClient(self.app, headers=PERSON)

@@ -27,9 +27,7 @@ SPARED = orphan("i-3", "key-3", "", "spare", "it carries no label of ours", None
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(
-        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda _: None), KEYS
-    )
+    app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client

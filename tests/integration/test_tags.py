@@ -28,9 +28,7 @@ KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(
-        AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda _: None), KEYS
-    )
+    app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client

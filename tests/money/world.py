@@ -27,6 +27,7 @@ from service.db import controllers, directives, jobs, schema, vms, workers
 from service.db.vms import Vm
 from service.errors import LeaseLost, ProviderUnavailable
 from service.reconciler.actions import Action
+from service.reconciler.agenda import Agenda
 from service.reconciler.fleet import Fleet
 from service.reconciler.tick import Reconciler
 from tests.builders import CONTACT, NOW
@@ -110,6 +111,10 @@ class World:
             transport=self.door,
         )
         self.held: dict[int, controllers.JobLease] = {}
+        self.holder: int | None = None
+        self.agendas = (Agenda(), Agenda())
+        for agenda in self.agendas:
+            agenda.keep([JOB])
         fleet = Fleet(
             engine=engine,
             provider=self.provider,
@@ -138,24 +143,44 @@ class World:
             held = self.held.get(controller)
             taken = controllers.acquire_lease(connection, JOB, held, timedelta(0))
         assert taken is not None
+        if self.holder != controller:
+            self.agendas[controller].note(JOB)  # while another acts, it looks every second
         self.held[controller], self.holder = taken, controller
 
     def tick(self, controller: int) -> Action | None:
         """Let a controller act under the lease it took last; None where that is no longer good.
 
-        A tick that fails is made again, as the loop does.
+        A tick that fails is made again, as the loop does. The loop would not have ticked while the
+        job rests: such a tick must change nothing.
         """
         now, inventory = self.clock.moment(), self.reconciler.open_inventory()
+        agenda, is_holder = self.agendas[controller], controller == self.holder
+        before = None if agenda.take_due(self.clock.now()) else self.written()
         self.sightings.begin(now)
         try:
-            action = self.reconciler.tick(self.held[controller], now, inventory)
+            action, rest = self.reconciler.tick_and_rest(self.held[controller], now, inventory)
         except LeaseLost:
             return None
-        if controller == self.holder:
-            with suppress(ProviderUnavailable):  # it has heard no list, or asked for none
-                inventory.listing(now)
+        except BaseException:
+            agenda.note(JOB)  # a controller that starts looks at all jobs
+            raise
+        if is_holder:
+            try:  # it has heard no list, or asked for none
+                listing = inventory.listing(now)
+            except ProviderUnavailable:
+                agenda.note_listing(None, is_hidden=True)
+            else:
+                agenda.note_listing(listing, is_hidden=False)
                 self.sightings.end()
+            if before is not None and not agenda.is_any_due(self.clock.now()):
+                assert self.written() == before, f"the job rested, and yet: {action.why}"
+        agenda.rest(JOB, (now - NOW + rest).total_seconds())
         return action
+
+    def announce(self) -> None:
+        """Tell all controllers that there is news of the job."""
+        for agenda in self.agendas:
+            agenda.note(JOB)
 
     def rows(self) -> tuple[Vm, ...]:
         with self.engine.connect() as connection:
@@ -170,6 +195,7 @@ class World:
     def cancel(self) -> None:
         with self.engine.begin() as connection:
             jobs.request_cancel(connection, JOB, self.clock.moment())
+        self.announce()
 
     # What machines do.
 
@@ -216,6 +242,7 @@ class World:
 
     def speak(self, truth: Truth, vm: Vm) -> None:
         """Let a machine's agent say hello, or that it does as it was told."""
+        self.announce()
         with self.engine.begin() as connection:
             now, told = self.clock.moment(), directives.newest(connection, JOB)
             if vms.running_job_of(connection, vm.id) is None:
@@ -229,6 +256,7 @@ class World:
 
     def end_command(self, truth: Truth, vm: Vm, code: int) -> None:
         """Let a machine's command end, and the machine with it."""
+        self.announce()
         with self.engine.begin() as connection:
             if vms.running_job_of(connection, vm.id) is not None:
                 vms.record_exit(connection, vm.id, code, "", self.clock.moment())

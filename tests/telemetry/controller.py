@@ -24,7 +24,7 @@ KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 def main(port: int, url: str) -> None:
     """Serve until killed."""
     engine = create_engine(url, pool_size=10, max_overflow=20, pool_pre_ping=True)
-    world = AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), lambda _: None)
+    world = AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")))
     app = build_app(world, KEYS)
     freeze_loaded_objects()
     uvicorn.run(app, port=port, log_level="warning")

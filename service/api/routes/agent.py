@@ -89,9 +89,8 @@ def hello(app_state: State, caller: CurrentWorker, message: Hello) -> Reply:
         if is_news:
             facts = {"worker": caller.worker}
             record_event(connection, job, now, "hello", f"{caller.worker} is ready", facts)
-        reply = Reply(newest_directive(connection, job), expected)
-    app_state.nudge(job)
-    return reply
+        jobs.announce(connection, job)
+        return Reply(newest_directive(connection, job), expected)
 
 
 @router.post(
@@ -102,10 +101,7 @@ def report(app_state: State, caller: CurrentWorker, report: ReportBody) -> Reply
     """Store what a worker measured, each row once."""
     check_own_worker(caller, report.message.worker)
     with app_state.engine.begin() as connection:
-        job, reply = store_report_and_news(connection, app_state, report)
-    if has_news(report.message, reply.directive):
-        app_state.nudge(job)
-    return reply
+        return store_report_and_news(connection, app_state, report)
 
 
 @router.post("/agent/lease")
@@ -137,7 +133,7 @@ def exit_(app_state: State, caller: CurrentWorker, message: CommandExit) -> dict
             record_event(connection, job, now, "restart", why, facts)
         elif vms.record_exit(connection, worker, message.code, tail, now):
             record_event(connection, job, now, "exit", f"{worker} ended: {how}", facts)
-    app_state.nudge(job)
+        jobs.announce(connection, job)
     return {}
 
 
@@ -160,7 +156,7 @@ def backfill(app_state: State, user: Operator, report: ReportBody) -> Reply:
             if not is_greeted:
                 why = f"{worker} may still come up; upload its rows when its job has ended"
                 raise ApiProblem("conflict_state", why)
-            return store_report_and_news(connection, app_state, report)[1]
+            return store_report_and_news(connection, app_state, report)
         now = app_state.now()
         if not is_greeted:
             workers.record_hello(connection, job, Hello(worker, ""), now)
@@ -235,8 +231,8 @@ def newest_directive(connection: Connection, job: str) -> Directive | None:
 
 def store_report_and_news(
     connection: Connection, app_state: AppState, report: ValidatedReport
-) -> tuple[str, Reply]:
-    """Store the rows of a machine that exists, and what else it reports; return its job too."""
+) -> Reply:
+    """Store the rows of a machine that exists, and what else it reports."""
     message, now = report.message, app_state.now()
     stored, reply = store_report(connection, report, now)
     if not stored.exists:
@@ -248,7 +244,9 @@ def store_report_and_news(
         # Only the leader's metric counts: the others lag behind it or repeat it.
         if directive.members[0].worker == message.worker:
             measurements.record_reading(connection, job, directive, message.progress)
-    return job, reply
+    if has_news(message, reply.directive):
+        jobs.announce(connection, job)
+    return reply
 
 
 def record_regrouped(connection: Connection, job: str, message: StepReport, now: datetime) -> None:

@@ -108,9 +108,7 @@ JobDocument = Annotated[JobSpec, Depends(job_document)]
 def submit(app_state: State, user: Submitter, spec: JobDocument, once: OncePerKey) -> Response:
     """Store a job; it starts with the reconciler's next tick."""
     check_secrets(app_state, user.own_project, spec)
-    answer = once.run(app_state, partial(create_job, app_state, user.own_project, spec))
-    app_state.nudge(None)
-    return answer
+    return once.run(app_state, partial(create_job, app_state, user.own_project, spec))
 
 
 @router.get("", responses=page_responses("list_jobs", q="$request.query.q"))
@@ -153,9 +151,7 @@ def get_job(app_state: State, job: str, seen: IfNoneMatch = None) -> Response:
 )
 def cancel(app_state: State, job: str, once: OncePerKey, seen: IfMatch = None) -> Response:
     """Request that a job ends."""
-    answer = once.run(app_state, partial(cancel_job, app_state, job, seen))
-    app_state.nudge(job)
-    return answer
+    return once.run(app_state, partial(cancel_job, app_state, job, seen))
 
 
 @router.get("/{job}/curve", openapi_extra=answers_problems("not_found"), dependencies=[VIEWER])

@@ -1,20 +1,22 @@
-"""What one controller hears wakes the others of its database at once."""
+"""News that a transaction announces wakes every controller of its database at once."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from sqlalchemy import Engine, text
 
-from service.background import NOTIFY_CHANNEL, PgListener
+from service.background import PgListener
 from service.clouds.labels import ResourceLabels
 from service.clouds.storage import CheckpointStorage
 from service.db import jobs
+from service.db.jobs import NEWS_CHANNEL
 from service.reconciler import loop as looping
 from service.reconciler.fleet import Fleet
 from service.reconciler.loop import ReconcilerLoop
@@ -34,47 +36,55 @@ HANG_UP = text(
 
 
 @contextmanager
-def messenger(engine: Engine) -> Iterator[tuple[PgListener, threading.Event]]:
-    """Run one that listens already, and that has heard nothing since."""
-    heard = threading.Event()
-    one = PgListener(engine.url, lambda _: heard.set(), heard.set)
+def listener(engine: Engine) -> Iterator[SimpleQueue[str | None]]:
+    """Run a listener that has heard nothing yet; the queue gets None when news may be missed."""
+    heard: SimpleQueue[str | None] = SimpleQueue()
+    one = PgListener(engine.url, heard.put, lambda: heard.put(None))
     one.start()
     try:
-        assert heard.wait(LONG)
-        heard.clear()
-        yield one, heard
+        assert heard.get(timeout=LONG) is None
+        yield heard
     finally:
         one.stop()
 
 
-def test_the_others_hear_what_one_spreads_and_it_does_not_hear_itself(engine: Engine) -> None:
-    with (
-        messenger(engine) as (one, told),
-        messenger(engine) as (_, first),
-        messenger(engine) as (other, second),
-    ):
-        one.notify()
-        assert first.wait(LONG)
-        assert second.wait(LONG)
-        assert not told.is_set()
-        other.notify()
-        assert told.wait(LONG)
+def create_job(engine: Engine, name: str) -> None:
+    with engine.begin() as connection:
+        jobs.create(connection, name, spec(), NOW)
 
 
-def test_one_whose_connection_broke_listens_again_and_looks_at_once(engine: Engine) -> None:
-    with messenger(engine) as (one, told), messenger(engine) as (_, heard):
+def test_all_controllers_hear_what_a_transaction_announced_once_it_is_committed(
+    engine: Engine,
+) -> None:
+    with listener(engine) as first, listener(engine) as second:
+        with suppress(ZeroDivisionError), engine.begin() as connection:
+            jobs.create(connection, "job_1", spec(), NOW)
+            raise ZeroDivisionError
+        create_job(engine, "job_2")
+        with engine.begin() as connection:
+            jobs.request_cancel(connection, "job_2", NOW)
+        for heard in (first, second):
+            assert [heard.get(timeout=LONG) for _ in range(2)] == ["job_2", "job_2"]
+
+
+def test_a_listener_whose_connection_broke_listens_again_and_says_so(engine: Engine) -> None:
+    with listener(engine) as first, listener(engine) as second:
         with engine.connect() as connection:
-            cut = connection.execute(HANG_UP, {"words": f"LISTEN {NOTIFY_CHANNEL}%"}).all()
+            cut = connection.execute(HANG_UP, {"words": f"LISTEN {NEWS_CHANNEL}%"}).all()
         assert len(cut) == 2
-        assert heard.wait(LONG), "something may have been missed"
-        assert told.wait(LONG)
-        heard.clear()
-        one.notify()
-        assert heard.wait(LONG)
+        for heard in (first, second):
+            assert heard.get(timeout=LONG) is None, "something may have been missed"
+        create_job(engine, "job_1")
+        for heard in (first, second):
+            assert heard.get(timeout=LONG) == "job_1"
 
 
 class Bed(threading.Event):
+<<<<<<< HEAD:tests/integration/test_messenger.py
     """What the loop takes for its news; a test sees when the loop waits because there is none."""
+=======
+    """Stands for the event that wakes the loop; tells when the loop begins to wait for it."""
+>>>>>>> acd03f2 (Announce news in the transaction that writes it, and let jobs rest until their deadline):tests/integration/test_listener.py
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +97,11 @@ class Bed(threading.Event):
 
 
 class Watched(FakeCloud):
+<<<<<<< HEAD:tests/integration/test_messenger.py
     """A cloud whose launch a test can wait for."""
+=======
+    """A cloud that tells when a machine is launched."""
+>>>>>>> acd03f2 (Announce news in the transaction that writes it, and let jobs rest until their deadline):tests/integration/test_listener.py
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,7 +117,7 @@ def test_a_job_that_one_controller_took_in_is_launched_by_another_at_once(
 ) -> None:
     monkeypatch.setattr(looping, "PASS_INTERVAL", 3600.0)
     cloud = Watched(RealClock())
-    with CloudServer(cloud) as server, messenger(engine) as (other, _):
+    with CloudServer(cloud) as server:
         provider = FakeCloudProvider(server.url, "ours")
         owner = ResourceLabels("ours", b"secret")
         fleet = Fleet(engine, provider, CONTACT, CheckpointStorage(Path("/nowhere")), owner)
@@ -116,9 +130,7 @@ def test_a_job_that_one_controller_took_in_is_launched_by_another_at_once(
         loop.start()
         try:
             assert bed.is_used.wait(LONG)
-            with engine.begin() as connection:
-                jobs.create(connection, "job_1", spec(), NOW)
-            other.notify()
+            create_job(engine, "job_1")
             assert cloud.has_launched.wait(LONG)
         finally:
             loop.stop()
