@@ -155,6 +155,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
         for part in (maintenance, listener_of_news, loop, collector.periodic):
             part.start()
             stack.callback(part.stop)
+        listener_of_news.check_delivery(engine)
         announce_address(settings.home, address, keys.token)
         server.run(sockets=[listener])
         if not server.started:  # as when the database went away just now

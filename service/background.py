@@ -20,13 +20,15 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.clouds.provider import LAUNCH_KEY_PATTERN, InstanceState, Provider
 from service.db import clock, partitions, vms
-from service.db.jobs import NEWS_CHANNEL
-from service.errors import CloudError
+from service.db.jobs import NEWS_CHANNEL, announce
+from service.errors import CloudError, NewsLost
 
 log = logging.getLogger(__name__)
 
 RECONNECT_PAUSE = 0.5
 STOP_CHECK_INTERVAL = 0.5
+DELIVERY_TIMEOUT = 10.0
+NO_JOB = ""  # announced to find out whether announcements arrive
 _CONNECT_TIMEOUT = "5"
 MAINTENANCE_INTERVAL = 3600.0
 MAINTENANCE_STOP_TIMEOUT = 5.0
@@ -150,8 +152,30 @@ class PgListener:
         )
         self._address = plain.render_as_string(hide_password=False)
         self._wake, self._missed = wake, missed
+        self._has_heard = threading.Event()
         self._periodic = Periodic("listener", self._connect, repeat(RECONNECT_PAUSE))
-        self.start, self.stop = self._periodic.start, self._periodic.stop
+        self.stop = self._periodic.stop
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._periodic.start()
+
+    def check_delivery(self, engine: Engine, patience: float = DELIVERY_TIMEOUT) -> None:
+        """Make sure that news of the controller's own transactions is heard.
+
+        Raises:
+            NewsLost: It is not. Jobs would rest for as long as an hour while there is news of them.
+        """
+        ends_at = time.monotonic() + patience
+        while not self._has_heard.wait(RECONNECT_PAUSE):
+            if time.monotonic() > ends_at:
+                raise NewsLost(
+                    "the database delivers no notifications (LISTEN and NOTIFY), by which "
+                    "controllers hear of new jobs and reports: in --database-url name Postgres "
+                    "itself, or a proxy that pools by session, not by transaction"
+                )
+            with engine.begin() as connection:
+                announce(connection, NO_JOB)
 
     def _connect(self) -> None:
         try:
@@ -160,7 +184,9 @@ class PgListener:
                 self._missed()
                 while not self._periodic.is_stopping:
                     for news in connection.notifies(timeout=STOP_CHECK_INTERVAL):
-                        self._wake(news.payload)
+                        self._has_heard.set()
+                        if news.payload != NO_JOB:
+                            self._wake(news.payload)
         except psycopg.Error as error:
             log.info("no news of jobs for a while: %s", error)
 

@@ -5,6 +5,7 @@
     ServiceError
     ├── SecretRefused            this controller may not act here: tell the person, stop
     ├── AccountRefused           its machines are not where the others' are: tell the person, stop
+    ├── NewsLost                 the database delivers no notifications: tell the person, stop
     ├── UnknownCloud             no provider has the name given: tell the person, stop
     ├── PostgresUnavailable      the embedded database cannot run: tell the person, stop
     ├── BackupFailed             nothing was saved or restored: tell the person
@@ -35,6 +36,10 @@ class SecretRefused(ServiceError):
 
 class AccountRefused(ServiceError):
     """The machines of this controller are not where those of the others are; the message helps."""
+
+
+class NewsLost(ServiceError):
+    """The database does not deliver what a transaction announces; the message says what to do."""
 
 
 class UnknownCloud(ServiceError):

@@ -12,6 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import (
@@ -199,10 +200,11 @@ def unfinished(connection: Connection, most: int) -> list[StoredJob]:
 
 
 def needing_attention(connection: Connection) -> Sequence[str]:
-    """Return the ids of jobs that are not final, or that still have a machine."""
-    unfinished = select(outcomes.c.job).where(outcomes.c.phase.not_in(FINAL_PHASES))
+    """Return the ids of jobs that still have a machine, which costs, then of others not final."""
     with_vms = select(vms.c.job).where(vms.c.state != "gone")
-    return connection.execute(unfinished.union(with_vms)).scalars().all()
+    unfinished = select(outcomes.c.job).where(outcomes.c.phase.not_in(FINAL_PHASES))
+    found = (connection.execute(query).scalars() for query in (with_vms, unfinished))
+    return list(dict.fromkeys(chain.from_iterable(found)))
 
 
 def lock_for_change(connection: Connection, job: str) -> None:

@@ -116,8 +116,9 @@ class Agenda:
         with self._lock:
             news, self._news = self._news, set()
             self._look_at.update(dict.fromkeys(news, 0.0))
-        late = sorted((at, job) for job, at in self._look_at.items() if at <= now)
-        turns = zip_longest(sorted(news), (job for _, job in late if job not in news))
+            late = [job for job, at in self._look_at.items() if at <= now and job not in news]
+        late.sort(key=self._look_at.__getitem__)
+        turns = zip_longest(sorted(news), late)
         return [job for job in chain.from_iterable(turns) if job is not None]
 
     def rest(self, job: str, until: float) -> None:

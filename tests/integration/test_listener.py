@@ -17,6 +17,7 @@ from service.clouds.labels import ResourceLabels
 from service.clouds.storage import CheckpointStorage
 from service.db import jobs
 from service.db.jobs import NEWS_CHANNEL
+from service.errors import NewsLost
 from service.reconciler import loop as looping
 from service.reconciler.fleet import Fleet
 from service.reconciler.loop import ReconcilerLoop
@@ -79,12 +80,23 @@ def test_a_listener_whose_connection_broke_listens_again_and_says_so(engine: Eng
             assert heard.get(timeout=LONG) == "job_1"
 
 
+def test_a_controller_whose_database_delivers_nothing_says_so(engine: Engine) -> None:
+    """Like one behind a proxy that pools by transaction: it listens where no news is sent."""
+    deaf = PgListener(engine.url.set(database="postgres"), lambda _: None, lambda: None)
+    hears = PgListener(engine.url, lambda _: None, lambda: None)
+    for one in (deaf, hears):
+        one.start()
+    try:
+        hears.check_delivery(engine, LONG)
+        with pytest.raises(NewsLost, match="pools by session"):
+            deaf.check_delivery(engine, 0.0)
+    finally:
+        for one in (deaf, hears):
+            one.stop()
+
+
 class Bed(threading.Event):
-<<<<<<< HEAD:tests/integration/test_messenger.py
     """What the loop takes for its news; a test sees when the loop waits because there is none."""
-=======
-    """Stands for the event that wakes the loop; tells when the loop begins to wait for it."""
->>>>>>> acd03f2 (Announce news in the transaction that writes it, and let jobs rest until their deadline):tests/integration/test_listener.py
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,11 +109,7 @@ class Bed(threading.Event):
 
 
 class Watched(FakeCloud):
-<<<<<<< HEAD:tests/integration/test_messenger.py
     """A cloud whose launch a test can wait for."""
-=======
-    """A cloud that tells when a machine is launched."""
->>>>>>> acd03f2 (Announce news in the transaction that writes it, and let jobs rest until their deadline):tests/integration/test_listener.py
 
     def __post_init__(self) -> None:
         super().__post_init__()
