@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
 from scavenger.schemas import JobPhase
-from service.reconciler.actions import Idle
+from service.reconciler.actions import Blocked, Idle
 from service.reconciler.agenda import Agenda, is_moving, next_deadline, time_to_rest
 from service.reconciler.endings import max_launches
 from service.reconciler.plan import plan
+from service.state.job_state import JobState
 from tests.builders import job, spec
 from tests.laws.test_liveness_laws import FOR_ONE, KINDS, LIMITS, WHOLE, Fate, World
+from tests.unit.test_plan import CASES
 
 FAR = timedelta(days=2)
+MOST_DEADLINES = 30
 SHORT = {**LIMITS, "max_time": "90m"}
 POOR = {**LIMITS, "max_cost": "9 USD"}
 
@@ -46,23 +51,46 @@ def test_no_plan_changes_before_the_next_deadline(
     launches = max_launches(world.see()) + 2
     while not world.is_over and world.now - world.see().now < launches * WHOLE:
         world.act()
-        check_rest(world, shares)
+        check_rest(world.see(), shares)
         world.pass_time()
 
 
-def check_rest(world: World, shares: list[float]) -> None:
-    """Plan again at moments up to the next deadline, while nothing else has changed."""
-    state = world.see()
+def at_rest(state: JobState) -> JobState | None:
+    """Return a state that has said what it waits for, or None if there is something to do."""
+    action = plan(state)
+    if isinstance(action, Blocked):
+        state = replace(state, job=replace(state.job, waiting=action.why))
+        action = plan(state)
+    return state if isinstance(action, Idle) else None
+
+
+RESTING = {name: rest for name, case in CASES.items() if (rest := at_rest(case[0])) is not None}
+
+
+@pytest.mark.parametrize("name", RESTING)
+def test_no_state_of_the_truth_table_changes_before_its_next_deadline(name: str) -> None:
+    state = RESTING[name]
+    check_rest(state, [place / 50 for place in range(50)])
+    check_rest(replace(state, is_hidden=True), [0.5])
+
+
+def check_rest(state: JobState, shares: Sequence[float]) -> None:
+    """Plan again at moments up to each deadline, while nothing else changes."""
     action = plan(state)
     assert isinstance(action, Idle)
     if is_moving(state):
         assert time_to_rest(state, action) == timedelta(0)
-        return
-    end = next_deadline(state) or state.now + FAR
-    last = end - state.now - timedelta(milliseconds=2)
-    for share in (*shares, 1.0):
-        later = replace(state, now=state.now + max(last * share, timedelta(0)))
-        assert isinstance(plan(later), Idle), (later.now - state.now, action, plan(later))
+    for _ in range(MOST_DEADLINES):
+        end = next_deadline(state)
+        last = (end or state.now + FAR) - state.now - timedelta(milliseconds=2)
+        for share in (*shares, 1.0):
+            later = replace(state, now=state.now + max(last * share, timedelta(0)))
+            assert isinstance(plan(later), Idle), (later.now - state.now, action, plan(later))
+        if end is None:
+            return
+        state = replace(state, now=end)
+        if not isinstance(plan(state), Idle):
+            return
 
 
 jobs = st.sampled_from(["a", "b", "c", "d"])

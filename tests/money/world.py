@@ -123,6 +123,7 @@ class World:
             resource_labels=ResourceLabels("ours", b"a secret"),
             stopwatch=self.clock.now,
         )
+        fleet.executor.call_when_done(lambda _: self.announce())
         self.reconciler = Reconciler(fleet, self.clock.moment())
         with engine.begin() as connection:
             jobs.create(connection, JOB, spec, self.clock.moment())
@@ -154,7 +155,7 @@ class World:
         job rests: such a tick must change nothing.
         """
         now, inventory = self.clock.moment(), self.reconciler.open_inventory()
-        agenda, is_holder = self.agendas[controller], controller == self.holder
+        agenda = self.agendas[controller]
         before = None if agenda.take_due(self.clock.now()) else self.written()
         self.sightings.begin(now)
         try:
@@ -164,16 +165,17 @@ class World:
         except BaseException:
             agenda.note(JOB)  # a controller that starts looks at all jobs
             raise
-        if is_holder:
-            try:  # it has heard no list, or asked for none
-                listing = inventory.listing(now)
-            except ProviderUnavailable:
-                agenda.note_listing(None, is_hidden=True)
-            else:
-                agenda.note_listing(listing, is_hidden=False)
-                self.sightings.end()
-            if before is not None and not agenda.is_any_due(self.clock.now()):
-                assert self.written() == before, f"the job rested, and yet: {action.why}"
+        if controller != self.holder:  # another took over meanwhile, or long ago
+            return action
+        try:  # it has heard no list, or asked for none
+            listing = inventory.listing(now)
+        except ProviderUnavailable:
+            agenda.note_listing(None, is_hidden=True)
+        else:
+            agenda.note_listing(listing, is_hidden=False)
+            self.sightings.end()
+        if before is not None and not agenda.is_any_due(self.clock.now()):
+            assert self.written() == before, f"the job rested, and yet: {action.why}"
         agenda.rest(JOB, (now - NOW + rest).total_seconds())
         return action
 
