@@ -2,20 +2,21 @@
 
 ::
 
-    ServiceError
-    ├── SecretRefused            this controller may not act here: tell the person, stop
-    ├── AccountRefused           its machines are not where the others' are: tell the person, stop
-    ├── NewsLost                 the database delivers no notifications: tell the person, stop
-    ├── UnknownCloud             no provider has the name given: tell the person, stop
-    ├── PostgresUnavailable      the embedded database cannot run: tell the person, stop
-    ├── BackupFailed             nothing was saved or restored: tell the person
-    ├── LeaseLost                another controller acts for this job now: drop what was decided
-    ├── AddressRefused           a user's address the controller does not go to: refuse it
-    ├── Unanswered               nothing usable came from a user's address: try again later
-    └── CloudError
-        ├── OutOfCapacity        the cloud cannot start more now: wait, then the same key again
-        ├── ProviderUnavailable  the cloud did not answer or not yet obey: retry next tick
-        └── LaunchRefused        this launch can never succeed: give up its key
+    ScavengerError
+    └── ServiceError
+        ├── SecretRefused            this controller may not act here: tell the person, stop
+        ├── AccountRefused           its machines are elsewhere than the others': tell the person, stop
+        ├── NewsLost                 the database delivers no notifications: tell the person, stop
+        ├── UnknownCloud             no provider has the name given: tell the person, stop
+        ├── PostgresUnavailable      the embedded database cannot run: tell the person, stop
+        ├── BackupFailed             nothing was saved or restored: tell the person
+        ├── LeaseLost                another controller acts for this job now: drop what was decided
+        ├── AddressRefused           a user's address the controller does not go to: refuse it
+        ├── Unanswered               nothing usable came from a user's address: try again later
+        └── CloudError
+            ├── OutOfCapacity        the cloud cannot start more now: wait, then the same key again
+            ├── ProviderUnavailable  the cloud did not answer or not yet obey: retry next tick
+            └── LaunchRefused        this launch can never succeed: give up its key
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from rich.table import Table
 from torch import distributed, nn
 
 from tests.integration.forked import PRELOADED
-from tests.integration.test_downpour import conduct, rate, rows, start_servers, wait_for_rows
+from tests.integration.test_downpour import conduct, rows, start_servers, wait_for_rows
 from tests.integration.test_downpour import order as order_downpour
 from worker_agent.parameter_server.client import ParameterServerClient
 from worker_agent.parameter_server.messages import (
@@ -54,6 +54,11 @@ UNHARMED = 0.95
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(PRELOADED)
+
+
+def rate(entries: list[dict[str, Any]]) -> float:
+    """Iterations per second, by the median gap."""
+    return 1 / median(after["at"] - before["at"] for before, after in pairwise(entries))
 
 
 @dataclass(frozen=True, slots=True)

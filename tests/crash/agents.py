@@ -73,7 +73,7 @@ class Agents:
         told = directives.newest(connection, self.job)
         directive = None if told is None else told[0]
         for place, (truth, vm) in enumerate(running):
-            # Never at one moment, or nobody knows who is the first to be asked to lead.
+            # Never at one moment, or chance decides which is asked first to lead.
             at = now + place * timedelta.resolution
             self._report(connection, truth, vm, directive, at)
         self._renew(connection, job, running, now)

@@ -1,6 +1,6 @@
 """The controller as it is, in a process that may be killed; its time and its waits are the world's.
 
-The loop, the sweeper, the leases and the database are the real ones. Whoever waits asks the world
+The loop, the sweeper, the leases and the database are the real ones. A wait asks the world
 what comes next, so a minute takes as long as what happens in it.
 """
 
@@ -113,7 +113,7 @@ def become(
         control(engine, ask, *arguments)
         if isinstance(watcher, Count):
             pipe.send(("/counted", Lines(watcher.lines, watcher.effects)))
-    except BaseException:  # noqa: BLE001 - whatever it is, it is told
+    except BaseException:  # noqa: BLE001 - each kind of it is told
         pipe.send(("/log", traceback.format_exc()))
         code = FAILED
     finally:

@@ -42,7 +42,7 @@ class Kill:
 
     Attributes:
         at: Which of all executed lines, counted from 1.
-        line: The line that must be; None where nobody knows yet.
+        line: The line that must be; None where it is not known yet.
         effects: After how many effects counting may begin, since it takes time.
         begun: How many lines have begun by then.
     """

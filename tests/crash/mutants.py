@@ -1,6 +1,6 @@
 """``python -m tests.crash.mutants``: errors on purpose that only a kill at the right line shows.
 
-A story that shows one without a kill is left out, so whatever finds it is the kill.
+A story that shows one without a kill is left out, so the kill is what finds it.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def sweep_one_by_one(connection: Connection, now: datetime, pause: timedelta) ->
 def lease_for_ever(
     connection: Connection, job: str, held: JobLease | None, term: timedelta
 ) -> JobLease | None:
-    """Take a lease that nobody can take over."""
+    """Take a lease that no other can take over."""
     return take(connection, job, held, timedelta(days=1))
 
 

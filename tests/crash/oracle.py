@@ -76,7 +76,7 @@ def objections(world: World, plain: Facts) -> Iterator[str]:
 
 
 def strays(world: World) -> Iterator[str]:
-    """Say which machines nobody knows, know twice, or are still there."""
+    """Say which machines are unknown, known twice, or still there."""
     rows = {vm.launch_key: vm for vm in world.rows()}
     tokens = [truth.description.token for truth in world.ours()]
     if len(tokens) != len(set(tokens)):
@@ -84,7 +84,7 @@ def strays(world: World) -> Iterator[str]:
     for truth in world.ours():
         machine, vm = truth.description, rows.get(truth.description.token)
         if vm is None:
-            yield f"{machine.id} was launched and nobody intended it"
+            yield f"{machine.id} was launched and not intended"
         elif vm.provider_id not in (None, machine.id):
             yield f"{machine.id} is known as {vm.provider_id}"
         if truth.gone_at is None:
@@ -96,11 +96,11 @@ def strays(world: World) -> Iterator[str]:
     if gone & set(world.foreign):
         yield f"machines of others were ended: {gone & set(world.foreign)}"
     if world.orphans_alive():
-        yield f"nobody ended {world.orphans_alive()}"
+        yield f"no controller ended {world.orphans_alive()}"
 
 
 def wrong_books(world: World) -> Iterator[str]:
-    """Say where the cloud's bill and ours differ by more than the seconds nobody can see."""
+    """Say where the cloud's bill and ours differ by more than the seconds that are not seen."""
     cap, now = world.spec.limits.max_cost, world.now
     rows = {vm.launch_key: vm for vm in world.rows()}
     ours = {truth.description.id for truth in world.ours()}

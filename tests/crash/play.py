@@ -23,7 +23,7 @@ MOST = 400.0  # seconds of its own that any plain story takes
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A story in which nobody was killed.
+    """A story without a kill.
 
     Attributes:
         run: What its controller executed.
@@ -65,7 +65,7 @@ class Theatre:
         self._plain: dict[str, Plain] = {}
 
     def plain(self, scenario: Scenario) -> Plain:
-        """Return a story in which nobody is killed, played once."""
+        """Return a story without a kill, played once."""
         if scenario.name not in self._plain:
             self._warm_up(scenario)
             self._plain[scenario.name] = self._count(scenario)
@@ -80,7 +80,7 @@ class Theatre:
         gc.freeze()  # a collection would copy all of the interpreter in every fork
 
     def _count(self, scenario: Scenario) -> Plain:
-        """Play a story in which nobody is killed.
+        """Play a story without a kill.
 
         Raises:
             AssertionError: Even so it does not end as it should.
@@ -146,7 +146,7 @@ class Ended:
 
 
 def serve(pipe: Connection[Any, Any], world: World) -> Lines | None:
-    """Answer a controller until it is gone; what was asked is done though nobody hears of it."""
+    """Answer a controller until it is gone; what was asked is done though it is not heard."""
     counted = None
     while True:
         try:

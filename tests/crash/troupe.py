@@ -19,7 +19,7 @@ from tests.crash.play import Outcome, Plain, Theatre
 from tests.crash.points import borders_of
 from tests.crash.scenario import NAMED
 
-# The same order of sets, and nobody starts threads, in every process.
+# The same order of sets, and no threads, in every process.
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 THEATRES: list[Theatre] = []
 
@@ -59,7 +59,7 @@ def build(template: str) -> None:
 
 
 def plain_of(scenario: str) -> Plain:
-    """Play a story in which nobody is killed."""
+    """Play a story without a kill."""
     return THEATRES[0].plain(NAMED[scenario])
 
 

@@ -29,7 +29,7 @@ def install(engine: Engine) -> None:
                     "VOLATILE AS 'SELECT at FROM virtual.clock'"
                 )
             )
-        # A default remembers which function it meant, whatever the search path is.
+        # A default remembers which function it meant, with any search path.
         for table, column in connection.execute(text(STAMPED)).all():
             connection.execute(
                 text(f"ALTER TABLE {table} ALTER {column} SET DEFAULT virtual.now()")

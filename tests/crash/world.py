@@ -37,7 +37,7 @@ SPARE = 8.0  # seconds a launch may take to arrive, as the provider promises
 CANCELS_AT, TRAINED = 2.0, 4.0
 TABLES = tuple(table.name for table in schema.metadata.sorted_tables)
 UNSEEN = timedelta(seconds=30)
-SAME = ("installations", "audit")  # what nobody may forget, either
+SAME = ("installations", "audit")  # what no controller may forget, either
 TOKEN = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
 ALIVE = (State.PENDING, State.RUNNING)
 
@@ -133,7 +133,7 @@ class World:
             jobs.request_cancel(connection, job.id, self.now)
 
     def _stray(self, connection: Connection) -> None:
-        """Let machines appear that nobody wants, or somebody else; a person confirms what is held.
+        """Let unwanted or foreign machines appear; a person confirms what is held.
 
         The next wave comes when the last one is gone.
         """
@@ -165,7 +165,7 @@ class World:
     # What is left.
 
     def digest(self) -> str:
-        """Return everything a new controller could find, whatever its random names are.
+        """Return everything a new controller could find, with any random names.
 
         They are counted in the order of machines first, since rows come in that of the names.
         """

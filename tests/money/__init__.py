@@ -1,1 +1,1 @@
-"""The ledger beside an independent bill: whatever goes wrong, no job costs more than its cap."""
+"""The ledger beside an independent bill: under every fault, no job costs more than its cap."""

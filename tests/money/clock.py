@@ -1,4 +1,4 @@
-"""PassingClock: a virtual clock on which whoever waits makes the time pass."""
+"""PassingClock: a virtual clock on which a wait makes the time pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.builders import NOW
 
 
 class PassingClock:
-    """Moves when it is told to, or when somebody waits; it counts whole microseconds.
+    """Moves when it is told to, or when a caller waits; it counts whole microseconds.
 
     So a span between two moments is exact, and a machine that was paid for an hour ran for an hour.
     """

@@ -144,7 +144,7 @@ def runs_to_kill(engine: Engine, changes: tuple[tuple[object, str, object], ...]
         undo.append(mutation.stop)
     try:
         play(engine, MOST_RUNS, counts=counts, seed=0)
-    except Exception:  # noqa: BLE001 - whatever the state machine finds kills the mutant
+    except Exception:  # noqa: BLE001 - all that the state machine finds kills the mutant
         return counts["runs"]
     finally:
         for stop in undo:

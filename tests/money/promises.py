@@ -1,4 +1,4 @@
-"""Promises: what must stay true of a job's money and machines, whatever has happened."""
+"""Promises: what must stay true of a job's money and machines, after anything that happened."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def machines_are_known_once(world: World, rows: Sequence[Vm]) -> None:
     known = {vm.launch_key: vm for vm in rows}
     tokens = [truth.description.token for truth in world.cloud.machines()]
     assert len(tokens) == len(set(tokens)), "two machines for one key"
-    assert set(tokens) <= set(known), "a machine nobody intended"
+    assert set(tokens) <= set(known), "a machine that was not intended"
     for truth in world.machines():
         vm = known[truth.description.token]
         assert vm.is_alive, f"{vm.id} is said to be gone and is {truth.description.state}"

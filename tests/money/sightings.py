@@ -10,7 +10,7 @@ class Sightings:
     """Knows what a controller must have written down, without reading what it wrote.
 
     A list that misses a machine counts from the start of its tick, and one that shows it once that
-    tick has come to its end: what a controller heard before it died nobody knows.
+    tick has come to its end: what a controller heard before it died is unknown.
     """
 
     def __init__(self, lag: timedelta, now: datetime) -> None:

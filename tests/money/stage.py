@@ -9,7 +9,7 @@ from sqlalchemy import Engine, event
 
 
 class Crashed(BaseException):
-    """The controller was killed here; nobody catches that."""
+    """The controller was killed here; no code catches that."""
 
 
 class Stage:

@@ -1,4 +1,4 @@
-"""No job costs more than its cap, whatever goes wrong; MONEY_RUNS sets the number of runs."""
+"""No job costs more than its cap, under any fault; MONEY_RUNS sets the number of runs."""
 
 from __future__ import annotations
 

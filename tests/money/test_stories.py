@@ -39,7 +39,7 @@ def make(engine: Engine) -> Iterator[Make]:
 
 
 def ask_in_vain(purse: Purse) -> None:
-    """Cancel a job whose machines nobody has seen; they come 50 s after they were asked for."""
+    """Cancel a job whose machines were not seen yet; they come 50 s after they were asked for."""
     purse.world.cloud.faults.next("launch", LateRequest(50.0), None, 2)
     purse.tick(0)
     purse.world.cloud.faults.next("launch", LostRequest(), None, 2)
@@ -58,7 +58,7 @@ def test_a_machine_that_may_still_come_is_not_gone(make: Make) -> None:
 def test_lists_from_before_a_machine_could_be_there_prove_nothing(make: Make) -> None:
     purse = make(spare=60.0, lag=5.0)
     ask_in_vain(purse)
-    purse.wait(100.0)  # both came meanwhile, and nobody looked
+    purse.wait(100.0)  # both came meanwhile, and no controller looked
     purse.omit(0, ticks=True)
     promises.check(purse.world)
 

@@ -139,7 +139,7 @@ class World:
     # What controllers do.
 
     def take(self, controller: int) -> None:
-        """Let a controller take the lease, whoever has it."""
+        """Let a controller take the lease, from any holder."""
         with self.engine.begin() as connection:
             held = self.held.get(controller)
             taken = controllers.acquire_lease(connection, JOB, held, timedelta(0))
