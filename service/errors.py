@@ -5,7 +5,7 @@
     ScavengerError
     └── ServiceError
         ├── SecretRefused            this controller may not act here: tell the person, stop
-        ├── AccountRefused           its machines are elsewhere than the others': tell the person, stop
+        ├── AccountRefused           its machines are elsewhere: tell the person, stop
         ├── NewsLost                 the database delivers no notifications: tell the person, stop
         ├── UnknownCloud             no provider has the name given: tell the person, stop
         ├── PostgresUnavailable      the embedded database cannot run: tell the person, stop
