@@ -20,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.clouds.provider import LAUNCH_KEY_PATTERN, InstanceState, Provider
 from service.db import clock, partitions, vms
+from service.db.database import CONNECTION_TIMEOUTS
 from service.db.jobs import NEWS_CHANNEL, announce
 from service.errors import CloudError, NewsLost
 
@@ -29,7 +30,6 @@ RECONNECT_PAUSE = 0.5
 STOP_CHECK_INTERVAL = 0.5
 DELIVERY_TIMEOUT = 10.0
 NO_JOB = ""  # announced to find out whether announcements arrive
-_CONNECT_TIMEOUT = "5"
 MAINTENANCE_INTERVAL = 3600.0
 MAINTENANCE_STOP_TIMEOUT = 5.0
 
@@ -147,8 +147,9 @@ class PgListener:
     def __init__(
         self, url: URL, wake: Callable[[str], object], missed: Callable[[], object]
     ) -> None:
+        # It never sends anything, so only keepalives find out that the database is gone.
         plain = url.set(drivername="postgresql").update_query_dict(
-            {"connect_timeout": _CONNECT_TIMEOUT}
+            {name: str(value) for name, value in CONNECTION_TIMEOUTS.items()}
         )
         self._address = plain.render_as_string(hide_password=False)
         self._wake, self._missed = wake, missed

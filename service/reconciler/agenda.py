@@ -9,8 +9,10 @@ plan. A law (tests/laws/test_agenda_laws.py) holds that, and so does `make money
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Collection, Iterator, Mapping, Set
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from datetime import datetime, timedelta
 from itertools import chain, zip_longest
 
@@ -41,6 +43,7 @@ from service.state.job_state import REVIEW_AGE, JobState
 
 # Timeouts are over *after* their span; a look at the very moment would come too early.
 JUST_AFTER = timedelta(milliseconds=1)
+SILENCE_INTERVAL = timedelta(seconds=5)
 REVIEW_INTERVAL = timedelta(seconds=15)  # noise and metrics of a job that trains change slowly
 # No news can be lost and no deadline is left out, as far as the laws can tell: a mistake in either
 # delays a job by an hour, not for ever. 10 000 jobs cost three looks a second.
@@ -50,15 +53,21 @@ CAP_PRECISION = timedelta(seconds=1)
 
 
 class Agenda:
-    """Which jobs are to be looked at, by seconds of a monotonic clock.
+    """Which jobs are to be looked at, and in which order.
 
     Any thread may note news; all other methods belong to the loop.
+
+    Args:
+        seconds: Returns the time by a clock that never goes back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
         self._lock = threading.Lock()
-        self._news: set[str] = set()
+        self._news: dict[str, float] = {}  # since when
         self._look_at: dict[str, float] = {}
+        self._unseen: dict[str, None] = {}  # a queue of jobs that this controller does not know yet
+        self._has_turn = False
         self._shown: Mapping[str, tuple[str, InstanceState]] = {}
         self._is_hidden = False
 
@@ -70,12 +79,12 @@ class Agenda:
     def note(self, job: str) -> None:
         """Look at a job in the next pass, also at one that is new."""
         with self._lock:
-            self._news.add(job)
+            self._news.setdefault(job, self._seconds())
 
     def note_all(self) -> None:
-        """Look at every job in the next pass: news may have been missed."""
+        """Look at every job soon: news may have been missed."""
         with self._lock:
-            self._news |= self._look_at.keys()
+            self._unseen |= dict.fromkeys(self._look_at)
 
     def note_listing(self, listing: CloudListing | None, *, is_hidden: bool) -> None:
         """Note the jobs whose machines the cloud shows otherwise than before.
@@ -91,49 +100,71 @@ class Agenda:
             return
         shown = {key: (one.job, one.state) for key, one in listing.shown.items()}
         changed = {job for _, (job, _) in shown.items() ^ self._shown.items()}
-        with self._lock:
-            # The cloud also shows machines of jobs that ended long ago.
-            self._news |= changed & self._look_at.keys()
+        for job in changed & self.jobs:  # the cloud also shows machines of jobs that ended long ago
+            self.note(job)
         self._shown = shown
 
     def keep(self, jobs: Collection[str]) -> None:
-        """Forget all jobs but these; one that is new is looked at in the next pass."""
+        """Forget all jobs but these; one that is new is looked at soon.
+
+        News stays: it may be of a job that was committed after these were listed.
+        """
         known = set(jobs)
         with self._lock:
-            self._news = (self._news & known) | (known - self._look_at.keys())
-            self._look_at = {job: self._look_at.get(job, 0.0) for job in jobs}
+            self._unseen |= dict.fromkeys(job for job in jobs if job not in self._look_at)
+            self._unseen = {job: None for job in self._unseen if job in known}
+            self._look_at = {job: self._look_at.get(job, math.inf) for job in jobs}
 
-    def is_any_due(self, now: float) -> bool:
-        """Whether ``take_due`` would return a job."""
+    def is_any_due(self) -> bool:
+        """Whether ``due`` would return a job."""
+        now = self._seconds()
+        is_late = any(at <= now for at in self._look_at.values())
+        return is_late or bool(self._news or self._unseen)
+
+    def due(self) -> list[str]:
+        """Return the jobs with news, whose time has come, or which were never looked at.
+
+        A pass may serve only the first few of them, and none starves: those with news or past their
+        time come first in, first out, and take turns with those never looked at. They stay due
+        until they are begun and rest.
+        """
+        now = self._seconds()
+        since = {job: at for job, at in self._look_at.items() if at <= now}
         with self._lock:
-            return bool(self._news) or any(at <= now for at in self._look_at.values())
+            for job, at in self._news.items():
+                since[job] = min(at, since.get(job, math.inf))
+            queues = [sorted(since, key=since.__getitem__), list(self._unseen)]
+        self._has_turn = not self._has_turn
+        turns = zip_longest(*(queues if self._has_turn else reversed(queues)))
+        return [job for job in dict.fromkeys(chain.from_iterable(turns)) if job is not None]
 
-    def take_due(self, now: float) -> list[str]:
-        """Return the jobs with news or whose time has come, in turns, so that neither starves.
+    def begin(self, job: str) -> None:
+        """Note that a job is looked at: news of it from now on is for another look.
 
-        They stay due until they ``rest``, so that a pass which fails half-way loses no news.
+        Until it rests it stays due, so that a pass which fails half-way loses no news.
         """
         with self._lock:
-            news, self._news = self._news, set()
-            self._look_at.update(dict.fromkeys(news, 0.0))
-            late = [job for job, at in self._look_at.items() if at <= now and job not in news]
-        late.sort(key=self._look_at.__getitem__)
-        turns = zip_longest(sorted(news), late)
-        return [job for job in chain.from_iterable(turns) if job is not None]
+            self._news.pop(job, None)
+            self._unseen.pop(job, None)
+        now = self._seconds()
+        self._look_at[job] = min(self._look_at.get(job, now), now)
 
     def rest(self, job: str, until: float) -> None:
         """Leave a job alone until then, unless there is news of it."""
-        if job in self._look_at:
-            self._look_at[job] = until
+        self._look_at[job] = until
 
 
 def time_to_rest(state: JobState, action: Action) -> timedelta:
     """Return for how long a job may be left alone after an action, as long as there is no news."""
     if not isinstance(action, Idle) or is_moving(state):
         return timedelta(0)
-    # Iterations are too many rows to announce each.
-    is_reviewed = state.is_review_due and not state.job.phase.is_final
-    longest = REVIEW_INTERVAL if is_reviewed else LONGEST_REST
+    longest = LONGEST_REST
+    # Iterations, and reports that say nothing new, are too many to announce each.
+    if state.is_review_due and not state.job.phase.is_final:
+        longest = REVIEW_INTERVAL
+    alive = {vm.id for vm in state.vms if vm.is_alive}
+    if any(one.worker in alive and state.is_silent(one.worker) for one in state.workers):
+        longest = SILENCE_INTERVAL  # once one speaks again, the others are the silent ones
     deadline = next_deadline(state)
     return longest if deadline is None else min(deadline - state.now, longest)
 

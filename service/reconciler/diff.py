@@ -106,6 +106,22 @@ def termination_retry_at(vm: Vm) -> datetime:
     return vm.ordered_at + pause
 
 
+def is_overdue(vm: Vm, now: datetime, boot: timedelta) -> bool:
+    """Whether the cloud is to be asked again for a machine, or about it, as soon as a list allows.
+
+    A list that was requested before that moment does not allow it yet.
+    """
+    if not vm.is_alive:
+        return False
+    asked = vm.attempted_at or vm.intended_at
+    moments = [termination_retry_at(vm)]
+    if vm.provider_id is None:
+        moments.append(asked + boot)
+    if vm.state == "intended":
+        moments.append(launch_retry_at(vm))
+    return min(moments) <= now
+
+
 class TerminationReason(StrEnum):
     """Why a machine is gone, in words."""
 

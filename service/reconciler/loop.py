@@ -13,6 +13,7 @@ import math
 import time
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import repeat
 
@@ -40,6 +41,7 @@ MAX_DATABASE_SILENCE = 30.0
 PASS_TIMEOUT = 5.0
 MAX_TICKS_PER_PASS = 20
 LONGEST_PASS = 1.0  # what is left of many due jobs waits for the next pass, which begins at once
+MAX_CLOCK_JUMP = timedelta(seconds=1)
 ROLL_CALL_INTERVAL = 5.0  # between lists of all unfinished jobs; new ones announce themselves
 LOOP_STOP_TIMEOUT = 5.0
 OTHERS_INTERVAL = 1.0  # between looks at a job for which another controller acts
@@ -70,6 +72,7 @@ class ReconcilerLoop:
         self.reviewed: dict[str, float] = {}
         self.answered_at = time.monotonic()
         self.listed_at = -math.inf
+        self.clock_start = datetime.min.replace(tzinfo=UTC)
         self.called_at = -math.inf
 
     def start(self) -> None:
@@ -109,31 +112,46 @@ class ReconcilerLoop:
         began = time.monotonic()
         with self.engine.begin() as connection:
             clock.synchronize(connection)
+            self._note_clock_jump(began)
             if began - self.called_at >= ROLL_CALL_INTERVAL:
                 self.called_at = began
                 self.agenda.keep(jobs.needing_attention(connection))
             kept = controllers.renew_leases(connection, self.held.values(), controllers.LEASE_TERM)
             theirs = controllers.leased_by_others(connection, self._own_leases())
         self._note_answer()
-        if self.agenda.jobs:
-            self._list_machines(is_idle=not self.agenda.is_any_due(began))
-        due = self.agenda.take_due(began)
+        is_idle = not self.agenda.is_any_due()
+        if self.agenda.jobs or not is_idle:
+            self._list_machines(is_idle=is_idle)
         ours = self.agenda.jobs - theirs
         self.held = {job: lease for job, lease in self.held.items() if job in ours}
         self.prolonged = dict.fromkeys(kept, began)
         self.reviewed = {job: at for job, at in self.reviewed.items() if job in ours}
         self.executor.forget_all_but(ours)
-        for job in due:
+        if is_idle:
+            return  # news since then woke the next pass, which lists the machines first
+        attending_from = time.monotonic()
+        for job in self.agenda.due():
             if self.periodic.is_stopping:
                 return
-            if time.monotonic() - began > LONGEST_PASS:
-                self.periodic.wake()
-                return
+            self.agenda.begin(job)
             if job in theirs:
                 self.agenda.rest(job, began + OTHERS_INTERVAL)
             else:
                 with log_context(partial(dict, job=job)):
                     self._attend(job)
+            if time.monotonic() - attending_from > LONGEST_PASS:
+                self.periodic.wake()
+                return
+
+    def _note_clock_jump(self, now: float) -> None:
+        """Look at all jobs if more time has passed than the loop's clock counted.
+
+        That clock stands still while the computer sleeps, and the database's may be set.
+        """
+        start = clock.now(self.engine) - timedelta(seconds=now)
+        if abs(start - self.clock_start) > MAX_CLOCK_JUMP:
+            self.agenda.note_all()
+        self.clock_start = start
 
     def _own_leases(self) -> list[JobLease]:
         """Return the leases of this controller that may not have expired yet."""
@@ -223,6 +241,8 @@ class ReconcilerLoop:
                 if is_said or isinstance(action, Idle):
                     return self._leave_alone(job, rest)
         except DATABASE_AWAY:
+            # Should the database refuse only what this job asks, the others come first next time.
+            self.agenda.rest(job, time.monotonic() + FAILED_TICK_PAUSE)
             raise
         except LeaseLost as error:
             self.held.pop(job, None)

@@ -18,6 +18,7 @@ from service.errors import CloudError
 from service.reconciler.actions import Action, Idle, Launch, Terminate
 from service.reconciler.agenda import time_to_rest
 from service.reconciler.apply import record_action
+from service.reconciler.diff import is_overdue
 from service.reconciler.fleet import Fleet, PendingChange
 from service.reconciler.plan import plan
 from service.reconciler.timeouts import may_be_fruitless
@@ -79,7 +80,7 @@ class Reconciler:
         """
         present, state = self.fleet.clock_from(now), self._see(lease, now, reviews=reviews)
         pending: Sequence[PendingChange] = ()
-        is_unlisted = False
+        is_unjudged = False
         try:
             found = self.fleet.compare_with_cloud(
                 lease, state, present, inventory or self.open_inventory()
@@ -89,7 +90,7 @@ class Reconciler:
         else:
             if found is None:
                 return Idle("the cloud has been asked for its machines"), timedelta(0)
-            pending, is_unlisted = found.pending, found.is_unlisted
+            pending, is_unjudged = found.pending, found.is_unlisted or found.is_news
             if found.is_news:
                 state = self._see(lease, now, reviews=reviews)
         action = plan(state)
@@ -104,8 +105,10 @@ class Reconciler:
                 with under_lease(self.engine, lease) as connection:
                     record_action(connection, self.fleet.provider.name, state, action)
         rest = time_to_rest(state, action)
-        # A machine that no list shows changes no list: only looking again finds that it is missing.
-        return action, min(rest, LIST_INTERVAL) if is_unlisted else rest
+        # What the list at hand says nothing of yet, the next one does, though it may be the same.
+        if is_unjudged or any(is_overdue(vm, now, state.boot) for vm in state.vms):
+            rest = min(rest, LIST_INTERVAL)
+        return action, rest
 
     def _see(self, lease: JobLease, now: datetime, *, reviews: bool) -> JobState:
         """Return everything there is to plan with."""

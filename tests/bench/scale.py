@@ -137,7 +137,7 @@ def bench_rest(engine: Engine, loop: ReconcilerLoop, resting: int) -> bool:
 def look_until_rest(loop: ReconcilerLoop) -> None:
     """Do passes until no job is due."""
     loop._pass()
-    while loop.agenda.is_any_due(time.monotonic()):
+    while loop.agenda.is_any_due():
         loop._pass()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -96,55 +97,72 @@ def check_rest(state: JobState, shares: Sequence[float]) -> None:
 jobs = st.sampled_from(["a", "b", "c", "d"])
 steps = st.one_of(
     st.tuples(st.just("note"), jobs),
+    st.tuples(st.just("begin"), jobs),
     st.tuples(st.just("rest"), jobs, st.floats(0, 20)),
     st.tuples(st.just("keep"), st.sets(jobs)),
     st.tuples(st.just("wait"), st.floats(0, 5)),
-    st.tuples(st.just("take")),
     st.tuples(st.just("note all")),
 )
 
 
-NEWS_WHILE_RESTING = [
-    ("keep", {"a"}),
-    ("rest", "a", 9.0),
-    ("take",),
-    ("note", "a"),
-    ("take",),
-    ("take",),
-]
-
-
 @given(st.lists(steps, max_size=40))
-@example(NEWS_WHILE_RESTING)
+@example([("keep", {"a"}), ("begin", "a"), ("note", "a"), ("rest", "a", 9.0)])
+@example([("keep", {"a"}), ("begin", "a")])
+@example([("note", "a"), ("keep", set())])
 def test_each_job_with_news_or_past_its_time_is_due_until_it_rests(
     script: list[tuple[object, ...]],
 ) -> None:
-    agenda, now = Agenda(), 0.0
+    now = 0.0
+    agenda = Agenda(lambda: now)
     until: dict[str, float] = {}
     news: set[str] = set()
     for step in script:
         match step:
             case ("note", str(name)):
                 agenda.note(name)
-                news.add(name)  # also of a job that the agenda does not know yet
+                news.add(name)
             case ("note all",):
                 agenda.note_all()
-                news |= until.keys()
-            case ("rest", str(name), float(pause)):
+                until = dict.fromkeys(until, now)
+            case ("begin", str(name)):
+                agenda.begin(name)
+                news.discard(name)
+                until[name] = now
+            case ("rest", str(name), float(pause)) if name in until:
+                agenda.begin(name)  # the loop never lets a job rest that it did not look at
+                agenda.note(name)
                 agenda.rest(name, now + pause)
-                if name in until:
-                    until[name] = now + pause
+                news.add(name)
+                until[name] = now + pause
             case ("keep", set(names)):
                 agenda.keep(names)
-                news = (news | (names - until.keys())) & names
-                until = {name: until.get(name, 0.0) for name in names}
+                until = {name: until.get(name, now) for name in names}
             case ("wait", float(pause)):
                 now += pause
-            case ("take",):
-                due = agenda.take_due(now)
-                until |= dict.fromkeys(news, 0.0)
-                expected = {name for name in until if until[name] <= now}
-                assert len(due) == len(set(due))
-                assert set(due) == expected
-                # A pass may fail before it comes to a job: until it rests it stays due.
-                news.clear()
+        due = agenda.due()
+        assert len(due) == len(set(due))
+        assert set(due) == news | {name for name, at in until.items() if at <= now}
+
+
+@given(
+    count=st.integers(1, 20),
+    served=st.integers(1, 5),
+    noted=st.lists(st.lists(st.integers(0, 19), max_size=20), min_size=10, max_size=60),
+    rests=st.lists(st.integers(0, 6), min_size=1, max_size=10),
+)
+def test_a_pass_that_serves_few_jobs_starves_none(
+    count: int, served: int, noted: list[list[int]], rests: list[int]
+) -> None:
+    time, waiting = 0, dict[str, int]()
+    agenda = Agenda(lambda: time)
+    agenda.keep([f"job_{number}" for number in range(count)])
+    for time, news in enumerate(noted):
+        for number in news:
+            agenda.note(f"job_{number % count}")
+        due = agenda.due()
+        waiting = {name: waiting.get(name, 0) + 1 for name in due}
+        assert max(waiting.values(), default=0) <= 2 * math.ceil(count / served) + 2
+        for place, name in enumerate(due[:served]):
+            agenda.begin(name)
+            agenda.rest(name, time + rests[(time + place) % len(rests)])
+            del waiting[name]

@@ -112,7 +112,7 @@ class World:
         )
         self.held: dict[int, controllers.JobLease] = {}
         self.holder: int | None = None
-        self.agendas = (Agenda(), Agenda())
+        self.agendas = (Agenda(self.clock.now), Agenda(self.clock.now))
         for agenda in self.agendas:
             agenda.keep([JOB])
         fleet = Fleet(
@@ -123,7 +123,7 @@ class World:
             resource_labels=ResourceLabels("ours", b"a secret"),
             stopwatch=self.clock.now,
         )
-        fleet.executor.call_when_done(lambda _: self.announce())
+        fleet.executor.call_when_done(lambda job: self.agendas[self.holder or 0].note(job))
         self.reconciler = Reconciler(fleet, self.clock.moment())
         with engine.begin() as connection:
             jobs.create(connection, JOB, spec, self.clock.moment())
@@ -156,7 +156,9 @@ class World:
         """
         now, inventory = self.clock.moment(), self.reconciler.open_inventory()
         agenda = self.agendas[controller]
-        before = None if agenda.take_due(self.clock.now()) else self.written()
+        is_due, before = agenda.is_any_due(), self.written()
+        if is_due:
+            agenda.begin(JOB)
         self.sightings.begin(now)
         try:
             action, rest = self.reconciler.tick_and_rest(self.held[controller], now, inventory)
@@ -174,9 +176,10 @@ class World:
         else:
             agenda.note_listing(listing, is_hidden=False)
             self.sightings.end()
-        if before is not None and not agenda.is_any_due(self.clock.now()):
+        if is_due:
+            agenda.rest(JOB, (now - NOW + rest).total_seconds())
+        elif not agenda.is_any_due():
             assert self.written() == before, f"the job rested, and yet: {action.why}"
-        agenda.rest(JOB, (now - NOW + rest).total_seconds())
         return action
 
     def announce(self) -> None:
@@ -244,7 +247,6 @@ class World:
 
     def speak(self, truth: Truth, vm: Vm) -> None:
         """Let a machine's agent say hello, or that it does as it was told."""
-        self.announce()
         with self.engine.begin() as connection:
             now, told = self.clock.moment(), directives.newest(connection, JOB)
             if vms.running_job_of(connection, vm.id) is None:
@@ -252,6 +254,7 @@ class World:
             if workers.address_of(connection, vm.id) is None:
                 hello = Hello(vm.id, f"{truth.description.address}:1", vm.role)
                 workers.record_hello(connection, JOB, hello, now)
+                self.announce()
             elif told is not None and vm.role == "worker":
                 progress = Progress(told[0].generation, 0, 0, 0.0, {})
                 store_report(connection, validate_rows(StepReport(vm.id, progress), {}), now)

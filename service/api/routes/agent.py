@@ -89,7 +89,8 @@ def hello(app_state: State, caller: CurrentWorker, message: Hello) -> Reply:
         if is_news:
             facts = {"worker": caller.worker}
             record_event(connection, job, now, "hello", f"{caller.worker} is ready", facts)
-        jobs.announce(connection, job)
+        if is_news or message.role == "worker":  # a server says hello every second
+            jobs.announce(connection, job)
         return Reply(newest_directive(connection, job), expected)
 
 
@@ -160,7 +161,8 @@ def backfill(app_state: State, user: Operator, report: ReportBody) -> Reply:
         now = app_state.now()
         if not is_greeted:
             workers.record_hello(connection, job, Hello(worker, ""), now)
-        # The machine is gone: its news is old, and no Directive concerns it.
+        jobs.announce(connection, job)  # it may have finished
+        # The machine is gone: its other news is old, and no Directive concerns it.
         _, reply = store_report(connection, report, now)
         return replace(reply, directive=None)
 
