@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from scavenger.schemas import UserRole
 from service.api.dependencies import AppState
 from service.api.health import HealthChecks
-from service.api.middleware import AccessLogMiddleware, AuditMiddleware, RequestIdMiddleware
+from service.api.middleware import AccessLogMiddleware, RequestGateMiddleware, RequestIdMiddleware
 from service.api.openapi import install_openapi
 from service.api.pagination import CursorCodec
 from service.api.problems import install_problem_handlers
@@ -21,7 +21,7 @@ from service.api.routes import access, agent, health, jobs, models, reference, s
 from service.api.security import Guard, permissions_of
 from service.auth.permissions import EVERY_PROJECT
 from service.auth.rate_limit import RateLimiter
-from service.auth.tokens import ApiToken, ControllerKeys
+from service.auth.tokens import ControllerKeys, TokenDigest
 from service.db.access import StoredToken, store_token
 
 ROUTE_MODULES = (jobs, models, sweeps, agent, access, health, reference)
@@ -81,14 +81,14 @@ def build_app(
         app.add_exception_handler(status, guard.answer_unrouted)
     install_openapi(app)
     lowered = frozenset(name.lower() for name in names)
-    app.add_middleware(AuditMiddleware, app_state=app_state, keys=keys, names=lowered)
+    app.add_middleware(RequestGateMiddleware, app_state=app_state, keys=keys, allowed_hosts=lowered)
     app.add_middleware(AccessLogMiddleware)
     return app
 
 
 def store_home_token(app_state: AppState, keys: ControllerKeys) -> None:
     """Store the token of the home directory, unless it is there: it may be revoked."""
-    credential, now = ApiToken.of(keys.token), app_state.now()
+    credential, now = TokenDigest.of(keys.token), app_state.now()
     token = StoredToken(
         id=credential.id,
         name="home",

@@ -62,13 +62,13 @@ class OutboundClient:
         resolver: Looks names up.
         is_allowed: Tells which addresses may be spoken to.
         transport: What carries a request; the network if None.
-        patience: Seconds for all of it.
+        timeout: Seconds for all of it.
     """
 
     resolver: NameResolver = resolve
     is_allowed: Callable[[IpAddress], bool] = is_global
     transport: httpx.AsyncBaseTransport | None = None
-    patience: float = REQUEST_TIMEOUT
+    timeout: float = REQUEST_TIMEOUT
 
     async def send(self, method: str, url: str, content: bytes = b"") -> OutboundAnswer:
         """Send one request and return its answer.
@@ -78,7 +78,7 @@ class OutboundClient:
             Unanswered: Nothing usable came back within 5 s and 64 KiB; try again later.
         """
         try:
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(self.timeout):
                 return await self._send(method, httpx.URL(url), content)
         except (httpx.InvalidURL, UnicodeError) as error:
             raise AddressRefused(f"this is no address: {error}") from None
@@ -101,7 +101,7 @@ class OutboundClient:
             # The URL holds an address by now, and TLS must check the certificate of the name.
             extensions={"sni_hostname": url.raw_host.decode("ascii")},
         )
-        client = httpx.AsyncClient(transport=self.transport, trust_env=False, timeout=self.patience)
+        client = httpx.AsyncClient(transport=self.transport, trust_env=False, timeout=self.timeout)
         async with client:
             response = await client.send(request, stream=True, follow_redirects=False)
             return OutboundAnswer(response.status_code, await _content_of(response))

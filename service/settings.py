@@ -95,7 +95,7 @@ class Settings(BaseSettings):
         """Refuse an address that others reach while tokens would be sent to it in the clear."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("--tls-cert and --tls-key belong together: give both, or neither")
-        if not (self.is_at_home or self.behind_proxy or self.tls_cert):
+        if not (self.is_loopback_only or self.behind_proxy or self.tls_cert):
             raise ValueError(
                 f"{self.host} can be reached from other computers, and tokens would be sent there "
                 "in the clear: give --tls-cert and --tls-key, or --behind-proxy if something in "
@@ -104,14 +104,14 @@ class Settings(BaseSettings):
         return self
 
     @property
-    def is_at_home(self) -> bool:
+    def is_loopback_only(self) -> bool:
         return is_loopback(self.host)
 
     @property
     def known_names(self) -> frozenset[str]:
         """Host names it may be asked under; none means any."""
         more = frozenset(name.strip().lower() for name in self.names.split(",") if name.strip())
-        if self.is_at_home:
+        if self.is_loopback_only:
             return more | {"127.0.0.1", "localhost", "[::1]", self.host.lower()}
         return more | {self.host.lower()} if more else more
 

@@ -65,12 +65,12 @@ class JobETag:
     def __str__(self) -> str:
         return f'"{self.decided}-{self.shown}"'
 
-    def is_among(self, condition: str) -> bool:
+    def satisfies_if_none_match(self, condition: str) -> bool:
         """Tell whether the list of If-None-Match names exactly this version."""
         tags = {f'"{tag}"' for _, tag in ENTITY_TAG.findall(condition)}
         return condition.strip() == "*" or str(self) in tags
 
-    def agrees_with(self, condition: str) -> bool:
+    def satisfies_if_match(self, condition: str) -> bool:
         """Tell whether nothing was decided since one of the versions in the list of If-Match."""
         # A weak tag never agrees: RFC 9110 asks for the strong comparison here.
         strong = {tag.partition("-")[0] for weak, tag in ENTITY_TAG.findall(condition) if not weak}

@@ -31,14 +31,14 @@ class SingleFlight(Generic[ResultT]):
 
     Args:
         ask: The query.
-        kept: Seconds for which an answer is valid.
+        ttl: Seconds for which an answer is valid.
         clock: Returns seconds.
     """
 
     def __init__(
-        self, ask: Callable[[], ResultT], kept: float, clock: Callable[[], float] = time.monotonic
+        self, ask: Callable[[], ResultT], ttl: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._ask, self._kept, self._clock = ask, kept, clock
+        self._ask, self._ttl, self._clock = ask, ttl, clock
         self._lock = threading.Lock()
         self._future: Future[ResultT] | None = None
         self._started_at = 0.0
@@ -51,7 +51,7 @@ class SingleFlight(Generic[ResultT]):
         """
         with self._lock:
             age = self._clock() - self._started_at
-            if self._future is None or (self._future.done() and age >= self._kept):
+            if self._future is None or (self._future.done() and age >= self._ttl):
                 self._future, self._started_at = Future(), self._clock()
                 # A daemon: a database that hangs must not keep the controller from ending, as the
                 # threads of an executor would.
@@ -79,9 +79,9 @@ class HealthChecks:
     """
 
     def __init__(self, engine: Engine, heartbeats: Mapping[str, TaskHeartbeat]) -> None:
-        self.engine, self.heartbeats, self.patience = engine, heartbeats, DATABASE_TIMEOUT
-        self._revision = SingleFlight(self._read_revision, kept=1.0)
-        self._survey = SingleFlight(self._read_survey, kept=5.0)
+        self.engine, self.heartbeats, self.timeout = engine, heartbeats, DATABASE_TIMEOUT
+        self._revision = SingleFlight(self._read_revision, ttl=1.0)
+        self._totals = SingleFlight(self._read_totals, ttl=5.0)
 
     def failures(self) -> tuple[str, ...]:
         """Name what keeps this controller from working; empty when it is ready."""
@@ -91,7 +91,7 @@ class HealthChecks:
             if name not in self.heartbeats or not self.heartbeats[name].is_alive
         ]
         try:
-            revision = self._revision.answer(self.patience)
+            revision = self._revision.answer(self.timeout)
         except (TimeoutError, SQLAlchemyError):
             return ("database", *failed)
         is_current = revision == database.newest_revision()
@@ -101,10 +101,10 @@ class HealthChecks:
         """Return the metrics of process and installation in Prometheus' text format."""
         return generate_latest(metrics.REGISTRY) + metrics.render_families(self._gauges())
 
-    def survey(self) -> InstallationTotals | None:
+    def totals(self) -> InstallationTotals | None:
         """Return what the database said, at most seconds ago; None while it does not answer."""
         try:
-            return self._survey.answer(self.patience)
+            return self._totals.answer(self.timeout)
         except (TimeoutError, SQLAlchemyError):
             return None
 
@@ -112,17 +112,17 @@ class HealthChecks:
         with self.engine.connect() as connection:
             return database.applied_revision(connection)
 
-    def _read_survey(self) -> InstallationTotals:
+    def _read_totals(self) -> InstallationTotals:
         with self.engine.connect() as connection:
             return monitoring.read_totals(connection)
 
     def _gauges(self) -> Iterator[GaugeMetricFamily]:
         """Yield the gauges that are read anew; without a database only those of this controller."""
-        survey = self.survey()
+        totals = self.totals()
         yield GaugeMetricFamily(
             "scavenger_database_up",
             "1 if the database answers this controller, else 0.",
-            int(survey is not None),
+            int(totals is not None),
         )
         if (reconciler := self.heartbeats.get(RECONCILER_TASK)) is not None:
             yield GaugeMetricFamily(
@@ -136,5 +136,5 @@ class HealthChecks:
                 "Connections to the database that are in use in this controller.",
                 self.engine.pool.checkedout(),
             )
-        if survey is not None:
-            yield from installation_gauges(survey)
+        if totals is not None:
+            yield from installation_gauges(totals)

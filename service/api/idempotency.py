@@ -19,8 +19,8 @@ from service.api.dependencies import AppState, RequestBody
 from service.api.problems import ApiProblem
 from service.api.validation import TextRule
 from service.auth.permissions import UserPrincipal
-from service.db import access
-from service.db.access import IdempotencyKey, StoredAnswer
+from service.db import idempotency
+from service.db.idempotency import IdempotencyKey, StoredAnswer
 
 IdempotencyHeader = Annotated[
     str | None,
@@ -47,7 +47,9 @@ class IdempotentRequest:
     key: IdempotencyKey | None
     fingerprint: str
 
-    def run(self, app_state: AppState, effect: Callable[[Connection], StoredAnswer]) -> Response:
+    def run_once(
+        self, app_state: AppState, effect: Callable[[Connection], StoredAnswer]
+    ) -> Response:
         """Apply the effect and store the answer, or repeat the answer that is stored.
 
         Raises:
@@ -56,12 +58,14 @@ class IdempotentRequest:
         with app_state.engine.begin() as connection:
             if self.key is None:
                 return to_response(effect(connection))
-            if not access.lock_key(connection, self.key):
+            if not idempotency.lock_key(connection, self.key):
                 raise ApiProblem("idempotency_in_progress", "try again in 1 s")
-            known = access.find_answer(connection, self.key, app_state.now())
+            known = idempotency.find_answer(connection, self.key, app_state.now())
             if known is None:
                 answer = effect(connection)
-                access.store_answer(connection, self.key, self.fingerprint, answer, app_state.now())
+                idempotency.store_answer(
+                    connection, self.key, self.fingerprint, answer, app_state.now()
+                )
                 return to_response(answer)
         fingerprint, answer = known
         if fingerprint != self.fingerprint:
@@ -89,4 +93,4 @@ def to_response(answer: StoredAnswer, more: dict[str, str] | None = None) -> Res
     return Response(answer.content, answer.status, headers, media_type="application/json")
 
 
-OncePerKey = Annotated[IdempotentRequest, Depends(idempotent_request)]
+IdempotentRequestDep = Annotated[IdempotentRequest, Depends(idempotent_request)]

@@ -24,7 +24,7 @@ from service.state.job_state import JobState
 from service.state.presenters import curve_point
 
 VM_STATES = ("intended", "launched", "ending")
-CANDIDATE_DISPOSITIONS = ("end", "wait", "hold")
+CANDIDATE_FATES = ("end", "wait", "hold")
 
 
 def installation_gauges(totals: InstallationTotals) -> Iterator[GaugeMetricFamily]:
@@ -44,11 +44,11 @@ def installation_gauges(totals: InstallationTotals) -> Iterator[GaugeMetricFamil
     yield from machine_gauges(totals)
     yield from sweep_gauges(totals.sweep)
     yield from forecast_gauges(totals)
-    if totals.silence is not None:
+    if totals.longest_silence_seconds is not None:
         yield GaugeMetricFamily(
             "scavenger_telemetry_lag_seconds",
             "Seconds since the worker spoke that has been silent for longest.",
-            totals.silence,
+            totals.longest_silence_seconds,
         )
 
 
@@ -92,24 +92,24 @@ def forecast_gauges(totals: InstallationTotals) -> Iterator[GaugeMetricFamily]:
     yield GaugeMetricFamily(
         "scavenger_prediction_coverage80_jobs",
         "Newest jobs that succeeded and had a forecast of their end, at most 100.",
-        totals.forecasts,
+        totals.forecast_count,
     )
-    if totals.forecasts:
+    if totals.forecast_count:
         yield GaugeMetricFamily(
             "scavenger_prediction_coverage80_ratio",
             "Share of them that ended within the forecast interval; 0.8 if intervals are right.",
-            totals.kept / totals.forecasts,
+            totals.forecasts_met / totals.forecast_count,
         )
 
 
 def sweep_gauges(sweep: SweepView | None) -> Iterator[GaugeMetricFamily]:
     """Yield what the newest sweep of the garbage collector found."""
-    suspects = () if sweep is None else sweep.suspects
+    orphans = () if sweep is None else sweep.suspects
     is_held = sweep is not None and sweep.tripped is not None and sweep.confirmed_at is None
     yield GaugeMetricFamily(
         "scavenger_orphan_candidates",
         "Machines without a job in the newest sweep.",
-        sum(suspect.fate in CANDIDATE_DISPOSITIONS for suspect in suspects),
+        sum(orphan.fate in CANDIDATE_FATES for orphan in orphans),
     )
     yield GaugeMetricFamily(
         "scavenger_sweep_blocked",
@@ -142,7 +142,7 @@ class JobMetrics:
     state: JobState
     view: JobView
 
-    def money(self) -> Iterator[LabelledValue]:
+    def dollars(self) -> Iterator[LabelledValue]:
         """Yield dollars: spent, forecast, cap, and reserved."""
         cost = self.view.cost
         amounts = {"accrued": cost.accrued, "forecast": cost.forecast, "cap": cost.cap}
@@ -155,7 +155,7 @@ class JobMetrics:
         yield "done", self.view.progress.epochs
         yield "expected", self.view.progress.expected_epochs
 
-    def seconds(self) -> Iterator[LabelledValue]:
+    def iteration_seconds(self) -> Iterator[LabelledValue]:
         """Yield the seconds of an iteration, by part."""
         known = self.view.indicators
         yield "compute", None if known is None else known.compute_time
@@ -165,7 +165,7 @@ class JobMetrics:
         """Return γ_n, the measured noise among the shards of a gradient."""
         return None if self.view.indicators is None else self.view.indicators.noise
 
-    def error(self) -> float | None:
+    def prediction_error(self) -> float | None:
         """Return by which share an iteration takes longer than the fitted laws say."""
         known, config = self.view.indicators, self.config
         if known is None or config is None:
@@ -173,7 +173,7 @@ class JobMetrics:
         _, point = curve_point(curve_key(self.state.job.spec, self.state.knowledge), config)
         return None if point is None else known.step_time / point.step_time - 1
 
-    def left(self) -> float | None:
+    def eta_seconds(self) -> float | None:
         """Return the seconds until the target at the present pace."""
         known, config, progress = self.view.indicators, self.config, self.view.progress
         if known is None or config is None or progress.expected_epochs is None:
@@ -195,17 +195,17 @@ class JobMetrics:
 SINGLE_GAUGES: Mapping[str, tuple[str, Callable[[JobMetrics], float | None]]] = {
     "workers": ("Workers that run.", lambda job: job.view.workers_alive),
     "batch_size": ("Global batch, in samples.", JobMetrics.batch),
-    "eta_seconds": ("Seconds to the target at the present pace.", JobMetrics.left),
+    "eta_seconds": ("Seconds to the target at the present pace.", JobMetrics.eta_seconds),
     "gradient_noise_ratio": ("Measured noise among the shards of a gradient.", JobMetrics.noise),
     "prediction_error_ratio": (
         "Share by which an iteration takes longer than the fitted laws say.",
-        JobMetrics.error,
+        JobMetrics.prediction_error,
     ),
 }
 LABELLED_GAUGES: Mapping[str, tuple[str, str, Callable[[JobMetrics], Iterable[LabelledValue]]]] = {
-    "dollars": ("Money: spent, reserved besides, forecast and cap.", "kind", JobMetrics.money),
+    "dollars": ("Money: spent, reserved besides, forecast and cap.", "kind", JobMetrics.dollars),
     "epochs": ("Progress in reference epochs.", "kind", JobMetrics.epochs),
-    "iteration_seconds": ("Seconds of an iteration.", "part", JobMetrics.seconds),
+    "iteration_seconds": ("Seconds of an iteration.", "part", JobMetrics.iteration_seconds),
 }
 
 

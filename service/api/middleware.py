@@ -74,17 +74,17 @@ class RequestIdMiddleware:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditMiddleware:
+class RequestGateMiddleware:
     """Checks the host name, answers problems, renews machine tokens and writes the audit trail.
 
     Attributes:
-        names: Host names of the controller; empty means any.
+        allowed_hosts: Host names of the controller; empty means any.
     """
 
     app: ASGIApp
     app_state: AppState
     keys: ControllerKeys
-    names: Collection[str]
+    allowed_hosts: Collection[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -107,7 +107,7 @@ class AuditMiddleware:
             await send(message)
 
         try:
-            check_host(Headers(scope=scope), self.names)
+            check_host(Headers(scope=scope), self.allowed_hosts)
             await self.app(scope, receive, send_audited)
         except ApiProblem as problem:
             await problem.response()(scope, receive, send_audited)
@@ -161,7 +161,7 @@ class AuditMiddleware:
             access.write_audit_entry(connection, entry)
 
 
-def check_host(headers: Headers, names: Collection[str]) -> None:
+def check_host(headers: Headers, allowed: Collection[str]) -> None:
     """Refuse a request for another host name: a web page may have rebound its own to this address.
 
     Raises:
@@ -169,7 +169,7 @@ def check_host(headers: Headers, names: Collection[str]) -> None:
     """
     host = headers.get("host", "")
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
-    if names and name.lower() not in names:
+    if allowed and name.lower() not in allowed:
         detail = "this controller has another host name; SCAVENGER_NAMES adds names to it"
         raise ApiProblem("misdirected", detail)
 

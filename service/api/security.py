@@ -48,7 +48,7 @@ from service.auth.rate_limit import (
     RateLimit,
     RateLimiter,
 )
-from service.auth.tokens import ApiToken, ControllerKeys
+from service.auth.tokens import ControllerKeys, TokenDigest
 from service.db import access, jobs
 from service.db.access import StoredToken
 
@@ -238,23 +238,25 @@ class Guard:
             return machine, True
         token, sees_job = None, True
         if text:
-            token, sees_job = await run_sync(self._find_token, ApiToken.of(text), job)
+            token, sees_job = await run_sync(self._find_token, TokenDigest.of(text), job)
         if token is None:
             self._count(STRANGER_LIMIT, request.client.host if request.client else "")
             raise ApiProblem("unauthenticated", UNKNOWN_CREDENTIALS if text else NO_CREDENTIALS)
         self._count(USER_LIMIT, token.id)
         # Known from here on, so that the audit trail names a revoked token, too.
         request.scope["principal"] = token.holder
-        if objection := token.objection(now):
-            raise ApiProblem("unauthenticated", f"{objection}; ask an admin for another")
+        if reason := token.invalid_reason(now):
+            raise ApiProblem("unauthenticated", f"{reason}; ask an admin for another")
         return token.holder, sees_job
 
-    def _find_token(self, credential: ApiToken, job: str | None) -> tuple[StoredToken | None, bool]:
+    def _find_token(
+        self, credential: TokenDigest, job: str | None
+    ) -> tuple[StoredToken | None, bool]:
         """Return a token, and whether its holder may know of a job, in one transaction."""
         now = self.app_state.now()
         with self.app_state.engine.begin() as connection:
             token = access.find_token(connection, credential)
-            if token is None or token.objection(now):
+            if token is None or token.invalid_reason(now):
                 return token, True
             access.record_token_use(connection, token, now)
             project = None if job is None else jobs.project_of(connection, storable(job))

@@ -35,20 +35,20 @@ class ValidatedReport:
 
     Attributes:
         message: The report; its columns hold the rows that could be parsed.
-        rows: Number of rows it came with.
-        batch: The rows that can be used.
+        row_count: Number of rows it came with.
+        rows: The rows that can be used.
         rejected: The others, in order.
     """
 
     message: StepReport
-    rows: int
-    batch: StepArrays
+    row_count: int
+    rows: StepArrays
     rejected: tuple[RejectedRow, ...]
 
     @property
-    def following(self) -> int:
+    def next_sequence(self) -> int:
         """Number of the row after its last."""
-        return self.message.sequence + self.rows
+        return self.message.sequence + self.row_count
 
 
 def parse_report(body: bytes) -> ValidatedReport:
@@ -80,7 +80,7 @@ def unparsed_rows(error: ValidationError) -> dict[int, str]:
     """Return why rows could not be parsed, by their place in the report.
 
     Raises:
-        ApiProblem: More than rows could not be parsed.
+        ApiProblem: Something outside the rows could not be parsed.
     """
     reasons: dict[int, str] = {}
     for problem in errors_of(error):
@@ -111,17 +111,17 @@ def validate_rows(message: StepReport, unparsed: Mapping[int, str]) -> Validated
         message: The report without the rows that could not be parsed.
         unparsed: Why these could not, by their place in the report.
     """
-    batch = to_arrays(message.steps)
-    rows = len(batch) + len(unparsed)
+    rows = to_arrays(message.steps)
+    row_count = len(rows) + len(unparsed)
     if unparsed:  # the others keep the places they had in the report
-        places = np.delete(np.arange(rows), list(unparsed))
-        batch = StepArrays(places, batch.values)
-    invalid = invalid_rows(batch)
+        places = np.delete(np.arange(row_count), list(unparsed))
+        rows = StepArrays(places, rows.values)
+    invalid = invalid_rows(rows)
     if invalid:
-        batch = batch.where(~np.isin(batch.offset, list(invalid)))
+        rows = rows.where(~np.isin(rows.offset, list(invalid)))
     reasons = {**unparsed, **invalid}
     rejected = [RejectedRow(message.sequence + place, reasons[place]) for place in sorted(reasons)]
-    return ValidatedReport(message, rows, batch, tuple(rejected))
+    return ValidatedReport(message, row_count, rows, tuple(rejected))
 
 
 def store_report(
@@ -135,48 +135,48 @@ def store_report(
     message = report.message
     # The row expected is nearly always the first of the report: that is tried without a lock, and
     # only if it is another is the position of the worker locked and compared.
-    piece = new_rows(report, message.sequence)
-    stored = telemetry.store_rows(connection, piece, now)
+    new_rows = new_rows_of(report, message.sequence)
+    stored = telemetry.store_rows(connection, new_rows, now)
     if stored is None:
         known = workers.lock(connection, message.worker)
         if known is None:
             raise ApiProblem("sequence_gap", f"{message.worker} reports before its hello")
-        piece = new_rows(report, known.next_sequence)
-        piece = replace(piece, dropped=record_gap(connection, message, known, now))
+        new_rows = new_rows_of(report, known.next_sequence)
+        new_rows = replace(new_rows, dropped=record_gap(connection, message, known, now))
         # A copy that comes after a later report says nothing of where its worker stands now.
-        if report.following < known.next_sequence:
-            piece = replace(piece, stands=known)
-        stored = telemetry.store_rows(connection, piece, now)
+        if report.next_sequence < known.next_sequence:
+            new_rows = replace(new_rows, position=known)
+        stored = telemetry.store_rows(connection, new_rows, now)
         assert stored is not None
-    if piece.rejected and stored.rejected == piece.rejected:
-        rejected = report.rejected[-piece.rejected :]
+    if new_rows.rejected and stored.rejected == new_rows.rejected:
+        rejected = report.rejected[-new_rows.rejected :]
         record_rejected(connection, stored.job, message.worker, rejected, now)
     reply = Reply(
         stored.directive,
-        piece.following,
-        accepted=len(piece.batch),
-        duplicates=len(report.batch) - len(piece.batch),
+        new_rows.next_sequence,
+        accepted=len(new_rows.rows),
+        duplicates=len(report.rows) - len(new_rows.rows),
         rejected=report.rejected[:MAX_REJECTED_LISTED],
     )
     metrics.TELEMETRY_RECORDS.labels("accepted").inc(reply.accepted)
     metrics.TELEMETRY_RECORDS.labels("duplicate").inc(reply.duplicates)
-    metrics.TELEMETRY_RECORDS.labels("rejected").inc(piece.rejected)
-    seconds = {"compute": piece.batch["compute_time"], "sync": piece.batch["sync_time"]}
+    metrics.TELEMETRY_RECORDS.labels("rejected").inc(new_rows.rejected)
+    seconds = {"compute": new_rows.rows["compute_time"], "sync": new_rows.rows["sync_time"]}
     metrics.ITERATION_SECONDS.observe(seconds)
     return stored, reply
 
 
-def new_rows(report: ValidatedReport, expected: int) -> NewRows:
+def new_rows_of(report: ValidatedReport, expected: int) -> NewRows:
     """Return the rows of a report from the one on that the database expects."""
     message = report.message
     return NewRows(
         expected,
         sequence=max(expected, message.sequence),
-        following=max(expected, report.following),
+        next_sequence=max(expected, report.next_sequence),
         generation=message.progress.generation,
         rejected=sum(row.sequence >= expected for row in report.rejected),
-        batch=report.batch.since(expected - message.sequence),
-        stands=message,
+        rows=report.rows.since(expected - message.sequence),
+        position=message,
     )
 
 

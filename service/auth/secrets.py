@@ -21,12 +21,12 @@ class SecretStore:
 
     root: Path | None
 
-    def missing(self, project: str, names: Sequence[str]) -> Sequence[str]:
+    def missing_names(self, project: str, names: Sequence[str]) -> Sequence[str]:
         """Return the names that the project has no file for."""
         files = self._files(project)
         return [name for name in names if name not in files]
 
-    def open(self, project: str, names: Sequence[str]) -> Mapping[str, str]:
+    def read(self, project: str, names: Sequence[str]) -> Mapping[str, str]:
         """Return the secrets that exist, by name; a newline at the end is not part of them."""
         files = self._files(project)
         return {name: files[name].read_text().rstrip("\n") for name in names if name in files}

@@ -29,7 +29,7 @@ TOKEN_PATTERN = re.compile(r"scv_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 
 
 @dataclass(frozen=True, slots=True)
-class ApiToken:
+class TokenDigest:
     """The id and the hash of a user's token; the token itself is never kept.
 
     Attributes:
@@ -41,19 +41,19 @@ class ApiToken:
     digest: str = field(repr=False)
 
     @classmethod
-    def of(cls, token: str) -> ApiToken:
+    def of(cls, token: str) -> TokenDigest:
         """Return id and hash of a token; the id of one in an older format is part of its hash.
 
-        >>> ApiToken.of("scv_0123456789ab_" + "x" * 43).id
+        >>> TokenDigest.of("scv_0123456789ab_" + "x" * 43).id
         '0123456789ab'
-        >>> ApiToken.of("a word from before").id
+        >>> TokenDigest.of("a word from before").id
         '9c7334c343a8'
         """
         digest = sha256(token.encode()).hexdigest()
         found = TOKEN_PATTERN.fullmatch(token)
         return cls(digest[:12] if found is None else found[1], digest)
 
-    def is_of(self, digest: str) -> bool:
+    def matches(self, digest: str) -> bool:
         """Compare with a stored hash, in constant time."""
         return hmac.compare_digest(self.digest, digest)
 

@@ -90,7 +90,7 @@ class CloudExecutor:
             self._sent[job] = batch
             self._queue.put(batch)
 
-    def is_finished(self, job: str, patience: float = 0.0) -> bool:
+    def is_finished(self, job: str, timeout: float = 0.0) -> bool:
         """Whether a job has no batch under way, after waiting for its end for so many seconds.
 
         Raises:
@@ -99,7 +99,7 @@ class CloudExecutor:
         batch = self._sent.get(job)
         if batch is None:
             return True
-        if not wait([batch.end], patience).done:
+        if not wait([batch.end], timeout).done:
             return False
         del self._sent[job]
         batch.end.result()
@@ -111,12 +111,12 @@ class CloudExecutor:
             if self._sent[job].end.done():
                 del self._sent[job]
 
-    def close(self, patience: float) -> None:
+    def close(self, timeout: float) -> None:
         """Begin no further call, and wait for the running ones for so many seconds."""
         self._is_closing = True
         for _ in range(self._threads):
             self._queue.put(None)
-        wait([batch.end for batch in self._sent.values()], patience)
+        wait([batch.end for batch in self._sent.values()], timeout)
 
     def _work(self, number: int) -> None:
         for batch in iter(self._queue.get, None):

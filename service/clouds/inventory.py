@@ -118,9 +118,9 @@ class CloudInventory:
             log.exception("the list of machines cannot be read")
             self._failure, self._again_at = ProviderUnavailable(repr(error)), now + RETRY_PAUSE
 
-    def _is_answered(self, patience: float) -> bool:
+    def _is_answered(self, timeout: float) -> bool:
         """Whether no call is under way; takes what the last one answered."""
-        if not self._executor.is_finished(LIST_BATCH, patience):
+        if not self._executor.is_finished(LIST_BATCH, timeout):
             return False
         if self._answer is not None:
             self._listing, self._failure, self._answer = self._answer, None, None

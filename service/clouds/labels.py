@@ -37,29 +37,29 @@ class ResourceLabels:
         return {
             OWNER_LABEL: self.installation,
             LAUNCH_COUNT_LABEL: stamp,
-            SIGNATURE_LABEL: self.proof(launch_key),
+            SIGNATURE_LABEL: self.signature(launch_key),
         }
 
-    def proof(self, launch_key: str) -> str:
-        """Make the proof that a launch was ours."""
+    def signature(self, launch_key: str) -> str:
+        """Sign a launch key; only a controller of this installation can."""
         claim = f"{self.installation} {launch_key}".encode()
         return hmac.digest(self.secret, claim, "sha256").hex()[:SIGNATURE_LENGTH]
 
-    def objection(self, instance: Instance) -> str | None:
+    def foreign_reason(self, instance: Instance) -> str | None:
         """Say why a machine is not provably ours; None if it is."""
-        owner, proof = instance.labels.get(OWNER_LABEL), instance.labels.get(SIGNATURE_LABEL)
+        owner, signature = instance.labels.get(OWNER_LABEL), instance.labels.get(SIGNATURE_LABEL)
         if owner is None:
             return "it carries no label of ours"
         if owner != self.installation:
             return "it belongs to another installation"
-        if proof is None:
-            return "it carries no proof"
+        if signature is None:
+            return "it carries no signature of ours"
         if not (
-            LAUNCH_KEY_PATTERN.fullmatch(instance.launch_key) and LABEL_PATTERN.fullmatch(proof)
+            LAUNCH_KEY_PATTERN.fullmatch(instance.launch_key) and LABEL_PATTERN.fullmatch(signature)
         ):
             return "what it carries was never written by us"
-        if not hmac.compare_digest(proof, self.proof(instance.launch_key)):
-            return "its proof is not of its launch key"
+        if not hmac.compare_digest(signature, self.signature(instance.launch_key)):
+            return "its signature is not of its launch key"
         return None
 
 

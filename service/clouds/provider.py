@@ -124,7 +124,7 @@ class Provider(Protocol):
     def lag(self) -> float:
         """Seconds for which a list may lag behind what was done.
 
-        A machine that exists is not missed by every list for as long as that either.
+        No existing machine is missing from all lists for longer than this.
         """
 
     @property

@@ -37,14 +37,14 @@ class DatabaseClock:
         return self._origin + timedelta(seconds=self._seconds())
 
     def compare(self, ask: Callable[[], datetime]) -> None:
-        """Ask for the time, and believe what is told as far as it contradicts what is known.
+        """Ask for the time, and move the clock only as far as the answer proves it wrong.
 
         The answer was true at some moment between question and answer, so a slow one tells little.
         """
         asked = timedelta(seconds=self._seconds())
-        told = ask()
-        heard = timedelta(seconds=self._seconds())
-        earliest, latest = told - heard, told - asked
+        answer = ask()
+        answered = timedelta(seconds=self._seconds())
+        earliest, latest = answer - answered, answer - asked
         known = self._origin or earliest + (latest - earliest) / 2
         self._origin = min(max(known, earliest), latest)
 

@@ -40,24 +40,26 @@ ACCOUNT_REMEDY = (
 
 
 def installation_id(connection: Connection) -> str:
-    """Return the id of this installation; the first controller makes it."""
+    """Return the id of this installation; the first call stores a new one."""
     fresh = insert(installations).values(number=1, id=uuid4().hex)
     connection.execute(fresh.on_conflict_do_nothing())
     return str(connection.execute(select(installations.c.id)).scalar_one())
 
 
 def shared_value(connection: Connection, column: Column[str], own: str) -> str:
-    """Return what the controllers of this database have in common; the first one says it."""
+    """Return a value that all controllers of this database share; the first stores its own."""
     installation_id(connection)
     connection.execute(update(installations).where(column.is_(None)).values({column.name: own}))
     return str(connection.execute(select(column)).scalar_one())
 
 
 def check_secret(connection: Connection, fingerprint: str) -> None:
-    """Let a controller act that has the secret of this installation; the first one brings it.
+    """Check that this controller has the installation's secret.
+
+    The first controller's fingerprint is stored.
 
     Raises:
-        SecretRefused: It has another one.
+        SecretRefused: It has another secret.
     """
     if shared_value(connection, installations.c.fingerprint, fingerprint) != fingerprint:
         raise SecretRefused(
@@ -69,12 +71,13 @@ def check_secret(connection: Connection, fingerprint: str) -> None:
 
 
 def check_account(connection: Connection, account: str) -> None:
-    """Let a controller act whose machines are where those of the others are; the first one says it.
+    """Check that this controller launches machines in the installation's account.
 
-    Machines of another place would look gone to it, and it would start them again.
+    The first controller's account is stored. Machines of another account would look gone to this
+    controller, and it would start them again.
 
     Raises:
-        AccountRefused: Its machines are elsewhere.
+        AccountRefused: It has another account.
     """
     known = shared_value(connection, installations.c.account, account)
     if known != account:
@@ -85,7 +88,7 @@ def check_account(connection: Connection, account: str) -> None:
 
 
 def forget_account(connection: Connection) -> None:
-    """Let the next controller say where machines are."""
+    """Let the next controller store its account."""
     connection.execute(update(installations).values(account=None))
 
 
@@ -107,7 +110,7 @@ class JobLease:
 def acquire_lease(
     connection: Connection, job: str, held: JobLease | None, term: timedelta
 ) -> JobLease | None:
-    """Prolong the lease one has, or take one that is free or over; None while another has it."""
+    """Prolong the lease held, or take one that is free or expired; None while another has it."""
     # The database compares with its own clock: those of two controllers may differ by a term.
     mine, fresh = "" if held is None else held.token, str(uuid4())
     until = func.now() + literal(term, Interval)
@@ -127,7 +130,7 @@ def acquire_lease(
 
 
 def renew_leases(connection: Connection, held: Collection[JobLease], term: timedelta) -> set[str]:
-    """Prolong all leases one has, in one statement; returns the jobs whose lease is still ours."""
+    """Prolong all leases held, in one statement; returns the jobs whose lease is still ours."""
     mine = leases.c.token.in_([lease.token for lease in held])
     until = func.now() + literal(term, Interval)
     query = update(leases).where(mine).values(expires_at=until).returning(leases.c.job)
@@ -135,7 +138,10 @@ def renew_leases(connection: Connection, held: Collection[JobLease], term: timed
 
 
 def leased_by_others(connection: Connection, held: Collection[JobLease]) -> set[str]:
-    """Return the jobs that others act for now; asking each time for one of those would write."""
+    """Return the jobs that other controllers act for now.
+
+    ``acquire_lease`` is not tried for them, since each try is a write.
+    """
     query = select(leases.c.job).where(
         leases.c.expires_at > func.now(), leases.c.token.not_in([lease.token for lease in held])
     )

@@ -64,7 +64,7 @@ JOB_ID_PREFIX = "job_"  # of every id; it may be left out where a job is looked 
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A job as stored: the wish and its outcome so far.
+    """A job as stored: what was submitted, and its outcome so far.
 
     Attributes:
         search: What the search does or did, in one sentence.
@@ -215,7 +215,7 @@ def lock_for_change(connection: Connection, job: str) -> None:
 
 
 def request_cancel(connection: Connection, job: str, now: datetime) -> None:
-    """Wish a job to end; the reconciler does it."""
+    """Request that a job ends; the reconciler ends it."""
     connection.execute(
         update(jobs)
         .where(jobs.c.id == job, jobs.c.cancel_requested_at.is_(None))
@@ -271,7 +271,7 @@ def events_after(connection: Connection, job: str, after: int, limit: int) -> li
     return [EventView.model_validate(row) for row in connection.execute(query)]
 
 
-FIELDS_OF_THE_JOB = {"decision", "decided_at", "current", "probes", "resizes"}
+FIELDS_STORED_ELSEWHERE = {"decision", "decided_at", "current", "probes", "resizes"}
 MAX_CURVES_KEPT = 32  # of a job: the first, and the newest
 
 
@@ -279,7 +279,7 @@ def store_curve(connection: Connection, job: str, curve: CurveView, now: datetim
     """Store the curve of a choice, under the next number."""
     query = select(func.coalesce(func.max(curves.c.number), 0) + 1).where(curves.c.job == job)
     number = connection.execute(query).scalar_one()
-    content = curve.model_dump(mode="json", exclude={*FIELDS_OF_THE_JOB, "points"})
+    content = curve.model_dump(mode="json", exclude={*FIELDS_STORED_ELSEWHERE, "points"})
     row = {"job": job, "number": number, "at": now, "curve": content}
     connection.execute(insert(curves).values({**row, "points": points_to_columns(curve.points)}))
     old = (curves.c.number > 1) & (curves.c.number <= number - MAX_CURVES_KEPT + 1)

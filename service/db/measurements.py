@@ -98,7 +98,7 @@ def record_reading(
         progress: Where the leader stands.
     """
     stop = directive.stop
-    if not isinstance(stop, StopAtMetric) or is_outdated(directive, progress):
+    if not isinstance(stop, StopAtMetric) or is_progress_outdated(directive, progress):
         return
     value, odd = progress.metrics.get(stop.metric), progress.not_finite.get(stop.metric)
     is_past = odd is not None and odd.since is not None  # a later one was NaN
@@ -110,17 +110,17 @@ def record_reading(
         step = min(MIN_STEP_OF_LONGEST_RUN * stop.max_progress, MIN_STEP_OF_PAST * last.epochs)
         if value == last.value or progress.epochs < last.epochs + step:
             return
-    if directive.is_provisional and not is_newest(connection, job, directive):
+    if directive.is_provisional and not is_newest_directive(connection, job, directive):
         return
     connection.execute(insert(readings).values(job=job, epochs=progress.epochs, value=value))
 
 
-def is_outdated(directive: Directive, progress: Progress) -> bool:
+def is_progress_outdated(directive: Directive, progress: Progress) -> bool:
     """Whether progress may still be counted by noise that had not settled (decision 27)."""
     return directive.correction != 1 and progress.generation < directive.generation
 
 
-def is_newest(connection: Connection, job: str, directive: Directive) -> bool:
+def is_newest_directive(connection: Connection, job: str, directive: Directive) -> bool:
     """Whether a job was told nothing else since; nothing else can be until the transaction ends."""
     lock_job(connection, job)
     told = directives.newest(connection, job)

@@ -25,10 +25,10 @@ class InstallationTotals:
         jobs: How many are in which phase.
         machines: Those of jobs that go on, and all that may exist.
         caps: Dollars that the jobs which go on may cost, of those that have a limit.
-        silence: Seconds since that worker spoke which has been silent for longest; None without
-            any that should speak.
-        forecasts: Newest jobs that succeeded and for which it was foreseen when.
-        kept: How many of them ended when it was foreseen.
+        longest_silence_seconds: Seconds since that worker spoke which has been silent for
+            longest; None without any that should speak.
+        forecast_count: Newest jobs that succeeded and had a forecast of their end.
+        forecasts_met: How many of them ended within the forecast interval.
         sweep: The newest finished sweep of the garbage collector.
     """
 
@@ -36,25 +36,25 @@ class InstallationTotals:
     jobs: Mapping[JobPhase, int]
     machines: tuple[Vm, ...]
     caps: Decimal
-    silence: float | None
-    forecasts: int
-    kept: int
+    longest_silence_seconds: float | None
+    forecast_count: int
+    forecasts_met: int
     sweep: SweepView | None
 
 
 def read_totals(connection: Connection) -> InstallationTotals:
     """Return how things stand."""
     counts = connection.execute(select(outcomes.c.phase, func.count()).group_by(outcomes.c.phase))
-    forecasts, kept = _forecasts(connection)
+    count, met = _forecasts(connection)
     return InstallationTotals(
         now=clock.read(connection),
         sweep=next(iter(sweeps.newest(connection, 1)), None),
-        forecasts=forecasts,
-        kept=kept,
+        forecast_count=count,
+        forecasts_met=met,
         jobs={JobPhase(phase): number for phase, number in counts},
         machines=_machines(connection),
         caps=_caps(connection),
-        silence=_silence(connection),
+        longest_silence_seconds=_silence(connection),
     )
 
 
@@ -84,8 +84,8 @@ def _forecasts(connection: Connection) -> tuple[int, int]:
         .subquery()
     )
     query = select(func.count(), func.count().filter(newest.c.held)).select_from(newest)
-    made, kept = connection.execute(query).one()
-    return made, kept
+    count, met = connection.execute(query).one()
+    return count, met
 
 
 def _silence(connection: Connection) -> float | None:

@@ -56,8 +56,8 @@ def drop_older_than(connection: Connection, keep: timedelta) -> list[date]:
     return past
 
 
-def lock_partitions(connection: Connection, patience: timedelta) -> None:
+def lock_partitions(connection: Connection, timeout: timedelta) -> None:
     """Let one controller at a time change partitions, and give up waiting for locks soon."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": PARTITION_LOCK})
-    milliseconds = int(patience.total_seconds() * 1000)
+    milliseconds = int(timeout.total_seconds() * 1000)
     connection.execute(text(f"SET LOCAL lock_timeout = {milliseconds}"))

@@ -71,7 +71,7 @@ def job_column(*, primary_key: bool = False) -> Column[Any]:
     )
 
 
-# Wishes: written by the API.
+# Jobs as submitted, and requests to cancel them: written by the API.
 jobs = Table(
     "jobs",
     metadata,
@@ -147,7 +147,7 @@ vms = Table(
     finite_constraint("prepaid"),
 )
 
-# Machines that came up, and by which word of theirs they are known: written by the API.
+# Machines that came up, and the nonce each enrolled with: written by the API.
 enrolments = Table(
     "enrolments",
     metadata,
@@ -343,7 +343,8 @@ installations = Table(
     CheckConstraint("number = 1", name="only_one"),
 )
 
-# How many launches are remembered, by stretch of the database's life: written by the reconciler.
+# Launches counted so far, by launch counter; a controller starts a new one after a restore: written
+# by the reconciler.
 launch_counters = Table(
     "launch_counters",
     metadata,

@@ -85,27 +85,27 @@ def to_arrays(columns: StepColumns) -> StepArrays:
     return StepArrays(np.arange(len(columns)), values)
 
 
-def to_step_columns(batch: StepArrays) -> StepColumns:
+def to_step_columns(rows: StepArrays) -> StepColumns:
     """Turn arrays into columns."""
-    columns = batch.values.astype(object)
-    columns[np.isnan(batch.values)] = None
+    columns = rows.values.astype(object)
+    columns[np.isnan(rows.values)] = None
     for name, kind in COLUMN_KINDS.items():
         if kind == "count":
-            columns[COLUMN_NUMBERS[name]] = batch[name].astype(np.int64)
+            columns[COLUMN_NUMBERS[name]] = rows[name].astype(np.int64)
     return StepColumns(*map(tuple, columns.tolist()))
 
 
-def invalid_rows(batch: StepArrays) -> dict[int, str]:
-    """Return why rows cannot be used, by their place: none but such that no fit could bear."""
-    lies_within = (batch.values >= MIN_VALUES) & (batch.values <= MAX_VALUES)
-    is_usable = lies_within | (np.isnan(batch.values) & MAY_BE_MISSING)
+def invalid_rows(rows: StepArrays) -> dict[int, str]:
+    """Return by place why rows cannot be used: a value lies outside the limits of its column."""
+    lies_within = (rows.values >= MIN_VALUES) & (rows.values <= MAX_VALUES)
+    is_usable = lies_within | (np.isnan(rows.values) & MAY_BE_MISSING)
     if is_usable.all():
         return {}
     names, reasons = tuple(COLUMN_KINDS), dict[int, str]()
     for number, row in np.argwhere(~is_usable).tolist():
         low, high = LIMITS[names[number]]
         why = f"{names[number]}: must lie between {low:.7g} and {high:.7g}"
-        reasons.setdefault(int(batch.offset[row]), why)
+        reasons.setdefault(int(rows.offset[row]), why)
     return reasons
 
 
@@ -115,15 +115,15 @@ DTYPES = {b"c": "<i8", b"r": "<i8", b"q": "<i8", b"f": "<f4", b"d": "<f8"}
 SINGLE_PRECISION = 2.0**-24  # the most that single precision changes a number it can hold
 
 
-def pack(batch: StepArrays) -> bytes:
+def pack(rows: StepArrays) -> bytes:
     """Return rows as bytes."""
-    header = PACKING_HEADER.pack(PACKING_VERSION, len(batch))
-    return b"".join([header, *pack_columns(batch)])
+    header = PACKING_HEADER.pack(PACKING_VERSION, len(rows))
+    return b"".join([header, *pack_columns(rows)])
 
 
-def pack_columns(batch: StepArrays) -> list[bytes]:
+def pack_columns(rows: StepArrays) -> list[bytes]:
     """Return each column as bytes; floats are rounded unless that changes one by too much."""
-    values = batch.values
+    values = rows.values
     with np.errstate(over="ignore", invalid="ignore"):
         rough = values.astype("<f4")
         is_held = np.abs(rough - values) <= np.abs(values) * SINGLE_PRECISION

@@ -17,7 +17,7 @@ SWEEP_LOCK = 0x5CA75EE9  # any number that no other lock has
 MAX_CLOCK_SKEW = timedelta(minutes=1)
 
 # What becomes of a machine, as OrphanView explains.
-Disposition = Literal["end", "wait", "hold", "keep", "spare"]
+Fate = Literal["end", "wait", "hold", "keep", "spare"]
 
 
 ORPHANS = TypeAdapter(tuple[OrphanView, ...])
@@ -82,11 +82,11 @@ def confirm(connection: Connection, number: int, now: datetime) -> None:
 
 
 def confirmed_orphans(connection: Connection) -> Mapping[str, str]:
-    """Return the machines that a person confirmed, with their disposition at that time."""
+    """Return the machines that a person confirmed, with their fate at that time."""
     query = select(sweeps.c.suspects).where(sweeps.c.confirmed_at.is_not(None))
     rows = connection.execute(query.order_by(sweeps.c.number)).scalars()
-    suspects = (suspect for row in rows for suspect in ORPHANS.validate_python(row))
-    return {one.machine: one.fate for one in suspects if one.fate in ("hold", "keep")}
+    orphans = (orphan for row in rows for orphan in ORPHANS.validate_python(row))
+    return {one.machine: one.fate for one in orphans if one.fate in ("hold", "keep")}
 
 
 def _lock(connection: Connection) -> None:

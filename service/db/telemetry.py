@@ -34,7 +34,7 @@ def first_iterations(connection: Connection, job: str) -> dict[int, int]:
 STORE_ROWS = text("""
 WITH moved AS (
     UPDATE workers SET
-        next_sequence = :following,
+        next_sequence = :next_sequence,
         dropped = dropped + :dropped,
         rejected = rejected + :rejected,
         generation = :entered,
@@ -72,27 +72,27 @@ class NewRows:
     Attributes:
         expected: Number of the row that follows those stored; any other has been stored, or lost.
         sequence: Number of its first row.
-        following: Number of the row after its last, stored or not.
+        next_sequence: Number of the row after its last, stored or not.
         generation: Of its rows.
         rejected: Rows of it that cannot be used.
-        batch: The others.
-        stands: Says where the worker stands after it.
+        rows: The others.
+        position: Says where the worker is after it.
         dropped: Rows before it that the worker gave up.
     """
 
     expected: int
     sequence: int
-    following: int
+    next_sequence: int
     generation: int
     rejected: int
-    batch: StepArrays
-    stands: StepReport | WorkerRow
+    rows: StepArrays
+    position: StepReport | WorkerRow
     dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """What the database says once a piece is stored.
+    """What the database says once the new rows are stored.
 
     Attributes:
         job: Whose it is.
@@ -107,33 +107,33 @@ class StoredRows:
     directive: Directive | None
 
 
-def store_rows(connection: Connection, piece: NewRows, now: datetime) -> StoredRows | None:
+def store_rows(connection: Connection, new_rows: NewRows, now: datetime) -> StoredRows | None:
     """Store what is new of a worker; None, and nothing changed, where another row is expected."""
-    stands = piece.stands
-    progress = stands.progress if isinstance(stands, StepReport) else stands
+    position = new_rows.position
+    progress = position.progress if isinstance(position, StepReport) else position
     row = connection.execute(
         STORE_ROWS,
         {
-            "expected": piece.expected,
-            "worker": stands.worker,
-            "generation": piece.generation,
-            "sequence": piece.sequence,
-            "following": piece.following,
-            "dropped": piece.dropped,
-            "rejected": piece.rejected,
-            "rows": len(piece.batch),
-            "columns": pack(piece.batch),
+            "expected": new_rows.expected,
+            "worker": position.worker,
+            "generation": new_rows.generation,
+            "sequence": new_rows.sequence,
+            "next_sequence": new_rows.next_sequence,
+            "dropped": new_rows.dropped,
+            "rejected": new_rows.rejected,
+            "rows": len(new_rows.rows),
+            "columns": pack(new_rows.rows),
             "entered": progress.generation,
             "iteration": progress.iteration,
             "samples": progress.samples,
             "epochs": progress.epochs,
             "metrics": progress.metrics,
             "not_finite": NOT_FINITE_VALUES.dump_python(progress.not_finite, mode="json"),
-            "broken": stands.broken,
-            "refused": stands.refused,
-            "finished": stands.finished,
+            "broken": position.broken,
+            "refused": position.refused,
+            "finished": position.finished,
             "now": now,
-            "first_iteration": int(min(piece.batch["iteration"], default=0)),
+            "first_iteration": int(min(new_rows.rows["iteration"], default=0)),
         },
     ).one_or_none()
     if row is None:
@@ -144,7 +144,7 @@ def store_rows(connection: Connection, piece: NewRows, now: datetime) -> StoredR
 
 REPORTS_PER_PAGE = 16
 
-# Of a report only as much is read as is needed, and of a packed one that is all or nothing.
+# A chunk can only be unpacked whole: read the newest ones until there are :enough rows.
 NEWEST_CHUNKS = text("""
 SELECT asked.job, found.columns
 FROM unnest(CAST(:jobs AS text[]), CAST(:generations AS bigint[])) AS asked (job, generation),
@@ -210,11 +210,11 @@ def noise_steps_of(
         enough: Rows with noise after which no older report is read.
     """
     found: list[StepArrays] = []
-    for batch in newest_reports(connection, job, generation, most):
-        found.append(batch.where(has_noise(batch)))
+    for rows in newest_reports(connection, job, generation, most):
+        found.append(rows.where(has_noise(rows)))
         if sum(map(len, found)) >= enough:
             break
-    return StepColumns.concat([to_step_columns(batch) for batch in reversed(found)])
+    return StepColumns.concat([to_step_columns(rows) for rows in reversed(found)])
 
 
 def newest_reports(
@@ -237,7 +237,7 @@ def newest_reports(
         older = query.where(tuple_(*place) < (page[-1].received_at, page[-1].sequence))
 
 
-def has_noise(batch: StepArrays) -> BoolArray:
+def has_noise(rows: StepArrays) -> BoolArray:
     """Mark the rows with norms over more than one shard."""
-    is_finite = np.isfinite(batch["local_norm_sq"]) & np.isfinite(batch["mean_norm_sq"])
-    return (batch["shards"] > 1) & is_finite
+    is_finite = np.isfinite(rows["local_norm_sq"]) & np.isfinite(rows["mean_norm_sq"])
+    return (rows["shards"] > 1) & is_finite

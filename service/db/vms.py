@@ -198,56 +198,58 @@ def record_intent(
     )
 
 
-def record_attempt(connection: Connection, vm: str, now: datetime, prepaid_until: datetime) -> None:
+def record_attempt(
+    connection: Connection, vm_id: str, now: datetime, prepaid_until: datetime
+) -> None:
     """Note that the provider is about to be asked for the machine, and until when it may live.
 
     What passed before the first time cost nothing.
     """
-    extend_prepaid(connection, vm, prepaid_until)
+    extend_prepaid(connection, vm_id, prepaid_until)
     began = case((vms.c.attempted_at.is_(None), now), else_=vms.c.began_at)
-    query = update(vms).where(vms.c.id == vm)
+    query = update(vms).where(vms.c.id == vm_id)
     connection.execute(query.values(began_at=began, attempted_at=now))
 
 
-def record_launch(connection: Connection, vm: str, provider_id: str) -> None:
+def record_launch(connection: Connection, vm_id: str, provider_id: str) -> None:
     """Note that the provider has the machine."""
     state = case((vms.c.state == "intended", "launched"), else_=vms.c.state)
-    query = update(vms).where(vms.c.id == vm, vms.c.state != "gone")
+    query = update(vms).where(vms.c.id == vm_id, vms.c.state != "gone")
     connection.execute(query.values(state=state, provider_id=provider_id, missed_at=None))
 
 
-def record_missing(connection: Connection, vm: str, since: datetime | None) -> None:
+def record_missing(connection: Connection, vm_id: str, since: datetime | None) -> None:
     """Note since when lists do not show the machine, or that they do again."""
-    query = update(vms).where(vms.c.id == vm, vms.c.state != "gone")
+    query = update(vms).where(vms.c.id == vm_id, vms.c.state != "gone")
     connection.execute(query.values(missed_at=since))
 
 
-def record_end_order(connection: Connection, vm: str, now: datetime) -> None:
+def record_end_order(connection: Connection, vm_id: str, now: datetime) -> None:
     """Note that the provider is about to be told to end the machine."""
-    query = update(vms).where(vms.c.id == vm, vms.c.state != "gone")
+    query = update(vms).where(vms.c.id == vm_id, vms.c.state != "gone")
     connection.execute(query.values(state="ending", ordered_at=now, orders=vms.c.orders + 1))
 
 
-def record_gone(connection: Connection, vm: str, now: datetime) -> None:
+def record_gone(connection: Connection, vm_id: str, now: datetime) -> None:
     """Note that the provider showed the machine gone; its cost ends here."""
-    query = update(vms).where(vms.c.id == vm, vms.c.state != "gone")
+    query = update(vms).where(vms.c.id == vm_id, vms.c.state != "gone")
     connection.execute(query.values(state="gone", ended_at=now))
 
 
-def running_job_of(connection: Connection, vm: str) -> str | None:
+def running_job_of(connection: Connection, vm_id: str) -> str | None:
     """Return the job of a machine that may still exist, or None."""
-    query = select(vms.c.job).where(vms.c.id == vm, vms.c.state != "gone")
+    query = select(vms.c.job).where(vms.c.id == vm_id, vms.c.state != "gone")
     return connection.execute(query).scalar()
 
 
-def last_attempt_of(connection: Connection, vm: str) -> datetime | None:
+def last_attempt_of(connection: Connection, vm_id: str) -> datetime | None:
     """Return when the provider was last asked for a machine; None if it never was."""
-    return connection.execute(select(vms.c.attempted_at).where(vms.c.id == vm)).scalar()
+    return connection.execute(select(vms.c.attempted_at).where(vms.c.id == vm_id)).scalar()
 
 
-def job_ever_of(connection: Connection, vm: str) -> str | None:
+def job_of_vm(connection: Connection, vm_id: str) -> str | None:
     """Return the job of a machine, gone or not, or None if there never was such a machine."""
-    return connection.execute(select(vms.c.job).where(vms.c.id == vm)).scalar()
+    return connection.execute(select(vms.c.job).where(vms.c.id == vm_id)).scalar()
 
 
 def lock_job(connection: Connection, job: str) -> None:
@@ -255,15 +257,15 @@ def lock_job(connection: Connection, job: str) -> None:
     connection.execute(select(jobs.c.id).where(jobs.c.id == job).with_for_update(key_share=True))
 
 
-def extend_prepaid(connection: Connection, vm: str, prepaid_until: datetime) -> None:
+def extend_prepaid(connection: Connection, vm_id: str, prepaid_until: datetime) -> None:
     """Move the moment until which a machine's time is reserved; it never moves back."""
-    query = update(vms).where(vms.c.id == vm, vms.c.prepaid_until < prepaid_until)
+    query = update(vms).where(vms.c.id == vm_id, vms.c.prepaid_until < prepaid_until)
     connection.execute(query.values(prepaid_until=prepaid_until))
 
 
-def record_exit(connection: Connection, vm: str, code: int, tail: str, now: datetime) -> bool:
+def record_exit(connection: Connection, vm_id: str, code: int, tail: str, now: datetime) -> bool:
     """Write down how a machine's training command ended; whether that is news: the first counts."""
-    row = {"worker": vm, "code": code, "tail": tail, "at": now}
+    row = {"worker": vm_id, "code": code, "tail": tail, "at": now}
     query = upsert(exits).values(row).on_conflict_do_nothing().returning(exits.c.worker)
     return connection.execute(query).scalar() is not None
 
@@ -272,21 +274,21 @@ class LaunchCounter:
     """Launches of one controller, as long as its database remembers all of them."""
 
     def __init__(self) -> None:
-        self._token, self._launches = uuid4().hex, 0
+        self._counter_id, self._launches = uuid4().hex, 0
         self._turn = threading.Lock()
 
     def count_launch(self, connection: Connection) -> str:
         """Count a launch, and return what its machine will carry."""
         with self._turn:
             if not self._count(connection):
-                self._token, self._launches = uuid4().hex, 1
-                row = {"token": self._token, "launches": self._launches}
+                self._counter_id, self._launches = uuid4().hex, 1
+                row = {"token": self._counter_id, "launches": self._launches}
                 connection.execute(insert(launch_counters).values(row))
-            return f"{self._token}-{self._launches}"
+            return f"{self._counter_id}-{self._launches}"
 
     def _count(self, connection: Connection) -> bool:
         mine = (
-            launch_counters.c.token == self._token,
+            launch_counters.c.token == self._counter_id,
             launch_counters.c.launches == self._launches,
         )
         self._launches += 1
@@ -296,16 +298,16 @@ class LaunchCounter:
         return connection.execute(query).rowcount == 1
 
 
-def launch_counts(connection: Connection, tokens: Iterable[str]) -> Mapping[str, int]:
+def launch_counts(connection: Connection, counter_ids: Iterable[str]) -> Mapping[str, int]:
     """Return the value of each of these launch counters that the database knows."""
-    query = select(launch_counters).where(launch_counters.c.token.in_(set(tokens)))
+    query = select(launch_counters).where(launch_counters.c.token.in_(set(counter_ids)))
     return {row.token: row.launches for row in connection.execute(query)}
 
 
-def counter_of(stamp: str) -> str:
-    """Return the epoch a stamp belongs to.
+def counter_id_of(stamp: str) -> str:
+    """Return the id of the launch counter that a stamp comes from.
 
-    >>> counter_of("5ca7e26e-12")
+    >>> counter_id_of("5ca7e26e-12")
     '5ca7e26e'
     """
     return stamp.rpartition("-")[0]
@@ -317,6 +319,6 @@ def is_counted(stamp: str, known: Mapping[str, int]) -> bool:
     >>> [is_counted(stamp, {"a": 2}) for stamp in ("a-2", "a-3", "b-1", "a-x", "")]
     [True, False, False, False, False]
     """
-    token, _, number = stamp.rpartition("-")
+    counter_id, _, number = stamp.rpartition("-")
     is_number = number.isascii() and number.isdigit()
-    return is_number and int(number) <= known.get(token, 0)
+    return is_number and int(number) <= known.get(counter_id, 0)

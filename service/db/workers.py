@@ -122,7 +122,7 @@ def record_restart(connection: Connection, worker: str, now: datetime) -> None:
 
 
 def record_enrolment(connection: Connection, worker: str, nonce: str, now: datetime) -> bool:
-    """Let a machine in by its word; False when another word was given for it before."""
+    """Store the nonce a machine enrolled with; False if another nonce is stored already."""
     digest = sha256(nonce.encode()).hexdigest()
     row = {"worker": worker, "nonce_digest": digest, "at": now}
     connection.execute(insert(enrolments).values(row).on_conflict_do_nothing())

@@ -54,9 +54,9 @@ class GarbageCollector:
         # The cloud first: an intent is written before its machine is launched, so a database that
         # is read later knows every machine of the list. The other way round, a machine launched in
         # between would look like an orphan.
-        shown = self.provider.list()
+        instances = self.provider.list()
         with self.engine.connect() as connection:
-            verdict = judge(self.resource_labels, self._sight(connection, shown, now))
+            verdict = judge(self.resource_labels, self._read_input(connection, instances, now))
         with self.engine.begin() as connection:
             is_mine = sweeps.record(
                 connection,
@@ -70,40 +70,40 @@ class GarbageCollector:
         self._end(number, verdict.ended, now)
         return verdict
 
-    def _sight(
-        self, connection: Connection, shown: Sequence[Instance], now: datetime
+    def _read_input(
+        self, connection: Connection, instances: Sequence[Instance], now: datetime
     ) -> SweepInput:
         # Strangers may carry anything, also what no database can be asked for.
-        keys = {one.launch_key for one in shown if LAUNCH_KEY_PATTERN.fullmatch(one.launch_key)}
-        tokens = {vms.counter_of(launch_stamp_of(one)) for one in shown}
-        before = sweeps.newest(connection, 1)
+        keys = {one.launch_key for one in instances if LAUNCH_KEY_PATTERN.fullmatch(one.launch_key)}
+        counter_ids = {vms.counter_id_of(launch_stamp_of(one)) for one in instances}
+        previous = sweeps.newest(connection, 1)
         return SweepInput(
             now=now,
-            shown=shown,
+            instances=instances,
             known=vms.by_launch_key(connection, keys),
-            launches=vms.launch_counts(connection, tokens),
-            before=before[0] if before else None,
+            launches=vms.launch_counts(connection, counter_ids),
+            previous_sweep=previous[0] if previous else None,
             confirmed=sweeps.confirmed_orphans(connection),
             grace=timedelta(seconds=MIN_ORPHAN_AGE + self.provider.lag),
         )
 
-    def _end(self, number: int, suspects: Sequence[OrphanView], now: datetime) -> None:
-        """Order the ends; one that fails is a candidate again in the next sweep."""
-        ended = [suspect for suspect in suspects if self._terminate(suspect)]
+    def _end(self, number: int, orphans: Sequence[OrphanView], now: datetime) -> None:
+        """Order the ends; one that fails is judged again in the next sweep."""
+        ended = [orphan for orphan in orphans if self._terminate(orphan)]
         with self.engine.begin() as connection:
             sweeps.record_ended(connection, number, len(ended))
-            for suspect in ended:
-                if jobs.find(connection, suspect.job) is not None:
-                    why = f"{suspect.machine} was swept: {suspect.reason}"
-                    facts = {"machine": suspect.machine, "sweep": number}
-                    record_event(connection, suspect.job, now, "sweep", why, facts)
+            for orphan in ended:
+                if jobs.find(connection, orphan.job) is not None:
+                    why = f"{orphan.machine} was swept: {orphan.reason}"
+                    facts = {"machine": orphan.machine, "sweep": number}
+                    record_event(connection, orphan.job, now, "sweep", why, facts)
 
-    def _terminate(self, suspect: OrphanView) -> bool:
-        log.warning("sweeping %s: %s", suspect.machine, suspect.reason)
+    def _terminate(self, orphan: OrphanView) -> bool:
+        log.warning("terminating orphaned machine %s: %s", orphan.machine, orphan.reason)
         try:
-            self.provider.terminate(suspect.machine)
+            self.provider.terminate(orphan.machine)
         except CloudError as error:
-            log.warning("%s was not ended, trying again: %s", suspect.machine, error)
+            log.warning("%s was not ended, trying again: %s", orphan.machine, error)
             return False
         return True
 

@@ -146,7 +146,7 @@ PROVIDER_CALL_SECONDS = Histogram(
 )
 PENDING_CLOUD_BATCHES = Gauge(
     "scavenger_provider_trips",
-    "Trips to clouds that are not over, those that wait for their turn too, by what they are for.",
+    "Batches of cloud calls that are queued or running, by executor.",
     ("to",),
     registry=REGISTRY,
 )

@@ -31,9 +31,9 @@ SENSITIVE_SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (
 class Redactor:
     """Knows the secrets of this controller, and how secrets look in general.
 
-    What it knows by heart is found in any place; what it only recognises must look the part:
-    tokens of ours, signed tokens, headers, passwords of URLs, and values that stand beside a name
-    such as ``password``.
+    Known secrets are removed anywhere; unknown ones only where a pattern matches: tokens of ours,
+    signed tokens, headers, passwords of URLs, and values that stand beside a name such as
+    ``password``.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:

@@ -235,10 +235,10 @@ class _Cluster:
         orphan = pid and _postgres_process(pid, self.data)
         if not orphan:
             return
-        for signum, patience in ((signal.SIGINT, 5.0), (signal.SIGQUIT, 10.0)):
+        for signum, timeout in ((signal.SIGINT, 5.0), (signal.SIGQUIT, 10.0)):
             with suppress(psutil.NoSuchProcess):
                 orphan.send_signal(signum)
-            if _has_ended(orphan, patience):
+            if _has_ended(orphan, timeout):
                 return
         raise PostgresUnavailable(f"a Postgres left over from a crash (pid {pid}) does not stop")
 
@@ -326,8 +326,8 @@ def _postgres_process(pid: int, data: Path) -> psutil.Process | None:
     return None
 
 
-def _has_ended(process: psutil.Process, patience: float) -> bool:
-    deadline = time.monotonic() + patience
+def _has_ended(process: psutil.Process, timeout: float) -> bool:
+    deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         # A container without an init process has none to reap it.
         with suppress(psutil.NoSuchProcess):
@@ -339,10 +339,10 @@ def _has_ended(process: psutil.Process, patience: float) -> bool:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    for signum, patience in ((signal.SIGINT, 30.0), (signal.SIGQUIT, 10.0)):
+    for signum, timeout in ((signal.SIGINT, 30.0), (signal.SIGQUIT, 10.0)):
         process.send_signal(signum)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(patience)
+            process.wait(timeout)
             return
     process.kill()
     process.wait()

@@ -72,12 +72,12 @@ class Advise:
 
     Attributes:
         config: It; None when none meets the limits.
-        drawing: The curve it is read from.
+        curve: What it is read from.
     """
 
     config: ClusterConfig | None
     why: str
-    drawing: CurveReport
+    curve: CurveReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +87,13 @@ class Replan:
     Attributes:
         config: The configuration to train on from now on; None to stay.
         noise_scale: φ in samples the plan is made with.
-        drawing: The curve of what is left, from which that was chosen; None to stay.
+        curve: The curve of what is left, from which that was chosen; None to stay.
     """
 
     config: ClusterConfig | None
     noise_scale: float
     why: str
-    drawing: CurveReport | None = None
+    curve: CurveReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

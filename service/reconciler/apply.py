@@ -37,7 +37,7 @@ from service.reconciler.actions import (
     StoreProbe,
     Unblocked,
 )
-from service.reconciler.learning import update_stored_model
+from service.reconciler.model_update import update_stored_model
 from service.state.curves import curve_view
 from service.state.job_state import JobState
 
@@ -47,9 +47,9 @@ MAX_ETA = timedelta(days=3650)
 def estimate_eta(state: JobState, run: Run) -> tuple[datetime, datetime] | None:
     """Return when the target should be reached on what was just chosen; None if that is unknown.
 
-    In one of ten worlds that the measurements allow it is reached before, in one of ten later. The
-    curve is of whole jobs; what was trained while searching need not be trained again. Getting to
-    another configuration takes a while first.
+    An 80 % interval: one job in ten should end before it, one in ten after it. The curve is of
+    whole jobs; what was trained while searching need not be trained again. Getting to another
+    configuration takes a while first.
     """
     expected, point = state.knowledge.known_epochs, run.choice.point
     if expected is None or run.curve.basis != "total" or point.deviation == 0:
@@ -94,9 +94,9 @@ def record_action(
             record_choice(connection, machine, state, action)
         case KeepConfig():
             record_kept_config(connection, machine, state, action)
-        case Advise(config, why, drawing):
+        case Advise(config, why, curve):
             jobs.change_outcome(connection, job, advised=config, advice=why)
-            store_drawing(connection, state, drawing, state.job.chosen, why)
+            store_curve_report(connection, state, curve, state.job.chosen, why)
             record_event(connection, job, now, "advice", why, event_data(action))
         case Replan():
             record_replan(connection, state, action)
@@ -113,9 +113,9 @@ def record_action(
 
 
 def rescale_progress(connection: Connection, state: JobState, directive: Directive) -> None:
-    """Count the learning curve anew, as the workers do what they trained, once noise has settled.
+    """Rescale the progress of all metric readings once the noise has settled.
 
-    All of it was provisional until then; later Directives say the same correction again.
+    The workers rescale theirs. Later Directives repeat the same correction.
     """
     before = state.directive
     is_first = before is not None and before.is_provisional and not directive.is_provisional
@@ -123,16 +123,16 @@ def rescale_progress(connection: Connection, state: JobState, directive: Directi
         measurements.rescale_readings(connection, state.job.id, directive.correction)
 
 
-def store_drawing(
+def store_curve_report(
     connection: Connection,
     state: JobState,
-    drawing: CurveReport,
+    curve: CurveReport,
     chosen: ClusterConfig | None,
     why: str,
 ) -> None:
     """Keep the curve that something was chosen from."""
     job = state.job
-    jobs.store_curve(connection, job.id, curve_view(drawing, job.spec, chosen, why), state.now)
+    jobs.store_curve(connection, job.id, curve_view(curve, job.spec, chosen, why), state.now)
 
 
 def record_replan(connection: Connection, state: JobState, action: Replan) -> None:
@@ -142,8 +142,8 @@ def record_replan(connection: Connection, state: JobState, action: Replan) -> No
     if config is not None:
         reason = f"training on {config}"
         jobs.change_outcome(connection, job, reason=reason, chosen=config, choice=why)
-    if action.drawing is not None:
-        store_drawing(connection, state, action.drawing, config, why)
+    if action.curve is not None:
+        store_curve_report(connection, state, action.curve, config, why)
     record_event(connection, job, now, "drift", why, event_data(action))
 
 
@@ -155,9 +155,9 @@ def record_choice(
     due_from, due_until = estimate_eta(state, run) or (None, None)
     search = f"searched: {len(state.probes)} probes" if run.searched else why
     outcome = {"due_from": due_from, "due_until": due_until, "search": search}
-    preview, wish = CurvePreview(run.curve, run.fitted), objective_within_limits(state.job.spec)
-    drawing = CurveReport(preview, wish, run.choice)
-    start_training(connection, state, run.config, why, drawing, **outcome)
+    preview = CurvePreview(run.curve, run.fitted)
+    curve = CurveReport(preview, objective_within_limits(state.job.spec), run.choice)
+    start_training(connection, state, run.config, why, curve, **outcome)
     if run.searched:
         update_stored_model(connection, machine, state)
     record_event(connection, job, state.now, "choice", why, event_data(action))
@@ -168,9 +168,9 @@ def record_kept_config(
 ) -> None:
     """Fix a configuration that was not chosen; its measurements teach as any probe does."""
     job, why = state.job.id, action.why
-    wish = objective_within_limits(state.job.spec)
-    drawing = CurveReport.of(wish, preview_curve(state.knowledge))
-    start_training(connection, state, action.config, why, drawing, search=why)
+    objective = objective_within_limits(state.job.spec)
+    curve = CurveReport.of(objective, preview_curve(state.knowledge))
+    start_training(connection, state, action.config, why, curve, search=why)
     update_stored_model(connection, machine, state)
     record_event(connection, job, state.now, "choice", why, event_data(action))
 
@@ -180,13 +180,13 @@ def start_training(
     state: JobState,
     config: ClusterConfig,
     why: str,
-    drawing: CurveReport,
+    curve: CurveReport,
     **outcome: object,
 ) -> None:
     """Fix the configuration to train on and keep its curve; ``outcome`` is what else is known."""
     outcome |= {"phase": JobPhase.TRAINING, "chosen": config, "choice": why}
     jobs.change_outcome(connection, state.job.id, reason=f"training on {config}", **outcome)
-    store_drawing(connection, state, drawing, config, why)
+    store_curve_report(connection, state, curve, config, why)
 
 
 def record_finish(connection: Connection, machine: str, state: JobState, action: Finish) -> None:

@@ -1,8 +1,7 @@
 """Compare one expected machine with the cloud's list, and say why a machine is gone. Pure.
 
 Lists lag: a new machine is missing from them, one that has just ended is still in them. A machine
-is gone only when the cloud says so, or when every list has missed it for as long as a list may lag
-(RELIABILITY, M5).
+is gone only when the cloud says so, or when every list has missed it for as long as a list may lag.
 """
 
 from __future__ import annotations
@@ -42,7 +41,8 @@ def diff_machine(
 ) -> VmChange:
     """Return what is to be done about a machine that is not known to be gone.
 
-    Nothing may have been asked of the cloud for a machine that is missing since the list was.
+    Call it for a missing machine only if its launch was not tried again since the list was
+    requested.
 
     Args:
         vm: The machine, as last written down.
@@ -86,7 +86,10 @@ def diff_unlisted(
 
 
 def launch_retry_at(vm: Vm) -> datetime:
-    """Return when to ask for a machine again: after as long as it was asked for already."""
+    """Return when to ask for a machine again.
+
+    The delay is the time from the first request to the newest, at least 2 s and at most 30 s.
+    """
     if vm.attempted_at is None:
         return vm.intended_at
     return vm.attempted_at + min(max(vm.attempted_at - vm.paid_from, FIRST_RETRY), MAX_LAUNCH_RETRY)

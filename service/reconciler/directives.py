@@ -63,7 +63,7 @@ def progress_correction(state: JobState) -> float:
 def handover_source(state: JobState) -> Member | None:
     """Return the leader whose state the next generation takes over, if it still lives."""
     directive = state.directive
-    if directive is None or directive.members[0].worker in state.gone:
+    if directive is None or directive.members[0].worker in state.departed_members:
         return None
     return directive.members[0]
 
@@ -79,16 +79,18 @@ def surviving_members(state: JobState, directive: Directive) -> tuple[Member, ..
 
     Those whose process was started again come last, at their new addresses, once they are up.
     """
-    again = state.restarted
-    stayed = tuple(member for member in directive.members if member.worker not in state.gone)
-    back = (worker for worker in state.ready if worker.worker in again)
+    again = state.restarted_members
+    stayed = tuple(
+        member for member in directive.members if member.worker not in state.departed_members
+    )
+    back = (worker for worker in state.ready_workers if worker.worker in again)
     return (*stayed, *(Member(worker.worker, worker.address) for worker in back))
 
 
 def choose_members(state: JobState, workers: int) -> tuple[Member, ...]:
     """Keep ranks where they are and append newcomers, so that the leader stays the leader."""
-    ready = {worker.worker: worker for worker in state.ready}
-    order = [m for m in state.members if m in ready]
+    ready = {worker.worker: worker for worker in state.ready_workers}
+    order = [m for m in state.member_ids if m in ready]
     order += [w for w in ready if w not in order]
     return tuple(Member(w, ready[w].address) for w in order[:workers])
 
@@ -99,7 +101,7 @@ def choose_servers(state: JobState) -> tuple[Member, ...]:
     Raises:
         ValueError: Fewer are there than the job needs: wait for them first.
     """
-    serving = {member.worker: member for member in state.serving}
+    serving = {member.worker: member for member in state.ready_servers}
     told = () if state.directive is None else state.directive.servers
     needed = state.job.spec.strategy.servers
     if len(serving) < needed:

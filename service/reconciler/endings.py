@@ -135,7 +135,10 @@ def launches_reason(state: JobState, limit: int) -> str:
 
 
 def max_launches(state: JobState) -> int:
-    """Launches a job may use: an adversary that kills every machine must not empty a purse."""
+    """Return how many machines a job may launch.
+
+    Without a limit, machines which keep dying could cost without end.
+    """
     spec = state.job.spec
     return 4 * (spec.space.workers[-1] + spec.strategy.servers) + 8
 
@@ -147,7 +150,7 @@ def is_released(state: JobState, worker: WorkerRow | None) -> bool:
     return worker != state.leader or worker.finished == "released"
 
 
-def is_done(state: JobState) -> bool:
+def has_leader_finished(state: JobState) -> bool:
     """Whether the leader has said that training ended."""
     leader = state.leader
     return leader is not None and leader.finished in ("target", "exhausted")
@@ -162,7 +165,7 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-def is_ending(state: JobState) -> bool:
+def has_any_member_finished(state: JobState) -> bool:
     """Whether a member has reached the end of training, as the leader is about to say too."""
     return any(w.finished in ("target", "exhausted") for w in state.member_workers)
 

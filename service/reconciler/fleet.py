@@ -162,7 +162,8 @@ class Fleet:
             machines = vms.of_job(connection, state.job.id)
             span = ledger.affordable_span(machines, spec, action.count, action.servers, boot)
             if span is None:
-                # A lease that was renewed since the plan took the money; the next tick sees that.
+                # Since the plan was made, another machine has reserved more time and used the
+                # money up; the next tick sees that.
                 log.info("%s: max_cost no longer pays for %s", state.job.id, action.why)
                 return
             whole = ledger.terms_for(spec, action.count, action.servers)
@@ -304,7 +305,7 @@ def store_change(
             # Machines end themselves when their prepaid time does, seen or unseen.
             store_end(connection, vm, now, min(now, vm.prepaid_until + ledger.POWER_OFF_GRACE))
         case _:
-            raise AssertionError(f"a census of {vm.id} found {found} and nothing to write")
+            raise AssertionError(f"{found} of {vm.id} has nothing to store")
 
 
 def store_launch(connection: Connection, vm: Vm, instance: Instance, now: datetime) -> None:

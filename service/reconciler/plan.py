@@ -48,20 +48,20 @@ from service.reconciler.endings import (
     end_by_itself,
     end_on_failure,
     end_on_request,
-    is_done,
-    is_ending,
+    has_any_member_finished,
+    has_leader_finished,
 )
 from service.reconciler.repair import repair
 from service.reconciler.servers import are_servers_ready, end_late_servers, missing_servers
 from service.reconciler.target import (
     NOISE_SPLIT_EVERY,
     PROBE_SPLIT_EVERY,
-    TargetConfig,
+    WantedConfig,
     advise,
-    choose_target,
+    choose_wanted_config,
     is_searched,
     replan,
-    unpaid_reason,
+    unaffordable_reason,
 )
 from service.reconciler.timeouts import (
     BOOT_TIMEOUT,
@@ -116,7 +116,7 @@ def decide_action(state: JobState) -> Action:
         action = concern(state)
         if action is not None:
             return action
-    if is_done(state):
+    if has_leader_finished(state):
         return Idle("training is done, its command is still ending")
     try:
         return advance(state)
@@ -132,10 +132,10 @@ def advance(state: JobState) -> Action:
     advice = advise(state)
     if advice is not None:
         return advice
-    wanted = choose_target(state)
+    wanted = choose_wanted_config(state)
     if isinstance(wanted, ChooseConfig | KeepConfig):
         return wanted
-    concerns: tuple[Callable[[JobState, TargetConfig], Action | None], ...] = (
+    concerns: tuple[Callable[[JobState, WantedConfig], Action | None], ...] = (
         settle_running_probe,
         leave_out_unreachable,
         launch_missing,
@@ -146,10 +146,14 @@ def advance(state: JobState) -> Action:
         action = concern(state, wanted)
         if action is not None:
             return action
-    return Idle(f"running {wanted.config}") if wanted.lacks is None else Blocked(wanted.lacks)
+    return (
+        Idle(f"running {wanted.config}")
+        if wanted.shortfall_reason is None
+        else Blocked(wanted.shortfall_reason)
+    )
 
 
-def settle_running_probe(state: JobState, wanted: TargetConfig) -> Action | None:
+def settle_running_probe(state: JobState, wanted: WantedConfig) -> Action | None:
     """A probe has been measured for long enough."""
     directive, probe = state.directive, wanted.probe
     if directive is None or directive.purpose != "probe" or probe is None:
@@ -191,7 +195,7 @@ def give_up_probe(state: JobState, probe: Probe, why: str) -> Action | None:
     return ChooseConfig(run, f"{said}, so the search ends {run.why}")
 
 
-def leave_out_unreachable(state: JobState, wanted: TargetConfig) -> Action | None:
+def leave_out_unreachable(state: JobState, wanted: WantedConfig) -> Action | None:
     """The leader could not reach the newcomers: go on with those it had."""
     directive = state.directive
     # The leader before refuses, which need not be a member of the new generation.
@@ -201,7 +205,7 @@ def leave_out_unreachable(state: JobState, wanted: TargetConfig) -> Action | Non
         m for m in directive.members if (w := state.worker(m.worker)) and w.generation > 0
     )
     newcomers = tuple(m.worker for m in directive.members if m not in members)
-    alive = tuple(vm.id for vm in state.alive if vm.id in newcomers)
+    alive = tuple(vm.id for vm in state.live_worker_vms if vm.id in newcomers)
     if alive:
         return Terminate(alive, f"{', '.join(alive)} cannot be reached by the leader")
     if not members:
@@ -211,32 +215,32 @@ def leave_out_unreachable(state: JobState, wanted: TargetConfig) -> Action | Non
     return PublishDirective(next_directive(state, config, members, why, repairs=True), why)
 
 
-def launch_missing(state: JobState, wanted: TargetConfig) -> Action | None:
+def launch_missing(state: JobState, wanted: WantedConfig) -> Action | None:
     """Launch what is missing; training goes on meanwhile."""
-    late = tuple(vm.id for vm in state.available if is_boot_late(state, vm))
+    late = tuple(vm.id for vm in state.unfinished_worker_vms if is_boot_late(state, vm))
     if late:
         return Terminate(late, f"{', '.join(late)} did not say hello in {BOOT_TIMEOUT.after}")
-    astray = tuple(vm.id for vm in state.available if ignores_standby(state, vm))
+    astray = tuple(vm.id for vm in state.unfinished_worker_vms if ignores_standby(state, vm))
     if astray:
         return Terminate(astray, f"{', '.join(astray)} did not stand by in {STANDBY_TIMEOUT.after}")
     missing = missing_worker_machines(state, wanted.config)
     servers = missing_servers(state)
     if not missing and not servers:
-        return launch_ahead(state, config_to_launch_for(state, wanted))
-    if is_ending(state):
+        return launch_for_next_probe(state, config_to_launch_for(state, wanted))
+    if has_any_member_finished(state):
         return Idle("training is ending, no machine is replaced")
     if (frozen := freeze_launches(state, missing + servers)) is not None:
         return frozen
     if not state.can_afford(missing, servers):
-        return go_on_without(state, missing + servers)
+        return block_or_finish_unaffordable(state, missing + servers)
     beside = f", and {counted(servers, 'server')}" if servers else ""
     return Launch(missing, f"{counted(missing, 'machine')} for {wanted.config}{beside}", servers)
 
 
-def launch_ahead(state: JobState, config: ClusterConfig) -> Launch | None:
-    """Launch the machines of the next probe early; what stands against it stops no probe."""
+def launch_for_next_probe(state: JobState, config: ClusterConfig) -> Launch | None:
+    """Launch the machines of the next probe early; where it cannot, the probe only starts later."""
     missing = missing_worker_machines(state, config)
-    if not missing or is_ending(state) or freeze_launches(state, missing) is not None:
+    if not missing or has_any_member_finished(state) or freeze_launches(state, missing) is not None:
         return None
     if not state.can_afford(missing, 0):
         return None
@@ -245,10 +249,10 @@ def launch_ahead(state: JobState, config: ClusterConfig) -> Launch | None:
 
 def missing_worker_machines(state: JobState, config: ClusterConfig) -> int:
     """Return how many machines of workers a configuration needs besides those there are."""
-    return max(config.workers - len(state.available), 0)
+    return max(config.workers - len(state.unfinished_worker_vms), 0)
 
 
-def config_to_launch_for(state: JobState, wanted: TargetConfig) -> ClusterConfig:
+def config_to_launch_for(state: JobState, wanted: WantedConfig) -> ClusterConfig:
     """Return the configuration that machines are needed for, now or when the next probe begins."""
     probe = wanted.probe
     if probe is None or probe.then is None or probe.then.workers <= wanted.config.workers:
@@ -285,20 +289,23 @@ def freeze_launches(state: JobState, missing: int) -> Action | None:
     )
 
 
-def go_on_without(state: JobState, missing: int) -> Action:
-    """The cap does not pay for the machines without which nothing can go on."""
-    why = unpaid_reason(missing)
-    if not state.alive or missing_servers(state):
+def block_or_finish_unaffordable(state: JobState, missing: int) -> Action:
+    """The cap does not pay for the missing machines.
+
+    End the job if it cannot train without them, else report it as blocked.
+    """
+    why = unaffordable_reason(missing)
+    if not state.live_worker_vms or missing_servers(state):
         return Finish(JobPhase.CAPPED, why, remedy="raise limits.max_cost and submit again")
     return Blocked(why)
 
 
-def publish_target(state: JobState, wanted: TargetConfig) -> Action | None:
+def publish_target(state: JobState, wanted: WantedConfig) -> Action | None:
     """Tell the workers the wanted configuration, once enough of them are ready."""
     directive = state.directive
     if not state.is_applied:
         return Idle("waiting for the workers to regroup")
-    missing = wanted.config.workers - len(state.ready)
+    missing = wanted.config.workers - len(state.ready_workers)
     if missing > 0:
         return await_boot(state, missing)
     if not are_servers_ready(state):
@@ -308,16 +315,16 @@ def publish_target(state: JobState, wanted: TargetConfig) -> Action | None:
     if wanted.probe is not None:
         split = NOISE_SPLIT_EVERY if wanted.probe.measures == "noise" else PROBE_SPLIT_EVERY
         told = replace(told, purpose="probe", split_every=split, report_after=PROBE_REPORT_ROWS)
-    if directive is not None and is_published(directive, told):
+    if directive is not None and is_same_assignment(directive, told):
         return None
-    if wanted.is_search:
+    if wanted.is_time_probe:
         names = [member.worker for member in members]
-        aside = tuple(vm.id for vm in state.available if vm.id not in names)
+        aside = tuple(vm.id for vm in state.unfinished_worker_vms if vm.id not in names)
         told = replace(told, standby=aside)
     return PublishDirective(told, wanted.why)
 
 
-def is_published(directive: Directive, wanted: Directive) -> bool:
+def is_same_assignment(directive: Directive, wanted: Directive) -> bool:
     """Whether the workers do already what they are to do."""
     now, then = (
         (d.config, d.purpose, d.members, d.split_every if d.config.workers == 1 else 0)
@@ -328,7 +335,7 @@ def is_published(directive: Directive, wanted: Directive) -> bool:
 
 def await_boot(state: JobState, missing: int) -> Action:
     """Wait for machines that boot, and say so of those that the cloud does not give."""
-    asked = [vm.intended_at for vm in state.available if vm.state == "intended"]
+    asked = [vm.intended_at for vm in state.unfinished_worker_vms if vm.state == "intended"]
     if not asked or state.now - min(asked) < LAUNCH_SILENCE:
         return Idle(f"waiting for {counted(missing, 'worker')} to boot")
     since = min(asked)
@@ -338,26 +345,26 @@ def await_boot(state: JobState, missing: int) -> Action:
     )
 
 
-def end_spare_machines(state: JobState, wanted: TargetConfig) -> Action | None:
+def end_spare_machines(state: JobState, wanted: WantedConfig) -> Action | None:
     """End machines that are neither in use nor awaited, nor worth keeping for another probe."""
-    spare = tuple(vm for vm in state.alive if vm.id not in state.members)
-    awaited = config_to_launch_for(state, wanted).workers - len(state.members)
-    if not spare or len(state.members) < wanted.config.workers:
+    spare = tuple(vm for vm in state.live_worker_vms if vm.id not in state.member_ids)
+    awaited = config_to_launch_for(state, wanted).workers - len(state.member_ids)
+    if not spare or len(state.member_ids) < wanted.config.workers:
         return None
-    kept = [vm for vm in spare if wanted.is_search and is_worth_keeping(state, vm)]
+    kept = [vm for vm in spare if wanted.is_time_probe and is_worth_keeping(state, vm)]
     released = [vm.id for vm in spare if vm not in kept]
     ended = tuple(released[: len(released) - max(awaited - len(kept), 0)])
     if not ended:
         return None
     published_at = state.published_at or state.now
     if state.now - published_at < RELEASE_TIMEOUT.after:
-        ended = tuple(vm for vm in ended if is_uninvited(state, vm))
+        ended = tuple(vm for vm in ended if is_unassigned(state, vm))
     if not ended:
         return Idle("letting released workers end by themselves")
     return Terminate(ended, f"{counted(len(ended), 'machine')} released by {wanted.config}")
 
 
-def is_uninvited(state: JobState, worker: str) -> bool:
+def is_unassigned(state: JobState, worker: str) -> bool:
     """Whether a worker waits to be named, so that it will not end by itself."""
     known = state.worker(worker)
     return known is not None and known.is_up and known.generation == 0
@@ -366,7 +373,8 @@ def is_uninvited(state: JobState, worker: str) -> bool:
 def is_worth_keeping(state: JobState, vm: Vm) -> bool:
     """Whether an idle machine has cost less since it stood by than a new one would.
 
-    A search may want it again, or not: so long it never costs more than twice what it had to.
+    Kept until then (ski-rental rule), it costs at most twice the better of keeping it and of
+    launching another.
     """
     known, boot = state.worker(vm.id), state.fastest_boot
     if known is None or boot is None or not vm.price_per_hour:

@@ -12,48 +12,55 @@ from service.reconciler.directives import (
     shrink_config,
     surviving_members,
 )
-from service.reconciler.endings import is_done
+from service.reconciler.endings import has_leader_finished
 from service.reconciler.servers import replace_servers, stuck_servers
 from service.reconciler.timeouts import (
     ALL_WORKERS_SILENT,
     ENTRY_TIMEOUT,
     FIRST_ITERATION_TIMEOUT,
-    is_entry_over,
+    has_entry_timed_out,
+    has_first_iteration_timed_out,
     is_fruitless,
-    is_without_iteration,
     reform_delay,
 )
 from service.state.job_state import JobState
 
 
 def repair(state: JobState) -> Action | None:
-    """The generation cannot go on: those who can form the next one, from the most advanced."""
+    """Return what lets a job go on whose generation cannot, with the workers that can.
+
+    None if nothing is to be repaired.
+    """
     directive = state.directive
-    if directive is None or is_done(state):
+    if directive is None or has_leader_finished(state):
         return None
     # Silent machines first: any generation that is formed anew would wait for them again.
     hung = hung_members(state)
     if hung:
         others = " while the others wait"
-        why = f" for {ALL_WORKERS_SILENT.after}" if are_all_silent(state, state.members) else others
+        why = (
+            f" for {ALL_WORKERS_SILENT.after}"
+            if are_all_silent(state, state.member_ids)
+            else others
+        )
         return Terminate(hung, f"{', '.join(hung)} silent{why}")
     stuck = stuck_servers(state)
     if stuck:
         return Terminate(stuck, f"{', '.join(stuck)} silent while the workers wait")
     if state.lost_servers:
         return replace_servers(state, directive)
-    if state.lost or state.restarted:
+    if state.lost_members or state.restarted_members:
         return leave_lost_behind(state, directive)
-    if state.released:
+    if state.released_members:
         return replace_released(state, directive)
     if is_broken(state):
-        return form_again(state, directive, "the workers lost touch")
-    if is_entry_over(state):
+        return regroup(state, directive, "the workers lost touch")
+    if has_entry_timed_out(state):
         return enforce_entry(state, directive)
-    return end_idle(state, directive)
+    return replace_never_started(state, directive)
 
 
-def form_again(state: JobState, directive: Directive, what: str) -> Action:
+def regroup(state: JobState, directive: Directive, what: str) -> Action:
     """Tell the same workers again, unless that was in vain too often."""
     if is_fruitless(state):
         return Finish(JobPhase.FAILED, f"{what}, {fruitless_reason(state, directive)}")
@@ -80,13 +87,13 @@ def enforce_entry(state: JobState, directive: Directive) -> Action:
     newcomers = tuple(worker.worker for worker in members if worker.generation == 0)
     if newcomers and len(newcomers) < len(members):
         return Terminate(newcomers, f"{', '.join(newcomers)} did not join in {ENTRY_TIMEOUT.span}")
-    return form_again(state, directive, f"directive {directive.generation} was not entered")
+    return regroup(state, directive, f"directive {directive.generation} was not entered")
 
 
-def end_idle(state: JobState, directive: Directive) -> Action | None:
-    """Those who entered a generation and never finished an iteration get new machines."""
+def replace_never_started(state: JobState, directive: Directive) -> Action | None:
+    """Members that entered a generation and never finished an iteration get new machines."""
     idle = tuple(worker.worker for worker in living_members(state))
-    if not (idle and state.fruitless and is_without_iteration(state)):
+    if not (idle and state.fruitless and has_first_iteration_timed_out(state)):
         return None
     if is_fruitless(state):
         return Finish(JobPhase.FAILED, f"no worker trains, {fruitless_reason(state, directive)}")
@@ -97,7 +104,7 @@ def end_idle(state: JobState, directive: Directive) -> Action | None:
 
 def living_members(state: JobState) -> tuple[WorkerRow, ...]:
     """Return the members whose machine runs, in rank order."""
-    alive = {vm.id for vm in state.alive}
+    alive = {vm.id for vm in state.live_worker_vms}
     return tuple(worker for worker in state.member_workers if worker.worker in alive)
 
 
@@ -113,11 +120,13 @@ def leave_lost_behind(state: JobState, directive: Directive) -> Action | None:
 
 def loss_reason(state: JobState) -> str:
     """Say what befell the members, and who goes on."""
-    again = f"{', '.join(state.restarted)} started again"
-    if not state.lost:
+    again = f"{', '.join(state.restarted_members)} started again"
+    if not state.lost_members:
         return f"{again}: going on"
-    lost = f"lost {', '.join(state.lost)}"
-    return f"{lost}; {again}: going on" if state.restarted else f"{lost}: the survivors go on"
+    lost = f"lost {', '.join(state.lost_members)}"
+    return (
+        f"{lost}; {again}: going on" if state.restarted_members else f"{lost}: the survivors go on"
+    )
 
 
 def replace_released(state: JobState, directive: Directive) -> Action | None:
@@ -129,7 +138,7 @@ def replace_released(state: JobState, directive: Directive) -> Action | None:
     if not surviving_members(state, directive):
         return None
     config = shrink_config(state, directive.config, len(members))
-    why = f"{', '.join(state.released)} was told to leave: the others go on with {config}"
+    why = f"{', '.join(state.released_members)} was told to leave: the others go on with {config}"
     return PublishDirective(next_directive(state, config, members, why), why)
 
 
@@ -142,7 +151,7 @@ def is_broken(state: JobState) -> bool:
 
 def hung_members(state: JobState) -> tuple[str, ...]:
     """Members that have said nothing for long while another still speaks, or all for longer."""
-    alive = [vm.id for vm in state.alive if vm.id in state.members]
+    alive = [vm.id for vm in state.live_worker_vms if vm.id in state.member_ids]
     silent = tuple(worker for worker in alive if state.is_silent(worker))
     if len(silent) < len(alive):
         return silent

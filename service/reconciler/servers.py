@@ -52,7 +52,7 @@ def end_late_servers(state: JobState) -> Action | None:
 
 def stuck_servers(state: JobState) -> tuple[str, ...]:
     """Servers that have stopped speaking while a worker still does; some never speak at all."""
-    if all(state.is_silent(member) for member in state.members):
+    if all(state.is_silent(member) for member in state.member_ids):
         return ()
     greeted = [(vm.id, state.worker(vm.id)) for vm in state.servers]
     return tuple(
@@ -69,4 +69,4 @@ def missing_servers(state: JobState) -> int:
 
 def are_servers_ready(state: JobState) -> bool:
     """Whether all servers of the job have said hello."""
-    return len(state.serving) >= state.job.spec.strategy.servers
+    return len(state.ready_servers) >= state.job.spec.strategy.servers

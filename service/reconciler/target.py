@@ -22,7 +22,7 @@ from scavenger.planning.state import PlanningState
 from scavenger.report import CurveReport
 from service.reconciler.actions import Advise, ChooseConfig, KeepConfig, Replan
 from service.reconciler.directives import shrink_config
-from service.reconciler.endings import counted, is_ending
+from service.reconciler.endings import counted, has_any_member_finished
 from service.reconciler.servers import missing_servers
 from service.state.curves import CurveKey, curve_key
 from service.state.job_state import JobState
@@ -57,8 +57,8 @@ def advise(state: JobState) -> Advise | None:
     advice = choose_advice(curve_key(job.spec, state.knowledge))
     if advice is None or (job.advice is not None and job.advised == advice.config):
         return None
-    drawing = CurveReport.of(objective_within_limits(job.spec), preview_curve(advice.knowledge))
-    return Advise(advice.config, advice.why, drawing)
+    curve = CurveReport.of(objective_within_limits(job.spec), preview_curve(advice.knowledge))
+    return Advise(advice.config, advice.why, curve)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ def replan(state: JobState) -> Replan | None:
     if found.better is None:
         return Replan(None, found.noise_scale, found.why)
     better = found.better
-    drawing = CurveReport(better.preview, better.objective, better.choice, "rest")
-    return Replan(better.config, found.noise_scale, found.why, drawing)
+    curve = CurveReport(better.preview, better.objective, better.choice, "rest")
+    return Replan(better.config, found.noise_scale, found.why, curve)
 
 
 def what_is_left(state: JobState) -> Remainder:
@@ -127,26 +127,26 @@ PROBE_SPLIT_EVERY = 5
 
 
 @dataclass(frozen=True, slots=True)
-class TargetConfig:
+class WantedConfig:
     """The configuration the job should be in, and what for.
 
     Attributes:
         probe: What is to be measured there; None to train on it.
-        lacks: Why it is smaller than what was chosen; None where it is not.
+        shortfall_reason: Why it is smaller than what was chosen; None where it is not.
     """
 
     config: ClusterConfig
     why: str
     probe: Probe | None = None
-    lacks: str | None = None
+    shortfall_reason: str | None = None
 
     @property
-    def is_search(self) -> bool:
+    def is_time_probe(self) -> bool:
         """Whether a probe of time is wanted: others will probably follow it soon."""
         return self.probe is not None and self.probe.measures == "time"
 
 
-def choose_target(state: JobState) -> TargetConfig | ChooseConfig | KeepConfig:
+def choose_wanted_config(state: JobState) -> WantedConfig | ChooseConfig | KeepConfig:
     """Return the configuration the job should be in now."""
     job, only = state.job, start_config_decision(state)
     if job.chosen is not None:
@@ -154,56 +154,59 @@ def choose_target(state: JobState) -> TargetConfig | ChooseConfig | KeepConfig:
     if isinstance(only, KeepConfig):
         return only
     decision = only or running_noise_probe(state) or decide(state.knowledge)
-    missing = unpaid_machines(state, decision.config)
+    missing = unaffordable_machines(state, decision.config)
     return search_within_cap(state, decision, missing) if missing else target_of_decision(decision)
 
 
 def running_noise_probe(state: JobState) -> Probe | None:
     """Return the probe of noise that runs and whose machines live.
 
-    What would be chosen changes with every reading of the target's metric. A job that moved each
-    time would begin anew to let its noise settle, and so would the deadline of that.
+    What would be chosen changes with every reading of the target's metric. Moving the job each time
+    would restart the noise measurement and its deadline.
     """
     told = state.directive
     if told is None or told.purpose != "probe" or told.split_every != NOISE_SPLIT_EVERY:
         return None
-    if state.knowledge.has_settled_noise or state.gone:
+    if state.knowledge.has_settled_noise or state.departed_members:
         return None
     return Probe(told.config, told.why, measures="noise")
 
 
-def target_of_decision(decision: Probe | Run) -> TargetConfig | ChooseConfig:
+def target_of_decision(decision: Probe | Run) -> WantedConfig | ChooseConfig:
     """Return what a decision asks for."""
     match decision:
         case Probe(config, why):
-            return TargetConfig(config, why, decision)
+            return WantedConfig(config, why, decision)
         case Run():
             return ChooseConfig(decision, decision.why)
 
 
-def target_of_choice(state: JobState, chosen: ClusterConfig) -> TargetConfig:
+def target_of_choice(state: JobState, chosen: ClusterConfig) -> WantedConfig:
     """Train on what was chosen, or on the machines there are where no more can be paid."""
     spec = state.job.spec
-    wish = f", objective {spec.objective_text}" if is_searched(spec) else ""
-    missing = unpaid_machines(state, chosen)
+    objective = f", objective {spec.objective_text}" if is_searched(spec) else ""
+    missing = unaffordable_machines(state, chosen)
     if not missing:
-        return TargetConfig(chosen, f"training on {chosen}{wish}")
-    config, why = shrink_config(state, chosen, len(state.available)), unpaid_reason(missing)
-    return TargetConfig(config, f"{why}: training on {config}", lacks=why)
+        return WantedConfig(chosen, f"training on {chosen}{objective}")
+    config, why = (
+        shrink_config(state, chosen, len(state.unfinished_worker_vms)),
+        unaffordable_reason(missing),
+    )
+    return WantedConfig(config, f"{why}: training on {config}", shortfall_reason=why)
 
 
 def search_within_cap(
     state: JobState, decision: Probe | Run, missing: int
-) -> TargetConfig | ChooseConfig | KeepConfig:
+) -> WantedConfig | ChooseConfig | KeepConfig:
     """End the search among what the cap pays for; before anything is measured, where the job is."""
-    knowledge, why = state.knowledge, unpaid_reason(missing)
+    knowledge, why = state.knowledge, unaffordable_reason(missing)
     if start_config_decision(state) is not None or not (
         knowledge.observations or isinstance(decision, Run)
     ):
-        config = shrink_config(state, decision.config, len(state.available))
+        config = shrink_config(state, decision.config, len(state.unfinished_worker_vms))
         return KeepConfig(config, f"{why}: training on {config}")
-    match target_of_decision(decide_within(knowledge, payable_workers(state, missing))):
-        case TargetConfig() as wanted:
+    match target_of_decision(decide_within(knowledge, affordable_workers(state, missing))):
+        case WantedConfig() as wanted:
             return replace(wanted, why=f"{why}, so the search ends and {wanted.why}")
         case ChooseConfig(run) if run.searched:
             return ChooseConfig(run, f"{why}, so the search ends {run.why}")
@@ -211,23 +214,28 @@ def search_within_cap(
             return ChooseConfig(run, f"{why}; {run.why}")
 
 
-def unpaid_machines(state: JobState, config: ClusterConfig) -> int:
+def unaffordable_machines(state: JobState, config: ClusterConfig) -> int:
     """Return how many machines are missing of which the cap does not pay all; 0 where it does.
 
-    Not for a job without any, nor for one that ends: it has nothing to go on with, or no need.
+    Also 0 for a job that has no machine, and for one whose training is ending.
     """
-    missing = config.workers - len(state.available)
-    if missing <= 0 or not state.available or missing_servers(state) or is_ending(state):
+    missing = config.workers - len(state.unfinished_worker_vms)
+    if (
+        missing <= 0
+        or not state.unfinished_worker_vms
+        or missing_servers(state)
+        or has_any_member_finished(state)
+    ):
         return 0
     return 0 if state.can_afford(missing, 0) else missing
 
 
-def payable_workers(state: JobState, missing: int) -> int:
+def affordable_workers(state: JobState, missing: int) -> int:
     """Return how many workers there are, with as many of those missing as the cap pays."""
     more = next(n for n in range(missing - 1, -1, -1) if n == 0 or state.can_afford(n, 0))
-    return len(state.available) + more
+    return len(state.unfinished_worker_vms) + more
 
 
-def unpaid_reason(missing: int) -> str:
+def unaffordable_reason(missing: int) -> str:
     """Say that the cap does not pay for machines."""
     return f"max_cost leaves no room for {counted(missing, 'more machine')}"

@@ -48,7 +48,7 @@ PASS_DELAY = Timeout(
     timedelta(seconds=5),
     "one pass of the loop, or the 5 s that a tick which failed rests",
     "loop",
-    "the next action; after a crash another controller's, or its own, of what is written down",
+    "the next action; after a crash, that of another controller or of this one once restarted",
 )
 LEASE_EXPIRY = Timeout(
     "its controller is dead",
@@ -109,7 +109,7 @@ WORKER_SILENT = Timeout(
 ALL_WORKERS_SILENT = Timeout(
     "no worker speaks",
     timedelta(minutes=10),
-    "10 min, of which this controller could hear each",
+    "10 min, counted only while this controller listened",
     "plan",
     "all are ended and replaced",
 )
@@ -201,10 +201,11 @@ def is_boot_late(state: JobState, vm: Vm) -> bool:
 def ignores_standby(state: JobState, vm: Vm) -> bool:
     """Whether a worker should have stood by long ago, and is in its old generation instead.
 
-    One that lost touch while it was told so waits there, for a generation that is not its own.
+    A worker whose collective failed at that moment waits for a new generation, of which it is no
+    member.
     """
     known = state.worker(vm.id)
-    if known is None or vm.id not in state.aside:
+    if known is None or vm.id not in state.standby_ids:
         return False
     is_behind = known.generation > 0 and state.is_applied
     return is_behind and STANDBY_TIMEOUT.is_over(directive_audible_since(state), state.now)
@@ -216,7 +217,7 @@ def directive_audible_since(state: JobState) -> datetime | None:
     return None if told is None else state.heard_since_start(told)
 
 
-def is_entry_over(state: JobState) -> bool:
+def has_entry_timed_out(state: JobState) -> bool:
     """Whether the newest Directive should have been entered long ago, and was not."""
     stall = timedelta(seconds=2 * state.job.spec.run.stall)
     return not state.is_applied and ENTRY_TIMEOUT.is_over(
@@ -224,7 +225,7 @@ def is_entry_over(state: JobState) -> bool:
     )
 
 
-def is_without_iteration(state: JobState) -> bool:
+def has_first_iteration_timed_out(state: JobState) -> bool:
     """Whether the newest Directive was entered for so long that there must be iterations of it."""
     directive = state.directive
     is_training = directive is not None and directive.purpose == "train"
@@ -238,7 +239,7 @@ def is_without_iteration(state: JobState) -> bool:
 def may_be_fruitless(state: JobState) -> bool:
     """Whether it matters how many Directives in a row bore no iteration."""
     is_broken = any(worker.broken is not None for worker in state.member_workers)
-    return is_broken or is_entry_over(state) or is_without_iteration(state)
+    return is_broken or has_entry_timed_out(state) or has_first_iteration_timed_out(state)
 
 
 def is_fruitless(state: JobState) -> bool:

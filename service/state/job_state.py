@@ -67,7 +67,7 @@ class JobState:
     boot: timedelta = timedelta(0)
 
     @property
-    def alive(self) -> tuple[Vm, ...]:
+    def live_worker_vms(self) -> tuple[Vm, ...]:
         """Workers' machines that may exist and whose command has not ended."""
         return tuple(vm for vm in running_machines(self.vms) if vm.role == "worker")
 
@@ -77,7 +77,7 @@ class JobState:
         return tuple(vm for vm in running_machines(self.vms) if vm.role == "server")
 
     @property
-    def serving(self) -> tuple[Member, ...]:
+    def ready_servers(self) -> tuple[Member, ...]:
         """Parameter servers that said hello, with the address they said last."""
         greeted = [self.worker(vm.id) for vm in self.servers]
         return tuple(Member(w.worker, w.address) for w in greeted if w is not None and w.is_up)
@@ -86,80 +86,82 @@ class JobState:
     def lost_servers(self) -> tuple[str, ...]:
         """Servers of the newest Directive that are gone, or were started again and are empty."""
         told = () if self.directive is None else self.directive.servers
-        return tuple(member.worker for member in told if member not in self.serving)
+        return tuple(member.worker for member in told if member not in self.ready_servers)
 
     @property
-    def available(self) -> tuple[Vm, ...]:
+    def unfinished_worker_vms(self) -> tuple[Vm, ...]:
         """Alive machines whose worker is taking part, waiting or still booting."""
         done = {worker.worker for worker in self.workers if worker.finished is not None}
-        return tuple(vm for vm in self.alive if vm.id not in done)
+        return tuple(vm for vm in self.live_worker_vms if vm.id not in done)
 
     @property
-    def ready(self) -> tuple[WorkerRow, ...]:
+    def ready_workers(self) -> tuple[WorkerRow, ...]:
         """Workers that can take part: alive, greeted, not done, and not about to stand by.
 
         One that is told to stand by says hello again, at another address, once it does. It never
         does if the Directive that tells it so has lost all its members before they entered it.
         """
-        ids = {vm.id for vm in self.available}
+        ids = {vm.id for vm in self.unfinished_worker_vms}
         return tuple(
             worker
             for worker in self.workers
             if worker.worker in ids
             and worker.is_up
-            and not (worker.worker in self.aside and worker.generation > 0)
+            and not (worker.worker in self.standby_ids and worker.generation > 0)
         )
 
     @property
-    def aside(self) -> tuple[str, ...]:
-        """Workers that are told to stand by, as long as a member lives that lets them."""
-        is_followed = len(self.gone) < len(self.members)
+    def standby_ids(self) -> tuple[str, ...]:
+        """Workers that the newest Directive puts on standby; none once all its members are gone."""
+        is_followed = len(self.departed_members) < len(self.member_ids)
         return self.directive.standby if self.directive is not None and is_followed else ()
 
     @property
-    def gone(self) -> tuple[str, ...]:
+    def departed_members(self) -> tuple[str, ...]:
         """Members of the newest Directive that will not enter it, or have left it."""
-        return (*self.lost, *self.released, *self.restarted)
+        return (*self.lost_members, *self.released_members, *self.restarted_members)
 
     @property
-    def members(self) -> tuple[str, ...]:
+    def member_ids(self) -> tuple[str, ...]:
         """Workers of the newest Directive, leader first."""
         return () if self.directive is None else tuple(m.worker for m in self.directive.members)
 
     @property
     def member_workers(self) -> tuple[WorkerRow, ...]:
         """Those of them that ever spoke, leader first."""
-        found = (self.worker(member) for member in self.members)
+        found = (self.worker(member) for member in self.member_ids)
         return tuple(worker for worker in found if worker is not None)
 
     @property
     def leader(self) -> WorkerRow | None:
         """The leader of the newest Directive, if it ever spoke."""
-        return None if not self.members else self.worker(self.members[0])
+        return None if not self.member_ids else self.worker(self.member_ids[0])
 
     @property
     def is_applied(self) -> bool:
         """Whether every member that still lives has confirmed the newest Directive."""
         if self.directive is None:
             return True
-        confirmed = [self.worker(member) for member in self.members if member not in self.gone]
+        confirmed = [
+            self.worker(member) for member in self.member_ids if member not in self.departed_members
+        ]
         return all(w is not None and w.generation >= self.directive.generation for w in confirmed)
 
     @property
-    def lost(self) -> tuple[str, ...]:
+    def lost_members(self) -> tuple[str, ...]:
         """Members whose machine is gone, or whose command ended, before training was done."""
-        ids = {vm.id for vm in self.alive}
+        ids = {vm.id for vm in self.live_worker_vms}
         # A worker that finished may be gone: training ended for it.
         done = {worker.worker for worker in self.workers if worker.finished is not None}
-        return tuple(m for m in self.members if m not in ids and m not in done)
+        return tuple(m for m in self.member_ids if m not in ids and m not in done)
 
     @property
-    def released(self) -> tuple[str, ...]:
+    def released_members(self) -> tuple[str, ...]:
         """Members that left before training was done, because their machine was told to end."""
         return tuple(w.worker for w in self.member_workers if w.finished == "released")
 
     @property
-    def restarted(self) -> tuple[str, ...]:
+    def restarted_members(self) -> tuple[str, ...]:
         """Members whose process died and is started again on the same machine: it holds nothing."""
         told = () if self.directive is None else self.directive.members
         known = [(member, self.worker(member.worker)) for member in told]
@@ -168,7 +170,7 @@ class JobState:
             for member, worker in known
             if worker is not None
             and worker.address != member.address
-            and member.worker not in (*self.lost, *self.released)
+            and member.worker not in (*self.lost_members, *self.released_members)
         )
 
     @property

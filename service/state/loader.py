@@ -15,7 +15,7 @@ from scavenger.measurement.stability import DRIFT_ROWS
 from scavenger.measurement.steps import StepColumns
 from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.planning.transfer import StoredModel
-from service.db import directives, jobs, measurements, models, telemetry, vms, workers
+from service.db import directives, jobs, measurements, stored_models, telemetry, vms, workers
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
 from service.state.job_state import JobState, running_machines
@@ -42,7 +42,7 @@ def load_job_state(
         job_id: Which job.
         now: The moment.
         pause: Seconds a change of machines usually takes with the provider.
-        reviews: Whether the plan of a job that trains is held against its newest iterations.
+        reviews: Whether to check if the noise scale has drifted since the configuration was chosen.
         needs_fruitless: Whether it matters how many directives bore no iteration; reading that
             where it does not costs a query and changes nothing.
     """
@@ -155,8 +155,8 @@ def load_knowledge(
     recent: dict[str, tuple[StoredModel, ...]] = {}
     for project in {job.project for job in wanted}:
         own = {signatures[job.id] for job in wanted if job.project == project}
-        stored[project] = models.known(connection, project, own)
-        recent[project] = models.recent(connection, project, MAX_MODELS)
+        stored[project] = stored_models.known(connection, project, own)
+        recent[project] = stored_models.recent(connection, project, MAX_MODELS)
     return {
         job.id: planning_state(
             job.spec,

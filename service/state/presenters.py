@@ -58,7 +58,7 @@ def job_view(state: JobState, recent: StepColumns, storage: CheckpointStorage) -
         target=optional_config_view(target),
         applied=optional_config_view(applied),
         generation=0 if directive is None else directive.generation,
-        workers_alive=len(state.alive),
+        workers_alive=len(state.live_worker_vms),
         servers_alive=len(state.servers),
         search=job.search,
         advice=(

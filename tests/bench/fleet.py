@@ -23,10 +23,10 @@ from scavenger.protocol import Hello, Member, Progress, StepReport
 from scavenger.schemas import JobPhase, UserRole
 from service.api.telemetry import store_report, validate_rows
 from service.auth.permissions import FIRST_PROJECT
-from service.auth.tokens import ApiToken, make_token
+from service.auth.tokens import TokenDigest, make_token
 from service.clouds.labels import ResourceLabels
 from service.clouds.provider import LaunchRequest
-from service.db import access, clock, directives, jobs, measurements, models, vms, workers
+from service.db import access, clock, directives, jobs, measurements, stored_models, vms, workers
 from service.db import jobs as events
 from service.db.access import AuditEntry, StoredToken
 from service.db.schema import readings
@@ -171,8 +171,8 @@ class Fleet:
         batch = to_arrays(report())
         reports = self.records // self.jobs // ROWS
         last = reports * ROWS
-        piece = NewRows(0, 0, last, 1, 0, batch, StepReport(worker, STANDS))
-        store_rows(connection, piece, now + LATER)
+        fresh = NewRows(0, 0, last, 1, 0, batch, StepReport(worker, STANDS))
+        store_rows(connection, fresh, now + LATER)
         copied = {"worker": worker, "job": job, "rows": ROWS, "columns": pack(batch)}
         connection.execute(FILL, {**copied, "reports": reports - 1})
 
@@ -187,7 +187,7 @@ class Fleet:
             taught = StoredModel(
                 signature, fitted_model.model, fitted_model.observations, {}, jobs=1
             )
-            models.store(connection, FIRST_PROJECT, wish.model.key, taught, now)
+            stored_models.store(connection, FIRST_PROJECT, wish.model.key, taught, now)
 
     def _remember(self, connection: Connection, now: datetime) -> None:
         """Write down who asked for what, and what was swept."""
@@ -195,7 +195,7 @@ class Fleet:
             asked = ("scv_bench", FIRST_PROJECT, "POST", "/v1/jobs", f"job_{number}", 201, "-")
             access.write_audit_entry(connection, AuditEntry(now, *asked))
             made = make_token()
-            credential = ApiToken.of(made)
+            credential = TokenDigest.of(made)
             name, role = f"person {number}", UserRole.VIEWER
             facts = {"created_at": now, "created_by": "bench"}
             access.store_token(

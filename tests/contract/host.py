@@ -26,10 +26,10 @@ from service.api.health import BACKGROUND_TASKS
 from service.api.security import permissions_of
 from service.app import build_app
 from service.auth.rate_limit import RateLimiter
-from service.auth.tokens import ApiToken, ControllerKeys
+from service.auth.tokens import ControllerKeys, TokenDigest
 from service.background import TaskHeartbeat
 from service.clouds.storage import CheckpointStorage
-from service.db import access, directives, jobs, measurements, models, sweeps, vms, workers
+from service.db import access, directives, jobs, measurements, stored_models, sweeps, vms, workers
 from service.db.access import StoredToken
 from service.db.jobs import record_event
 from tests.builders import NOW, directive, observation, orphan, probe, spec
@@ -37,7 +37,7 @@ from tests.builders import NOW, directive, observation, orphan, probe, spec
 KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
 JOB = "job_0"
 WORKER = f"{JOB}-w1"
-PREY = ApiToken("0123456789ab", "0" * 64)
+PREY = TokenDigest("0123456789ab", "0" * 64)
 # What stands in a path for each variable part of it, so that something is found there.
 THERE = {"{job}": JOB, "{token}": PREY.id, "{problem}": "not-found"}
 ENTRIES = 5
@@ -113,7 +113,7 @@ def fill(engine: Engine) -> None:
             jobs.create(connection, f"job_{number}", spec(), at)
             record_event(connection, JOB, at, "test", f"event {number}")
             stored = StoredModel(f"signature {number}", laws, seen, {}, 1)
-            models.store(connection, "default", "key", stored, at)
+            stored_models.store(connection, "default", "key", stored, at)
             sweep = sweeps.begin(connection, at, timedelta(0))
             assert sweep is not None
             sweeps.record(connection, sweep, shown=0, suspects=(held,), tripped="too many")

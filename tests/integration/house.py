@@ -15,7 +15,7 @@ from sqlalchemy import Engine, select
 from scavenger.schemas import ProblemView, UserRole
 from service.api.dependencies import AppState
 from service.app import build_app
-from service.auth.tokens import ApiToken, ControllerKeys, make_token
+from service.auth.tokens import ControllerKeys, TokenDigest, make_token
 from service.clouds.storage import CheckpointStorage
 from service.db import access as tokens
 from service.db.access import StoredToken
@@ -56,7 +56,7 @@ class House:
         if changes or (role, project) not in self.tokens:
             made, now = make_token(), datetime.now(UTC)
             facts = {"created_at": now, "created_by": "test", **changes}
-            credential = ApiToken.of(made)
+            credential = TokenDigest.of(made)
             token = StoredToken(
                 id=credential.id, name=f"{role} of", project=project, role=UserRole(role), **facts
             )
@@ -76,7 +76,7 @@ class House:
 
     def fill(self, template: str) -> str:
         """Return a path of the route, about what belongs to the project alpha."""
-        prey = ApiToken.of(self.token("viewer", "alpha")).id
+        prey = TokenDigest.of(self.token("viewer", "alpha")).id
         named = {"{job}": self.job, "{token}": prey, "{problem}": "not-found"}
         return "/".join(named.get(part, part) for part in template.split("/"))
 

@@ -15,7 +15,7 @@ from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import Hello, Progress, StepReport
 from scavenger.schemas import JobPhase
 from service.api.telemetry import store_report, validate_rows
-from service.db import directives, jobs, measurements, models, vms, workers
+from service.db import directives, jobs, measurements, stored_models, vms, workers
 from service.reconciler.actions import Finish
 from service.reconciler.apply import record_action
 from service.state.job_state import JobState
@@ -73,7 +73,7 @@ class Life:
         record_action(self.connection, "local", self.look(), reached)
 
     def stored(self) -> StoredModel:
-        found = models.find(self.connection, "default", "digits|1437|none|local")
+        found = stored_models.find(self.connection, "default", "digits|1437|none|local")
         assert found is not None
         return found
 

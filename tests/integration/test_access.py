@@ -23,7 +23,7 @@ from service.auth.permissions import (
     UsersFromRole,
     WorkersOnly,
 )
-from service.db import jobs, models
+from service.db import jobs, stored_models
 from service.state.loader import load_knowledge
 from tests.builders import NOW
 from tests.contract.host import ROUTES
@@ -213,9 +213,9 @@ def test_what_another_project_has_is_not_there(house: House) -> None:
 
 
 def test_models_of_one_project_are_neither_listed_nor_used_in_another(house: House) -> None:
-    model = models.STORED_MODEL.validate_python(OLD)
+    model = stored_models.STORED_MODEL.validate_python(OLD)
     with house.engine.begin() as connection:
-        models.store(connection, "alpha", "digits", model, NOW)
+        stored_models.store(connection, "alpha", "digits", model, NOW)
     jobs_of = {"alpha": house.job, "beta": house.submit("beta")}
 
     def known(project: str) -> tuple[int, bool]:

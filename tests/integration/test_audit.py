@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from service.auth.tokens import ApiToken, make_token
+from service.auth.tokens import TokenDigest, make_token
 from tests.builders import document
 from tests.integration.house import House
 
@@ -24,15 +24,15 @@ def test_each_change_is_written_down_with_who_what_and_how_it_was_answered(house
     house.ask("GET", "/v1/jobs", viewer)
     rows = house.written()[1:]  # the first is the house's own job
     facts = [(row["who"], row["route"], row["target"], row["status"]) for row in rows]
-    me, other = ApiToken.of(submitter).id, ApiToken.of(house.token("submitter", "beta")).id
+    me, other = TokenDigest.of(submitter).id, TokenDigest.of(house.token("submitter", "beta")).id
     cancel = "/v1/jobs/{job}/actions/cancel"
     assert facts == [
         (me, "/v1/jobs", made.json()["id"], 201),
-        (ApiToken.of(viewer).id, "/v1/jobs", None, 403),
+        (TokenDigest.of(viewer).id, "/v1/jobs", None, 403),
         (me, "/v1/jobs", None, 422),
         (me, cancel, house.job, 202),
         (other, cancel, house.job, 404),
-        (ApiToken.of(viewer).id, "", None, 404),
+        (TokenDigest.of(viewer).id, "", None, 404),
     ]
     assert rows[0]["request_id"] == made.headers["x-request-id"]
 
@@ -45,7 +45,7 @@ def test_what_a_revoked_token_tries_is_written_down_and_what_strangers_try_is_no
     house.ask("POST", "/v1/jobs", gone, json=document())
     house.ask("POST", "/v1/jobs", make_token(), json=document())
     rows = house.written()[before:]
-    assert [(row["who"], row["status"]) for row in rows] == [(ApiToken.of(gone).id, 401)]
+    assert [(row["who"], row["status"]) for row in rows] == [(TokenDigest.of(gone).id, 401)]
 
 
 @pytest.mark.parametrize(

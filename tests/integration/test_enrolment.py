@@ -241,14 +241,14 @@ def test_a_secret_that_is_gone_is_told(fleet: Fleet) -> None:
 def test_a_vault_opens_what_lies_in_it_and_no_other_file(tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("no")
     secret_store = SecretStore(tmp_path / "secret_store")
-    assert secret_store.missing("a", ["X"]) == ["X"]
+    assert secret_store.missing_names("a", ["X"]) == ["X"]
     for project in ("a", "b"):
         (tmp_path / "secret_store" / project).mkdir(parents=True)
         (tmp_path / "secret_store" / project / "X").write_text(f"of {project}\n")
-    assert secret_store.open("a", ["X"]) == {"X": "of a"}
+    assert secret_store.read("a", ["X"]) == {"X": "of a"}
     names = ["../b/X", "../../outside", "/etc/passwd", ".", "..", ""]
-    assert secret_store.open("a", names) == {}
-    assert secret_store.open("..", ["outside"]) == secret_store.open("*", ["X"]) == {}
+    assert secret_store.read("a", names) == {}
+    assert secret_store.read("..", ["outside"]) == secret_store.read("*", ["X"]) == {}
 
 
 # The machine's side.

@@ -24,10 +24,10 @@ from scavenger.schemas import ProblemView
 from service.api.dependencies import AppState
 from service.api.idempotency import IdempotentRequest
 from service.app import build_app
-from service.auth.tokens import ApiToken, ControllerKeys
+from service.auth.tokens import ControllerKeys, TokenDigest
 from service.clouds.storage import CheckpointStorage
-from service.db import access, schema
-from service.db.access import ANSWERS_KEPT, MAX_ANSWERS_DELETED, IdempotencyKey, StoredAnswer
+from service.db import idempotency, schema
+from service.db.idempotency import ANSWERS_KEPT, MAX_ANSWERS_DELETED, IdempotencyKey, StoredAnswer
 from tests.builders import NOW, document
 
 KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
@@ -147,7 +147,7 @@ def test_many_at_once_make_one_job(client: TestClient, engine: Engine) -> None:
 
 def test_while_one_is_worked_on_others_are_told_to_wait(client: TestClient, engine: Engine) -> None:
     with engine.begin() as connection:
-        assert access.lock_key(connection, IdempotencyKey(ApiToken.of(KEYS.token).id, "k"))
+        assert idempotency.lock_key(connection, IdempotencyKey(TokenDigest.of(KEYS.token).id, "k"))
         answer = submit(client, "k")
         assert submit(client, "other").status_code == 201
     assert (answer.status_code, code(answer)) == (409, "idempotency_in_progress")
@@ -158,7 +158,7 @@ def test_while_one_is_worked_on_others_are_told_to_wait(client: TestClient, engi
 def test_callers_do_not_share_keys(engine: Engine) -> None:
     world = AppState(engine, "local", STORAGE)
     for caller in ("one", "another"):
-        answer = IdempotentRequest(IdempotencyKey(caller, "k"), "same").run(
+        answer = IdempotentRequest(IdempotencyKey(caller, "k"), "same").run_once(
             world, lambda _: StoredAnswer(200, "{}", {})
         )
         assert "idempotent-replayed" not in answer.headers
@@ -167,29 +167,29 @@ def test_callers_do_not_share_keys(engine: Engine) -> None:
 
 def test_a_key_is_free_again_after_a_day(engine: Engine) -> None:
     key, answer = (
-        IdempotencyKey(ApiToken.of(KEYS.token).id, "k"),
+        IdempotencyKey(TokenDigest.of(KEYS.token).id, "k"),
         StoredAnswer(201, "{}", {"ETag": '"x"'}),
     )
     with engine.begin() as connection:
-        access.store_answer(connection, key, "print", answer, NOW)
+        idempotency.store_answer(connection, key, "print", answer, NOW)
         nearly = NOW + ANSWERS_KEPT - timedelta(seconds=1)
-        assert access.find_answer(connection, key, nearly) == ("print", answer)
-        assert access.find_answer(connection, key, NOW + ANSWERS_KEPT) is None
-        access.store_answer(connection, key, "other", answer, NOW + ANSWERS_KEPT)
-        assert access.find_answer(connection, key, NOW + ANSWERS_KEPT) == ("other", answer)
+        assert idempotency.find_answer(connection, key, nearly) == ("print", answer)
+        assert idempotency.find_answer(connection, key, NOW + ANSWERS_KEPT) is None
+        idempotency.store_answer(connection, key, "other", answer, NOW + ANSWERS_KEPT)
+        assert idempotency.find_answer(connection, key, NOW + ANSWERS_KEPT) == ("other", answer)
 
 
 def test_what_is_old_goes_as_new_requests_come(engine: Engine) -> None:
     answer = StoredAnswer(200, "{}", {})
     with engine.begin() as connection:
         for number in range(MAX_ANSWERS_DELETED + 5):
-            access.store_answer(
+            idempotency.store_answer(
                 connection, IdempotencyKey("person", str(number)), "print", answer, NOW
             )
     for number, left in ((0, 6), (1, 2)):
         with engine.begin() as connection:
             key = IdempotencyKey("person", f"new-{number}")
-            access.store_answer(connection, key, "print", answer, NOW + ANSWERS_KEPT)
+            idempotency.store_answer(connection, key, "print", answer, NOW + ANSWERS_KEPT)
         assert count(engine, "requests") == left
 
 
@@ -199,8 +199,8 @@ from pathlib import Path
 from sqlalchemy import create_engine
 from service.api.idempotency import IdempotentRequest
 from service.api.dependencies import AppState
-from service.db import access, jobs
-from service.db.access import IdempotencyKey, StoredAnswer
+from service.db import idempotency, jobs
+from service.db.idempotency import IdempotencyKey, StoredAnswer
 from service.clouds.storage import CheckpointStorage
 from tests.builders import NOW, spec
 
@@ -214,10 +214,10 @@ def effect(connection):
     return StoredAnswer(201, "{}", {})
 
 if sys.argv[2] == "after both":
-    access._delete_old_answers = die
+    idempotency._delete_old_answers = die
 storage = CheckpointStorage(Path("/srv"))
 app_state = AppState(create_engine(sys.argv[1]), "local", storage)
-IdempotentRequest(IdempotencyKey("person", "k"), "print").run(app_state, effect)
+IdempotentRequest(IdempotencyKey("person", "k"), "print").run_once(app_state, effect)
 """
 
 
@@ -232,8 +232,8 @@ def test_a_crash_between_effect_and_answer_leaves_neither(engine: Engine, moment
     assert ended.returncode == -signal.SIGKILL
     assert (count(engine, "jobs"), count(engine, "requests")) == (0, 0)
     world = AppState(engine, "local", STORAGE)
-    errand = IdempotentRequest(IdempotencyKey(ApiToken.of(KEYS.token).id, "k"), "print")
-    patient(lambda: errand.run(world, lambda _: StoredAnswer(201, "{}", {})))
+    errand = IdempotentRequest(IdempotencyKey(TokenDigest.of(KEYS.token).id, "k"), "print")
+    patient(lambda: errand.run_once(world, lambda _: StoredAnswer(201, "{}", {})))
     assert count(engine, "requests") == 1
 
 
@@ -260,7 +260,7 @@ def test_a_key_that_cannot_be_stored_undoes_the_effect(engine: Engine) -> None:
 
     world = AppState(engine, "local", STORAGE)
     with pytest.raises((DBAPIError, ValueError)):
-        IdempotentRequest(IdempotencyKey(ApiToken.of(KEYS.token).id, "k"), "print").run(
+        IdempotentRequest(IdempotencyKey(TokenDigest.of(KEYS.token).id, "k"), "print").run_once(
             world, effect
         )
     assert count(engine, "jobs") == 0

@@ -42,13 +42,13 @@ def heartbeats(*standing: str) -> dict[str, TaskHeartbeat]:
 
 
 def ask(
-    engine: Engine, beats: dict[str, TaskHeartbeat] | None = None, *, patience: float = 600.0
+    engine: Engine, beats: dict[str, TaskHeartbeat] | None = None, *, timeout: float = 600.0
 ) -> TestClient:
     beats = heartbeats() if beats is None else beats
     world = AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), beats)
     headers = {"Authorization": f"Bearer {KEYS.token}"}
     app = build_app(world, KEYS)
-    app.state.health.patience = patience  # a busy computer is no database that is away
+    app.state.health.timeout = timeout  # a busy computer is no database that is away
     return TestClient(app, headers=headers, raise_server_exceptions=False)
 
 
@@ -101,7 +101,7 @@ def test_without_a_database_a_controller_is_alive_but_not_ready(
     away: Callable[[], AbstractContextManager[Engine]],
 ) -> None:
     with away() as engine:
-        client = ask(engine, patience=DATABASE_TIMEOUT)
+        client = ask(engine, timeout=DATABASE_TIMEOUT)
         assert client.get("/healthz").status_code == 200
         assert refused(client) == "these do not work now: database"
         families = families_in(client.app.state.health.scrape().decode())

@@ -16,7 +16,7 @@ from scavenger.planning.decision import fit_model, preview_curve
 from scavenger.planning.transfer import StoredModel
 from service.clouds.labels import ResourceLabels
 from service.clouds.storage import CheckpointStorage
-from service.db import clock, jobs, measurements, models
+from service.db import clock, jobs, measurements, stored_models
 from service.db.schema import models as table
 from service.reconciler.actions import ChooseConfig, Replan
 from service.reconciler.apply import record_action
@@ -114,10 +114,13 @@ def test_the_newest_runs_of_all_jobs_are_kept(engine: Engine) -> None:
     fresh = StoredModel("s", preview.fitted.model, preview.fitted.observations, {WORDS: 9.0}, 1)
     stored = None
     for number in range(1, 41):
-        stored = models.merge_job(stored, replace(fresh, runs={WORDS: (FinishedRun(32, number),)}))
+        stored = stored_models.merge_job(
+            stored, replace(fresh, runs={WORDS: (FinishedRun(32, number),)})
+        )
     assert stored is not None
     assert [run.epochs for run in stored.runs[WORDS]] == list(range(9, 41))
-    assert models.STORED_MODEL.validate_json(models.STORED_MODEL.dump_json(stored)) == stored
+    adapter = stored_models.STORED_MODEL
+    assert adapter.validate_json(adapter.dump_json(stored)) == stored
 
 
 def test_a_model_that_an_older_version_stored_still_serves(engine: Engine) -> None:
@@ -143,8 +146,8 @@ def test_a_model_stored_before_fits_said_what_they_left_open_is_doubted(engine: 
         row = {"signature": OLD["signature"], "model_key": "digits", "model": OLD, "jobs": 3}
         row["project"] = "default"
         connection.execute(insert(table).values(**row, updated_at=NOW))
-        found = models.find(connection, "default", "digits|1437|none|local")
-        listed = models.newest(connection, "default")[0].model
+        found = stored_models.find(connection, "default", "digits|1437|none|local")
+        listed = stored_models.newest(connection, "default")[0].model
     assert found == listed
     assert found is not None
     assert found.model.parallel.spread is not None
@@ -156,28 +159,37 @@ def test_a_model_stored_before_fits_said_what_they_left_open_is_doubted(engine: 
         model=replace(found.model, parallel=ParallelModel(0.1, 0.1, 0.1, 0.1)),
         observations=(),
     )
-    assert models.with_uncertainty(bare) == bare
+    assert stored_models.with_uncertainty(bare) == bare
 
 
 def test_what_was_read_before_is_read_again_only_when_it_changed(engine: Engine) -> None:
     def kept() -> dict[str, StoredModel]:
         with engine.connect() as connection:
-            return {model.signature: model for model in models.recent(connection, "default", 2)}
+            return {
+                model.signature: model for model in stored_models.recent(connection, "default", 2)
+            }
 
-    others = [replace(models.STORED_MODEL.validate_python(OLD), signature=name) for name in "abc"]
+    others = [
+        replace(stored_models.STORED_MODEL.validate_python(OLD), signature=name) for name in "abc"
+    ]
     with engine.begin() as connection:
         for number, model in enumerate(others):
-            models.store(connection, "default", "digits", model, NOW + timedelta(seconds=number))
+            stored_models.store(
+                connection, "default", "digits", model, NOW + timedelta(seconds=number)
+            )
     first = kept()
     assert list(first) == ["c", "b"]
-    assert first["c"] == models.with_uncertainty(others[2])
+    assert first["c"] == stored_models.with_uncertainty(others[2])
     assert all(kept()[name] is model for name, model in first.items())
     with engine.begin() as connection:  # at the same moment, twice
         for jobs_seen in (7, 8):
             changed = replace(others[1], jobs=jobs_seen)
-            models.store(connection, "default", "digits", changed, NOW + timedelta(seconds=1))
+            stored_models.store(
+                connection, "default", "digits", changed, NOW + timedelta(seconds=1)
+            )
             found = {
-                model.signature: model.jobs for model in models.recent(connection, "default", 2)
+                model.signature: model.jobs
+                for model in stored_models.recent(connection, "default", 2)
             }
             assert found == {"c": 3, "b": jobs_seen}
         connection.rollback()

@@ -195,10 +195,10 @@ async def served(*parts: bytes) -> AsyncIterator[int]:
         server.close()
 
 
-async def fetch_from(*parts: bytes, patience: float = 60.0) -> OutboundAnswer:
+async def fetch_from(*parts: bytes, timeout: float = 60.0) -> OutboundAnswer:
     """Fetch over a real connection; here this computer counts as public."""
     async with served(*parts) as port:
-        outbound = OutboundClient(resolve, is_allowed=lambda _: True, patience=patience)
+        outbound = OutboundClient(resolve, is_allowed=lambda _: True, timeout=timeout)
         return await outbound.send("GET", f"http://127.0.0.1:{port}/")
 
 
@@ -220,7 +220,7 @@ def test_no_more_is_read_than_is_allowed(size: int) -> None:
 @pytest.mark.parametrize("parts", [(), (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", b"x")])
 def test_a_server_that_hangs_is_not_waited_for(parts: tuple[bytes, ...]) -> None:
     with pytest.raises(Unanswered, match="TimeoutError"):
-        asyncio.run(fetch_from(*parts, patience=0.2))
+        asyncio.run(fetch_from(*parts, timeout=0.2))
 
 
 def test_what_is_no_answer_is_none() -> None:

@@ -23,7 +23,7 @@ from service.api.problems import ApiProblem
 from service.app import build_app
 from service.auth.tokens import ControllerKeys
 from service.clouds.storage import CheckpointStorage
-from service.db import jobs, models, sweeps
+from service.db import jobs, stored_models, sweeps
 from service.db.jobs import record_event
 from tests.builders import NOW, observation, spec
 
@@ -54,7 +54,7 @@ def fill(engine: Engine) -> None:
             at = NOW + timedelta(seconds=number // 2)
             jobs.create(connection, f"job_{number}", spec(), at)
             record_event(connection, "job_0", at, "test", f"event {number}")
-            models.store(connection, "default", "key", stored_model(number), at)
+            stored_models.store(connection, "default", "key", stored_model(number), at)
             sweep = sweeps.begin(connection, at, timedelta(0))
             assert sweep is not None
             sweeps.record(connection, sweep, shown=0, suspects=(), tripped=None)

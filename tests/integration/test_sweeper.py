@@ -136,10 +136,10 @@ def test_a_job_that_goes_on_is_left_alone(world: World) -> None:
 def test_labels_are_written_by_the_launch_itself(world: World) -> None:
     world.submit("job_1", workers=2)
     shown = world.provider.list()
-    assert [world.resource_labels.objection(one) for one in shown] == [None, None]
+    assert [world.resource_labels.foreign_reason(one) for one in shown] == [None, None]
     stamps = {one.labels[LAUNCH_COUNT_LABEL] for one in shown}
     with world.engine.connect() as connection:
-        known = vms.launch_counts(connection, {vms.counter_of(stamp) for stamp in stamps})
+        known = vms.launch_counts(connection, {vms.counter_id_of(stamp) for stamp in stamps})
     assert len(stamps) == 2
     assert all(vms.is_counted(stamp, known) for stamp in stamps)
 
@@ -243,7 +243,7 @@ def test_what_is_not_provably_ours_is_spared(world: World) -> None:
     assert {one.reason for one in verdict.suspects} == {
         "it carries no label of ours",
         "it belongs to another installation",
-        "its proof is not of its launch key",
+        "its signature is not of its launch key",
         "another machine carries its launch key, too",
     }
     assert world.alive() == before
@@ -345,7 +345,8 @@ def test_many_orphans_at_once_trip_the_breaker(world: World) -> None:
     world.forget("job_2")
     for _ in range(3):
         verdict = world.sweep(after=60)
-        assert verdict.tripped == "4 of 8 machines would be ended: too many for an accident"
+        why = "so many that the database is more likely to be wrong"
+        assert verdict.tripped == f"4 of 8 machines would be ended: {why}"
     assert len(world.alive()) == 8
     held = world.stored()[0].number
     with world.engine.begin() as connection:
@@ -490,7 +491,7 @@ def test_launches_at_once_are_counted_in_one_epoch(world: World) -> None:
             other = pool.submit(stamp)
             until(lambda: is_waiting() or other.done())
         stamps = (first, second, other.result())
-    assert {vms.counter_of(one) for one in stamps} == {vms.counter_of(first)}
+    assert {vms.counter_id_of(one) for one in stamps} == {vms.counter_id_of(first)}
     assert [one.rpartition("-")[2] for one in stamps] == ["1", "2", "3"]
 
 
@@ -504,7 +505,7 @@ def test_a_count_that_was_rolled_back_is_not_taken_for_known(world: World) -> No
         second = epoch.count_launch(connection)
     assert len({first, lost, second}) == 3
     with world.engine.connect() as connection:
-        tokens = [vms.counter_of(stamp) for stamp in (first, lost, second)]
+        tokens = [vms.counter_id_of(stamp) for stamp in (first, lost, second)]
         known = vms.launch_counts(connection, tokens)
     told = [vms.is_counted(stamp, known) for stamp in (first, lost, second)]
     assert told == [True, False, True]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from service.auth.tokens import ApiToken
+from service.auth.tokens import TokenDigest
 from tests.integration.house import KEYS, House
 
 DAY = timedelta(days=1)
@@ -23,7 +23,7 @@ def test_a_token_is_shown_once_and_only_its_hash_is_kept(house: House) -> None:
     made = make(house, admin, role="submitter")
     assert made.status_code == 201
     secret = made.json()["token"]
-    assert made.json()["created_by"] == ApiToken.of(admin).id
+    assert made.json()["created_by"] == TokenDigest.of(admin).id
     assert house.ask("GET", "/v1/jobs", secret).status_code == 200
     listed = house.ask("GET", "/v1/tokens", admin)
     assert made.json()["id"] in listed.text
@@ -63,7 +63,7 @@ def test_nonsense_makes_no_token(house: House, wish: dict[str, Any]) -> None:
 def test_a_revoked_token_opens_nothing_from_that_moment(house: House) -> None:
     admin, secret = house.token("admin"), make(house, house.token("admin")).json()["token"]
     assert house.ask("GET", "/v1/jobs", secret).status_code == 200
-    path = f"/v1/tokens/{ApiToken.of(secret).id}/actions/revoke"
+    path = f"/v1/tokens/{TokenDigest.of(secret).id}/actions/revoke"
     first, second = house.ask("POST", path, admin), house.ask("POST", path, admin)
     assert first.json()["revoked_at"] == second.json()["revoked_at"] is not None
     refused = house.ask("GET", "/v1/jobs", secret)
@@ -85,7 +85,7 @@ def test_the_use_of_a_token_is_noted_once_a_minute(house: House) -> None:
         (mine,) = [
             token
             for token in house.ask("GET", "/v1/tokens", house.token("admin")).json()["tokens"]
-            if token["id"] == ApiToken.of(house.token("viewer")).id
+            if token["id"] == TokenDigest.of(house.token("viewer")).id
         ]
         return mine["last_used_at"] and str(mine["last_used_at"])
 

@@ -134,8 +134,8 @@ def test_a_running_job_goes_on_after_the_upgrade_from_statistics(empty: Engine) 
         assert len(fruitless) == 1, "the first directive bore iterations, the second none yet"
         rows = to_arrays(measured(70, 5))
         stands = StepReport("w", Progress(2, 75, 75, 0.1, {}))
-        piece = NewRows(70, 70, 75, 2, 0, rows, stands)
-        assert telemetry.store_rows(connection, piece, NOW) is not None
+        fresh = NewRows(70, 70, 75, 2, 0, rows, stands)
+        assert telemetry.store_rows(connection, fresh, NOW) is not None
         assert telemetry.first_iterations(connection, "j") == {1: 0, 2: 70}
         assert directives.published_without_iterations(connection, "j") == ()
 

@@ -116,10 +116,10 @@ def test_a_row_that_is_bad_costs_itself_only(rows: int, data: st.DataObject) -> 
     body = f'{{"worker":"w","sequence":7,"progress":{progress},"steps":{{{columns}}}}}'
     sieved = parse_report(body.encode())
     assert [row.sequence for row in sieved.rejected] == sorted(7 + place for place in places)
-    assert (sieved.rows, sieved.following) == (rows, 7 + rows)
-    assert sieved.batch.offset.tolist() == [x for x in range(rows) if x not in places]
+    assert (sieved.row_count, sieved.next_sequence) == (rows, 7 + rows)
+    assert sieved.rows.offset.tolist() == [x for x in range(rows) if x not in places]
     kept = to_arrays(good).where(~np.isin(np.arange(rows), list(places)))
-    assert to_step_columns(sieved.batch) == to_step_columns(kept)
+    assert to_step_columns(sieved.rows) == to_step_columns(kept)
 
 
 @pytest.mark.parametrize("shards", [0, 1 << 30])

@@ -92,8 +92,8 @@ def machines_of_ours(draw: st.DrawFn, number: int, stamp: str, known: bool | Non
 def machines_of_others(draw: st.DrawFn, number: int, ours: Sequence[Machine]) -> Machine:
     """A machine that a stranger launched, maybe with labels that were copied or made up."""
     key, state = f"key-{number}", draw(st.sampled_from(InstanceState))
-    proofs = [OURS.proof(f"key-{n}") for n in range(number)]
-    made_up = draw(st.sampled_from(["", "0" * 32, OURS.proof(key)[:-1], "é", "\ud800", "\0"]))
+    proofs = [OURS.signature(f"key-{n}") for n in range(number)]
+    made_up = draw(st.sampled_from(["", "0" * 32, OURS.signature(key)[:-1], "é", "\ud800", "\0"]))
     labels = draw(
         st.sampled_from(
             [
@@ -162,16 +162,16 @@ class Watch:
         """Judge what is shown, and check the verdict against the truth."""
         shown = [m for m in self.machines if m.instance.provider_id not in hidden]
         known = {m.instance.launch_key: m.known for m in self.machines if m.known is not None}
-        sight = SweepInput(
+        sweep_input = SweepInput(
             now=now,
-            shown=[machine.instance for machine in shown],
+            instances=[machine.instance for machine in shown],
             known=known,
             launches=LAUNCHES,
-            before=self.before,
+            previous_sweep=self.before,
             confirmed=self.confirmed,
             grace=GRACE,
         )
-        verdict = judge(OURS, sight)
+        verdict = judge(OURS, sweep_input)
         self._check(now, verdict, tuple(shown))
         self.before = SweepView(
             number=1,

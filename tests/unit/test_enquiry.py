@@ -21,7 +21,7 @@ def gate() -> Iterator[threading.Event]:
 
 def test_an_answer_is_kept_for_a_while_and_no_longer() -> None:
     now, numbers = 0.0, count(1)
-    enquiry = SingleFlight(lambda: next(numbers), kept=5.0, clock=lambda: now)
+    enquiry = SingleFlight(lambda: next(numbers), ttl=5.0, clock=lambda: now)
     assert [enquiry.answer(9), enquiry.answer(9)] == [1, 1]
     now = 4.9
     assert enquiry.answer(9) == 1
@@ -35,7 +35,7 @@ def test_what_went_wrong_is_raised_for_all_who_ask_meanwhile() -> None:
     def fail() -> int:
         raise OSError(f"away {next(numbers)}")
 
-    enquiry = SingleFlight(fail, kept=5.0, clock=lambda: now)
+    enquiry = SingleFlight(fail, ttl=5.0, clock=lambda: now)
     for _ in range(2):
         with pytest.raises(OSError, match="away 1"):
             enquiry.answer(9)
@@ -53,7 +53,7 @@ def test_a_question_that_hangs_is_asked_by_one_thread_only(gate: threading.Event
         gate.wait(LONG)
         return "late"
 
-    enquiry = SingleFlight(hang, kept=1.0, clock=lambda: now)
+    enquiry = SingleFlight(hang, ttl=1.0, clock=lambda: now)
     for later in (0.0, 10.0, 20.0):
         now = later
         with pytest.raises(TimeoutError):

@@ -33,7 +33,7 @@ from service.reconciler.actions import (
 )
 from service.reconciler.apply import priced_probe
 from service.reconciler.plan import end_spare_machines, launch_missing, plan, publish_target
-from service.reconciler.target import TargetConfig, choose_target
+from service.reconciler.target import WantedConfig, choose_wanted_config
 from service.state.job_state import JobState
 from tests.builders import (
     NOW,
@@ -776,8 +776,8 @@ def test_no_worker_is_silent_to_a_controller_that_has_just_begun_to_listen() -> 
     assert isinstance(plan(replace(quiet, listening_since=NOW - timedelta(seconds=30))), Idle)
 
 
-SEARCHED = TargetConfig(ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), ""))
-SETTLING = TargetConfig(ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), "", measures="noise"))
+SEARCHED = WantedConfig(ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), ""))
+SETTLING = WantedConfig(ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), "", measures="noise"))
 BOOTED = dict.fromkeys(("intended_at", "began_at", "attempted_at"), NOW - timedelta(minutes=55))
 GREETED = {"hello_at": NOW - timedelta(minutes=54)}
 
@@ -823,8 +823,10 @@ def test_a_worker_is_not_awaited_to_stand_by_when_no_member_is_left_to_let_it(
 ) -> None:
     facts: dict[str, object] = {"vms": (vm(1), vm(2)), "workers": (worker(1), worker(2)), **end}
     left = probing(0, **facts)
-    assert "w2" in [ready.worker for ready in left.ready]
-    assert "w2" not in [ready.worker for ready in probing(0, workers=(worker(1), worker(2))).ready]
+    assert "w2" in [ready.worker for ready in left.ready_workers]
+    assert "w2" not in [
+        ready.worker for ready in probing(0, workers=(worker(1), worker(2))).ready_workers
+    ]
 
 
 @pytest.mark.parametrize(
@@ -833,7 +835,7 @@ def test_a_worker_is_not_awaited_to_stand_by_when_no_member_is_left_to_let_it(
         (probing(49), SEARCHED, None),
         (probing(61), SEARCHED, ("w2",)),
         (probing(49), SETTLING, ("w2",)),
-        (probing(49), TargetConfig(ClusterConfig(1, 64), ""), ("w2",)),
+        (probing(49), WantedConfig(ClusterConfig(1, 64), ""), ("w2",)),
         (probing(61, boot=timedelta(minutes=2)), SEARCHED, None),
         (probing(3000, vms=(vm(1, **BOOTED), vm(2, **BOOTED, quantum=3600.0))), SEARCHED, None),
         (probing(3000, vms=(vm(1), vm(2, price_per_hour=Decimal(0)))), SEARCHED, None),
@@ -853,7 +855,7 @@ def test_a_worker_is_not_awaited_to_stand_by_when_no_member_is_left_to_let_it(
     ],
 )
 def test_a_machine_is_kept_for_the_next_probe(
-    now: JobState, wanted: TargetConfig, ended: tuple[str, ...] | None
+    now: JobState, wanted: WantedConfig, ended: tuple[str, ...] | None
 ) -> None:
     action = end_spare_machines(now, wanted)
     assert (action.vms if isinstance(action, Terminate) else action) == ended
@@ -861,8 +863,8 @@ def test_a_machine_is_kept_for_the_next_probe(
 
 def test_a_worker_is_not_named_again_before_it_stands_by() -> None:
     busy = worker(2, generation=1)  # it has not heard yet that it is left out
-    assert [w.worker for w in probing(0, workers=(worker(1), busy)).ready] == ["w1"]
-    assert [w.worker for w in probing(0).ready] == ["w1", "w2"]
+    assert [w.worker for w in probing(0, workers=(worker(1), busy)).ready_workers] == ["w1"]
+    assert [w.worker for w in probing(0).ready_workers] == ["w1", "w2"]
 
 
 BUSY = (
@@ -908,10 +910,10 @@ def test_a_worker_that_never_stands_by_is_ended(
     if isinstance(action, Terminate):
         assert action.why == "w2 did not stand by in 0:05:00"
         again = replace(now, vms=(now.vms[0], replace(now.vms[1], state="ending")))
-        assert isinstance(launch_missing(again, TargetConfig(ClusterConfig(2, 64), "")), Launch)
+        assert isinstance(launch_missing(again, WantedConfig(ClusterConfig(2, 64), "")), Launch)
 
 
-AHEAD = TargetConfig(
+AHEAD = WantedConfig(
     ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), "", then=ClusterConfig(2, 64))
 )
 
@@ -1001,7 +1003,9 @@ def test_noise_that_settles_nowhere_has_one_deadline() -> None:
 
 
 def test_noise_does_not_settle_where_no_machine_is_left() -> None:
-    assert "the noise settles on K=2" in str(choose_target(settling(vms=(vm(1, **DEAD), vm(2)))))
+    assert "the noise settles on K=2" in str(
+        choose_wanted_config(settling(vms=(vm(1, **DEAD), vm(2))))
+    )
 
 
 def test_probes_of_one_generation_share_its_time_and_money() -> None:

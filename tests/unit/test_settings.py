@@ -16,7 +16,7 @@ from service.settings import Settings
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.8.8"])
 def test_this_computer_alone_needs_neither_certificate_nor_proxy(host: str) -> None:
     settings = Settings(host=host)
-    assert settings.is_at_home
+    assert settings.is_loopback_only
     assert settings.known_names == {"127.0.0.1", "localhost", "[::1]", host}
 
 
@@ -26,7 +26,7 @@ def test_an_address_that_others_reach_needs_one(host: str) -> None:
         Settings(host=host)
     assert Settings(host=host, behind_proxy=True).known_names == frozenset()
     files = {"tls_cert": Path("cert.pem"), "tls_key": Path("key.pem")}
-    assert not Settings(host=host, **files).is_at_home
+    assert not Settings(host=host, **files).is_loopback_only
     with pytest.raises(ValidationError, match="belong together"):
         Settings(host=host, tls_cert=Path("cert.pem"))
 

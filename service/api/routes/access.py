@@ -18,7 +18,7 @@ from service.api.problems import ApiProblem
 from service.api.security import Admin, GuardedRoute
 from service.api.validation import TextRule
 from service.auth.permissions import UserPrincipal
-from service.auth.tokens import ApiToken, make_token
+from service.auth.tokens import TokenDigest, make_token
 from service.db import access
 from service.db.access import StoredToken
 
@@ -70,7 +70,7 @@ def create(
     if not user.sees(project):
         raise ApiProblem("forbidden", f"an admin of {user.project} makes tokens for that only")
     text, now = make_token(), app_state.now()
-    credential = ApiToken.of(text)
+    credential = TokenDigest.of(text)
     token = StoredToken(
         id=credential.id,
         name=request.name,

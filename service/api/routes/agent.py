@@ -188,7 +188,7 @@ def no_machine_problem(worker: str) -> ApiProblem:
 
 def visible_job_of(connection: Connection, user: UserPrincipal, worker: str) -> str:
     """Return the job that a machine belonged to, as far as a user may know of it."""
-    job = vms.job_ever_of(connection, worker)
+    job = vms.job_of_vm(connection, worker)
     project = None if job is None else jobs.project_of(connection, job)
     if job is None or project is None or not user.sees(project):
         raise ApiProblem("not_found", f"this controller never had a machine {worker}")
@@ -214,10 +214,10 @@ def secrets_for(
 ) -> dict[str, str]:
     """Return the secrets of a job, and record an event for each that is gone."""
     names = job.spec.run.secrets
-    for name in app_state.secret_store.missing(job.project, names):
+    for name in app_state.secret_store.missing_names(job.project, names):
         why = f"the secret {name} of the project {job.project} no longer exists"
         record_event(connection, job.id, now, "secret_missing", why, {"name": name})
-    return dict(app_state.secret_store.open(job.project, names))
+    return dict(app_state.secret_store.read(job.project, names))
 
 
 def storable_text(text: str) -> str:

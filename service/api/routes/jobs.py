@@ -23,7 +23,7 @@ from scavenger.report import CurveReport
 from scavenger.schemas import CurveView, EventList, JobList, JobView
 from service.api.dependencies import AppState, RequestBody, State
 from service.api.etag import IfMatch, IfNoneMatch, JobETag
-from service.api.idempotency import OncePerKey, to_response
+from service.api.idempotency import IdempotentRequestDep, to_response
 from service.api.openapi import (
     LOCATION_HEADER,
     NOT_MODIFIED,
@@ -38,7 +38,7 @@ from service.api.problems import ApiProblem
 from service.api.security import NO_SUCH_JOB, SUBMITTER, VIEWER, GuardedRoute, Submitter, Viewer
 from service.api.validation import JOB_ID_PATTERN
 from service.db import directives, jobs, measurements
-from service.db.access import StoredAnswer
+from service.db.idempotency import StoredAnswer
 from service.db.jobs import record_event
 from service.state.curves import curve_view
 from service.state.loader import load_job_states
@@ -105,10 +105,12 @@ JobDocument = Annotated[JobSpec, Depends(job_document)]
         **answers_problems("unsupported_media"),
     },
 )
-def submit(app_state: State, user: Submitter, spec: JobDocument, once: OncePerKey) -> Response:
+def submit(
+    app_state: State, user: Submitter, spec: JobDocument, idempotent: IdempotentRequestDep
+) -> Response:
     """Store a job; it starts with the reconciler's next tick."""
     check_secrets(app_state, user.own_project, spec)
-    return once.run(app_state, partial(create_job, app_state, user.own_project, spec))
+    return idempotent.run_once(app_state, partial(create_job, app_state, user.own_project, spec))
 
 
 @router.get("", responses=page_responses("list_jobs", q="$request.query.q"))
@@ -136,7 +138,7 @@ def get_job(app_state: State, job: str, seen: IfNoneMatch = None) -> Response:
     with app_state.engine.connect() as connection:
         (view,) = job_views(app_state, connection, [find_job(connection, job)])
     answer = job_answer(view, 200)
-    if seen is not None and JobETag.of(view).is_among(seen):
+    if seen is not None and JobETag.of(view).satisfies_if_none_match(seen):
         return Response(status_code=304, headers=dict(answer.headers))
     return to_response(answer)
 
@@ -149,9 +151,11 @@ def get_job(app_state: State, job: str, seen: IfNoneMatch = None) -> Response:
     openapi_extra=answers_problems("not_found", "conflict_state", "precondition_failed"),
     dependencies=[SUBMITTER],
 )
-def cancel(app_state: State, job: str, once: OncePerKey, seen: IfMatch = None) -> Response:
+def cancel(
+    app_state: State, job: str, idempotent: IdempotentRequestDep, seen: IfMatch = None
+) -> Response:
     """Request that a job ends."""
-    return once.run(app_state, partial(cancel_job, app_state, job, seen))
+    return idempotent.run_once(app_state, partial(cancel_job, app_state, job, seen))
 
 
 @router.get("/{job}/curve", openapi_extra=answers_problems("not_found"), dependencies=[VIEWER])
@@ -187,7 +191,7 @@ def get_events(app_state: State, page: LongPage, job: str, after: AfterEvent = 0
 
 def check_secrets(app_state: AppState, project: str, spec: JobSpec) -> None:
     """Refuse a job that names secrets the controller does not have for its project."""
-    missing = ", ".join(app_state.secret_store.missing(project, spec.run.secrets))
+    missing = ", ".join(app_state.secret_store.missing_names(project, spec.run.secrets))
     if missing:
         why = f"the controller has no {missing}: put each into a file secrets/{project}/NAME"
         problem = DocumentProblem("run.secrets", f"{why} in its home, for its owner only")
@@ -216,7 +220,7 @@ def cancel_job(
     found = find_job(connection, job)
     if seen is not None:
         (view,) = job_views(app_state, connection, [found])
-        if not JobETag.of(view).agrees_with(seen):
+        if not JobETag.of(view).satisfies_if_match(seen):
             raise ApiProblem("precondition_failed", f"look again: GET /v1/jobs/{job}")
     if found.phase.is_final:
         raise ApiProblem("conflict_state", f"{job} has ended already: {found.phase}")
@@ -260,5 +264,5 @@ def draw_curve(app_state: AppState, connection: Connection, job: jobs.StoredJob)
     known, why = state.knowledge, job.choice or job.reason
     if job.phase.is_final and job.chosen is None:
         known = replace(known, stored=None, models=())
-    drawing = CurveReport.of(objective_within_limits(job.spec), preview_curve(known))
-    return curve_view(drawing, job.spec, job.chosen, why)
+    curve = CurveReport.of(objective_within_limits(job.spec), preview_curve(known))
+    return curve_view(curve, job.spec, job.chosen, why)

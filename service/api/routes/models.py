@@ -12,7 +12,7 @@ from service.api.dependencies import State
 from service.api.openapi import page_responses
 from service.api.pagination import Page
 from service.api.security import GuardedRoute, Viewer
-from service.db import models
+from service.db import stored_models
 from service.state.presenters import stored_model_view
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=GuardedRoute)
@@ -25,7 +25,7 @@ def list_models(app_state: State, user: Viewer, page: Page) -> StoredModelList:
     """List the stored models of the user's project, newest first."""
     before = page.position("models", MODEL_POSITION)
     with app_state.engine.connect() as connection:
-        found = models.newest(connection, user.project, page.limit + 1, before)
+        found = stored_models.newest(connection, user.project, page.limit + 1, before)
     shown, following = page.split(
         "models",
         found,

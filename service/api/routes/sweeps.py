@@ -11,13 +11,13 @@ from sqlalchemy import Connection
 
 from scavenger.schemas import SweepList, SweepView
 from service.api.dependencies import AppState, State
-from service.api.idempotency import OncePerKey
+from service.api.idempotency import IdempotentRequestDep
 from service.api.openapi import REPLAYED_HEADER, answers_problems, page_responses
 from service.api.pagination import Page
 from service.api.problems import ApiProblem
 from service.api.security import INSTALLATION_OPERATOR, GuardedRoute
 from service.db import sweeps
-from service.db.access import StoredAnswer
+from service.db.idempotency import StoredAnswer
 
 router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"], route_class=GuardedRoute)
 
@@ -57,11 +57,13 @@ def list_sweeps(app_state: State, page: Page) -> SweepList:
     openapi_extra=answers_problems("not_found", "nothing_held"),
     dependencies=[INSTALLATION_OPERATOR],
 )
-def confirm(app_state: State, confirmation: Confirmation, once: OncePerKey) -> Response:
+def confirm(
+    app_state: State, confirmation: Confirmation, idempotent: IdempotentRequestDep
+) -> Response:
     """Let the next sweeps end what this one held back."""
     if not confirmation.confirm:
         raise ApiProblem("validation", "confirm must be true; GET /v1/sweeps only shows them")
-    return once.run(app_state, partial(confirm_sweep, app_state, confirmation.sweep))
+    return idempotent.run_once(app_state, partial(confirm_sweep, app_state, confirmation.sweep))
 
 
 def confirm_sweep(app_state: AppState, number: int | None, connection: Connection) -> StoredAnswer:

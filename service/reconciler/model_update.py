@@ -12,7 +12,7 @@ from scavenger.models.epochs import FinishedRun, convert_run
 from scavenger.planning.decision import CurvePreview, preview_curve
 from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import StopAtMetric
-from service.db import directives, models, telemetry
+from service.db import directives, stored_models, telemetry
 from service.db.directives import PublishedDirective
 from service.state.job_state import JobState
 
@@ -47,8 +47,8 @@ def update_stored_model(
         runs={} if run is None else {target: (run,)},
     )
     project = state.job.project
-    learned = models.merge_job(models.find(connection, project, signature), fresh)
-    models.store(connection, project, spec.model.key, learned, state.now)
+    learned = stored_models.merge_job(stored_models.find(connection, project, signature), fresh)
+    stored_models.store(connection, project, spec.model.key, learned, state.now)
 
 
 def epochs_of_run(

@@ -22,7 +22,7 @@ STORED_MODEL = TypeAdapter(StoredModel)
 MAX_RUNS_KEPT = 32
 MAX_MODELS_CACHED = 2000
 
-# Two versions of a row differ in who wrote it, or in where.
+# xmin (the writing transaction) or ctid (the place) changes with every update of a row.
 ROW_VERSION = literal_column("models.xmin::text || models.ctid::text", Text)
 ModelVersion = tuple[str, str]
 
