@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -127,9 +128,14 @@ class ReconcilerLoop:
         self.prolonged = dict.fromkeys(kept, began)
         self.reviewed = {job: at for job, at in self.reviewed.items() if job in ours}
         self.executor.forget_all_but(ours)
-        if is_idle:
-            return  # news since then woke the next pass, which lists the machines first
-        attending_from = time.monotonic()
+        if not is_idle:
+            self._attend_due(theirs)
+        elif self.agenda.is_any_due():
+            self.periodic.wake()  # a job is compared with a list that was requested in its pass
+
+    def _attend_due(self, theirs: Set[str]) -> None:
+        """Look at the jobs that are due, for about a second; the next pass goes on from there."""
+        began = time.monotonic()
         for job in self.agenda.due():
             if self.periodic.is_stopping:
                 return
@@ -139,7 +145,7 @@ class ReconcilerLoop:
             else:
                 with log_context(partial(dict, job=job)):
                     self._attend(job)
-            if time.monotonic() - attending_from > LONGEST_PASS:
+            if time.monotonic() - began > LONGEST_PASS:
                 self.periodic.wake()
                 return
 
