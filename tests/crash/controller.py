@@ -54,6 +54,9 @@ class Nap:
             self.rounds.periodic.attempt()
         return False
 
+    def set(self) -> None:
+        pass
+
     def clear(self) -> None:
         pass
 
