@@ -33,11 +33,11 @@ class Framework(Protocol):
     def owns(self, model: Any) -> bool:
         """Whether the model is one of this framework's."""
 
-    def strategy(self, meeting: StoreRendezvous, context: StrategyContext) -> TrainingStrategy:
+    def strategy(self, rendezvous: StoreRendezvous, context: StrategyContext) -> TrainingStrategy:
         """Hook into the model and its optimizer, to train with others in lockstep.
 
         Args:
-            meeting: Where the workers find each other.
+            rendezvous: Where the workers find each other.
             context: What else the strategy needs.
 
         Raises:
@@ -113,9 +113,9 @@ class WorkListener(Protocol):
         """
 
 
-def keep_progress(_: Any, clock: TrainingProgress) -> TrainingProgress:
+def keep_progress(_: Any, progress: TrainingProgress) -> TrainingProgress:
     """Restore nothing: there is no checkpoint."""
-    return clock
+    return progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +132,8 @@ class StrategyContext:
         carried: Objects whose state travels with the weights, besides the optimizer, by name.
         is_abandoned: Called while waiting for others; True gives up the iteration.
         on_work: Called when the script begins to work on a batch.
-        restart: Restores what a generation of newcomers alone goes on from, and returns the
-            progress of that.
+        restore_checkpoint: Restores the newest checkpoint when no member has state; returns its
+            progress.
     """
 
     name: TrainingStrategyName
@@ -145,7 +145,7 @@ class StrategyContext:
     carried: Mapping[str, Stateful] = field(default_factory=dict)
     is_abandoned: Callable[[], bool]
     on_work: WorkListener = ignore_work
-    restart: Callable[[Any, TrainingProgress], TrainingProgress] = keep_progress
+    restore_checkpoint: Callable[[Any, TrainingProgress], TrainingProgress] = keep_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +181,14 @@ class ControlFlags:
     """What a worker tells the others together with its gradients.
 
     Attributes:
-        announced: Newest generation the leader has announced; only the leader's counts.
+        announced_generation: Newest generation the leader has announced; only the leader's counts.
         is_over: Whether the target is reached; only the leader's counts.
         is_leaving: Whether this worker leaves before the next iteration.
         learning_rate_factor: Factor of the script's learning rates for all workers from the next
             iteration on; only the leader's counts.
     """
 
-    announced: int
+    announced_generation: int
     is_over: bool
     is_leaving: bool
     learning_rate_factor: float
@@ -215,7 +215,7 @@ class StepSummary:
     """What all workers agree on about one iteration.
 
     Attributes:
-        announced: Newest generation the leader has announced.
+        announced_generation: Newest generation the leader has announced.
         is_over: Whether the leader has seen the target reached.
         leaving: Ranks that leave before the next iteration.
         learning_rate_factor: Factor of the script's learning rates that the leader has chosen.
@@ -229,7 +229,7 @@ class StepSummary:
         fastest_compute_time: The same, fastest worker.
     """
 
-    announced: int
+    announced_generation: int
     is_over: bool
     leaving: tuple[int, ...]
     learning_rate_factor: float
@@ -253,7 +253,7 @@ class StepSummary:
         """Return what follows from the rows of all workers, the leader's first."""
         compute_times = [row["compute_time"] for row in rows]
         return cls(
-            announced=int(rows[0]["announced"]),
+            announced_generation=int(rows[0]["announced_generation"]),
             is_over=bool(rows[0]["is_over"]),
             leaving=tuple(rank for rank, row in enumerate(rows) if row["is_leaving"]),
             learning_rate_factor=rows[0]["learning_rate_factor"],
@@ -271,11 +271,11 @@ class TrainingStrategy(Protocol):
     """One way of averaging gradients in lockstep, over a set of workers that changes."""
 
     @property
-    def meeting(self) -> StoreRendezvous:
+    def rendezvous(self) -> StoreRendezvous:
         """Where members and newcomers of a generation find each other."""
 
     def join(
-        self, directive: Directive, place: JoinRole, clock: TrainingProgress, *, is_new: bool
+        self, directive: Directive, role: JoinRole, progress: TrainingProgress, *, is_new: bool
     ) -> TrainingProgress:
         """Form the generation and take the state of its most advanced member.
 
@@ -285,7 +285,7 @@ class TrainingStrategy(Protocol):
             GenerationBroken: A member was lost meanwhile.
         """
 
-    def begin(self, part: BatchSlice, words: ControlFlags) -> None:
+    def begin(self, part: BatchSlice, flags: ControlFlags) -> None:
         """Prepare for one forward and backward pass; the flags travel with its gradients."""
 
     def end(self) -> bool:
@@ -294,7 +294,7 @@ class TrainingStrategy(Protocol):
     def tally(self) -> StepSummary | None:
         """Return what was agreed one iteration ago; None in a generation's first iteration."""
 
-    def snapshot(self, clock: TrainingProgress) -> TrainingSnapshot:
+    def snapshot(self, progress: TrainingProgress) -> TrainingSnapshot:
         """Return a copy of everything that training goes on from; raises StateRefused."""
 
     def scale_learning_rate(self, factor: float) -> None:
@@ -334,7 +334,7 @@ class AsynchronousStrategy(Protocol):
         """Updates contained in this worker's weights."""
 
     def connect(
-        self, directive: Directive, clock: TrainingProgress, *, is_new: bool
+        self, directive: Directive, progress: TrainingProgress, *, is_new: bool
     ) -> TrainingProgress:
         """Connect to the servers of a Directive; raises GenerationBroken if one is not there."""
 

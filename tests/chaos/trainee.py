@@ -127,12 +127,12 @@ def look_out_for_traps() -> None:
     barrier = rendezvous.StoreRendezvous.barrier
     traps = {trap(os.environ["SCAVENGER_WORKER"], end): end for end in ENDS}
 
-    def trapped(meeting: Any, *arguments: Any, may_abort: bool) -> None:
+    def trapped(rendezvous: Any, *arguments: Any, may_abort: bool) -> None:
         for path, number in traps.items():
             if may_abort and path.exists():
                 path.unlink()
                 os.kill(os.getpid(), number)
-        barrier(meeting, *arguments, may_abort=may_abort)
+        barrier(rendezvous, *arguments, may_abort=may_abort)
 
     rendezvous.StoreRendezvous.barrier = trapped  # type: ignore[method-assign]
 

@@ -69,14 +69,14 @@ class FrameworkContract:
             secret="",
             is_abandoned=lambda: False,
         )
-        meeting = StoreRendezvous("w0", "127.0.0.1", lambda _: False)
+        rendezvous = StoreRendezvous("w0", "127.0.0.1", lambda _: False)
         try:
             with pytest.raises(UnsupportedStrategy, match="telepathy"):
-                self.framework.strategy(meeting, context)
+                self.framework.strategy(rendezvous, context)
             with pytest.raises(UnsupportedStrategy, match="telepathy"):
                 self.framework.asynchronous_strategy(context)
         finally:
-            meeting.close()
+            rendezvous.close()
 
     def test_a_job_that_grows_and_shrinks_trains_as_one_process(self, tmp_path: Path) -> None:
         for strategy in self.strategies:

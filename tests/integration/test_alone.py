@@ -16,7 +16,9 @@ from worker_agent.frameworks import BatchSlice, ControlFlags
 from worker_agent.pytorch.all_reduce import AllReduceStrategy
 
 WHOLE = BatchSlice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
-WORDS = ControlFlags(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)
+FLAGS = ControlFlags(
+    announced_generation=1, is_over=False, is_leaving=False, learning_rate_factor=1.0
+)
 HALVES = [BatchSlice(0.5, 1.0, is_last=False), BatchSlice(0.5, 1.0, is_last=True)]
 
 Batch = tuple[Tensor, Tensor]
@@ -94,7 +96,7 @@ def agree(
 
 def test_unused_shared_and_frozen_parameters_move_as_in_plain_training() -> None:
     def watched(strategy: AllReduceStrategy, *rest: object) -> None:
-        strategy.begin(WHOLE, WORDS)
+        strategy.begin(WHOLE, FLAGS)
         step(*rest)  # type: ignore[arg-type]
 
     agree(step, watched)
@@ -108,7 +110,7 @@ def test_a_split_iteration_is_one_iteration() -> None:
         batch: Batch,
     ) -> None:
         for number, part in enumerate(HALVES):
-            strategy.begin(part, WORDS)
+            strategy.begin(part, FLAGS)
             half = slice(6 * number, 6 * number + 6)
             step(model, optimizer, (batch[0][half], batch[1][half]))
 
@@ -121,7 +123,7 @@ def test_accumulated_passes_add_up_even_when_there_are_fewer_than_said(made: int
         step(model, optimizer, batch, parts=made, scale=4)
 
     def watched(strategy: AllReduceStrategy, *rest: object) -> None:
-        strategy.begin(WHOLE, WORDS)
+        strategy.begin(WHOLE, FLAGS)
         plain(*rest)  # type: ignore[arg-type]
 
     agree(plain, watched, micro_batches=4)
@@ -134,7 +136,7 @@ def test_evaluating_in_between_changes_nothing() -> None:
         optimizer: torch.optim.Optimizer,
         batch: Batch,
     ) -> None:
-        strategy.begin(WHOLE, WORDS)
+        strategy.begin(WHOLE, FLAGS)
         with torch.no_grad():
             model(batch[0])
         step(model, optimizer, batch)
@@ -150,7 +152,7 @@ def test_measuring_never_reads_a_value_of_the_device() -> None:
     strategy = attach(model, optimizer)
     for inputs, labels in data(3):
         for number, part in enumerate(HALVES):
-            strategy.begin(part, WORDS)
+            strategy.begin(part, FLAGS)
             half = slice(6 * number, 6 * number + 6)
             loss = nn.functional.cross_entropy(model(inputs[half]), labels[half])
             with Reads() as reads:
@@ -180,10 +182,10 @@ def test_a_prepared_model_is_copied_and_saved_as_any_other() -> None:
     loaded = torch.load(saved, weights_only=False)
     inputs, _ = data(1)[0]
     for copy_ in (copy.deepcopy(model), loaded, torch.optim.swa_utils.AveragedModel(model)):
-        strategy.begin(WHOLE, WORDS)
+        strategy.begin(WHOLE, FLAGS)
         assert torch.equal(copy_(inputs), model(inputs))
         assert strategy.reducer.measured.forward_at is not None  # the model's own
-        strategy.begin(WHOLE, WORDS)
+        strategy.begin(WHOLE, FLAGS)
         copy_(inputs).sum().backward()
         assert strategy.reducer.measured.forward_at is None
         assert all(parameter.grad is None for parameter in model.parameters())

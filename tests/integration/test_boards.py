@@ -419,8 +419,8 @@ def gather() -> Iterator[Gather]:
         return opened[-1]
 
     yield gather
-    for meeting in opened:
-        leave(meeting)
+    for rendezvous in opened:
+        leave(rendezvous)
 
 
 @pytest.fixture
@@ -428,31 +428,31 @@ def trio(gather: Gather) -> tuple[StoreRendezvous, StoreRendezvous, StoreRendezv
     return gather("a"), gather("b"), gather("c")
 
 
-def leave(meeting: StoreRendezvous) -> None:
+def leave(rendezvous: StoreRendezvous) -> None:
     """End as a process does: its port is closed and its connections break."""
-    meeting.close()
-    for client in meeting.reached.values():
+    rendezvous.close()
+    for client in rendezvous.reached.values():
         if isinstance(client, KeyValueClient):
             client.close()
 
 
-def member(meeting: StoreRendezvous) -> Member:
-    return Member(meeting.worker, meeting.address)
+def member(rendezvous: StoreRendezvous) -> Member:
+    return Member(rendezvous.worker, rendezvous.address)
 
 
 def generation(number: int, *met: StoreRendezvous) -> Directive:
-    members = tuple(member(meeting) for meeting in met)
+    members = tuple(member(rendezvous) for rendezvous in met)
     return directive(len(met), 12 * len(met), generation=number, members=members)
 
 
-def supersede(meeting: StoreRendezvous) -> None:
-    assert isinstance(meeting.is_superseded, Superseded)
-    meeting.is_superseded.is_known = True
+def supersede(rendezvous: StoreRendezvous) -> None:
+    assert isinstance(rendezvous.is_superseded, Superseded)
+    rendezvous.is_superseded.is_known = True
 
 
-def times_asked(meeting: StoreRendezvous) -> int:
-    assert isinstance(meeting.is_superseded, Superseded)
-    return meeting.is_superseded.asked
+def times_asked(rendezvous: StoreRendezvous) -> int:
+    assert isinstance(rendezvous.is_superseded, Superseded)
+    return rendezvous.is_superseded.asked
 
 
 def come(
@@ -465,8 +465,8 @@ def come(
     """Let workers come to the host, which is the first member if it is not said."""
     where = planned.members[0] if host is None else member(host)
     return [
-        pool.submit(meeting.barrier, planned, planned.members, where, may_abort=may_abort)
-        for meeting in come
+        pool.submit(rendezvous.barrier, planned, planned.members, where, may_abort=may_abort)
+        for rendezvous in come
     ]
 
 
@@ -482,10 +482,14 @@ def test_a_newcomer_is_called_comes_and_all_change(
     with pytest.raises(
         GenerationBroken, match="does not know it"
     ):  # it is not announced before all are there
-        b.announced(2, member(a))
+        b.fetch_announced_directive(2, member(a))
     agreed = come(pool, planned, c)
     calling.result(IN_TIME)
-    assert b.announced(2, member(a)) == a.announced(2, member(a)) == planned
+    assert (
+        b.fetch_announced_directive(2, member(a))
+        == a.fetch_announced_directive(2, member(a))
+        == planned
+    )
     agreed += come(pool, planned, a, b)
     assert [each.result(IN_TIME) for each in agreed] == [None] * 3
 
@@ -527,7 +531,7 @@ def test_no_worker_is_told_anything_by_a_leader_that_is_gone(
     a, b, _ = trio
     leave(a)
     with pytest.raises(GenerationBroken, match="a is gone"):
-        b.announced(2, member(a))
+        b.fetch_announced_directive(2, member(a))
 
 
 def test_a_leader_that_only_sleeps_is_waited_for(
@@ -538,7 +542,7 @@ def test_a_leader_that_only_sleeps_is_waited_for(
     a.invite(planned, [])
     monkeypatch.setattr(boards, "ANSWER_GRACE", 0.05)
     with a.own.changed:  # as if it was stopped: it accepts and does not answer
-        telling = pool.submit(b.announced, 2, member(a))
+        telling = pool.submit(b.fetch_announced_directive, 2, member(a))
         until(lambda: len(a.own.server.connections) > 1)  # it gave up once and came again
     assert telling.result(IN_TIME) == planned
 
@@ -549,7 +553,7 @@ def test_a_leader_that_sleeps_for_long_is_lost(
     monkeypatch.setattr(boards, "ANSWER_GRACE", 0.01)
     monkeypatch.setattr(meetings, "MAX_LEADER_PAUSE", 0.05)
     with pytest.raises(GenerationBroken, match="a is gone"):
-        trio[1].announced(2, Member("a", mute))
+        trio[1].fetch_announced_directive(2, Member("a", mute))
 
 
 def test_no_member_leaves_before_all_have_come(
@@ -676,13 +680,13 @@ def repaired(
     answers: dict[str, Directive] = {}
 
     def have_all() -> bool:
-        missing = [meeting for meeting in survivors if meeting.worker not in answers]
-        found = pool.map(lambda meeting: (meeting.worker, meeting.repair(broken)), missing)
+        missing = [rendezvous for rendezvous in survivors if rendezvous.worker not in answers]
+        found = pool.map(lambda rendezvous: (rendezvous.worker, rendezvous.repair(broken)), missing)
         answers.update({worker: revised for worker, revised in found if revised is not None})
         return len(answers) == len(survivors)
 
     until(have_all)
-    return [answers[meeting.worker] for meeting in survivors]
+    return [answers[rendezvous.worker] for rendezvous in survivors]
 
 
 def test_survivors_agree_on_one_revision_without_the_dead(
@@ -745,6 +749,6 @@ def test_only_who_refuses_is_dead(trio: tuple[StoreRendezvous, ...], mute: str) 
     a, b, c = trio
     leave(c)
     asleep = Member("d", mute)
-    assert a.dead([member(a), member(b), member(c), asleep]) == {"c"}
+    assert a.proven_dead([member(a), member(b), member(c), asleep]) == {"c"}
     leave(a)
-    assert a.dead([member(a), member(b)]) == set()  # a member does not ask itself
+    assert a.proven_dead([member(a), member(b)]) == set()  # a member does not ask itself

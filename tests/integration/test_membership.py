@@ -32,21 +32,21 @@ CLOCK = TrainingProgress(iteration=7, samples=84)
 class Formed:
     """A strategy that forms a generation at once if all live and it is not to break."""
 
-    def __init__(self, meeting: StoreRendezvous) -> None:
-        self.meeting = meeting
+    def __init__(self, rendezvous: StoreRendezvous) -> None:
+        self.rendezvous = rendezvous
         self.breaks = 0  # so often
         self.joined: list[tuple[int, int, JoinRole, bool]] = []
 
     def join(
-        self, directive: Directive, place: JoinRole, clock: TrainingProgress, *, is_new: bool
+        self, directive: Directive, role: JoinRole, progress: TrainingProgress, *, is_new: bool
     ) -> TrainingProgress:
-        if self.breaks > 0 or self.meeting.dead(directive.members):
+        if self.breaks > 0 or self.rendezvous.proven_dead(directive.members):
             self.breaks -= 1
             raise GenerationBroken("a member is gone")
-        self.joined.append((directive.generation, directive.revision, place, is_new))
-        return CLOCK if is_new else clock
+        self.joined.append((directive.generation, directive.revision, role, is_new))
+        return CLOCK if is_new else progress
 
-    def begin(self, part: BatchSlice, words: ControlFlags) -> None: ...
+    def begin(self, part: BatchSlice, flags: ControlFlags) -> None: ...
 
     def end(self) -> bool:
         return True
@@ -54,7 +54,7 @@ class Formed:
     def tally(self) -> StepSummary | None:
         return None
 
-    def snapshot(self, clock: TrainingProgress) -> Any: ...
+    def snapshot(self, progress: TrainingProgress) -> Any: ...
 
     def scale_learning_rate(self, factor: float) -> None: ...
 
@@ -65,8 +65,8 @@ class Formed:
 
     def close(self) -> None:
         """End as a process does: its port is closed and its connections break."""
-        self.meeting.close()
-        for client in self.meeting.reached.values():
+        self.rendezvous.close()
+        for client in self.rendezvous.reached.values():
             if isinstance(client, KeyValueClient):
                 client.close()
 
@@ -96,18 +96,20 @@ class Worker:
     def __init__(self, name: str) -> None:
         self.controller = Controller()
         self.reporter = Reporter(self.controller, name, lambda _: None)
-        self.meeting = StoreRendezvous(name, HOST, lambda each: self.membership.is_superseded(each))
-        self.strategy = Formed(self.meeting)
+        self.rendezvous = StoreRendezvous(
+            name, HOST, lambda each: self.membership.is_superseded(each)
+        )
+        self.strategy = Formed(self.rendezvous)
         self.is_leaving = threading.Event()
         self.membership = Membership(name, self.strategy, self.reporter, self.is_leaving.is_set)
-        self.me = Member(name, self.meeting.address)
+        self.me = Member(name, self.rendezvous.address)
 
     def told(self, told: Directive | None) -> None:
         self.reporter.newest = told
 
     def called(self, called: Directive, caller: Member) -> None:
         content = _INVITATION.dump_json(Invitation(called, caller)).decode()
-        self.meeting.own.set("invitation", content)
+        self.rendezvous.own.set("invitation", content)
 
     def speaks(self) -> None:
         """Let the reporter speak to the controller."""
@@ -169,7 +171,7 @@ def go(
 
 def places(*workers: Worker) -> list[tuple[int, int, int]]:
     """Return generation, revision and rank of each."""
-    entered = [(worker.membership.now, worker.membership.rank) for worker in workers]
+    entered = [(worker.membership.current_directive, worker.membership.rank) for worker in workers]
     return [(now.generation, now.revision, rank) for now, rank in entered]
 
 
@@ -336,10 +338,10 @@ def test_all_change_to_a_generation_that_the_leader_announced(
     coming = pool.submit(c.membership.begin, TrainingProgress(), PROGRESS)
     for worker in (a, b):
         worker.membership.announce(planned)
-    until(lambda: a.membership.announced == 2)
-    assert b.membership.announced == 1  # it does not lead
-    assert b.membership.is_announced(2)
-    assert not b.membership.is_announced(1)
+    until(lambda: a.membership.announced_generation == 2)
+    assert b.membership.announced_generation == 1  # it does not lead
+    assert b.membership.is_newer_generation(2)
+    assert not b.membership.is_newer_generation(1)
     changed = go(pool, (a, b), "change", 2)
     assert [each.result(IN_TIME) for each in (*changed, coming)] == [CLOCK] * 3
     assert places(a, b, c) == [(2, 0, 1), (2, 0, 0), (2, 0, 2)]
@@ -355,13 +357,13 @@ def test_a_leader_that_is_no_member_hands_over_and_another_that_is_none_just_goe
     enter(pool, of(1, a.me, b.me), a, b)
     coming = pool.submit(c.membership.begin, TrainingProgress(), PROGRESS)
     a.membership.announce(of(2, c.me, handover=a.me))
-    until(lambda: a.membership.announced == 2)
+    until(lambda: a.membership.announced_generation == 2)
     for each in (*go(pool, (a, b), "change", 2), coming):
         each.result(IN_TIME)
     assert a.strategy.joined[-1] == (2, 0, JoinRole(None, a.me), False)
     assert c.strategy.joined == [(2, 0, JoinRole(0, a.me), True)]
     assert [worker.membership.is_released for worker in (a, b, c)] == [True, True, False]
-    assert b.membership.now.generation == 1
+    assert b.membership.current_directive.generation == 1
 
 
 def test_all_stay_when_a_newcomer_dies_after_the_announcement(
@@ -371,16 +373,16 @@ def test_all_stay_when_a_newcomer_dies_after_the_announcement(
     enter(pool, of(1, a.me, b.me), a, b)
     a.speaks()
     a.membership.announce(of(2, a.me, b.me))  # no new member has to be called
-    until(lambda: a.membership.announced == 2)
+    until(lambda: a.membership.announced_generation == 2)
     planned = of(3, a.me, b.me, c.me)
-    a.meeting.own.set("directive/3", meetings._DIRECTIVE.dump_json(planned).decode())
+    a.rendezvous.own.set("directive/3", meetings._DIRECTIVE.dump_json(planned).decode())
     c.close()
     changed = go(pool, (a, b), "change", 3)
     assert [each.result(IN_TIME) for each in changed] == [CLOCK] * 2
     assert places(a, b) == [(1, 0, 0), (1, 0, 1)]
-    assert a.membership.announced == 1
-    assert not a.membership.is_announced(3)
-    assert b.membership.is_announced(4)
+    assert a.membership.announced_generation == 1
+    assert not a.membership.is_newer_generation(3)
+    assert b.membership.is_newer_generation(4)
     until(lambda: 3 in a.controller.refused)
 
 
@@ -392,7 +394,7 @@ def test_a_newcomer_that_cannot_be_reached_is_refused_and_training_goes_on(
     a.speaks()
     a.membership.announce(of(2, a.me, Member("gone", NOWHERE)))
     until(lambda: 2 in a.controller.refused)
-    assert a.membership.announced == 1
+    assert a.membership.announced_generation == 1
 
 
 @pytest.mark.parametrize("generation", [0, 1])
@@ -403,23 +405,23 @@ def test_a_leader_announces_nothing_that_is_not_newer(
     a.membership.announce(of(generation, a.me))  # it is in no generation yet
     enter(pool, of(1, a.me), a)
     a.membership.announce(of(generation, a.me))
-    assert (a.membership.announced, a.membership.inviting) == (1, 0)
+    assert (a.membership.announced_generation, a.membership.inviting_generation) == (1, 0)
 
 
 def test_the_others_part_from_who_leaves(hire: Hire, pool: ThreadPoolExecutor) -> None:
     a, b, c = hire("a"), hire("b"), hire("c")
     enter(pool, of(1, a.me, b.me, c.me), a, b, c)
-    parted = go(pool, (a, b, c), "part", (0,))
+    parted = go(pool, (a, b, c), "drop_leaving_members", (0,))
     assert [each.result(IN_TIME) for each in parted] == [CLOCK] * 3
     assert a.membership.is_released
     assert places(b, c) == [(1, 1, 0), (1, 1, 1)]
-    assert [member.worker for member in b.membership.now.members] == ["b", "c"]
+    assert [member.worker for member in b.membership.current_directive.members] == ["b", "c"]
 
 
 def test_when_all_leave_at_once_none_goes_on(hire: Hire, pool: ThreadPoolExecutor) -> None:
     a, b = hire("a"), hire("b")
     enter(pool, of(1, a.me, b.me), a, b)
-    parted = go(pool, (a, b), "part", (0, 1))
+    parted = go(pool, (a, b), "drop_leaving_members", (0, 1))
     assert [each.result(IN_TIME) for each in parted] == [CLOCK] * 2
     assert a.membership.is_released
     assert b.membership.is_released
@@ -481,7 +483,7 @@ def test_a_member_that_failed_to_hand_over_goes_back_once_none_of_the_new_genera
     if is_told:  # by the controller, which is away from now on
         a.told(planned)
     a.membership.announce(planned)
-    until(lambda: a.membership.announced == 2)
+    until(lambda: a.membership.announced_generation == 2)
     a.strategy.breaks = 1
     (handing,) = go(pool, (a,), "change", 2)
     for each in coming:
@@ -489,7 +491,7 @@ def test_a_member_that_failed_to_hand_over_goes_back_once_none_of_the_new_genera
     b.close()
     with pytest.raises(TimeoutError):  # c may have the state and train on
         handing.result(0.5)
-    assert a.membership.now.generation == 2
+    assert a.membership.current_directive.generation == 2
     c.close()
     assert handing.result(IN_TIME) == CLOCK
     assert places(a) == [(1, 1, 0)]

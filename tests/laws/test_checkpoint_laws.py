@@ -53,9 +53,9 @@ def newest(directory: Path) -> int | None:
         return None
     snapshot, _ = found
     weights = np.frombuffer(snapshot.arrays["parameters/weight"].content, np.float32)
-    assert set(weights.tolist()) == {float(snapshot.clock.iteration)}
-    assert snapshot.tree == {"dict": [["it", snapshot.clock.iteration]]}
-    return snapshot.clock.iteration
+    assert set(weights.tolist()) == {float(snapshot.progress.iteration)}
+    assert snapshot.tree == {"dict": [["it", snapshot.progress.iteration]]}
+    return snapshot.progress.iteration
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_what_is_written_is_read(pristine: Path) -> None:
     snapshot, origin = found
     wanted = make(2)
     assert origin == CheckpointOrigin(JOB, 1, 12.5)
-    assert (snapshot.clock, snapshot.tree) == (wanted.clock, wanted.tree)
+    assert (snapshot.progress, snapshot.tree) == (wanted.progress, wanted.tree)
     assert {
         name: (array.dtype, array.shape, bytes(array.content))
         for name, array in snapshot.arrays.items()
@@ -306,7 +306,7 @@ class Held:
         self.releases = 0
         plain = make(iteration)
         self.snapshot = TrainingSnapshot(
-            plain.clock, plain.tree, plain.arrays, self.wait, self.release
+            plain.progress, plain.tree, plain.arrays, self.wait, self.release
         )
 
     def wait(self) -> None:
@@ -321,11 +321,11 @@ def test_of_the_snapshots_that_wait_only_the_last_is_written(tmp_path: Path) -> 
     writer = checkpointer(tmp_path)
     held = [Held(iteration) for iteration in range(1, 6)]
     assert writer.is_due()
-    writer.write(held[0].snapshot, 1)
+    writer.submit(held[0].snapshot, 1)
     assert held[0].waited.wait(LONG)
     for one in held[1:]:
         assert not writer.is_due()
-        writer.write(one.snapshot, 1)
+        writer.submit(one.snapshot, 1)
     for one in held:
         one.arrived.set()
     assert writer.close(LONG)
@@ -333,13 +333,13 @@ def test_of_the_snapshots_that_wait_only_the_last_is_written(tmp_path: Path) -> 
     assert [one.releases for one in held] == [1] * 5
     found = checkpointer(tmp_path).newest()
     assert found is not None
-    assert found.clock.iteration == 5
+    assert found.progress.iteration == 5
 
 
 def test_closing_waits_no_longer_than_it_may(tmp_path: Path) -> None:
     writer = checkpointer(tmp_path)
     held = Held(1)
-    writer.write(held.snapshot, 1)
+    writer.submit(held.snapshot, 1)
     # It would be true, or never come, if it waited for what is held.
     assert not writer.close(0.05)
     held.arrived.set()
@@ -351,7 +351,7 @@ def test_the_next_is_due_a_period_after_the_last_was_taken(tmp_path: Path) -> No
     assert not writer.is_due()
     writer.taken_at -= 61
     assert writer.is_due()
-    writer.write(make(1), 1)
+    writer.submit(make(1), 1)
     assert not writer.is_due()
     assert writer.close(LONG)
 
@@ -363,12 +363,12 @@ def test_what_fails_is_said_once_and_tried_again(
     blocked.write_text("a file where the directory should be")
     writer = checkpointer(blocked)
     for iteration in range(3):
-        writer.write(make(iteration), 1)
+        writer.submit(make(iteration), 1)
         until(lambda: not writer.is_writing and writer.waiting is None)
     assert len(caplog.records) == 1
     assert "Training goes on" in caplog.text
     blocked.unlink()
-    writer.write(make(9), 1)
+    writer.submit(make(9), 1)
     assert writer.close(LONG)
     assert newest(blocked) == 9
 
@@ -381,7 +381,7 @@ from tests.laws.test_checkpoint_laws import checkpointer, make
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 writer = checkpointer(Path(sys.argv[1]))
-writer.write(make(1, 100_000), 1)
+writer.submit(make(1, 100_000), 1)
 assert writer.close(30)
 print("alive")
 """

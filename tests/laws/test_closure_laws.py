@@ -28,7 +28,9 @@ OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {
 }
 
 
-WORDS = ControlFlags(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)
+FLAGS = ControlFlags(
+    announced_generation=1, is_over=False, is_leaving=False, learning_rate_factor=1.0
+)
 WHOLE = BatchSlice(1.0, 1.0, is_last=True)
 
 
@@ -148,7 +150,7 @@ def test_steps_with_a_closure_are_plain_steps_at_a_workers_own_pace(tmp_path: Pa
 def attached(model: nn.Module, optimizer: optim.Optimizer) -> Iterator[AllReduceStrategy]:
     strategy = attach_alone(model, optimizer)
     try:
-        strategy.begin(WHOLE, WORDS)
+        strategy.begin(WHOLE, FLAGS)
         yield strategy
     finally:
         strategy.close()

@@ -33,7 +33,9 @@ from worker_agent.state.progress import TrainingProgress
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 Make = Callable[[Any], optim.Optimizer]
-WORDS = ControlFlags(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)
+FLAGS = ControlFlags(
+    announced_generation=1, is_over=False, is_leaving=False, learning_rate_factor=1.0
+)
 WHOLE = (BatchSlice(1.0, 1.0, is_last=True),)
 HALVES = (BatchSlice(0.5, 1.0, is_last=False), BatchSlice(0.5, 1.0, is_last=True))
 
@@ -209,7 +211,7 @@ def test_no_format_and_no_kernel_changes_a_weight_of_one_worker(
             indices = torch.arange(16) + 16 * iteration
             alone.train(indices, iteration)
             for part, samples in zip(slices, indices.chunk(len(slices)), strict=True):
-                strategy.begin(part, WORDS)
+                strategy.begin(part, FLAGS)
                 watched.optimizer.zero_grad(set_to_none=iteration % 3 > 0)
                 for number, few in enumerate(samples.chunk(passes)):
                     if (iteration, "before" if number == 0 else "between") == turned_at:

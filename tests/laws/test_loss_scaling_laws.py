@@ -19,7 +19,9 @@ from worker_agent.session import Session
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-WORDS = ControlFlags(announced=1, is_over=False, is_leaving=False, learning_rate_factor=1.0)
+FLAGS = ControlFlags(
+    announced_generation=1, is_over=False, is_leaving=False, learning_rate_factor=1.0
+)
 WHOLE = BatchSlice(1.0, 1.0, is_last=True)
 ROWS = 16
 
@@ -94,7 +96,7 @@ def test_fused_momentum_is_that_of_a_loop_that_branches_whichever_steps_are_skip
         for number, is_bad in enumerate(bad):
             indices = torch.arange(ROWS) + ROWS * number
             alone.train(indices, is_bad=is_bad, is_unscaled=is_unscaled)
-            strategy.begin(WHOLE, WORDS)
+            strategy.begin(WHOLE, FLAGS)
             watched.train(indices, is_bad=is_bad, is_unscaled=is_unscaled)
             assert strategy.end()
             assert (alone.weights() - watched.weights()).abs().max() < 1e-12

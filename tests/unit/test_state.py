@@ -125,7 +125,7 @@ def stored(snapshot: TrainingSnapshot) -> TrainingSnapshot:
         name: type(array)(array.dtype, array.shape, bytearray(array.content))
         for name, array in snapshot.arrays.items()
     }
-    return TrainingSnapshot(snapshot.clock, snapshot.tree, arrays)
+    return TrainingSnapshot(snapshot.progress, snapshot.tree, arrays)
 
 
 def hand_over(

@@ -137,10 +137,10 @@ class Launcher:
             return True
         if ended.outcome != LOST_PEERS or losses > MAX_LOSSES or self.level != "control":
             return False
-        generation = self._now.generation
+        generation = self._current_directive.generation
         log.warning("generation %d lost one of its members", generation)
         self.reporter.tell(self.progress.to_message(generation), broken=generation)
-        return self._now.config.workers > 1
+        return self._current_directive.config.workers > 1
 
     def _refuse(self) -> int:
         """Stop a script that does not use its peers: several machines would do the work of one."""
@@ -148,7 +148,7 @@ class Launcher:
             "stopped: each of the %d workers trains by itself, because the script never calls "
             "torch.distributed.init_process_group. Wrap the model in DistributedDataParallel, or "
             "set limits.workers to 1 in the job spec",
-            self._now.config.workers,
+            self._current_directive.config.workers,
         )
         self.reporter.flush()
         return EXIT_REFUSED
@@ -156,7 +156,8 @@ class Launcher:
     def _conclude(self, code: int) -> int:
         """Report the end of the command to the controller, unless it failed."""
         # The launcher sees no metric, so the script's own end does not mean that it is reached.
-        how: FinishReason = "target" if isinstance(self._now.stop, StopAtProgress) else "exhausted"
+        stop = self._current_directive.stop
+        how: FinishReason = "target" if isinstance(stop, StopAtProgress) else "exhausted"
         if self.is_over:
             return self._report_finish(how)
         if code == 0 and self.rank == 0:
@@ -173,14 +174,14 @@ class Launcher:
     # Directives.
 
     @property
-    def _now(self) -> Directive:
+    def _current_directive(self) -> Directive:
         assert self.directive is not None
         return self.directive
 
     @property
     def rank(self) -> int:
         """Rank of this machine in the generation."""
-        return self._now.rank_of(self.settings.worker) or 0
+        return self._current_directive.rank_of(self.settings.worker) or 0
 
     def _await_directive(self) -> bool:
         """Wait for a newer generation that lists this machine; False if it is released.
@@ -212,16 +213,20 @@ class Launcher:
 
     def _enter(self, directive: Directive) -> None:
         self.directive = directive
-        self.progress = self.progress.entering(directive)
+        self.progress = self.progress.corrected_for(directive)
         self.news = Regrouped(directive.generation, 0.0, 0)
         self.reporter.pace(PROBING_INTERVAL if directive.purpose == "probe" else CALM_INTERVAL)
 
     def _consider(self, newest: Directive | None) -> None:
         """Adopt a Directive that changes nothing for the script; request a stop for another."""
-        now = self._now
-        if newest is None or newest.generation <= now.generation:
+        current = self._current_directive
+        if newest is None or newest.generation <= current.generation:
             return
-        if newest.config == now.config and newest.members == now.members and not newest.repairs:
+        if (
+            newest.config == current.config
+            and newest.members == current.members
+            and not newest.repairs
+        ):
             self._enter(newest)
         elif self.level == "control" and self.rank == 0:
             self.files.stop_request.touch()
@@ -230,10 +235,10 @@ class Launcher:
 
     def _start_once(self) -> StartResult:
         """Run the command in this generation, once the port of its first rank is known."""
-        generation = self._now.generation
+        generation = self._current_directive.generation
         if self.rank == 0:
             return self._run_command(self.port.choose(generation))
-        first = self._now.members[0].address
+        first = self._current_directive.members[0].address
         try:
             port = find_master_port(first, generation, self._is_superseded)
         except ConnectionError as error:
@@ -245,18 +250,19 @@ class Launcher:
 
     def _is_superseded(self) -> bool:
         newest = self.reporter.newest
-        is_newer = newest is not None and newest.generation > self._now.generation
+        is_newer = newest is not None and newest.generation > self._current_directive.generation
         return is_newer or self.is_ending
 
     def _run_command(self, port: int) -> StartResult:
         # Files of the previous start would be taken for this one's.
         for path in (self.files.rows, self.files.stop_request, self.files.outcome):
             path.unlink(missing_ok=True)
-        self.progress = read_job_progress(self._progress_file).entering(self._now)
+        directive = self._current_directive
+        self.progress = read_job_progress(self._progress_file).corrected_for(directive)
         # Only then does the job's count of epochs go beyond the script's own.
         self.is_resumed = self.progress.iteration > 0
         ours = generation_environment(
-            self.environment, self._now, self.rank, port, self.settings.job
+            self.environment, directive, self.rank, port, self.settings.job
         )
         tail, rows = StepFileReader(self.files.rows), 0
         try:
@@ -309,14 +315,15 @@ class Launcher:
         if self.rank != 0 or not rows:
             return len(rows)
         self._check_batch(rows[-1])
+        directive = self._current_directive
         for row in rows:
             # Where no forward pass showed its samples, they are as many as the job wants.
-            samples = self.progress.samples + (row.samples or self._now.config.global_batch)
-            self.progress = replace(self.progress.after_iteration(self._now), samples=samples)
+            samples = self.progress.samples + (row.samples or directive.config.global_batch)
+            self.progress = replace(self.progress.after_iteration(directive), samples=samples)
             measured = {name: getattr(row, name) for name in MEASURED_COLUMNS}
-            generation, iteration = self._now.generation, self.progress.iteration
+            generation, iteration = directive.generation, self.progress.iteration
             self.reporter.record(StepRow(generation, iteration, loss=None, **measured))
-        self.reporter.tell(self.progress.to_message(self._now.generation), regrouped=self._news())
+        self.reporter.tell(self.progress.to_message(directive.generation), regrouped=self._news())
         self._check_progress()
         return len(rows)
 
@@ -333,11 +340,11 @@ class Launcher:
         A local batch is rounded down, hence the tolerance. It is only a warning, because the first
         tensor of a forward pass need not have one row per sample.
         """
-        wanted = self._now.config.global_batch
+        config = self._current_directive.config
         if (
             self.has_warned
             or not row.samples
-            or abs(row.samples - wanted) < self._now.config.workers
+            or abs(row.samples - config.global_batch) < config.workers
         ):
             return
         self.has_warned = True
@@ -345,13 +352,13 @@ class Launcher:
             "an iteration took %d samples where the job wants %d: let the script read "
             "SCAVENGER_LOCAL_BATCH, or its measurements are attributed to another batch",
             row.samples,
-            wanted,
+            config.global_batch,
         )
 
     def _check_progress(self) -> None:
         """Stop at the job's target: the script counts its own epochs, but not across restarts."""
         if self.level == "control" and self.is_resumed:
-            self.is_over = self.progress.epochs >= self._now.stop.max_progress
+            self.is_over = self.progress.epochs >= self._current_directive.stop.max_progress
         if self.is_over:
             self.files.stop_request.touch()
 

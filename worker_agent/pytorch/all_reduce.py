@@ -69,17 +69,17 @@ class AllReduceStrategy:
     """Averages gradients over a generation of workers and hands the state to newcomers.
 
     Args:
-        meeting: Where the workers find each other.
+        rendezvous: Where the workers find each other.
         context: The script's objects, and whom to ask while waiting.
 
     Raises:
         UnsupportedOptimizer: It evaluates its closure many times per step.
     """
 
-    def __init__(self, meeting: StoreRendezvous, context: StrategyContext) -> None:
+    def __init__(self, rendezvous: StoreRendezvous, context: StrategyContext) -> None:
         model, optimizer = context.model, context.optimizer
         refuse_line_search(optimizer)
-        self.meeting, self.restart = meeting, context.restart
+        self.rendezvous, self.restore_checkpoint = rendezvous, context.restore_checkpoint
         self.is_abandoned = context.is_abandoned
         self.leaving: list[threading.Thread] = []
         self.left_behind: list[threading.Thread] = []
@@ -105,7 +105,7 @@ class AllReduceStrategy:
         FusedMomentumFix(optimizer)
 
     def join(
-        self, directive: Directive, place: JoinRole, clock: TrainingProgress, *, is_new: bool
+        self, directive: Directive, role: JoinRole, progress: TrainingProgress, *, is_new: bool
     ) -> TrainingProgress:
         """Form the generation, agree on the most advanced member, and take its state.
 
@@ -113,23 +113,25 @@ class AllReduceStrategy:
             GenerationBroken: A member was lost meanwhile.
         """
         members = directive.members
-        self.others = [member for member in members if member.worker != self.meeting.worker]
+        self.others = [member for member in members if member.worker != self.rendezvous.worker]
         group: ProcessGroup | None = None
-        if self.taken is not None and (is_new or self.taken.iteration > clock.iteration):
-            clock, is_new = self.taken, False  # it was for a generation that then broke
+        if self.taken is not None and (is_new or self.taken.iteration > progress.iteration):
+            progress, is_new = self.taken, False  # it was for a generation that then broke
         try:
-            if place.donor is not None:
-                self.taken = clock = self._take_over(directive, place, clock, is_new=is_new)
-            if place.rank is None:
+            if role.donor is not None:
+                self.taken = progress = self._take_over(directive, role, progress, is_new=is_new)
+            if role.rank is None:
                 self._leave()
-                return clock
-            group = self._form("", directive, members, place.rank)
-            if group is None and place.donor is None and is_new:
-                clock = self.restart(self.state, clock)
-            if group is not None and place.donor is None:
-                clock = self._adopt(group, place.rank, directive.generation, clock, is_new=is_new)
+                return progress
+            group = self._form("", directive, members, role.rank)
+            if group is None and role.donor is None and is_new:
+                progress = self.restore_checkpoint(self.state, progress)
+            if group is not None and role.donor is None:
+                progress = self._adopt(
+                    group, role.rank, directive.generation, progress, is_new=is_new
+                )
             if group is not None:
-                self._compare_layouts(group, place.rank)
+                self._compare_layouts(group, role.rank)
         except (RuntimeError, OSError) as error:
             # The frames hold the group; it must be dropped beside training, not here.
             clear_frames(error.__traceback__)
@@ -141,12 +143,12 @@ class AllReduceStrategy:
             self.forming.remove(group)
         self._leave()
         self.group = group
-        self.reducer.regroup(group, place.rank, len(members))
-        return clock
+        self.reducer.regroup(group, role.rank, len(members))
+        return progress
 
-    def begin(self, part: BatchSlice, words: ControlFlags) -> None:
+    def begin(self, part: BatchSlice, flags: ControlFlags) -> None:
         self.is_void = not part.is_last
-        self.reducer.begin(part, words)
+        self.reducer.begin(part, flags)
 
     def end(self) -> bool:
         """Close the iteration and keep its rows until the next one has ended."""
@@ -164,8 +166,8 @@ class AllReduceStrategy:
     def tally(self) -> StepSummary | None:
         return self.agreed
 
-    def snapshot(self, clock: TrainingProgress) -> TrainingSnapshot:
-        return self.state.snapshot(clock)
+    def snapshot(self, progress: TrainingProgress) -> TrainingSnapshot:
+        return self.state.snapshot(progress)
 
     def scale_learning_rate(self, factor: float) -> None:
         self.steps.factor = factor
@@ -191,7 +193,7 @@ class AllReduceStrategy:
     def close(self) -> None:
         """Leave the group, and wait for its threads before the process ends."""
         self._leave()
-        self.meeting.close()
+        self.rendezvous.close()
         deadline = time.monotonic() + LEAVE_GROUP_TIMEOUT
         for thread in self.leaving:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -238,12 +240,12 @@ class AllReduceStrategy:
             return None
         prefix = f"group/{generation_label(directive)}/{name}"
         rendezvous_store = TorchStore(members[0].address, GROUP_CONNECT_TIMEOUT.total_seconds())
-        others = [member for member in members if member.worker != self.meeting.worker]
+        others = [member for member in members if member.worker != self.rendezvous.worker]
 
         def make() -> ProcessGroup:
             with closing(rendezvous_store):  # the group uses it only while it connects
                 store = PrefixStore(prefix, rendezvous_store)
-                return connect_group(store, rank, len(members), self.meeting.host)
+                return connect_group(store, rank, len(members), self.rendezvous.host)
 
         before = list_sockets()
         group = run_abandonable(
@@ -271,36 +273,36 @@ class AllReduceStrategy:
                 close_in_forks(descriptor)
 
     def _take_over(
-        self, directive: Directive, place: JoinRole, clock: TrainingProgress, *, is_new: bool
+        self, directive: Directive, role: JoinRole, progress: TrainingProgress, *, is_new: bool
     ) -> TrainingProgress:
         """Take the state of the previous leader in a group with it, as it is no member any more."""
-        assert place.donor is not None
-        members = (*directive.members, place.donor)
-        rank = len(directive.members) if place.rank is None else place.rank
+        assert role.donor is not None
+        members = (*directive.members, role.donor)
+        rank = len(directive.members) if role.rank is None else role.rank
         group = self._form("handover", directive, members, rank)
         assert group is not None
-        return self._adopt(group, rank, directive.generation, clock, is_new=is_new)
+        return self._adopt(group, rank, directive.generation, progress, is_new=is_new)
 
     def _adopt(
         self,
         group: ProcessGroup,
         rank: int,
         generation: int,
-        clock: TrainingProgress,
+        progress: TrainingProgress,
         *,
         is_new: bool,
     ) -> TrainingProgress:
         """Take the state of the most advanced member; nothing travels when all are equal."""
-        mine = torch.tensor([-1 if is_new else clock.iteration])
+        mine = torch.tensor([-1 if is_new else progress.iteration])
         iterations = [int(theirs) for theirs in self._gather(group, mine)]
         if rank == 0 and max(iterations) < 0:
-            clock = self.restart(self.state, clock)
+            progress = self.restore_checkpoint(self.state, progress)
         if len(set(iterations)) == 1 and iterations[0] >= 0:
-            return clock
+            return progress
         source = max(range(len(iterations)), key=lambda place: (iterations[place], -place))
         if rank != source and is_new:
             reseed_worker(0, rank, generation)  # or all workers would drop the same neurons
-        return self.state.broadcast(self._abortable(group), rank, source, clock)
+        return self.state.broadcast(self._abortable(group), rank, source, progress)
 
     def _abortable(self, group: ProcessGroup) -> Any:
         return AbortableGroup(group, self._is_hopeless)

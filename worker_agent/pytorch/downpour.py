@@ -64,7 +64,7 @@ class DownpourStrategy:
         StepHook(self.optimizer, self._step)
 
     def connect(
-        self, directive: Directive, clock: TrainingProgress, *, is_new: bool
+        self, directive: Directive, progress: TrainingProgress, *, is_new: bool
     ) -> TrainingProgress:
         """Connect to the servers of a Directive; the leader fills empty ones.
 
@@ -77,14 +77,15 @@ class DownpourStrategy:
         client = connect_servers(directive, self.context, before)
         if client is before:
             self.client = client
-            return clock
+            return progress
         try:
-            text = "" if is_new else flat_model.pack_progress(clock)
+            text = "" if is_new else flat_model.pack_progress(progress)
             joining = JoinRequest(self.context.worker, (directive.members[0].worker,), is_new, text)
-            for server, applied in enumerate(client.join((0, 0), clock.iteration, joining)):
+            for server, applied in enumerate(client.join((0, 0), progress.iteration, joining)):
                 if applied < 0:
-                    text, samples = flat_model.pack_progress(clock), max(clock.samples, self.done)
-                    self.flat.put(client, server, clock.iteration, text, samples)
+                    text = flat_model.pack_progress(progress)
+                    samples = max(progress.samples, self.done)
+                    self.flat.put(client, server, progress.iteration, text, samples)
             self._forget()
             self.streamed = client.stream([], [], [], self.flat.weights.numpy(), is_fetching=True)
         except GenerationBroken:

@@ -213,7 +213,10 @@ _CLIENT_STATE: TypeAdapter[ClientState] = TypeAdapter(ClientState)
 
 
 def pack_client_state(
-    clock: TrainingProgress, model: nn.Module, optimizer: Optimizer, carried: Mapping[str, Stateful]
+    progress: TrainingProgress,
+    model: nn.Module,
+    optimizer: Optimizer,
+    carried: Mapping[str, Stateful],
 ) -> str:
     """Encode progress and small state; buffers too large to be left with a server are left out.
 
@@ -228,12 +231,12 @@ def pack_client_state(
     if sum(tensor.nbytes for tensor in tree.arrays.values()) > MAX_CLIENT_STATE_BYTES // 2:
         tree = encode_torch_state({"buffers": {}, **small})
     packed = {name: encode_tensor(tensor) for name, tensor in tree.arrays.items()}
-    return to_json(ClientState(clock, tree.json, packed), inf_nan_mode="strings").decode()
+    return to_json(ClientState(progress, tree.json, packed), inf_nan_mode="strings").decode()
 
 
-def pack_progress(clock: TrainingProgress) -> str:
+def pack_progress(progress: TrainingProgress) -> str:
     """Encode the progress only."""
-    return to_json(ClientState(clock), inf_nan_mode="strings").decode()
+    return to_json(ClientState(progress), inf_nan_mode="strings").decode()
 
 
 def unpack_client_state(

@@ -27,8 +27,8 @@ class PyTorch:
     def owns(self, model: Any) -> bool:
         return isinstance(model, nn.Module)
 
-    def strategy(self, meeting: StoreRendezvous, context: StrategyContext) -> TrainingStrategy:
-        strategy: TrainingStrategy = _load(SYNCHRONOUS, context.name)(meeting, context)
+    def strategy(self, rendezvous: StoreRendezvous, context: StrategyContext) -> TrainingStrategy:
+        strategy: TrainingStrategy = _load(SYNCHRONOUS, context.name)(rendezvous, context)
         return strategy
 
     def asynchronous_strategy(self, context: StrategyContext) -> AsynchronousStrategy:

@@ -148,9 +148,9 @@ class Instrumentation:
             self._stop(self.exchange, self.restart, find_model(optimizer))
 
     def _take_over_alone(self, restart: WarmRestart, optimizer: Optimizer) -> None:
-        clock = restart.take_over(find_model(optimizer))
-        if clock is not None:
-            self._go_on_from(clock)
+        progress = restart.take_over(find_model(optimizer))
+        if progress is not None:
+            self._go_on_from(progress)
             optimizer.zero_grad(set_to_none=True)  # it is of the weights before
 
     def _between_iterations(self, module: DistributedDataParallel) -> None:
@@ -158,17 +158,17 @@ class Instrumentation:
         if self.restart is None:
             return
         if self.restart.is_due:
-            clock = self.restart.restore_on_all_ranks(module.module)
-            if clock is not None:
-                self._go_on_from(clock)
+            progress = self.restart.restore_on_all_ranks(module.module)
+            if progress is not None:
+                self._go_on_from(progress)
         if self.exchange is not None and self.exchange.is_time_to_stop(self.watch.reductions):
             self._stop(self.exchange, self.restart, module.module)
         if self.exchange is not None and self.exchange.rank == 0:
-            self.restart.save_if_due(module.module, self._clock)
+            self.restart.save_if_due(module.module, self._progress)
 
-    def _go_on_from(self, clock: TrainingProgress) -> None:
-        self.watch.iteration = clock.iteration
-        self.samples = clock.samples
+    def _go_on_from(self, progress: TrainingProgress) -> None:
+        self.watch.iteration = progress.iteration
+        self.samples = progress.samples
 
     def _stop(
         self, exchange: RankAggregator, restart: WarmRestart, model: nn.Module | None
@@ -182,11 +182,11 @@ class Instrumentation:
         restart.leave()
 
     def _save(self, restart: WarmRestart, model: nn.Module | None) -> None:
-        restart.save(model, self._clock)
+        restart.save(model, self._progress)
         restart.finish()
 
     @property
-    def _clock(self) -> TrainingProgress:
+    def _progress(self) -> TrainingProgress:
         return TrainingProgress(self.watch.iteration, self.samples)
 
     # What was measured.

@@ -49,16 +49,16 @@ class ParameterServerStrategy:
     """Trains with servers that wait for all workers.
 
     Args:
-        meeting: Where the workers find each other.
+        rendezvous: Where the workers find each other.
         context: The script's objects, and whom to ask while waiting.
 
     Raises:
         UnsupportedServerOptimizer: Servers cannot run this optimizer.
     """
 
-    def __init__(self, meeting: StoreRendezvous, context: StrategyContext) -> None:
+    def __init__(self, rendezvous: StoreRendezvous, context: StrategyContext) -> None:
         model, optimizer = context.model, context.optimizer
-        self.meeting, self.context = meeting, context
+        self.rendezvous, self.context = rendezvous, context
         self.steps = LearningRateScaler(optimizer)
         self.state = TrainingState(model, optimizer, context.carried)
         self.reducer = Reducer(
@@ -71,8 +71,8 @@ class ParameterServerStrategy:
         self.flat = FlatModel(optimizer, self.reducer.buckets)
         self.client: ParameterServerClient | None = None
         self.directive: Directive | None = None
-        self.clock = TrainingProgress()
-        self.words = NO_FLAGS
+        self.progress = TrainingProgress()
+        self.flags = NO_FLAGS
         self.part = BatchSlice(1.0, 1.0, is_last=True)
         self.is_pushed = self.is_given_up = self.is_half_skipped = False
         self.failure: str | None = None
@@ -84,7 +84,7 @@ class ParameterServerStrategy:
         StepHook(optimizer, self._step)
 
     def join(
-        self, directive: Directive, place: JoinRole, clock: TrainingProgress, *, is_new: bool
+        self, directive: Directive, role: JoinRole, progress: TrainingProgress, *, is_new: bool
     ) -> TrainingProgress:
         """Enter the generation at all servers, and take their weights where they are ahead.
 
@@ -94,23 +94,23 @@ class ParameterServerStrategy:
         self.failure, self.last, self.agreed, self.sync_time = None, None, None, 0.0
         try:
             self.client = client = connect_servers(directive, self.context, self.client)
-            applied = self._enter(client, directive, place, clock, is_new=is_new)
+            applied = self._enter(client, directive, role, progress, is_new=is_new)
             iteration = min(applied)
-            if is_new or iteration != clock.iteration:
-                clock = self._adopt(client, iteration, clock)
+            if is_new or iteration != progress.iteration:
+                progress = self._adopt(client, iteration, progress)
         except GenerationBroken:
             self.leave()
             raise
-        if is_new and place.rank:
+        if is_new and role.rank:
             # Else all workers would drop the same neurons.
-            reseed_worker(0, place.rank, directive.generation)
-        if place.rank is None:
+            reseed_worker(0, role.rank, directive.generation)
+        if role.rank is None:
             self.leave()
-        self.directive, self.clock = directive, clock
-        return clock
+        self.directive, self.progress = directive, progress
+        return progress
 
-    def begin(self, part: BatchSlice, words: ControlFlags) -> None:
-        self.part, self.words = part, words
+    def begin(self, part: BatchSlice, flags: ControlFlags) -> None:
+        self.part, self.flags = part, flags
         self.is_pushed = self.is_given_up = False
         # The servers weigh with this worker's share; here its own slices are compared.
         self.reducer.begin(replace(part, share_of_batch=1.0))
@@ -128,7 +128,7 @@ class ParameterServerStrategy:
             self.leave()
             return False
         assert self.directive is not None
-        self.clock = self.clock.after_iteration(self.directive)
+        self.progress = self.progress.after_iteration(self.directive)
         return True
 
     def tally(self) -> StepSummary | None:
@@ -137,7 +137,7 @@ class ParameterServerStrategy:
     def scale_learning_rate(self, factor: float) -> None:
         self.steps.factor = factor
 
-    def snapshot(self, clock: TrainingProgress) -> TrainingSnapshot:
+    def snapshot(self, progress: TrainingProgress) -> TrainingSnapshot:
         """Fetch the optimizer's state from the servers and copy everything, between iterations.
 
         Raises:
@@ -148,7 +148,7 @@ class ParameterServerStrategy:
             self.flat.take_slots([client.hold(server) for server in range(len(client.addresses))])
         except GenerationBroken as error:
             raise StateRefused(f"the servers do not tell their part: {error}") from error
-        return self.state.snapshot(clock)
+        return self.state.snapshot(progress)
 
     def leave(self) -> None:
         """Close the connections; this worker may come back by others."""
@@ -160,7 +160,7 @@ class ParameterServerStrategy:
         """Let the servers and the other workers know that this worker is gone."""
         if self.client is not None:
             self.client.close()
-        self.meeting.close()
+        self.rendezvous.close()
 
     # Joining.
 
@@ -174,38 +174,38 @@ class ParameterServerStrategy:
         self,
         client: ParameterServerClient,
         directive: Directive,
-        place: JoinRole,
-        clock: TrainingProgress,
+        role: JoinRole,
+        progress: TrainingProgress,
         *,
         is_new: bool,
     ) -> list[int]:
         """Join at all servers; returns what each has applied. The leader fills empty ones."""
-        text = "" if is_new else self._client_state(clock)
+        text = "" if is_new else self._client_state(progress)
         members = tuple(member.worker for member in directive.members)
         joining = JoinRequest(self.context.worker, members, is_new, text)
         turn = directive.generation, directive.revision
-        applied = client.join(turn, clock.iteration, joining)
+        applied = client.join(turn, progress.iteration, joining)
         if is_new and max(applied) < 0:
-            clock = self.context.restart(self.state, clock)
-        newest = max(clock.iteration, *applied)
+            progress = self.context.restore_checkpoint(self.state, progress)
+        newest = max(progress.iteration, *applied)
         for server, each in enumerate(applied):
             if each < 0:
-                text = self._client_state(clock)
-                self.flat.put(client, server, newest, text, clock.samples)
+                text = self._client_state(progress)
+                self.flat.put(client, server, newest, text, progress.samples)
         return [newest if each < 0 else each for each in applied]
 
-    def _client_state(self, clock: TrainingProgress) -> str:
+    def _client_state(self, progress: TrainingProgress) -> str:
         model, optimizer = self.context.model, self.context.optimizer
-        return flat_model.pack_client_state(clock, model, optimizer, self.context.carried)
+        return flat_model.pack_client_state(progress, model, optimizer, self.context.carried)
 
     def _adopt(
-        self, client: ParameterServerClient, iteration: int, clock: TrainingProgress
+        self, client: ParameterServerClient, iteration: int, progress: TrainingProgress
     ) -> TrainingProgress:
         """Take weights, and what else others have left for newcomers."""
         text = client.fetch(iteration, self.flat.weights.numpy())
         self.flat.load()
         if not text:
-            return clock
+            return progress
         model, optimizer = self.context.model, self.context.optimizer
         return flat_model.unpack_client_state(text, model, optimizer, self.context.carried)
 
@@ -239,13 +239,13 @@ class ParameterServerStrategy:
             is_skipped=is_skipped,
             row=np.array(self._row()),
             rates=np.array(self.flat.rates),
-            clock=flat_model.pack_progress(self.clock.after_iteration(self.directive)),
+            clock=flat_model.pack_progress(self.progress.after_iteration(self.directive)),
         )
         began = time.perf_counter()
         try:
             gradient = unscale(self.context.optimizer, self.flat.gradient())
             outcome = self._servers.push(
-                self.clock.iteration,
+                self.progress.iteration,
                 said,
                 [piece.numpy() for piece in gradient],
                 self.flat.weights.numpy(),
@@ -261,9 +261,9 @@ class ParameterServerStrategy:
     def _row(self) -> list[float]:
         """Return what this worker tells the others, in the order of SUMMARY_COLUMNS."""
         measured = self.reducer.measured
-        words = [float(word) for word in astuple(self.words)]
+        flags = [float(flag) for flag in astuple(self.flags)]
         is_skipped = float(self.reducer.is_skipped())
-        return [*words, self._own_noise(), measured.compute_time, self.sync_time, is_skipped]
+        return [*flags, self._own_noise(), measured.compute_time, self.sync_time, is_skipped]
 
     def _own_noise(self) -> float:
         """Return mean ||g_j||² / ||mean g_j||² over this worker's own slices; 1 with one.

@@ -175,7 +175,7 @@ class Reducer:
         self.previous_sync_time = 0.0
         self.part = WHOLE_BATCH
 
-    def begin(self, part: BatchSlice, words: ControlFlags = NO_FLAGS) -> None:
+    def begin(self, part: BatchSlice, flags: ControlFlags = NO_FLAGS) -> None:
         """Start a slice of an iteration; the first one starts the iteration."""
         if self.part.is_last:
             self.measured = IterationMeasurement()
@@ -183,7 +183,7 @@ class Reducer:
                 bucket.used = [False] * len(bucket.parameters)
         elif self.is_owed:
             self.measured.is_skipped = True
-        self.part, self.words = part, words
+        self.part, self.flags = part, flags
         self.passes_left = self.micro_batches
         self.is_active = True
         self.is_stepped = self.is_at_work = False
@@ -364,13 +364,13 @@ class Reducer:
 
     def _write_own_row(self) -> None:
         measured = self.measured
-        words = [float(word) for word in astuple(self.words)]
+        flags = [float(flag) for flag in astuple(self.flags)]
         times = [measured.compute_time, self.previous_sync_time]
         self._rows.zero_()  # of the other workers, which each add their own
         row = self._rows[self.rank]
-        row.copy_(torch.tensor([*words, 0.0, *times, float(measured.is_skipped)], dtype=row.dtype))
+        row.copy_(torch.tensor([*flags, 0.0, *times, float(measured.is_skipped)], dtype=row.dtype))
         if measured.local_norm_sq is not None:
-            row[len(words)] = measured.local_norm_sq
+            row[len(flags)] = measured.local_norm_sq
 
     def _send(self, bucket: GradientBucket) -> None:
         if self.group is None or self.measured.failure:

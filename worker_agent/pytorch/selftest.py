@@ -142,8 +142,8 @@ def measure_overhead() -> Overhead:
         secret="",
         is_abandoned=lambda: False,
     )
-    meeting = StoreRendezvous(context.worker, "127.0.0.1", lambda _: False)
-    strategy = AllReduceStrategy(meeting, context)
+    rendezvous = StoreRendezvous(context.worker, "127.0.0.1", lambda _: False)
+    strategy = AllReduceStrategy(rendezvous, context)
 
     def watch(indices: torch.Tensor) -> None:
         strategy.begin(WHOLE_BATCH, NO_FLAGS)

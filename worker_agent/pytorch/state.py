@@ -70,20 +70,20 @@ class TrainingState:
         encode_torch_state(collect_states(self.carried))
 
     def broadcast(
-        self, group: ProcessGroup, rank: int, source: int, clock: TrainingProgress
+        self, group: ProcessGroup, rank: int, source: int, progress: TrainingProgress
     ) -> TrainingProgress:
-        """Make every member equal to the source; returns the source's clock.
+        """Make every member equal to the source; returns the source's progress.
 
         Raises:
             StateRefused: The source's state cannot be carried (on all members), or does not fit
                 here (on this member only); nothing was changed.
         """
         if rank == source:
-            self._send(group, source, clock)
-            return clock
+            self._send(group, source, progress)
+            return progress
         return self._receive(group, source)
 
-    def snapshot(self, clock: TrainingProgress) -> TrainingSnapshot:
+    def snapshot(self, progress: TrainingProgress) -> TrainingSnapshot:
         """Copy the state into host memory; this alone holds up training for a checkpoint.
 
         Raises:
@@ -92,7 +92,7 @@ class TrainingState:
         tree = encode_torch_state({**self._states(), "random": random_states()})
         copy = self.copies.copy(tree.arrays)
         return TrainingSnapshot(
-            clock, tree.json, copy.arrays, copy.wait, lambda: self.copies.give_back(copy)
+            progress, tree.json, copy.arrays, copy.wait, lambda: self.copies.give_back(copy)
         )
 
     def restore(self, snapshot: TrainingSnapshot) -> TrainingProgress:
@@ -113,17 +113,17 @@ class TrainingState:
         self._take_over(state)
         with refuse_on_error("the random states"):
             restore_random_states(state["random"])
-        return snapshot.clock
+        return snapshot.progress
 
-    def _send(self, group: ProcessGroup, source: int, clock: TrainingProgress) -> None:
+    def _send(self, group: ProcessGroup, source: int, progress: TrainingProgress) -> None:
         try:
             tree = encode_torch_state(self._states())
         except StateRefused as refused:
-            said = StateManifest(clock, None, {}, refusal=str(refused))
+            said = StateManifest(progress, None, {}, refusal=str(refused))
             broadcast_bytes(group, said.to_json(), source)
             raise
         facts = {name: TensorInfo.of(tensor) for name, tensor in tree.arrays.items()}
-        said = StateManifest(clock, tree.json, facts)
+        said = StateManifest(progress, tree.json, facts)
         broadcast_bytes(group, said.to_json(), source)
         broadcast_tensors(group, tree.arrays.values(), source)
 

@@ -59,14 +59,14 @@ class WarmRestart:
         self.is_due = False
         group = dist.new_group(backend="gloo", timeout=RESTART_TIMEOUT)
         rank = dist.get_rank()
-        clock = self.take_over(model) if rank == 0 else None
-        there = torch.tensor([-1 if clock is None else clock.iteration])
+        progress = self.take_over(model) if rank == 0 else None
+        there = torch.tensor([-1 if progress is None else progress.iteration])
         broadcast_tensor(group, there, 0)
         state = self._state(model)
         if int(there) >= 0 and state is not None:
-            clock = state.broadcast(group, rank, 0, clock or TrainingProgress())
+            progress = state.broadcast(group, rank, 0, progress or TrainingProgress())
         dist.destroy_process_group(group)
-        return clock
+        return progress
 
     def take_over(self, model: nn.Module | None) -> TrainingProgress | None:
         """Restore the newest checkpoint of the job; None if there is none that fits."""
@@ -79,18 +79,18 @@ class WarmRestart:
             return None
         return self.checkpoints.restore(state.restore)
 
-    def save_if_due(self, model: nn.Module | None, clock: TrainingProgress) -> None:
+    def save_if_due(self, model: nn.Module | None, progress: TrainingProgress) -> None:
         """Copy the state for a checkpoint if the last one is old; a thread writes it."""
         if self.is_possible and self.checkpoints is not None and self.checkpoints.is_due():
-            self.save(model, clock)
+            self.save(model, progress)
 
-    def save(self, model: nn.Module | None, clock: TrainingProgress) -> None:
+    def save(self, model: nn.Module | None, progress: TrainingProgress) -> None:
         """Copy the state for a checkpoint; a thread writes it."""
         state = self._state(model)
         if state is None or self.checkpoints is None:
             return
         try:
-            self.checkpoints.write(state.snapshot(clock), self.settings.generation)
+            self.checkpoints.submit(state.snapshot(progress), self.settings.generation)
         except StateRefused as error:
             self.is_possible = False
             log.warning("scavenger: this script is not saved: %s", error)

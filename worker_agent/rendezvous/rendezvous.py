@@ -90,7 +90,7 @@ class StoreRendezvous:
         content = _DIRECTIVE.dump_json(directive).decode()
         self.own.set(f"directive/{directive.generation}", content)
 
-    def announced(self, generation: int, leader: Member) -> Directive:
+    def fetch_announced_directive(self, generation: int, leader: Member) -> Directive:
         """Return the Directive that this leader announced for a generation.
 
         Raises:
@@ -99,7 +99,7 @@ class StoreRendezvous:
         deadline = time.monotonic() + MAX_LEADER_PAUSE
         while True:
             try:
-                content = self.reach(leader).read(f"directive/{generation}")
+                content = self.store_of(leader).read(f"directive/{generation}")
                 break
             except TimeoutError as error:  # a stopped process or a suspended computer may go on
                 if time.monotonic() > deadline:
@@ -142,11 +142,11 @@ class StoreRendezvous:
         Returns:
             The revision; None while a survivor has not noticed yet, or a silent member may live.
         """
-        dead = self.dead(directive.members)
+        dead = self.proven_dead(directive.members)
         alive = [member for member in directive.members if member.worker not in dead]
         label = generation_label(directive)
         try:
-            store = self.reach(alive[0])
+            store = self.store_of(alive[0])
             store.set(f"broken/{label}/{self.worker}", "")
             if alive[0].worker == self.worker:
                 return self._revise(store, directive, alive, dead)
@@ -156,12 +156,12 @@ class StoreRendezvous:
             return None
         return None if content is None else _DIRECTIVE.validate_json(content)
 
-    def dead(self, members: Iterable[Member]) -> set[str]:
+    def proven_dead(self, members: Iterable[Member]) -> set[str]:
         """Return the ids of the other members that are proven dead."""
         others = [member for member in members if member.worker != self.worker]
         return {member.worker for member in others if is_proven_dead(member.address)}
 
-    def reach(self, member: Member) -> KeyValueServer | KeyValueClient:
+    def store_of(self, member: Member) -> KeyValueServer | KeyValueClient:
         """Return a member's store; raises OSError when it is gone."""
         if member.worker == self.worker:
             return self.own
@@ -169,7 +169,7 @@ class StoreRendezvous:
             self.reached[member.address] = KeyValueClient(member.address)
         return self.reached[member.address]
 
-    def renew(self) -> None:
+    def restart_store(self) -> None:
         """Serve an empty store at another address: keys of past generations are void."""
         self.own.close()
         self.own = KeyValueServer(self.host)
@@ -211,7 +211,7 @@ class StoreRendezvous:
         label = generation_label(directive)
         while True:
             try:
-                store = self.reach(host)
+                store = self.store_of(host)
                 store.set(f"here/{label}/{self.worker}", "")
                 if store.wait([f"verdict/{label}"], RENDEZVOUS_POLL):
                     return store.read(f"verdict/{label}") or VOID

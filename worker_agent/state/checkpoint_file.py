@@ -114,7 +114,7 @@ def write_files(place: Path, snapshot: TrainingSnapshot, origin: CheckpointOrigi
         digest = file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())
         size = os.fstat(file.fileno()).st_size
-    manifest = CheckpointManifest(1, origin, snapshot.clock, snapshot.tree, size, digest)
+    manifest = CheckpointManifest(1, origin, snapshot.progress, snapshot.tree, size, digest)
     with (place / MANIFEST_FILE).open("wb") as file:
         file.write(add_own_hash(to_json(manifest, inf_nan_mode="strings")))
         file.flush()

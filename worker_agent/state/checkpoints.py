@@ -77,7 +77,7 @@ class Checkpointer:
         is_time = time.monotonic() - self.taken_at >= self.every
         return is_time and not self.is_writing and self.waiting is None
 
-    def write(self, snapshot: TrainingSnapshot, generation: int) -> None:
+    def submit(self, snapshot: TrainingSnapshot, generation: int) -> None:
         """Write a snapshot soon, instead of one that still waits."""
         self.taken_at = time.monotonic()
         origin = CheckpointOrigin(self.job, generation, time.time())
@@ -181,7 +181,7 @@ def write_checkpoint(
         OSError: The disk is full, it may not be written to, or another job's checkpoint is in the
             way; nothing half-written stays.
     """
-    target = directory / f"{snapshot.clock.iteration:012}"
+    target = directory / f"{snapshot.progress.iteration:012}"
     directory.mkdir(parents=True, exist_ok=True)
     for left_behind in matching_directories(directory, _PARTIAL_NAME):  # by writers that died
         shutil.rmtree(left_behind, ignore_errors=True)

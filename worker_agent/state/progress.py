@@ -43,7 +43,7 @@ class TrainingProgress:
             provisional=self.provisional + worth * directive.is_provisional,
         )
 
-    def entering(self, directive: Directive) -> TrainingProgress:
+    def corrected_for(self, directive: Directive) -> TrainingProgress:
         """Return where training stands as a generation counts it; doing so again changes nothing.
 
         Progress that was counted by noise that had not settled is corrected as soon as it has.
@@ -110,14 +110,14 @@ class TrainingSnapshot:
     """Everything of a training process that the next iteration depends on.
 
     Attributes:
-        clock: Where training stands.
+        progress: Where training stands.
         tree: The plain part of the state as ``encode_state`` returns it.
         arrays: Its tensors by name.
         wait: Returns when the arrays hold their values; a device may still be copying.
         release: Gives the arrays' memory back; they must not be read afterwards.
     """
 
-    clock: TrainingProgress
+    progress: TrainingProgress
     tree: JsonValue
     arrays: Mapping[str, HostArray]
     wait: Callable[[], None] = _do_nothing

@@ -125,7 +125,7 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
         """Say how training ended, once no samples are handed out any more."""
         if self.progress.samples < self._limit:
             return "target"  # the leader has said so
-        return "exhausted" if isinstance(self._now.stop, StopAtMetric) else "target"
+        return "exhausted" if isinstance(self._current_directive.stop, StopAtMetric) else "target"
 
     # Telemetry.
 
@@ -148,7 +148,7 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
     def _row(self, update: AsynchronousUpdate, step_time: float) -> StepRow:
         """Return this worker's own iteration; there is no mean gradient to compare norms with."""
         return StepRow(
-            generation=self._now.generation,
+            generation=self._current_directive.generation,
             iteration=update.version,
             shards=1,
             local_norm_sq=None,
@@ -164,22 +164,24 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
     def _set_progress(self, version: int, done: int) -> None:
         """Take over how far all workers have come."""
         samples = max(done, self.progress.samples)
-        per_sample = self._now.progress_per_iteration / self._now.config.global_batch
+        directive = self._current_directive
+        per_sample = directive.progress_per_iteration / directive.config.global_batch
         self.progress = TrainingProgress(version, samples, samples * per_sample)
 
     # What the controller wants.
 
     @property
     def _local_batch(self) -> int:
-        config = self._now.config
+        config = self._current_directive.config
         return max(1, config.global_batch // config.workers)
 
     @property
     def _limit(self) -> int:
         """Samples after which training ends."""
-        now = self._now
-        iterations = now.stop.max_progress / now.progress_per_iteration
-        return math.ceil(round(iterations * now.config.global_batch, 3))  # 4311.000000001 is 4311
+        directive = self._current_directive
+        iterations = directive.stop.max_progress / directive.progress_per_iteration
+        samples = iterations * directive.config.global_batch
+        return math.ceil(round(samples, 3))  # 4311.000000001 is 4311
 
     def _follow(self, strategy: AsynchronousStrategy) -> None:
         """Do what the newest Directive says, from the next share on."""
@@ -215,10 +217,11 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
         patience = time.monotonic() + SERVER_LOSS_TIMEOUT
         self.heartbeat.enter(TrainingPhase.WAITING)
         while not self.is_leaving:
-            newest = self.reporter.newest or self._now
+            newest = self.reporter.newest or self._current_directive
             if newest.rank_of(self.settings.worker) is None:
                 break
-            self.current = current = max(self._now, newest, key=lambda each: each.generation)
+            known = (self._current_directive, newest)
+            self.current = current = max(known, key=lambda each: each.generation)
             try:
                 strategy.connect(current, self.progress, is_new=False)
                 break

@@ -107,7 +107,7 @@ class JobSession(Session, Generic[S]):
                 carried=carried,
                 is_abandoned=self._is_abandoned,
                 on_work=self.read_ahead.work,
-                restart=self._restart,
+                restore_checkpoint=self._restore_checkpoint,
             ),
         )
 
@@ -157,7 +157,7 @@ class JobSession(Session, Generic[S]):
     def _is_abandoned(self) -> bool:
         """Whether what is waited for will never come; asked while a strategy waits."""
 
-    def _restart(self, state: Any, progress: TrainingProgress) -> TrainingProgress:
+    def _restore_checkpoint(self, state: Any, progress: TrainingProgress) -> TrainingProgress:
         """Restore a checkpoint, because no worker has a state to hand over; here there is none."""
         return progress
 
@@ -171,14 +171,14 @@ class JobSession(Session, Generic[S]):
     # What they share.
 
     @property
-    def _now(self) -> Directive:
+    def _current_directive(self) -> Directive:
         if self.directive is None:
             raise RuntimeError("no generation was entered yet")
         return self.directive
 
     def _has_reached_goal(self) -> bool:
         """Whether the metric that the job waits for is where it should be."""
-        stop = self._now.stop
+        stop = self._current_directive.stop
         if not isinstance(stop, StopAtMetric) or stop.metric not in self.recorder.metrics:
             return False
         return stop.reached(self.recorder.metrics[stop.metric])

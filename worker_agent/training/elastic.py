@@ -65,15 +65,15 @@ class ElasticSession(JobSession[TrainingStrategy]):
         return None if self.membership is None else self.membership.directive
 
     def _open_strategy(self, framework: Framework, context: StrategyContext) -> TrainingStrategy:
-        meeting = StoreRendezvous(context.worker, self.settings.host, self._is_superseded)
-        strategy = framework.strategy(meeting, context)
+        rendezvous = StoreRendezvous(context.worker, self.settings.host, self._is_superseded)
+        strategy = framework.strategy(rendezvous, context)
         self.membership = Membership(
             context.worker, strategy, self.reporter, lambda: self.is_leaving
         )
         return strategy
 
     def _start(self, strategy: TrainingStrategy) -> None:
-        self.reporter.start(Hello(self.settings.worker, strategy.meeting.address))
+        self.reporter.start(Hello(self.settings.worker, strategy.rendezvous.address))
         self._change_generation(self._members.begin)
 
     def _close(self, strategy: TrainingStrategy, *, is_in_order: bool) -> None:
@@ -87,7 +87,7 @@ class ElasticSession(JobSession[TrainingStrategy]):
 
     def _iteration(self, strategy: TrainingStrategy, order: SampleOrder) -> Iterator[Any]:
         """Train on this worker's samples, in two halves if one worker alone measures noise."""
-        config = self._now.config
+        config = self._current_directive.config
         whole = SampleRange(self.progress.samples, config.global_batch)
         mine = whole.split(config.workers)[self._rank]
         parts = mine.split(2) if self._is_split(mine) else (mine,)
@@ -105,12 +105,15 @@ class ElasticSession(JobSession[TrainingStrategy]):
         self._boundary(strategy, self._members)
 
     def _flags(self) -> ControlFlags:
-        factor = self.pace.wanted(self._now, self.progress)
-        return ControlFlags(self._members.announced, self.is_over, self.is_leaving, factor)
+        factor = self.pace.wanted(self._current_directive, self.progress)
+        return ControlFlags(
+            self._members.announced_generation, self.is_over, self.is_leaving, factor
+        )
 
     def _is_split(self, mine: SampleRange) -> bool:
-        every = self._now.split_every
-        is_alone = self._now.config.workers == 1 and mine.count > 1
+        directive = self._current_directive
+        every = directive.split_every
+        is_alone = directive.config.workers == 1 and mine.count > 1
         return is_alone and every > 0 and self.progress.iteration % every == 0
 
     def _boundary(self, strategy: TrainingStrategy, membership: Membership) -> None:
@@ -120,22 +123,22 @@ class ElasticSession(JobSession[TrainingStrategy]):
             return
         summary = strategy.tally()
         # The summary is of the iteration before: reading the present one would wait for the device.
-        self.progress = self.progress.after_iteration(self._now)
+        self.progress = self.progress.after_iteration(self._current_directive)
         self.heartbeat.beat(self.iteration)
         self._record(summary)
         self._apply_learning_rate(strategy, summary)
         is_over = self._check_target() or (summary is not None and summary.is_over)
-        if is_over or self.progress.epochs >= self._now.stop.max_progress:
+        if is_over or self.progress.epochs >= self._current_directive.stop.max_progress:
             self.finished = self._finish_reason(is_over)
-        elif summary is not None and membership.is_announced(summary.announced):
-            self._change_generation(partial(membership.change, summary.announced))
+        elif summary is not None and membership.is_newer_generation(summary.announced_generation):
+            self._change_generation(partial(membership.change, summary.announced_generation))
         # Checked last: a worker with peers learns of it by its collective, which fails.
         elif membership.is_fenced_out():
             self.finished = "released"
         elif leaving := self._leaving_ranks(summary):
-            if len(leaving) == len(self._now.members):
+            if len(leaving) == len(self._current_directive.members):
                 self._save(strategy)  # no worker remains that could take the state
-            self._change_generation(partial(membership.part, leaving))
+            self._change_generation(partial(membership.drop_leaving_members, leaving))
         # A released worker leads no more, and has no generation if it stood by.
         if self.is_leader and self.checkpointer is not None and self.checkpointer.is_due():
             self._save(strategy)
@@ -145,29 +148,30 @@ class ElasticSession(JobSession[TrainingStrategy]):
         if self.checkpointer is None or self._rank != 0:
             return
         try:
-            self.checkpointer.write(strategy.snapshot(self.progress), self._now.generation)
+            snapshot = strategy.snapshot(self.progress)
+            self.checkpointer.submit(snapshot, self._current_directive.generation)
         except StateRefused as error:
             log.warning("no checkpoint: %s", error)
 
-    def _restart(self, state: Any, progress: TrainingProgress) -> TrainingProgress:
+    def _restore_checkpoint(self, state: Any, progress: TrainingProgress) -> TrainingProgress:
         if self.checkpointer is None:
             return progress
         return self.checkpointer.restore(state.restore) or progress
 
     def _apply_learning_rate(self, strategy: TrainingStrategy, summary: StepSummary | None) -> None:
         """Apply the learning-rate factor that all workers have agreed on."""
-        now, progress = self._now, self.progress
+        directive, progress = self._current_directive, self.progress
         if summary is not None and self._rank == 0:
             progress = replace(
-                progress, noise=update_noise(progress.noise, summary, now.config.global_batch)
+                progress, noise=update_noise(progress.noise, summary, directive.config.global_batch)
             )
-        factor = self.pace.factor(now, progress, summary)
+        factor = self.pace.factor(directive, progress, summary)
         strategy.scale_learning_rate(factor)
         self.progress = replace(progress, learning_rate_factor=factor)
 
     def _leaving_ranks(self, summary: StepSummary | None) -> tuple[int, ...]:
         """Return the ranks that leave at this boundary; a worker alone agrees with itself."""
-        if self._now.config.workers == 1:
+        if self._current_directive.config.workers == 1:
             return (0,) if self.is_leaving else ()
         return () if summary is None else summary.leaving
 
@@ -175,11 +179,11 @@ class ElasticSession(JobSession[TrainingStrategy]):
         """As leader, check whether the target is reached; True if no other worker must be told."""
         if self._rank == 0:
             self.is_over = self.is_over or self._has_reached_goal()
-        return self.is_over and self._now.config.workers == 1
+        return self.is_over and self._current_directive.config.workers == 1
 
     def _finish_reason(self, is_over: bool) -> FinishReason:
         """Return how training ended; a follower trusts the leader that the target is reached."""
-        stop = self._now.stop
+        stop = self._current_directive.stop
         if isinstance(stop, StopAtMetric):
             is_reached = self._has_reached_goal() if self._rank == 0 else is_over
         else:
@@ -203,15 +207,15 @@ class ElasticSession(JobSession[TrainingStrategy]):
             if has_changed:
                 self.reporter.tell(self._message())
             return
-        generation, iteration = self._now.generation, self.progress.iteration
+        generation, iteration = self._current_directive.generation, self.progress.iteration
         row = self.recorder.record(generation, iteration, step_time, summary)
         # After a repair the workers train in a configuration that the controller did not choose.
-        if row is None or self._now.revision:
+        if row is None or self._current_directive.revision:
             self.reporter.tell(self._message())
             return
         self.reporter.record(row)
         self.reporter.tell(self._message())
-        if self.recorder.rows == self._now.report_after:
+        if self.recorder.rows == self._current_directive.report_after:
             self.reporter.flush()
 
     # Generations.
@@ -236,7 +240,8 @@ class ElasticSession(JobSession[TrainingStrategy]):
         if self._members.is_released:
             self.finished = "released"
         elif self.directive is not directive:
-            self._apply_generation(self._now, lost=before.iteration - self.progress.iteration)
+            lost = before.iteration - self.progress.iteration
+            self._apply_generation(self._current_directive, lost)
 
     def _apply_generation(self, directive: Directive, lost: int) -> None:
         assert self.strategy is not None

@@ -1,9 +1,9 @@
 """`Membership`: which generation a worker is in, and how it moves to the next one.
 
 There are three ways. The leader announces a planned *change* and all members agree on it at one
-iteration boundary. Workers that want to leave tell the others, which go on without them from a
-boundary on (*part*). When a collective fails, the survivors *recover*: by themselves if every
-missing member is proven dead, otherwise as the controller says.
+iteration boundary. Workers that want to leave tell the others, which *drop* them at a boundary
+and go on. When a collective fails, the survivors *recover*: by themselves if every missing member
+is proven dead, otherwise as the controller says.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Membership:
     Attributes:
         directive: The worker's generation; None before the first.
         rank: Its rank there.
-        announced: Newest generation that it has announced, as leader.
+        announced_generation: Newest generation that it has announced, as leader.
         is_released: Whether it is no longer a member.
 
     Args:
@@ -50,19 +50,19 @@ class Membership:
         is_leaving: Callable[[], bool],
     ) -> None:
         self.worker, self.strategy, self.reporter = worker, strategy, reporter
-        self.meeting = strategy.meeting
+        self.rendezvous = strategy.rendezvous
         self.is_leaving = is_leaving
         self.directive: Directive | None = None
         self.rank = 0
         self.previous_directive: Directive | None = None
-        self.announced = self.inviting = 0
-        self.cancelled_generation = 0
+        self.announced_generation = self.inviting_generation = 0
+        self.aborted_generation = 0
         self.has_state = False
         self.is_broken = False
         self.is_released = False
 
     @property
-    def now(self) -> Directive:
+    def current_directive(self) -> Directive:
         """The worker's generation; valid after the first was entered."""
         if self.directive is None:
             raise RuntimeError("no generation was entered yet")
@@ -87,19 +87,19 @@ class Membership:
         self.is_released = True
         return progress
 
-    def is_announced(self, generation: int) -> bool:
+    def is_newer_generation(self, generation: int) -> bool:
         """Whether the leader announces a generation to change to."""
-        return generation > max(self.now.generation, self.cancelled_generation)
+        return generation > max(self.current_directive.generation, self.aborted_generation)
 
     def change(
         self, generation: int, progress: TrainingProgress, message: Progress
     ) -> TrainingProgress:
         """Leave this generation for the announced one, or stay if the change is cancelled."""
-        leader = self.now.members[0]
+        leader = self.current_directive.members[0]
         try:
-            directive = self.meeting.announced(generation, leader)
+            directive = self.rendezvous.fetch_announced_directive(generation, leader)
             # Old members must be there too: none may leave before the leader has decided.
-            expected = dict.fromkeys((*self.now.members, *directive.members))
+            expected = dict.fromkeys((*self.current_directive.members, *directive.members))
             progress = self._join(directive, progress, tuple(expected), leader, may_abort=True)
         except ChangeAborted as error:
             self._stay(generation, error)
@@ -115,22 +115,23 @@ class Membership:
         """Wait as a newcomer does, since this worker's state will be outdated by then."""
         log.info("%s stands by", self.worker)
         self.strategy.leave()
-        self.meeting.renew()
+        self.rendezvous.restart_store()
         self.directive, self.previous_directive, self.rank = None, None, 0
-        self.announced = self.inviting = self.cancelled_generation = 0
+        self.announced_generation = self.inviting_generation = self.aborted_generation = 0
         self.has_state = self.is_released = False
-        hello = Hello(self.worker, self.meeting.address)
+        hello = Hello(self.worker, self.rendezvous.address)
         self.reporter.greet(hello, replace(message, generation=0))
         return self.begin(progress, message)
 
-    def part(
+    def drop_leaving_members(
         self, leaving: Collection[int], progress: TrainingProgress, message: Progress
     ) -> TrainingProgress:
         """Continue without the members of these ranks, or be released as one of them."""
         if self.rank in leaving:
             self.is_released = True
             return progress
-        revised = self.now.without({self.now.members[rank].worker for rank in leaving})
+        directive = self.current_directive
+        revised = directive.without({directive.members[rank].worker for rank in leaving})
         try:
             return self._join(
                 revised, progress, revised.members, revised.members[0], may_abort=False
@@ -142,7 +143,7 @@ class Membership:
     def recover(self, progress: TrainingProgress, message: Progress) -> TrainingProgress:
         """Continue with the surviving members after a failed collective, once they are known."""
         self.is_broken = True
-        self.reporter.tell(message, broken=self.now.generation)
+        self.reporter.tell(message, broken=self.current_directive.generation)
         # The controller may know already who is lost; asking first avoids two repairs at once.
         self.reporter.pace(AWAITING_INTERVAL)
         self.reporter.wait_for_reply(CONTROLLER_GRACE)
@@ -167,9 +168,9 @@ class Membership:
         is_leader = current is not None and self.rank == 0 and not self.is_broken
         if current is None or not is_leader or directive.generation <= current.generation:
             return
-        if directive.generation <= self.inviting:
+        if directive.generation <= self.inviting_generation:
             return
-        self.inviting = directive.generation
+        self.inviting_generation = directive.generation
         # An invited worker may never answer, so invite from a background thread.
         threading.Thread(
             target=self._invite_newcomers, args=(current, directive), daemon=True
@@ -179,14 +180,14 @@ class Membership:
         known = {member.worker for member in current.members}
         newcomers = [member for member in directive.members if member.worker not in known]
         try:
-            self.meeting.invite(directive, newcomers)
+            self.rendezvous.invite(directive, newcomers)
         except GenerationBroken as error:
             log.warning("generation %d is refused: %s", directive.generation, error)
             self.reporter.refuse(directive.generation)
             return
         # A newer Directive may have replaced this one while its newcomers were on their way.
-        if self.inviting == directive.generation:
-            self.announced = directive.generation
+        if self.inviting_generation == directive.generation:
+            self.announced_generation = directive.generation
 
     def is_fenced_out(self) -> bool:
         """Whether the controller considers this worker lost and has repaired the job without it.
@@ -214,18 +215,18 @@ class Membership:
 
     def _find_invitation(self) -> tuple[Directive | None, Member]:
         """Return the newest generation that lists this newcomer, and the member to meet at."""
-        call, told = self.meeting.invitation(), self.reporter.newest
+        call, told = self.rendezvous.invitation(), self.reporter.newest
         no_member = Member("", "")
         if call is not None and (told is None or call.directive.generation >= told.generation):
             return call.directive, call.caller
         # Another address means the previous process of this worker, which has died.
-        if told is None or Member(self.worker, self.meeting.address) not in told.members:
+        if told is None or Member(self.worker, self.rendezvous.address) not in told.members:
             return None, no_member
         return told, told.handover or told.members[0]
 
     def _newest(self) -> Directive | None:
         """Return the newest Directive from the controller or from a leader's invitation."""
-        call = self.meeting.invitation()
+        call = self.rendezvous.invitation()
         told = [self.reporter.newest, None if call is None else call.directive]
         known = [directive for directive in told if directive is not None]
         return max(known, key=lambda directive: directive.generation, default=None)
@@ -233,18 +234,18 @@ class Membership:
     def _repair(self) -> Directive | None:
         """Return the generation that repairs this one; None if there is none yet."""
         newest = self._newest()
-        given_up = max(self.now.generation, self.cancelled_generation)
+        given_up = max(self.current_directive.generation, self.aborted_generation)
         is_newer = newest is not None and newest.generation > given_up
         if (
             newest is not None
             and is_newer
-            and (newest.fence > self.now.generation or self._is_donor_of(newest))
+            and (newest.fence > self.current_directive.generation or self._is_donor_of(newest))
         ):
             return newest
-        if self.now.rank_of(self.worker) is None:
+        if self.current_directive.rank_of(self.worker) is None:
             self._return_to_previous()
             return None
-        return self.meeting.repair(self.now)
+        return self.rendezvous.repair(self.current_directive)
 
     def _is_donor_of(self, directive: Directive) -> bool:
         """Whether this worker is not a member of a generation but hands its state to it."""
@@ -257,14 +258,13 @@ class Membership:
 
         As long as one member of the new generation lives, it may have the state and train on.
         """
-        members = [member.worker for member in self.now.members]
-        if self.previous_directive is not None and self.meeting.dead(self.now.members) >= set(
-            members
-        ):
-            self.cancelled_generation = self.now.generation
-            self.reporter.refuse(self.cancelled_generation)
+        members = self.current_directive.members
+        ids = {member.worker for member in members}
+        if self.previous_directive is not None and self.rendezvous.proven_dead(members) >= ids:
+            self.aborted_generation = self.current_directive.generation
+            self.reporter.refuse(self.aborted_generation)
             self.directive, self.previous_directive = self.previous_directive, None
-            self.rank = self.now.rank_of(self.worker) or 0
+            self.rank = self.current_directive.rank_of(self.worker) or 0
 
     def _join(
         self,
@@ -281,7 +281,7 @@ class Membership:
         if rank is None and not may_abort and not is_donor:
             self.is_released = True
             return progress
-        self.meeting.barrier(directive, expected, host, may_abort=may_abort)
+        self.rendezvous.barrier(directive, expected, host, may_abort=may_abort)
         if rank is None and not is_donor:
             self.is_released = True
             return progress
@@ -289,16 +289,16 @@ class Membership:
         self.directive, self.rank = directive, rank or 0
         self.is_broken = True  # until it is formed
         donor = None if directive.rank_of(host.worker) is not None else host
-        place, known = JoinRole(rank, donor), progress.entering(directive)
-        progress = self.strategy.join(directive, place, known, is_new=not self.has_state)
+        role, known = JoinRole(rank, donor), progress.corrected_for(directive)
+        progress = self.strategy.join(directive, role, known, is_new=not self.has_state)
         self.is_released = rank is None
         self.is_broken, self.has_state = False, True
-        self.announced = directive.generation
-        return progress.entering(directive)
+        self.announced_generation = directive.generation
+        return progress.corrected_for(directive)
 
     def _stay(self, generation: int, error: ChangeAborted) -> None:
         log.warning("%s", error)
-        self.cancelled_generation = generation
-        self.announced = self.now.generation
+        self.aborted_generation = generation
+        self.announced_generation = self.current_directive.generation
         if self.rank == 0:
             self.reporter.refuse(generation)
