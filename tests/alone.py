@@ -20,7 +20,7 @@ def attach_alone(model: nn.Module, optimizer: Optimizer, **changes: Any) -> AllR
         optimizer=optimizer,
         worker="w0",
         secret="",
-        is_abandoned=lambda: False,
+        should_abort=lambda: False,
         **changes,
     )
     return AllReduceStrategy(StoreRendezvous("w0", "127.0.0.1", lambda _: False), context)

@@ -24,7 +24,7 @@ FRAMEWORKS = {
     "torch": "worker_agent.pytorch.framework:FRAMEWORK",
 }
 # Parameter servers run the optimizers of this framework only; all others step on the workers.
-SERVER_SHARDS = "worker_agent.pytorch.server_shard:load_shards"
+SHARD_FACTORY = "worker_agent.pytorch.server_shard:shard_factory"
 
 
 class Framework(Protocol):
@@ -51,10 +51,10 @@ class Framework(Protocol):
     def to_batch(self, indices: SampleIndices) -> Any:
         """Return indices as the framework's integer tensor on the host."""
 
-    def seed(self, number: int, position: int) -> None:
+    def seed(self, seed: int, sample_position: int) -> None:
         """Set all random streams from a seed and the position of the iteration's first sample."""
 
-    def hold(self, value: Any) -> Any | None:
+    def detach(self, value: Any) -> Any | None:
         """Return a tensor of this framework so that ``float()`` can read it later; else None.
 
         Reading a value waits for the device, so a session reads it one iteration later.
@@ -77,14 +77,14 @@ def find_framework(model: Any) -> Framework:
     )
 
 
-def load_server_shards() -> Any:
+def load_shard_factory() -> Any:
     """Return what makes a shard on a parameter server; loads a framework, which takes seconds."""
-    return resolve_name(SERVER_SHARDS)()
+    return resolve_name(SHARD_FACTORY)()
 
 
-def hold_tensor(value: Any) -> Any | None:
+def detach_tensor(value: Any) -> Any | None:
     """Return a value that is a tensor of some framework, to be read later; None for others."""
-    held = (framework.hold(value) for framework in _loaded())
+    held = (framework.detach(value) for framework in _loaded())
     return next((each for each in held if each is not None), None)
 
 
@@ -129,8 +129,8 @@ class StrategyContext:
         worker: This worker's id.
         secret: Secret that workers and parameter servers of the job share.
         micro_batches: Backward passes that the script makes per batch.
-        carried: Objects whose state travels with the weights, besides the optimizer, by name.
-        is_abandoned: Called while waiting for others; True gives up the iteration.
+        extra_state: Objects whose state travels with the weights, besides the optimizer, by name.
+        should_abort: Called while waiting for others; True gives up the iteration.
         on_work: Called when the script begins to work on a batch.
         restore_checkpoint: Restores the newest checkpoint when no member has state; returns its
             progress.
@@ -142,8 +142,8 @@ class StrategyContext:
     worker: str
     secret: str = field(repr=False)
     micro_batches: int = 1
-    carried: Mapping[str, Stateful] = field(default_factory=dict)
-    is_abandoned: Callable[[], bool]
+    extra_state: Mapping[str, Stateful] = field(default_factory=dict)
+    should_abort: Callable[[], bool]
     on_work: WorkListener = ignore_work
     restore_checkpoint: Callable[[Any, TrainingProgress], TrainingProgress] = keep_progress
 
@@ -166,13 +166,13 @@ class BatchSlice:
     """The part of an iteration that one forward and backward pass covers.
 
     Attributes:
-        share_of_worker: Fraction of this worker's samples, 1 unless the batch is split.
-        share_of_batch: Fraction of the global batch this worker's samples are, b_k / B.
+        slice_fraction_of_worker: Fraction of this worker's samples, 1 unless the batch is split.
+        worker_fraction_of_batch: Fraction of the global batch this worker's samples are, b_k / B.
         is_last: Whether the gradient is complete after this slice.
     """
 
-    share_of_worker: float
-    share_of_batch: float
+    slice_fraction_of_worker: float
+    worker_fraction_of_batch: float
     is_last: bool
 
 
@@ -291,8 +291,9 @@ class TrainingStrategy(Protocol):
     def end(self) -> bool:
         """Close the iteration; False if its collective failed and the iteration must be redone."""
 
-    def tally(self) -> StepSummary | None:
-        """Return what was agreed one iteration ago; None in a generation's first iteration."""
+    @property
+    def previous_summary(self) -> StepSummary | None:
+        """What was agreed one iteration ago; None in a generation's first iteration."""
 
     def snapshot(self, progress: TrainingProgress) -> TrainingSnapshot:
         """Return a copy of everything that training goes on from; raises StateRefused."""
@@ -313,14 +314,14 @@ class AsynchronousUpdate:
 
     Attributes:
         version: Updates contained in the weights it goes on with.
-        done: Samples used so far, by all workers, as of the last push.
+        samples_used: Samples used so far, by all workers, as of the last push.
         staleness: Updates by others that its gradients were computed without; None without a push.
         compute_time: Seconds from first forward to last gradient.
         sync_time: Seconds of pushing and fetching.
     """
 
     version: int
-    done: int
+    samples_used: int
     staleness: int | None
     compute_time: float
     sync_time: float
@@ -341,12 +342,12 @@ class AsynchronousStrategy(Protocol):
     def take(self, count: int, limit: int) -> SampleAssignment:
         """Take samples below the limit that no other worker has; raises GenerationBroken."""
 
-    def begin(self, share: SampleRange, weight: float) -> None:
+    def begin(self, samples: SampleRange, batch_fraction: float) -> None:
         """Prepare for one forward and backward pass on these samples.
 
         Args:
-            share: The samples.
-            weight: Their number relative to a whole batch.
+            samples: The samples.
+            batch_fraction: Their number relative to a whole batch.
         """
 
     def end(self) -> AsynchronousUpdate | None:

@@ -45,12 +45,12 @@ class SampleAssignment:
     Attributes:
         share: The samples; None if none are left for now.
         is_over: Whether none will ever be left again.
-        done: Samples that all workers have used so far.
+        samples_used: Samples that all workers have used so far.
     """
 
     share: SampleRange | None
     is_over: bool
-    done: int
+    samples_used: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,8 @@ class Session(ABC):
         """
         self.framework = find_framework(model)
         named = {"scheduler": scheduler, "scaler": scaler, **(extra or {})}
-        carried = {name: each for name, each in named.items() if each is not None}
-        self._attach(self.framework, model, optimizer, micro_batches, carried)
+        extra_state = {name: each for name, each in named.items() if each is not None}
+        self._attach(self.framework, model, optimizer, micro_batches, extra_state)
 
     def batches(
         self,
@@ -120,9 +120,9 @@ class Session(ABC):
         model: Any,
         optimizer: Any,
         micro_batches: int,
-        carried: Mapping[str, Any],
+        extra_state: Mapping[str, Any],
     ) -> None:
-        """Hook into the model and its optimizer; the state of what is carried goes with them."""
+        """Hook into the model and its optimizer; the extra state goes with them."""
 
     @abstractmethod
     def _batches(

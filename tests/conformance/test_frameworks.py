@@ -57,7 +57,7 @@ class FrameworkContract:
         assert [int(each) for each in self.framework.to_batch(indices)] == [3, 1, 2]
 
     def test_a_number_of_python_is_not_held(self) -> None:
-        assert self.framework.hold(1.5) is None
+        assert self.framework.detach(1.5) is None
 
     def test_a_strategy_that_it_does_not_have_is_refused_by_name(self) -> None:
         model, optimizer = self.make()
@@ -67,7 +67,7 @@ class FrameworkContract:
             optimizer=optimizer,
             worker="w0",
             secret="",
-            is_abandoned=lambda: False,
+            should_abort=lambda: False,
         )
         rendezvous = StoreRendezvous("w0", "127.0.0.1", lambda _: False)
         try:
@@ -156,6 +156,6 @@ class TestPyTorch(FrameworkContract):
         return torch.cat([p.detach().flatten() for p in model.parameters()]).clone().numpy()
 
     def test_a_tensor_is_held_without_its_graph(self) -> None:
-        held = self.framework.hold(torch.ones(1, requires_grad=True) * 2)
+        held = self.framework.detach(torch.ones(1, requires_grad=True) * 2)
         assert held is not None
         assert held.grad_fn is None

@@ -15,7 +15,7 @@ from tests.integration.reads import Reads
 from worker_agent.frameworks import BatchSlice, ControlFlags
 from worker_agent.pytorch.all_reduce import AllReduceStrategy
 
-WHOLE = BatchSlice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
+WHOLE = BatchSlice(slice_fraction_of_worker=1.0, worker_fraction_of_batch=1.0, is_last=True)
 FLAGS = ControlFlags(
     announced_generation=1, is_over=False, is_leaving=False, learning_rate_factor=1.0
 )
@@ -161,10 +161,10 @@ def test_measuring_never_reads_a_value_of_the_device() -> None:
             assert reads.seen == []
             optimizer.zero_grad()
         assert strategy.end()
-    tally = strategy.tally()
-    assert tally is not None
-    assert tally.shards == 2
-    assert tally.local_norm_sq is not None
+    summary = strategy.previous_summary
+    assert summary is not None
+    assert summary.shards == 2
+    assert summary.local_norm_sq is not None
     with Reads() as reads:
         assert loss.item() > 0
     assert reads.seen == ["aten._local_scalar_dense.default"]

@@ -51,14 +51,15 @@ class Formed:
     def end(self) -> bool:
         return True
 
-    def tally(self) -> StepSummary | None:
+    @property
+    def previous_summary(self) -> StepSummary | None:
         return None
 
     def snapshot(self, progress: TrainingProgress) -> Any: ...
 
     def scale_learning_rate(self, factor: float) -> None: ...
 
-    def seed(self, number: int, position: int) -> None: ...
+    def seed(self, seed: int, sample_position: int) -> None: ...
 
     def to_batch(self, indices: Any) -> Any:
         return indices
@@ -235,9 +236,9 @@ def test_a_generation_does_not_come_after_a_repair_nor_for_newcomers_after_a_new
         worker.told(newest)
         worker.called(of(1, *AB), B)
     assert worker.membership.is_superseded(of(3, *AB)) is will_not_come
-    assert not worker.membership.is_abandoned()
+    assert not worker.membership.should_abort()
     worker.membership.directive = of(3, *AB)
-    assert worker.membership.is_abandoned() is will_not_come
+    assert worker.membership.should_abort() is will_not_come
 
 
 # Where a newcomer goes.

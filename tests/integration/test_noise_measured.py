@@ -57,7 +57,7 @@ class Worker:
         self.division, self.rank = division, rank
         self.weight = nn.Parameter(torch.zeros_like(GRADIENT))
         self.reducer = Reducer(
-            [self.weight], micro_batches=division.micro_batches, is_abandoned=lambda: False
+            [self.weight], micro_batches=division.micro_batches, should_abort=lambda: False
         )
         if division.workers > 1:
             group = ProcessGroupGloo(store, rank, division.workers, PATIENCE)
@@ -83,7 +83,9 @@ class Worker:
         assert self.weight.grad is not None
         assert torch.allclose(self.weight.grad, samples.mean(dim=0))
         self.weight.grad = None
-        local = float(self.reducer.message()[:, SUMMARY_COLUMNS.index("local_norm_sq")].sum())
+        local = float(
+            self.reducer.rows_of_workers()[:, SUMMARY_COLUMNS.index("local_norm_sq")].sum()
+        )
         mean = math.nan if measured.mean_norm_sq is None else float(measured.mean_norm_sq)
         return ShardNorms(measured.shards, local, mean)
 
@@ -155,7 +157,7 @@ class Digits:
 
     def noise(self, shards: int, batch: int, iterations: int) -> Sequence[ShardNorms]:
         """Let a reducer measure, with one accumulated pass for each shard."""
-        reducer = Reducer(self.model.parameters(), micro_batches=shards, is_abandoned=lambda: False)
+        reducer = Reducer(self.model.parameters(), micro_batches=shards, should_abort=lambda: False)
         rows = []
         for _ in range(iterations):
             reducer.begin(BatchSlice(1.0, 1.0, is_last=True))
@@ -163,7 +165,7 @@ class Digits:
                 (self.loss(part) / shards).backward()
             measured = reducer.end()
             self.model.zero_grad()
-            local = float(reducer.message()[0, SUMMARY_COLUMNS.index("local_norm_sq")])
+            local = float(reducer.rows_of_workers()[0, SUMMARY_COLUMNS.index("local_norm_sq")])
             assert measured.mean_norm_sq is not None
             rows.append(ShardNorms(measured.shards, local, float(measured.mean_norm_sq)))
         return rows

@@ -90,8 +90,8 @@ def test_fused_momentum_is_that_of_a_loop_that_branches_whichever_steps_are_skip
     chosen: dict[str, Any], bad: list[bool], *, is_unscaled: bool, is_carried: bool
 ) -> None:
     alone, watched = Training(chosen, is_fused=False), Training(chosen, is_fused=True)
-    carried = {"scaler": watched.scaler} if is_carried else {}
-    strategy = attach_alone(watched.model, watched.optimizer, carried=carried)
+    extra_state = {"scaler": watched.scaler} if is_carried else {}
+    strategy = attach_alone(watched.model, watched.optimizer, extra_state=extra_state)
     try:
         for number, is_bad in enumerate(bad):
             indices = torch.arange(ROWS) + ROWS * number

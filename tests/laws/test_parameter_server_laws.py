@@ -372,5 +372,5 @@ def test_every_sample_is_used_once_though_workers_die(
         held.setdefault("last", []).append(share)
     finish("last")
     assert used == Counter(range(limit))
-    assert cursor.done == limit
+    assert cursor.samples_used == limit
     assert cursor.is_over(limit)

@@ -12,7 +12,7 @@ from torch import nn
 
 import worker_agent
 from worker_agent.errors import UnsupportedModel
-from worker_agent.frameworks import find_framework, hold_tensor
+from worker_agent.frameworks import detach_tensor, find_framework
 from worker_agent.pytorch.framework import FRAMEWORK
 
 AGENT = Path(worker_agent.__file__).parent
@@ -69,7 +69,7 @@ def test_a_model_of_no_framework_is_refused_with_a_remedy() -> None:
 
 def test_only_tensors_are_held_for_later() -> None:
     tensor = torch.tensor(2.0, requires_grad=True)
-    held = hold_tensor(tensor)
+    held = detach_tensor(tensor)
     assert held is not None
     assert not held.requires_grad
-    assert hold_tensor(2.0) is None
+    assert detach_tensor(2.0) is None

@@ -89,10 +89,10 @@ class Training:
         self.optimizer = make(list(self.model.parameters()))
         self.scheduler = None if scheduler is None else scheduler(self.optimizer)
         self.average = AveragedModel(self.model)
-        carried: dict[str, Stateful] = {"average": self.average}
+        extra_state: dict[str, Stateful] = {"average": self.average}
         if self.scheduler is not None:
-            carried["scheduler"] = self.scheduler
-        self.state = TrainingState(self.model, self.optimizer, carried)
+            extra_state["scheduler"] = self.scheduler
+        self.state = TrainingState(self.model, self.optimizer, extra_state)
 
     def train(self, start: int, stop: int) -> None:
         for number in range(start, stop):

@@ -11,7 +11,7 @@ from scavenger.protocol import Hello
 from scavenger.worker_env import WorkerEnv
 from worker_agent.controller import ControllerClient
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
-from worker_agent.frameworks import load_server_shards
+from worker_agent.frameworks import load_shard_factory
 from worker_agent.parameter_server.server import ShardServer
 from worker_agent.settings import read_settings
 
@@ -33,7 +33,7 @@ def main() -> int:
         )
         return 2
     # Before the controller hears of this server: workers wait for whom the controller names.
-    server = ShardServer(settings.host, settings.job_secret, load_server_shards())
+    server = ShardServer(settings.host, settings.job_secret, load_shard_factory())
     is_ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: is_ending.set())

@@ -43,14 +43,14 @@ class StreamReply:
     """What the servers say to an update for which no worker waits.
 
     Attributes:
-        before: Updates of all workers applied before it; -1 when nothing was pushed.
-        now: Updates contained in the weights that came back, if any did.
-        done: Samples that all workers have used so far; -1 when the update named none.
+        updates_before: Updates of all workers applied before it; -1 when nothing was pushed.
+        version: Updates contained in the weights that came back, if any did.
+        samples_used: Samples that all workers have used so far; -1 when the update named none.
     """
 
-    before: int
-    now: int
-    done: int
+    updates_before: int
+    version: int
+    samples_used: int
 
 
 class ParameterServerClient:
@@ -62,18 +62,18 @@ class ParameterServerClient:
     Args:
         addresses: ``host:port`` of the servers in the order of their shards.
         secret: What all processes of the job know.
-        is_abandoned: Called while waiting; True gives up.
+        should_abort: Called while waiting; True gives up.
     """
 
     def __init__(
-        self, addresses: Sequence[str], secret: str, is_abandoned: Callable[[], bool]
+        self, addresses: Sequence[str], secret: str, should_abort: Callable[[], bool]
     ) -> None:
         self.addresses = tuple(addresses)
         self.connections: list[FramedConnection] = []
         self.generation_key = (0, 0)
         try:
             for address in addresses:
-                self.connections.append(FramedConnection(connect(address), is_abandoned))
+                self.connections.append(FramedConnection(connect(address), should_abort))
                 greet(self.connections[-1], secret)
         except OSError as error:
             self.close()
@@ -98,10 +98,10 @@ class ParameterServerClient:
         self._send(connection, MessageKind.PUT, iteration, metadata, values)
         self._receive(connection)
 
-    def hold(self, server: int) -> tuple[ShardManifest, ShardValues]:
+    def fetch_shard(self, server: int) -> tuple[ShardManifest, ShardValues]:
         """Fetch a whole shard; returns its description, and all its floats end to end."""
         connection = self.connections[server]
-        self._send(connection, MessageKind.HOLD)
+        self._send(connection, MessageKind.EXPORT)
         with broken_on_loss():
             header = receive_reply_header(connection)
             manifest = parse_message(SHARD_MANIFEST, connection.receive_metadata(header))
@@ -140,7 +140,7 @@ class ParameterServerClient:
         replies = self._receive_all(weights)
         return combine_outcomes([metadata for _, metadata in replies], columns=len(request.row))
 
-    def stream(
+    def push_and_fetch(
         self,
         rates: Sequence[float],
         shares: Sequence[SampleRange],
@@ -164,17 +164,17 @@ class ParameterServerClient:
         for server in backwards:
             into = weights[slice(*ranges[server])] if is_fetching else None
             replies[server] = self._receive(self.connections[server], into)
-        now, metadata = replies[0]
-        before, done = unpack_numbers(metadata)
-        return StreamReply(int(before), now, int(done))
+        version, metadata = replies[0]
+        updates_before, samples_used = unpack_numbers(metadata)
+        return StreamReply(int(updates_before), version, int(samples_used))
 
     def take(self, count: int, limit: int) -> SampleAssignment:
         """Ask the first server for samples below the limit."""
         self._send(self.connections[0], MessageKind.TAKE, -1, pack_numbers([count, limit]))
         _, metadata = self._receive(self.connections[0])
-        is_over, done, start, size = unpack_numbers(metadata)
+        is_over, samples_used, start, size = unpack_numbers(metadata)
         share = SampleRange(int(start), int(size)) if size else None
-        return SampleAssignment(share, bool(is_over), int(done))
+        return SampleAssignment(share, bool(is_over), int(samples_used))
 
     def finish(self) -> None:
         """Say that the target is reached: no more samples are handed out."""
@@ -239,7 +239,7 @@ def connect_servers(
         before.leave()
     if not addresses:
         raise GenerationBroken(f"generation {directive.generation} names no parameter servers")
-    return ParameterServerClient(addresses, context.secret, context.is_abandoned)
+    return ParameterServerClient(addresses, context.secret, context.should_abort)
 
 
 @contextmanager

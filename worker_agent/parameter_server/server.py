@@ -16,7 +16,7 @@ from worker_agent.parameter_server.messages import (
     parse_stream,
     to_counts,
 )
-from worker_agent.parameter_server.shard import Contribution, MakeWeights, ShardState
+from worker_agent.parameter_server.shard import Contribution, ShardFactory, ShardState
 from worker_agent.transport.connection import (
     MAX_PAYLOAD_BYTES,
     FramedConnection,
@@ -35,15 +35,15 @@ class ShardServer(FrameServer):
     Args:
         host: The only address it listens at.
         secret: What all processes of the job know.
-        make_weights: How the framework keeps a shard.
+        make_shard: How the framework keeps a shard.
     """
 
-    def __init__(self, host: str, secret: str, make_weights: MakeWeights) -> None:
-        self.state, self.make_weights = ShardState(), make_weights
+    def __init__(self, host: str, secret: str, make_shard: ShardFactory) -> None:
+        self.state, self.make_shard = ShardState(), make_shard
         super().__init__(host, self._answer, secret=secret)
 
     def _answer(self, connection: FramedConnection) -> None:
-        ShardConnection(self.state, self.make_weights, connection).serve()
+        ShardConnection(self.state, self.make_shard, connection).serve()
 
 
 class ShardConnection:
@@ -55,9 +55,9 @@ class ShardConnection:
     """
 
     def __init__(
-        self, state: ShardState, make_weights: MakeWeights, connection: FramedConnection
+        self, state: ShardState, make_shard: ShardFactory, connection: FramedConnection
     ) -> None:
-        self.state, self.make_weights, self.connection = state, make_weights, connection
+        self.state, self.make_shard, self.connection = state, make_shard, connection
         self.worker = ""
         self.is_moving = False
         self.buffer: ShardValues = np.empty(0)
@@ -87,11 +87,11 @@ class ShardConnection:
                 self.is_moving = True
             case MessageKind.PUT:
                 self._put(header, metadata)
-            case MessageKind.HOLD:
-                iteration, manifest, values = state.hold(key)
+            case MessageKind.EXPORT:
+                iteration, manifest, values = state.export_shard(key)
                 self._reply(iteration, SHARD_MANIFEST.dump_json(manifest), values)
             case MessageKind.FETCH:
-                weights, clock = state.read(key, header.iteration)
+                weights, clock = state.weights_after(key, header.iteration)
                 self._reply(header.iteration, clock.encode(), [weights])
             case MessageKind.PUSH:
                 self._push(header, metadata)
@@ -101,7 +101,7 @@ class ShardConnection:
                 count, limit = to_counts(unpack_numbers(metadata))
                 share, is_over = state.take(self.worker, count, limit)
                 place = (0, 0) if share is None else (share.start, share.count)
-                self._reply(metadata=pack_numbers([is_over, state.samples.done, *place]))
+                self._reply(metadata=pack_numbers([is_over, state.samples.samples_used, *place]))
             case MessageKind.FINISH:
                 state.finish()
                 self._reply()
@@ -114,16 +114,16 @@ class ShardConnection:
             raise MalformedFrame(
                 f"{header.payload_size} bytes where {manifest.payload_size} were announced"
             )
-        weights, places = self.make_weights(header.iteration, manifest)
+        weights, places = self.make_shard(header.iteration, manifest)
         for place in places:
             self.connection.receive_into(array_bytes(place))
-        self.state.publish(header.generation_key, weights, manifest.clock, manifest.samples)
+        self.state.install_shard(header.generation_key, weights, manifest.clock, manifest.samples)
         self._reply()
 
     def _push(self, header: FrameHeader, metadata: bytes) -> None:
         gradient = self._receive_gradient(header)
         # Taken here, on the connection's own thread: the state is locked while it adds up.
-        norm_sq = self.state.filled.squared_norm(gradient)
+        norm_sq = self.state.require_weights().squared_norm(gradient)
         outcome, weights = self.state.push(
             header.generation_key,
             self.worker,
@@ -136,19 +136,21 @@ class ShardConnection:
     def _stream(self, header: FrameHeader, metadata: bytes) -> None:
         """Apply an update, or send the weights, or both, without waiting for other workers."""
         is_fetching, rates, shares = parse_stream(metadata)
-        before, done = -1, -1
+        updates_before, samples_used = -1, -1
         if header.payload_size:
             gradient = self._receive_gradient(header)
-            before, done = self.state.apply(self.worker, gradient, rates, shares)
+            updates_before, samples_used = self.state.apply_update(
+                self.worker, gradient, rates, shares
+            )
         elif shares:  # their steps were skipped
-            done = self.state.use(self.worker, shares)
+            samples_used = self.state.mark_samples_used(self.worker, shares)
         if not is_fetching:
-            self._reply(before + 1, pack_numbers([before, done]))
+            self._reply(updates_before + 1, pack_numbers([updates_before, samples_used]))
             return
         self._make_room()
         # Sent from a copy, because sending may take long and others update the weights meanwhile.
-        version = self.state.copy(self.buffer)
-        self._reply(version, pack_numbers([before, done]), [self.buffer])
+        version = self.state.copy_weights_into(self.buffer)
+        self._reply(version, pack_numbers([updates_before, samples_used]), [self.buffer])
 
     def _receive_gradient(self, header: FrameHeader) -> ShardValues:
         self._make_room()
@@ -160,8 +162,8 @@ class ShardConnection:
         weights = self.state.weights
         if weights is None:
             raise MalformedFrame("there are no weights here yet")
-        if self.buffer.shape != weights.now.shape or self.buffer.dtype != weights.now.dtype:
-            self.buffer = np.empty_like(weights.now)
+        if self.buffer.shape != weights.values.shape or self.buffer.dtype != weights.values.dtype:
+            self.buffer = np.empty_like(weights.values)
 
     def _reply(
         self, iteration: int = -1, metadata: bytes = b"", payload: Iterable[ShardValues] = ()

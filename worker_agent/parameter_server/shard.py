@@ -48,10 +48,10 @@ class ShardWeights(Protocol):
     iteration: int
 
     @property
-    def now(self) -> ShardValues:
+    def values(self) -> ShardValues:
         """The values, shape (size,)."""
 
-    def at(self, iteration: int) -> ShardValues | None:
+    def values_after(self, iteration: int) -> ShardValues | None:
         """Return the values after so many iterations; the last one and the one before are kept."""
 
     def step(self, gradient: ShardValues, rates: Numbers) -> None:
@@ -60,7 +60,7 @@ class ShardWeights(Protocol):
     def step_in_place(self, gradient: ShardValues, rates: Numbers) -> None:
         """Apply an update of one worker, without keeping the values before."""
 
-    def describe(self, clock: str, samples: int) -> tuple[ShardManifest, list[ShardValues]]:
+    def export(self, clock: str, samples: int) -> tuple[ShardManifest, list[ShardValues]]:
         """Return the shard as it is handed to another process: description, and all values."""
 
     def add(
@@ -74,7 +74,7 @@ class ShardWeights(Protocol):
 
 # Makes room for a shard after so many iterations; returns it and what is to be filled in, weights
 # first. Raises UnsupportedServerOptimizer.
-MakeWeights = Callable[[int, ShardManifest], tuple[ShardWeights, Sequence[ShardValues]]]
+ShardFactory = Callable[[int, ShardManifest], tuple[ShardWeights, Sequence[ShardValues]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,9 @@ class ShardState:
 
     # The shard.
 
-    def publish(self, key: GenerationKey, weights: ShardWeights, clock: str, samples: int) -> None:
+    def install_shard(
+        self, key: GenerationKey, weights: ShardWeights, clock: str, samples: int
+    ) -> None:
         """Give all workers the shard that one of them has put here."""
         with self.changed:
             self._check(key)
@@ -219,7 +221,7 @@ class ShardState:
             self.samples = SampleAllocator(samples)
             self.changed.notify_all()
 
-    def read(self, key: GenerationKey, iteration: int) -> tuple[ShardValues, str]:
+    def weights_after(self, key: GenerationKey, iteration: int) -> tuple[ShardValues, str]:
         """Return weights and clock after so many iterations; they do not change meanwhile.
 
         Raises:
@@ -227,22 +229,21 @@ class ShardState:
         """
         with self.changed:
             self._check(key)
-            values = None if self.weights is None else self.weights.at(iteration)
+            values = None if self.weights is None else self.weights.values_after(iteration)
             if values is None:
                 raise Fenced(f"the weights after {iteration} iterations are not here")
             return values, self.clocks.get(iteration, "")
 
-    def hold(self, key: GenerationKey) -> tuple[int, ShardManifest, list[ShardValues]]:
+    def export_shard(self, key: GenerationKey) -> tuple[int, ShardManifest, list[ShardValues]]:
         """Return iteration and state of the shard, to be saved between two iterations."""
         with self.changed:
             self._check(key)
-            iteration = self.filled.iteration
+            iteration = self.require_weights().iteration
             clock = self.clocks.get(iteration, "")
-            return iteration, *self.filled.describe(clock, self.samples.done)
+            return iteration, *self.require_weights().export(clock, self.samples.samples_used)
 
-    @property
-    def filled(self) -> ShardWeights:
-        """The weights; raises Fenced while there are none."""
+    def require_weights(self) -> ShardWeights:
+        """Return the weights; raises Fenced while there are none."""
         if self.weights is None:
             raise Fenced("this server has no weights yet")
         return self.weights
@@ -268,7 +269,7 @@ class ShardState:
         with self.changed:
             self._check(key)
             current = self._current(iteration)
-            if current.add(self.members.index(worker), contribution, self.filled):
+            if current.add(self.members.index(worker), contribution, self.require_weights()):
                 self._complete(current)
             self._wait(
                 lambda: current.outcome is not None or self.generation_key != key or self.lost,
@@ -277,34 +278,34 @@ class ShardState:
             if current.outcome is None:
                 self._check(key)
                 raise Fenced(f"lost in the iteration: {', '.join(sorted(self.lost))}")
-            values = self.filled.at(iteration + 1)
+            values = self.require_weights().values_after(iteration + 1)
             if values is None:
                 raise Fenced("the others have gone on")
             return current.outcome, values
 
     # Downpour.
 
-    def apply(
+    def apply_update(
         self, worker: str, gradient: ShardValues, rates: Numbers, shares: Sequence[SampleRange]
     ) -> tuple[int, int]:
         """Apply one worker's update at once; returns updates before it, and samples used."""
         with self.changed:
-            before = self.filled.iteration
-            self.filled.step_in_place(gradient, rates)
+            before = self.require_weights().iteration
+            self.require_weights().step_in_place(gradient, rates)
             self.samples.finish(worker, shares)
-            return before, self.samples.done
+            return before, self.samples.samples_used
 
-    def use(self, worker: str, shares: Sequence[SampleRange]) -> int:
+    def mark_samples_used(self, worker: str, shares: Sequence[SampleRange]) -> int:
         """Note samples that one worker used without an update; returns samples used."""
         with self.changed:
             self.samples.finish(worker, shares)
-            return self.samples.done
+            return self.samples.samples_used
 
-    def copy(self, into: ShardValues) -> int:
+    def copy_weights_into(self, into: ShardValues) -> int:
         """Copy the weights as they are between two updates; returns the updates so far."""
         with self.changed:
-            np.copyto(into, self.filled.now)
-            return self.filled.iteration
+            np.copyto(into, self.require_weights().values)
+            return self.require_weights().iteration
 
     def take(self, worker: str, count: int, limit: int) -> tuple[SampleRange | None, bool]:
         """Hand out samples below the limit; says also whether all have been used."""
@@ -332,11 +333,11 @@ class ShardState:
 
     def _current(self, iteration: int) -> GatheredIteration:
         """Return the iteration that is being gathered."""
-        weights = self.filled
+        weights = self.require_weights()
         if self.lost:
             raise Fenced(f"lost: {', '.join(sorted(self.lost))}")
         if self.iteration is None or self.iteration.outcome is not None:
-            mean = np.empty_like(weights.now) if self.iteration is None else self.iteration.mean
+            mean = np.empty_like(weights.values) if self.iteration is None else self.iteration.mean
             self.iteration = GatheredIteration(iteration, len(self.members), mean)
         if self.iteration.number != iteration or weights.iteration - iteration not in (0, 1):
             raise MalformedFrame(
@@ -347,7 +348,7 @@ class ShardState:
 
     def _complete(self, iteration: GatheredIteration) -> None:
         """Step once: all members have contributed."""
-        weights = self.filled
+        weights = self.require_weights()
         if iteration.number == weights.iteration:
             weights.step(iteration.mean, iteration.rates)
             # The clock before stays with the weights before, for a newcomer that redoes this.
@@ -368,11 +369,11 @@ class SampleAllocator:
     """What has been handed out, to which worker, and what has been used.
 
     Attributes:
-        done: Samples whose gradients have been applied.
+        samples_used: Samples whose gradients have been applied.
     """
 
     def __init__(self, start: int = 0) -> None:
-        self.done = start
+        self.samples_used = start
         self._next = start
         self._returned: deque[SampleRange] = deque()
         self._taken: dict[str, list[SampleRange]] = {}
@@ -399,7 +400,7 @@ class SampleAllocator:
         for share in shares:
             if share in taken:
                 taken.remove(share)
-                self.done += share.count
+                self.samples_used += share.count
 
     def give_back(self, worker: str) -> None:
         """Hand out anew what a worker took and did not use: it is gone."""

@@ -39,7 +39,7 @@ from worker_agent.pytorch.optimizer_hooks import (
     StepHook,
     refuse_line_search,
 )
-from worker_agent.pytorch.process_group import AbortableGroup, TorchStore, run_abandonable
+from worker_agent.pytorch.process_group import AbortableGroup, TorchStore, run_abortable
 from worker_agent.pytorch.reducer import IterationMeasurement, Reducer
 from worker_agent.pytorch.state import TrainingState, reseed_worker
 from worker_agent.pytorch.suppressed_steps import SuppressedSteps
@@ -80,15 +80,15 @@ class AllReduceStrategy:
         model, optimizer = context.model, context.optimizer
         refuse_line_search(optimizer)
         self.rendezvous, self.restore_checkpoint = rendezvous, context.restore_checkpoint
-        self.is_abandoned = context.is_abandoned
+        self.should_abort = context.should_abort
         self.leaving: list[threading.Thread] = []
         self.left_behind: list[threading.Thread] = []
         self.steps = LearningRateScaler(optimizer)
-        self.state = TrainingState(model, optimizer, context.carried)
+        self.state = TrainingState(model, optimizer, context.extra_state)
         self.reducer = Reducer(
             model.parameters(),
             micro_batches=context.micro_batches,
-            is_abandoned=self._is_hopeless,
+            should_abort=self._should_abort_collective,
             on_work=context.on_work,
         )
         self.others: Sequence[Member] = ()
@@ -96,10 +96,10 @@ class AllReduceStrategy:
         self.taken: TrainingProgress | None = None
         self.group: ProcessGroup | None = None
         self.forming: list[ProcessGroup] = []
-        self.is_void = False
-        self.last: tuple[IterationMeasurement, Tensor] | None = None
-        self.agreed: StepSummary | None = None
-        self.calls = SuppressedSteps(context.carried, self._counts_nothing, self._is_open)
+        self.is_partial_slice = False
+        self.unread_outcome: tuple[IterationMeasurement, Tensor] | None = None
+        self.previous_summary: StepSummary | None = None
+        self.calls = SuppressedSteps(context.extra_state, self._counts_nothing, self._is_open)
         self.reducer.watch_forward(model)
         StepHook(optimizer, self._guard_step)
         FusedMomentumFix(optimizer)
@@ -147,24 +147,21 @@ class AllReduceStrategy:
         return progress
 
     def begin(self, part: BatchSlice, flags: ControlFlags) -> None:
-        self.is_void = not part.is_last
+        self.is_partial_slice = not part.is_last
         self.reducer.begin(part, flags)
 
     def end(self) -> bool:
         """Close the iteration and keep its rows until the next one has ended."""
-        if self.reducer.is_owed:
+        if self.reducer.is_incomplete:
             self.reducer.skip()
         self.calls.settle()
         measured = self.reducer.end()
         if measured.failure is not None:
             self._leave()  # closes the connections, so that the other workers fail at once too
             return False
-        self.agreed = self._read()
-        self.last = (measured, self.reducer.message())
+        self.previous_summary = self._read_outcome()
+        self.unread_outcome = (measured, self.reducer.rows_of_workers())
         return True
-
-    def tally(self) -> StepSummary | None:
-        return self.agreed
 
     def snapshot(self, progress: TrainingProgress) -> TrainingSnapshot:
         return self.state.snapshot(progress)
@@ -181,8 +178,13 @@ class AllReduceStrategy:
 
         Works that were never waited for keep the group alive, so they are dropped with it.
         """
-        parked: list[object] = [self.group, *self.forming, self.reducer.measured, self.last]
-        self.group = self.last = self.agreed = None
+        parked: list[object] = [
+            self.group,
+            *self.forming,
+            self.reducer.measured,
+            self.unread_outcome,
+        ]
+        self.group = self.unread_outcome = self.previous_summary = None
         self.forming = []
         self.reducer.measured = IterationMeasurement()
         self.reducer.regroup(None, 0, 1)
@@ -202,7 +204,7 @@ class AllReduceStrategy:
 
     def _guard_step(self, optimizer: Optimizer) -> None:
         """Let the step of an incomplete or failed iteration do nothing: no gradient, no step."""
-        self.reducer.complete()
+        self.reducer.on_step()
         if self._counts_nothing():
             optimizer.zero_grad(set_to_none=True)
 
@@ -213,18 +215,18 @@ class AllReduceStrategy:
         skipped, as all workers do then so that replicas stay equal.
         """
         is_redone = self.reducer.measured.failure is not None
-        return self.is_void or is_redone or self.reducer.is_skipped()
+        return self.is_partial_slice or is_redone or self.reducer.is_skipped_by_any()
 
     def _is_open(self) -> bool:
         """Whether another worker or a failure may still invalidate this iteration."""
         return self.group is not None and not self.reducer.is_averaged
 
-    def _is_hopeless(self) -> bool:
+    def _should_abort_collective(self) -> bool:
         """Whether the current collective will never end.
 
         Gloo does not always notice that a member is gone, so a long wait checks the members itself.
         """
-        if self.is_abandoned():
+        if self.should_abort():
             return True
         now = time.monotonic()
         if now - self.looked_at < DEAD_PEER_CHECK_EVERY:
@@ -248,8 +250,8 @@ class AllReduceStrategy:
                 return connect_group(store, rank, len(members), self.rendezvous.host)
 
         before = list_sockets()
-        group = run_abandonable(
-            make, lambda: self.is_abandoned() or any_proven_dead(others), self.left_behind
+        group = run_abortable(
+            make, lambda: self.should_abort() or any_proven_dead(others), self.left_behind
         )
         self.forming.append(group)
         self._close_in_forks(group, tcp_connections(list_sockets() - before))
@@ -305,7 +307,7 @@ class AllReduceStrategy:
         return self.state.broadcast(self._abortable(group), rank, source, progress)
 
     def _abortable(self, group: ProcessGroup) -> Any:
-        return AbortableGroup(group, self._is_hopeless)
+        return AbortableGroup(group, self._should_abort_collective)
 
     def _gather(self, group: ProcessGroup, mine: Tensor) -> list[Tensor]:
         """Return the tensors of all members, in the order of their ranks."""
@@ -333,11 +335,11 @@ class AllReduceStrategy:
                     " on all workers before the first batch"
                 )
 
-    def _read(self) -> StepSummary | None:
-        if self.last is None:
+    def _read_outcome(self) -> StepSummary | None:
+        if self.unread_outcome is None:
             return None
-        measured, message = self.last
-        rows = name_columns(message.tolist())
+        measured, rows_of_workers = self.unread_outcome
+        rows = name_columns(rows_of_workers.tolist())
         mean = measured.mean_norm_sq
         shards = 1 if any(row["is_skipped"] for row in rows) else measured.shards
         return StepSummary.of_rows(

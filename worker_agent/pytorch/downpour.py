@@ -44,7 +44,7 @@ class DownpourStrategy:
         self.reducer = Reducer(
             optimized_parameters(self.optimizer),
             micro_batches=context.micro_batches,
-            is_abandoned=context.is_abandoned,
+            should_abort=context.should_abort,
             on_work=context.on_work,
             has_servers=True,
         )
@@ -54,8 +54,8 @@ class DownpourStrategy:
         self.accrued: list[Tensor] = []
         self.used: list[SampleRange] = []
         self.unpushed = self.unfetched = 0
-        self.weight = 1.0
-        self.version = self.done = self.staleness = 0
+        self.batch_fraction = 1.0
+        self.version = self.samples_used = self.staleness = 0
         self.is_stepped = False
         self.failure: str | None = None
         self.streamed: StreamReply | None = None
@@ -84,15 +84,17 @@ class DownpourStrategy:
             for server, applied in enumerate(client.join((0, 0), progress.iteration, joining)):
                 if applied < 0:
                     text = flat_model.pack_progress(progress)
-                    samples = max(progress.samples, self.done)
+                    samples = max(progress.samples, self.samples_used)
                     self.flat.put(client, server, progress.iteration, text, samples)
             self._forget()
-            self.streamed = client.stream([], [], [], self.flat.weights.numpy(), is_fetching=True)
+            self.streamed = client.push_and_fetch(
+                [], [], [], self.flat.weights.numpy(), is_fetching=True
+            )
         except GenerationBroken:
             client.close()
             raise
-        self.client, self.version = client, self.streamed.now
-        self.flat.load()
+        self.client, self.version = client, self.streamed.version
+        self.flat.copy_weights_to_model()
         if is_new and (rank := directive.rank_of(self.context.worker)):
             reseed_worker(0, rank, directive.generation)
         return TrainingProgress(iteration=self.version)
@@ -100,24 +102,24 @@ class DownpourStrategy:
     def take(self, count: int, limit: int) -> SampleAssignment:
         return self._server.take(count, limit)
 
-    def begin(self, share: SampleRange, weight: float) -> None:
+    def begin(self, samples: SampleRange, batch_fraction: float) -> None:
         self.failure, self.streamed, self.is_stepped = None, None, False
-        self.weight, self.sync_time = weight, 0.0
-        self.used.append(share)
+        self.batch_fraction, self.sync_time = batch_fraction, 0.0
+        self.used.append(samples)
         self.reducer.begin(WHOLE_BATCH)
 
     def end(self) -> AsynchronousUpdate | None:
-        if self.reducer.is_owed:
+        if self.reducer.is_incomplete:
             self.reducer.skip()  # its passes belong to no other batch
         measured = self.reducer.end()
         if self.failure is not None:
             self.close()
             return None
         streamed = self.streamed
-        has_pushed = streamed is not None and streamed.before >= 0
+        has_pushed = streamed is not None and streamed.updates_before >= 0
         return AsynchronousUpdate(
             version=self.version,
-            done=self.done,
+            samples_used=self.samples_used,
             staleness=self.staleness if has_pushed else None,
             compute_time=measured.compute_time,
             sync_time=self.sync_time,
@@ -150,8 +152,8 @@ class DownpourStrategy:
         """Push and fetch instead of stepping, or step alone until it is time for that."""
         if not self.reducer.is_active:
             return
-        self.reducer.complete()
-        is_skipped = self.reducer.is_skipped() or is_step_skipped(optimizer)
+        self.reducer.on_step()
+        is_skipped = self.reducer.is_skipped_by_any() or is_step_skipped(optimizer)
         if not self.is_stepped and self.failure is None and not is_skipped:
             self.is_stepped = True
             self._accrue()
@@ -170,8 +172,8 @@ class DownpourStrategy:
     def _accrue(self) -> None:
         """Add this iteration's gradient to what is pushed next."""
         fresh = unscale(self.optimizer, self.flat.gradient())
-        if self.weight != 1.0:
-            fresh = [piece * self.weight for piece in fresh]
+        if self.batch_fraction != 1.0:
+            fresh = [piece * self.batch_fraction for piece in fresh]
         if self.n_push == 1:
             self.accrued = fresh
         elif self.accrued:
@@ -187,24 +189,24 @@ class DownpourStrategy:
                 for parameter in group["params"]:
                     if parameter.grad is not None:
                         (slope,) = unscale(self.optimizer, [parameter.grad])
-                        parameter.sub_(slope, alpha=float(group["lr"]) * self.weight)
+                        parameter.sub_(slope, alpha=float(group["lr"]) * self.batch_fraction)
 
     def _exchange(self, *, is_pushing: bool, is_fetching: bool) -> None:
         """Push, or fetch, or both in one round trip."""
         began = time.perf_counter()
         gradient = [piece.numpy() for piece in self.accrued] if is_pushing else []
         shares = self.used if is_pushing else []
-        self.streamed = self._server.stream(
+        self.streamed = self._server.push_and_fetch(
             self.flat.rates, shares, gradient, self.flat.weights.numpy(), is_fetching=is_fetching
         )
         if is_pushing:
-            self.done = self.streamed.done
-            if self.streamed.before >= 0:
-                self.staleness = self.streamed.before - self.version
+            self.samples_used = self.streamed.samples_used
+            if self.streamed.updates_before >= 0:
+                self.staleness = self.streamed.updates_before - self.version
             self.accrued, self.used, self.unpushed = [], [], 0
         if is_fetching:
-            self.version, self.unfetched = self.streamed.now, 0
-            self.flat.load()
+            self.version, self.unfetched = self.streamed.version, 0
+            self.flat.copy_weights_to_model()
         self.sync_time = time.perf_counter() - began
 
 

@@ -85,9 +85,11 @@ class FlatModel:
     def gradient(self) -> list[Tensor]:
         """Return the gradients on the host, as pieces that lie end to end."""
         kind = self.weights.dtype
-        return [bucket.row_by_row().to("cpu", kind) for bucket in self.buckets if bucket.size]
+        return [
+            bucket.contiguous_gradient().to("cpu", kind) for bucket in self.buckets if bucket.size
+        ]
 
-    def load(self) -> None:
+    def copy_weights_to_model(self) -> None:
         """Give the model the weights."""
         with torch.no_grad():
             torch._foreach_copy_(
@@ -95,7 +97,7 @@ class FlatModel:
                 [piece.view_as(p) for p, piece in self._pieces(self.weights)],
             )
 
-    def holding(
+    def export_shard(
         self, low: int, high: int, clock: str, samples: int
     ) -> tuple[ShardManifest, list[ShardValues]]:
         """Return the part between two places: what it holds, and its values."""
@@ -117,15 +119,15 @@ class FlatModel:
     ) -> None:
         """Hand an empty server its shard."""
         low, high = shard_ranges(self.weights.numel(), len(client.addresses))[server]
-        client.put(server, iteration, *self.holding(low, high, clock, samples))
+        client.put(server, iteration, *self.export_shard(low, high, clock, samples))
 
-    def take_slots(self, parts: Sequence[tuple[ShardManifest, ShardValues]]) -> None:
+    def load_optimizer_state(self, parts: Sequence[tuple[ShardManifest, ShardValues]]) -> None:
         """Give the script's optimizer the state that servers hold; the parts are in shard order."""
         flats: dict[str, list[Tensor]] = {}
         scalars: dict[int, Mapping[str, float]] = {}
-        for holding, values in parts:
-            floats, start = torch.from_numpy(values), holding.size
-            for segment, slots in zip(holding.segments, holding.slots, strict=True):
+        for manifest, values in parts:
+            floats, start = torch.from_numpy(values), manifest.size
+            for segment, slots in zip(manifest.segments, manifest.slots, strict=True):
                 scalars[segment.group] = slots.scalars
                 for name in slots.vectors:
                     flats.setdefault(name, []).append(floats[start : start + segment.size])
@@ -200,7 +202,7 @@ class ClientState:
 
     Attributes:
         clock: Where training stands.
-        tree: Buffers, options and carried objects as ``encode_state`` returns them, or None.
+        tree: Buffers, options and extra state as ``encode_state`` returns them, or None.
         tensors: Their tensors by name.
     """
 
@@ -216,14 +218,14 @@ def pack_client_state(
     progress: TrainingProgress,
     model: nn.Module,
     optimizer: Optimizer,
-    carried: Mapping[str, Stateful],
+    extra_state: Mapping[str, Stateful],
 ) -> str:
     """Encode progress and small state; buffers too large to be left with a server are left out.
 
     Raises:
-        StateRefused: A carried object holds a value that cannot be carried.
+        StateRefused: An object holds a value that cannot be saved or sent.
     """
-    states = {name: stateful.state_dict() for name, stateful in carried.items()}
+    states = {name: stateful.state_dict() for name, stateful in extra_state.items()}
     # Schedules that multiply what they find go on from the rates that the others have.
     options = [group_options(group) for group in optimizer.param_groups]
     small = {"carried": states, "groups": options}
@@ -240,7 +242,7 @@ def pack_progress(progress: TrainingProgress) -> str:
 
 
 def unpack_client_state(
-    text: str, model: nn.Module, optimizer: Optimizer, carried: Mapping[str, Stateful]
+    text: str, model: nn.Module, optimizer: Optimizer, extra_state: Mapping[str, Stateful]
 ) -> TrainingProgress:
     """Take over what another worker left with the servers; returns its progress.
 
@@ -263,7 +265,7 @@ def unpack_client_state(
             assign_values(mine[name], buffer)
         for group, options in zip(optimizer.param_groups, state["groups"], strict=False):
             load_group_options(group, options)
-    for name, stateful in carried.items():
+    for name, stateful in extra_state.items():
         if name in state["carried"]:
             stateful.load_state_dict(state["carried"][name])
     return received.clock

@@ -38,12 +38,12 @@ class PyTorch:
     def to_batch(self, indices: SampleIndices) -> Tensor:
         return torch.from_numpy(indices)
 
-    def seed(self, number: int, position: int) -> None:
+    def seed(self, seed: int, sample_position: int) -> None:
         """Set all random streams, and refuse operations whose result varies."""
         torch.use_deterministic_algorithms(True)
-        seed_iteration(number, position)
+        seed_iteration(seed, sample_position)
 
-    def hold(self, value: Any) -> Tensor | None:
+    def detach(self, value: Any) -> Tensor | None:
         """Return a tensor without its graph, which would keep the whole iteration in memory."""
         return value.detach() if isinstance(value, Tensor) else None
 

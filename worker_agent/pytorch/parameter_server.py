@@ -60,11 +60,11 @@ class ParameterServerStrategy:
         model, optimizer = context.model, context.optimizer
         self.rendezvous, self.context = rendezvous, context
         self.steps = LearningRateScaler(optimizer)
-        self.state = TrainingState(model, optimizer, context.carried)
+        self.state = TrainingState(model, optimizer, context.extra_state)
         self.reducer = Reducer(
             optimized_parameters(optimizer),
             micro_batches=context.micro_batches,
-            is_abandoned=context.is_abandoned,
+            should_abort=context.should_abort,
             on_work=context.on_work,
             has_servers=True,
         )
@@ -77,9 +77,9 @@ class ParameterServerStrategy:
         self.is_pushed = self.is_given_up = self.is_half_skipped = False
         self.failure: str | None = None
         self.sync_time = 0.0
-        self.last: StepSummary | None = None
-        self.agreed: StepSummary | None = None
-        self.calls = SuppressedSteps(context.carried, self._counts_nothing, self._is_open)
+        self.latest_summary: StepSummary | None = None
+        self.previous_summary: StepSummary | None = None
+        self.calls = SuppressedSteps(context.extra_state, self._counts_nothing, self._is_open)
         self.reducer.watch_forward(model)
         StepHook(optimizer, self._step)
 
@@ -91,7 +91,8 @@ class ParameterServerStrategy:
         Raises:
             GenerationBroken: A server is not there, or knows of a newer generation.
         """
-        self.failure, self.last, self.agreed, self.sync_time = None, None, None, 0.0
+        self.failure = self.latest_summary = self.previous_summary = None
+        self.sync_time = 0.0
         try:
             self.client = client = connect_servers(directive, self.context, self.client)
             applied = self._enter(client, directive, role, progress, is_new=is_new)
@@ -113,13 +114,13 @@ class ParameterServerStrategy:
         self.part, self.flags = part, flags
         self.is_pushed = self.is_given_up = False
         # The servers weigh with this worker's share; here its own slices are compared.
-        self.reducer.begin(replace(part, share_of_batch=1.0))
+        self.reducer.begin(replace(part, worker_fraction_of_batch=1.0))
         self.is_half_skipped = self.reducer.measured.is_skipped
 
     def end(self) -> bool:
         """Close the iteration; if this worker's script did not step, no worker's weights move."""
         if not self.is_pushed and self.failure is None:
-            if self.reducer.is_owed:
+            if self.reducer.is_incomplete:
                 self.reducer.skip()
             self._push(is_skipped=True)
         self.calls.settle()
@@ -130,9 +131,6 @@ class ParameterServerStrategy:
         assert self.directive is not None
         self.progress = self.progress.after_iteration(self.directive)
         return True
-
-    def tally(self) -> StepSummary | None:
-        return self.agreed
 
     def scale_learning_rate(self, factor: float) -> None:
         self.steps.factor = factor
@@ -145,7 +143,9 @@ class ParameterServerStrategy:
         """
         try:
             client = self._servers
-            self.flat.take_slots([client.hold(server) for server in range(len(client.addresses))])
+            self.flat.load_optimizer_state(
+                [client.fetch_shard(server) for server in range(len(client.addresses))]
+            )
         except GenerationBroken as error:
             raise StateRefused(f"the servers do not tell their part: {error}") from error
         return self.state.snapshot(progress)
@@ -196,18 +196,18 @@ class ParameterServerStrategy:
 
     def _client_state(self, progress: TrainingProgress) -> str:
         model, optimizer = self.context.model, self.context.optimizer
-        return flat_model.pack_client_state(progress, model, optimizer, self.context.carried)
+        return flat_model.pack_client_state(progress, model, optimizer, self.context.extra_state)
 
     def _adopt(
         self, client: ParameterServerClient, iteration: int, progress: TrainingProgress
     ) -> TrainingProgress:
         """Take weights, and what else others have left for newcomers."""
         text = client.fetch(iteration, self.flat.weights.numpy())
-        self.flat.load()
+        self.flat.copy_weights_to_model()
         if not text:
             return progress
         model, optimizer = self.context.model, self.context.optimizer
-        return flat_model.unpack_client_state(text, model, optimizer, self.context.carried)
+        return flat_model.unpack_client_state(text, model, optimizer, self.context.extra_state)
 
     # Inside an iteration.
 
@@ -215,9 +215,9 @@ class ParameterServerStrategy:
         """Push instead of stepping: without gradients the script's own step does nothing."""
         if not self.reducer.is_active:
             return
-        self.reducer.complete()
+        self.reducer.on_step()
         if self.part.is_last and not self.is_pushed and self.failure is None:
-            self._push(is_skipped=self.reducer.is_skipped() or is_step_skipped(optimizer))
+            self._push(is_skipped=self.reducer.is_skipped_by_any() or is_step_skipped(optimizer))
         optimizer.zero_grad(set_to_none=True)
 
     def _counts_nothing(self) -> bool:
@@ -235,7 +235,7 @@ class ParameterServerStrategy:
         """Exchange the gradients for new weights; a failure is kept until the iteration ends."""
         assert self.directive is not None
         said = PushRequest(
-            share=self.part.share_of_batch,
+            share=self.part.worker_fraction_of_batch,
             is_skipped=is_skipped,
             row=np.array(self._row()),
             rates=np.array(self.flat.rates),
@@ -253,16 +253,16 @@ class ParameterServerStrategy:
         except GenerationBroken as error:
             self.failure = str(error)
             return
-        self.flat.load()
+        self.flat.copy_weights_to_model()
         self.sync_time = time.perf_counter() - began
         self.is_pushed = True
-        self.agreed, self.last = self.last, self._tally(outcome)
+        self.previous_summary, self.latest_summary = self.latest_summary, self._summarize(outcome)
 
     def _row(self) -> list[float]:
         """Return what this worker tells the others, in the order of SUMMARY_COLUMNS."""
         measured = self.reducer.measured
         flags = [float(flag) for flag in astuple(self.flags)]
-        is_skipped = float(self.reducer.is_skipped())
+        is_skipped = float(self.reducer.is_skipped_by_any())
         return [*flags, self._own_noise(), measured.compute_time, self.sync_time, is_skipped]
 
     def _own_noise(self) -> float:
@@ -275,7 +275,7 @@ class ParameterServerStrategy:
             return 1.0
         return float(measured.local_norm_sq / measured.mean_norm_sq)
 
-    def _tally(self, outcome: IterationOutcome) -> StepSummary:
+    def _summarize(self, outcome: IterationOutcome) -> StepSummary:
         """Combine the rows of the workers with the norms that the servers measured."""
         rows = name_columns(outcome.rows.tolist())
         # Of a whole batch that a worker alone skips, its schedule is the script's own affair.

@@ -27,8 +27,8 @@ SLICE_TIMEOUT_MESSAGE = "Operation timed out!"
 CONNECT_POLL = 0.05
 
 
-def await_work(work: Work, is_hopeless: Callable[[], bool]) -> None:
-    """Wait until a collective ends, or ``is_hopeless`` returns True.
+def await_work(work: Work, should_abort: Callable[[], bool]) -> None:
+    """Wait until a collective ends, or ``should_abort`` returns True.
 
     Raises:
         RuntimeError: It failed, or was abandoned.
@@ -42,20 +42,20 @@ def await_work(work: Work, is_hopeless: Callable[[], bool]) -> None:
             if work.is_completed():  # in the moment after the slice
                 work.wait()
                 return
-            if is_hopeless():
+            if should_abort():
                 raise
         else:
             return
 
 
-def run_abandonable(
-    make: Callable[[], _T], is_hopeless: Callable[[], bool], left_behind: list[threading.Thread]
+def run_abortable(
+    make: Callable[[], _T], should_abort: Callable[[], bool], left_behind: list[threading.Thread]
 ) -> _T:
-    """Run a function on a thread, and abandon it when ``is_hopeless`` returns True.
+    """Run a function on a thread, and abandon it when ``should_abort`` returns True.
 
     Args:
         make: The function; it has a time limit of its own.
-        is_hopeless: Called while waiting.
+        should_abort: Called while waiting.
         left_behind: Collects abandoned threads: they must end before the process does, because a
             thread inside C++ would abort the interpreter at its exit.
 
@@ -76,7 +76,7 @@ def run_abandonable(
         try:
             return made.result(CONNECT_POLL)
         except TimeoutError:
-            if is_hopeless():
+            if should_abort():
                 left_behind.append(thread)
                 raise RuntimeError("a member was lost while the others connected") from None
 
@@ -86,11 +86,11 @@ class AbortableGroup:
 
     Args:
         group: The group itself.
-        is_hopeless: Called while waiting; True abandons the collective.
+        should_abort: Called while waiting; True abandons the collective.
     """
 
-    def __init__(self, group: ProcessGroup, is_hopeless: Callable[[], bool]) -> None:
-        self.group, self.is_hopeless = group, is_hopeless
+    def __init__(self, group: ProcessGroup, should_abort: Callable[[], bool]) -> None:
+        self.group, self.should_abort = group, should_abort
 
     def rank(self) -> int:
         return self.group.rank()
@@ -99,21 +99,21 @@ class AbortableGroup:
         return self.group.size()
 
     def allgather(self, received: list[list[Tensor]], sent: list[Tensor]) -> AbortableWork:
-        return AbortableWork(self.group.allgather(received, sent), self.is_hopeless)
+        return AbortableWork(self.group.allgather(received, sent), self.should_abort)
 
     def broadcast(self, tensors: list[Tensor], options: Any) -> AbortableWork:
-        return AbortableWork(self.group.broadcast(tensors, options), self.is_hopeless)
+        return AbortableWork(self.group.broadcast(tensors, options), self.should_abort)
 
 
 class AbortableWork:
     """A collective that was started."""
 
-    def __init__(self, work: Work, is_hopeless: Callable[[], bool]) -> None:
-        self.work, self.is_hopeless = work, is_hopeless
+    def __init__(self, work: Work, should_abort: Callable[[], bool]) -> None:
+        self.work, self.should_abort = work, should_abort
 
     def wait(self) -> None:
         """Wait for its end; raises RuntimeError if it failed or was abandoned."""
-        await_work(self.work, self.is_hopeless)
+        await_work(self.work, self.should_abort)
 
 
 BYTE_ENCODING = "latin-1"  # a character for each byte

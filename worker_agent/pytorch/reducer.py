@@ -32,7 +32,7 @@ from worker_agent.pytorch.tensors import flatten_all, gradient_strides
 
 BUCKET_BYTES = 25 << 20  # size at which a bucket is closed, as in DDP
 NO_FLAGS = ControlFlags(0, is_over=False, is_leaving=False, learning_rate_factor=1.0)
-WHOLE_BATCH = BatchSlice(share_of_worker=1.0, share_of_batch=1.0, is_last=True)
+WHOLE_BATCH = BatchSlice(slice_fraction_of_worker=1.0, worker_fraction_of_batch=1.0, is_last=True)
 
 
 class GradientBucket:
@@ -58,7 +58,7 @@ class GradientBucket:
         self.strides = [parameter.stride() for parameter in self.parameters]
         self.views = [self._view(place) for place in range(len(self.parameters))]
         self.addresses = [view.data_ptr() for view in self.views]
-        self.carried: Tensor | None = None
+        self.accumulated: Tensor | None = None
 
     def take(self, place: int) -> None:
         """Move a parameter's new gradient into the flat tensor, and make it a view of that."""
@@ -76,7 +76,7 @@ class GradientBucket:
         parameter.grad = view
         self.missing -= 1
 
-    def row_by_row(self) -> Tensor:
+    def contiguous_gradient(self) -> Tensor:
         """Return the gradients end to end in contiguous order; a copy only if needed."""
         if all(view.is_contiguous() for view in self.views):
             return self.gradient
@@ -92,8 +92,8 @@ class GradientBucket:
         self.strides[place] = self.parameters[place].stride()
         self.views[place] = view = self._view(place)
         rows = [self.pieces[place]]
-        if self.carried is not None:
-            rows.append(torch.split(self.carried, self.sizes)[place])
+        if self.accumulated is not None:
+            rows.append(torch.split(self.accumulated, self.sizes)[place])
         for row in rows:
             values = row.as_strided(view.shape, before).clone()
             row.as_strided(view.shape, view.stride()).copy_(values)
@@ -117,7 +117,7 @@ class IterationMeasurement:
     shards: int = 0
     is_short: bool = False  # fewer backward passes than announced: its shards are unequal
     is_skipped: bool = False  # the script has neither stepped nor made all of its passes
-    is_skipped_by_one: bool | None = None  # by any worker; None until a step reads it
+    is_skipped_by_any: bool | None = None  # by any worker; None until a step reads it
     failure: str | None = None
     works: list[Any] = field(default_factory=list)
 
@@ -134,7 +134,7 @@ class Reducer:
         parameters: The trained parameters, in the same order on every worker.
         micro_batches: Backward passes of the script per iteration, each on 1 / micro_batches of
             the samples and with its loss divided by ``micro_batches``.
-        is_abandoned: Called while waiting for other workers; True abandons the iteration.
+        should_abort: Called while waiting for other workers; True abandons the iteration.
         on_work: Called when the script begins to work on a slice: at its first forward or backward
             pass, or step.
         has_servers: Whether parameter servers step for the script.
@@ -145,7 +145,7 @@ class Reducer:
         parameters: Iterable[Tensor],
         *,
         micro_batches: int,
-        is_abandoned: Callable[[], bool],
+        should_abort: Callable[[], bool],
         on_work: WorkListener = ignore_work,
         has_servers: bool = False,
     ) -> None:
@@ -153,7 +153,7 @@ class Reducer:
             raise ValueError(f"micro_batches must be at least 1, got {micro_batches}")
         self.buckets = fill_buckets(parameters)
         self.micro_batches = micro_batches
-        self.is_abandoned, self.on_work = is_abandoned, on_work
+        self.should_abort, self.on_work = should_abort, on_work
         self.has_servers = has_servers
         self.measured = IterationMeasurement()
         self.is_stepped = self.is_at_work = False
@@ -181,7 +181,7 @@ class Reducer:
             self.measured = IterationMeasurement()
             for bucket in self.buckets:
                 bucket.used = [False] * len(bucket.parameters)
-        elif self.is_owed:
+        elif self.is_incomplete:
             self.measured.is_skipped = True
         self.part, self.flags = part, flags
         self.passes_left = self.micro_batches
@@ -190,7 +190,7 @@ class Reducer:
         self._rewind()
 
     @property
-    def is_owed(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Whether the script has neither stepped in this slice nor made all of its passes."""
         is_over = self.is_stepped or self.passes_left <= 0 or self.measured.done_at > 0
         return self.is_active and not is_over
@@ -200,15 +200,15 @@ class Reducer:
         """Whether the iteration has gone through its last backward pass, or none runs."""
         return not self.is_active or self.measured.done_at > 0
 
-    def is_skipped(self) -> bool:
+    def is_skipped_by_any(self) -> bool:
         """Whether any worker has skipped its samples, so that none may step; ask after backward."""
         measured = self.measured
         if measured.is_skipped or self.group is None or not measured.done_at:
             return measured.is_skipped
-        if measured.is_skipped_by_one is None:
+        if measured.is_skipped_by_any is None:
             column = SUMMARY_COLUMNS.index("is_skipped")
-            measured.is_skipped_by_one = bool(self._rows[:, column].any())
-        return measured.is_skipped_by_one
+            measured.is_skipped_by_any = bool(self._rows[:, column].any())
+        return measured.is_skipped_by_any
 
     def skip(self) -> None:
         """Close an iteration whose samples the script has skipped, so that all workers skip theirs.
@@ -223,13 +223,13 @@ class Reducer:
             return
         self._clear_gradients()
         for bucket in self.buckets[self.next_bucket :]:
-            bucket.carried = None
+            bucket.accumulated = None
         self.passes_left = 1
         self._rewind(sent=self.next_bucket)  # some were sent by a failed backward pass
         self._backward_ends()
         self._clear_gradients()
 
-    def complete(self) -> None:
+    def on_step(self) -> None:
         """Send the gradients if the script steps after fewer backward passes than announced.
 
         After none it skips its samples: a step would use the gradients of other workers, or zero.
@@ -238,7 +238,7 @@ class Reducer:
         self.is_stepped = True
         if not self.is_active or self.measured.done_at:
             return
-        is_part = self.part.share_of_worker != 1
+        is_part = self.part.slice_fraction_of_worker != 1
         if self._is_empty and (self.group is not None or self.has_servers or is_part):
             self.measured.is_skipped = self.measured.is_short = True
         if self.part.is_last:
@@ -257,7 +257,7 @@ class Reducer:
         self.previous_sync_time = measured.done_at - measured.ready_at
         return measured
 
-    def message(self) -> Tensor:
+    def rows_of_workers(self) -> Tensor:
         """Return every worker's row of SUMMARY_COLUMNS on the host, shape (workers, columns)."""
         return self._rows.to("cpu", torch.float64, non_blocking=True, copy=True)
 
@@ -335,13 +335,13 @@ class Reducer:
     def _process(self, bucket: GradientBucket) -> None:
         """Measure a complete bucket, then add it to earlier passes or send it."""
         self._measure(bucket)
-        if self.part.share_of_worker != 1:
-            bucket.gradient.mul_(self.part.share_of_worker)
-        if bucket.carried is not None:
-            bucket.gradient.add_(bucket.carried)
-            bucket.carried = None
+        if self.part.slice_fraction_of_worker != 1:
+            bucket.gradient.mul_(self.part.slice_fraction_of_worker)
+        if bucket.accumulated is not None:
+            bucket.gradient.add_(bucket.accumulated)
+            bucket.accumulated = None
         if not self._is_last_pass:
-            bucket.carried = bucket.gradient.clone()
+            bucket.accumulated = bucket.gradient.clone()
             return
         if bucket is self.buckets[-1]:
             self.measured.ready_at = time.perf_counter()
@@ -352,14 +352,15 @@ class Reducer:
         """Add this bucket's part of mean_k ||g_k||²; the script has divided its loss already."""
         if self._shards == 1:
             return
-        factor = self.part.share_of_worker * self.part.share_of_batch * self.micro_batches
-        norm_sq = bucket.norm_sq() * factor
+        part = self.part
+        fraction = part.slice_fraction_of_worker * part.worker_fraction_of_batch
+        norm_sq = bucket.norm_sq() * (fraction * self.micro_batches)
         before = self.measured.local_norm_sq
         self.measured.local_norm_sq = norm_sq if before is None else before + norm_sq
 
     @property
     def _shards(self) -> int:
-        is_split = self.part.share_of_worker != 1
+        is_split = self.part.slice_fraction_of_worker != 1
         return self.workers * self.micro_batches * (2 if is_split else 1)
 
     def _write_own_row(self) -> None:
@@ -375,7 +376,7 @@ class Reducer:
     def _send(self, bucket: GradientBucket) -> None:
         if self.group is None or self.measured.failure:
             return
-        bucket.gradient.mul_(self.part.share_of_batch)
+        bucket.gradient.mul_(self.part.worker_fraction_of_batch)
         try:
             self.measured.works.append(self.group.allreduce([bucket.flat]))
         except RuntimeError as error:
@@ -428,10 +429,10 @@ class Reducer:
         Not for a slice: the script has cleared its first half, or does not know of it.
         """
         for bucket in self.buckets:
-            carried, bucket.carried = bucket.carried, None
-            if carried is None or self.part.share_of_worker != 1:
+            accumulated, bucket.accumulated = bucket.accumulated, None
+            if accumulated is None or self.part.slice_fraction_of_worker != 1:
                 continue
-            bucket.gradient.copy_(carried)
+            bucket.gradient.copy_(accumulated)
             for place, is_used in enumerate(bucket.used):
                 if is_used:
                     bucket.parameters[place].grad = bucket.views[place]
@@ -447,7 +448,7 @@ class Reducer:
             if self.measured.failure is not None:
                 return
             try:
-                await_work(work, self.is_abandoned)
+                await_work(work, self.should_abort)
             except RuntimeError as error:
                 self.measured.failure = str(error)
         if self.measured.failure is None:

@@ -93,7 +93,7 @@ def measure_noise_error() -> float:
     gradients = torch.stack([flat_gradient(task, part) for part in parts])
     direct = gradients.square().sum(dim=1).mean() / gradients.mean(dim=0).square().sum()
     reducer = Reducer(
-        task.model.parameters(), micro_batches=NOISE_SHARDS, is_abandoned=lambda: False
+        task.model.parameters(), micro_batches=NOISE_SHARDS, should_abort=lambda: False
     )
     reducer.begin(WHOLE_BATCH)
     for part in parts:
@@ -140,7 +140,7 @@ def measure_overhead() -> Overhead:
         optimizer=watched.optimizer,
         worker="selftest",
         secret="",
-        is_abandoned=lambda: False,
+        should_abort=lambda: False,
     )
     rendezvous = StoreRendezvous(context.worker, "127.0.0.1", lambda _: False)
     strategy = AllReduceStrategy(rendezvous, context)
@@ -149,7 +149,6 @@ def measure_overhead() -> Overhead:
         strategy.begin(WHOLE_BATCH, NO_FLAGS)
         train_step(watched, indices)
         strategy.end()
-        strategy.tally()
 
     with single_thread():
         rounds = [

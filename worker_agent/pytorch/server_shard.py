@@ -19,7 +19,7 @@ from worker_agent.parameter_server.messages import (
     ShardManifest,
     ShardValues,
 )
-from worker_agent.parameter_server.shard import MakeWeights
+from worker_agent.parameter_server.shard import ShardFactory
 from worker_agent.transport.connection import Numbers
 
 # Each of them treats every value by itself, so a shard may begin in the middle of a parameter.
@@ -75,7 +75,7 @@ def plain_value(value: Any) -> Hyperparameter:
     return float(value) if torch.is_tensor(value) else value
 
 
-def load_shards() -> MakeWeights:
+def shard_factory() -> ShardFactory:
     """Return what makes a shard, once it is quick: the first optimizer imports for seconds."""
     torch.optim.SGD([nn.Parameter(torch.zeros(1))])
     return TorchShard.make
@@ -107,13 +107,13 @@ class TorchShard:
         return shard, [each.numpy() for each in (shard.current, *vectors)]
 
     @property
-    def now(self) -> ShardValues:
+    def values(self) -> ShardValues:
         values: ShardValues = self.current.numpy()
         return values
 
-    def at(self, iteration: int) -> ShardValues | None:
+    def values_after(self, iteration: int) -> ShardValues | None:
         if iteration == self.iteration:
-            return self.now
+            return self.values
         return self.previous.numpy() if iteration == self.iteration - 1 else None
 
     def step(self, gradient: ShardValues, rates: Numbers) -> None:
@@ -128,7 +128,7 @@ class TorchShard:
         self.iteration += 1
         self.optimizer.step(self.current, torch.from_numpy(gradient), rates.tolist())
 
-    def describe(self, clock: str, samples: int) -> tuple[ShardManifest, list[ShardValues]]:
+    def export(self, clock: str, samples: int) -> tuple[ShardManifest, list[ShardValues]]:
         slots, vectors = self.optimizer.slots()
         manifest = ShardManifest(
             precision="float64" if self.current.dtype == torch.float64 else "float32",

@@ -55,19 +55,22 @@ class TrainingState:
     Args:
         model: The model, without DDP.
         optimizer: Its optimizer.
-        carried: What else has a state, by name: schedulers, a ``GradScaler``, averages.
+        extra_state: What else has a state, by name: schedulers, a ``GradScaler``, averages.
 
     Raises:
         StateRefused: One of them holds what cannot be carried.
     """
 
     def __init__(
-        self, model: nn.Module, optimizer: Optimizer, carried: Mapping[str, Stateful] | None = None
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        extra_state: Mapping[str, Stateful] | None = None,
     ) -> None:
         self.model, self.optimizer = model, optimizer
-        self.carried = dict(carried or {})
+        self.extra_state = dict(extra_state or {})
         self.copies = HostCopyPool()
-        encode_torch_state(collect_states(self.carried))
+        encode_torch_state(collect_states(self.extra_state))
 
     def broadcast(
         self, group: ProcessGroup, rank: int, source: int, progress: TrainingProgress
@@ -153,7 +156,7 @@ class TrainingState:
         return {
             **{kind: dict(tensors) for kind, tensors in self._kinds().items()},
             "optimizer": collect_optimizer_state(self.optimizer),
-            "carried": collect_states(self.carried),
+            "carried": collect_states(self.extra_state),
         }
 
     def _kinds(self) -> dict[str, dict[str, Tensor]]:
@@ -185,7 +188,7 @@ class TrainingState:
         """Return the state made of these tensors, whose values may be yet to come.
 
         Raises:
-            StateRefused: It is not of this model, optimizer and carried objects.
+            StateRefused: It is not of this model, optimizer and extra state.
         """
         theirs = {
             name: tensor for name, tensor in tensors.items() if name.startswith(WEIGHT_PREFIXES)
@@ -197,15 +200,15 @@ class TrainingState:
         with refuse_on_error("its form"):
             check_optimizer_state(self.optimizer, state["optimizer"])
             names = sorted(state["carried"])
-        if names != sorted(self.carried):
-            raise StateRefused(f"the state carries {names}, this script {sorted(self.carried)}")
+        if names != sorted(self.extra_state):
+            raise StateRefused(f"the state carries {names}, this script {sorted(self.extra_state)}")
         return state
 
     def _take_over(self, state: dict[str, Any]) -> None:
-        """Give the optimizer and the carried objects their parts."""
+        """Give the optimizer and the objects of the extra state their parts."""
         with torch.no_grad():
             load_optimizer_state(self.optimizer, state["optimizer"])
-        for name, stateful in self.carried.items():
+        for name, stateful in self.extra_state.items():
             with refuse_on_error(name):
                 stateful.load_state_dict(state["carried"][name])
 

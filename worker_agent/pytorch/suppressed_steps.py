@@ -30,7 +30,7 @@ class SuppressedSteps:
     schedulers is all of their attributes. Pickles and copies have the original class.
 
     Args:
-        carried: The objects, by name.
+        objects: Schedulers, loss scalers and others, by name.
         is_void: Whether this pass of the loop body is known not to count.
         is_open: Whether it may still turn out not to count. A schedule advances in the meantime,
             since the script may read its rates, and is put back if necessary.
@@ -38,13 +38,13 @@ class SuppressedSteps:
 
     def __init__(
         self,
-        carried: Mapping[str, Any],
+        objects: Mapping[str, Any],
         is_void: Callable[[], bool],
         is_open: Callable[[], bool],
     ) -> None:
         self.is_void, self.is_open = is_void, is_open
         self.before: dict[int, Callable[[], None]] = {}
-        for each in carried.values():
+        for each in objects.values():
             if isinstance(each, LRScheduler):
                 may_step = partial(self._may_step, each)
                 override_method(each, "step", partial(_step, may_step=may_step))

@@ -123,7 +123,7 @@ class WarmRestart:
                 len(optimizers),
             )
             return None
-        return TrainingState(model, optimizers[0], self.inventory.carried)
+        return TrainingState(model, optimizers[0], self.inventory.extra_state)
 
 
 class TrackedObjects:
@@ -136,13 +136,13 @@ class TrackedObjects:
     def __init__(self) -> None:
         self.has_resumed = False
         self._optimizers: list[ref[Any]] = []
-        self._carried: list[ref[Any]] = []
+        self._extra_state: list[ref[Any]] = []
 
     def patches(self) -> tuple[Patch, ...]:
-        carried = (LRScheduler, ReduceLROnPlateau, GradScaler)
+        kinds = (LRScheduler, ReduceLROnPlateau, GradScaler)
         return (
             Patch(Optimizer, "__init__", after=record_into(self._optimizers)),
-            *(Patch(kind, "__init__", after=record_into(self._carried)) for kind in carried),
+            *(Patch(kind, "__init__", after=record_into(self._extra_state)) for kind in kinds),
             Patch(Optimizer, "load_state_dict", before=self._resumes),
         )
 
@@ -154,9 +154,9 @@ class TrackedObjects:
         return alive(self._optimizers)
 
     @property
-    def carried(self) -> Mapping[str, Stateful]:
+    def extra_state(self) -> Mapping[str, Stateful]:
         """Schedulers and enabled loss scalers that still exist, by place and class."""
-        objects = [each for each in alive(self._carried) if getattr(each, "_enabled", True)]
+        objects = [each for each in alive(self._extra_state) if getattr(each, "_enabled", True)]
         return {f"{place} {type(each).__name__}": each for place, each in enumerate(objects)}
 
 

@@ -68,14 +68,14 @@ class Stateful(Protocol):
         """Take over a state that ``state_dict`` returned."""
 
 
-def collect_states(carried: Mapping[str, Stateful]) -> dict[str, Any]:
+def collect_states(objects: Mapping[str, Stateful]) -> dict[str, Any]:
     """Return the state of each object by name.
 
     A method that was replaced on the object itself is no state, though PyTorch's schedulers, which
     return all their attributes, say so.
     """
     found = {}
-    for name, owner in carried.items():
+    for name, owner in objects.items():
         state = owner.state_dict()
         if type(state) is dict:
             state = {

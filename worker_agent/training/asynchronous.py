@@ -56,7 +56,7 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
     def _open_strategy(
         self, framework: Framework, context: StrategyContext
     ) -> AsynchronousStrategy:
-        if context.carried:
+        if context.extra_state:
             log.warning("downpour: scheduler, scaler and extra stay each worker's own")
         return framework.asynchronous_strategy(context)
 
@@ -104,7 +104,7 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
             self._reconnect(strategy)
             return None
         if handed.is_over:
-            self._set_progress(strategy.version, handed.done)
+            self._set_progress(strategy.version, handed.samples_used)
             self.finished = self._finish_reason()
         elif handed.share is None:
             time.sleep(DIRECTIVE_POLL)  # others still train on the last samples, and may die of it
@@ -133,7 +133,7 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
         """Note the iteration; as leader, report it."""
         step_time = self._next_step_time()
         self.recorder.read_tensors()
-        self._set_progress(update.version, update.done)
+        self._set_progress(update.version, update.samples_used)
         self.heartbeat.beat(update.version)
         if update.staleness is not None:
             metrics = self.recorder.metrics
@@ -161,9 +161,9 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
             fastest_compute_time=update.compute_time,
         )
 
-    def _set_progress(self, version: int, done: int) -> None:
+    def _set_progress(self, version: int, samples_used: int) -> None:
         """Take over how far all workers have come."""
-        samples = max(done, self.progress.samples)
+        samples = max(samples_used, self.progress.samples)
         directive = self._current_directive
         per_sample = directive.progress_per_iteration / directive.config.global_batch
         self.progress = TrainingProgress(version, samples, samples * per_sample)
@@ -233,7 +233,7 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
             time.sleep(DIRECTIVE_POLL)
         self.heartbeat.enter(TrainingPhase.TRAINING)
 
-    def _is_abandoned(self) -> bool:
+    def _should_abort(self) -> bool:
         """Whether the server that is waited for is replaced, or this worker is to end."""
         newest, current = self.reporter.newest, self.directive
         has_moved = newest and current and newest.servers != current.servers

@@ -93,7 +93,7 @@ class JobSession(Session, Generic[S]):
         model: Any,
         optimizer: Any,
         micro_batches: int,
-        carried: Mapping[str, Any],
+        extra_state: Mapping[str, Any],
     ) -> None:
         self.strategy = self._open_strategy(
             framework,
@@ -104,8 +104,8 @@ class JobSession(Session, Generic[S]):
                 worker=self.settings.worker,
                 secret=self.settings.job_secret,
                 micro_batches=micro_batches,
-                carried=carried,
-                is_abandoned=self._is_abandoned,
+                extra_state=extra_state,
+                should_abort=self._should_abort,
                 on_work=self.read_ahead.work,
                 restore_checkpoint=self._restore_checkpoint,
             ),
@@ -154,7 +154,7 @@ class JobSession(Session, Generic[S]):
         """Leave the other workers and send the final report, in the order the strategy needs."""
 
     @abstractmethod
-    def _is_abandoned(self) -> bool:
+    def _should_abort(self) -> bool:
         """Whether what is waited for will never come; asked while a strategy waits."""
 
     def _restore_checkpoint(self, state: Any, progress: TrainingProgress) -> TrainingProgress:

@@ -121,7 +121,7 @@ class ElasticSession(JobSession[TrainingStrategy]):
         if not strategy.end():
             self._change_generation(membership.recover)
             return
-        summary = strategy.tally()
+        summary = strategy.previous_summary
         # The summary is of the iteration before: reading the present one would wait for the device.
         self.progress = self.progress.after_iteration(self._current_directive)
         self.heartbeat.beat(self.iteration)
@@ -270,9 +270,9 @@ class ElasticSession(JobSession[TrainingStrategy]):
     def _is_superseded(self, directive: Directive) -> bool:
         return self.membership is not None and self.membership.is_superseded(directive)
 
-    def _is_abandoned(self) -> bool:
+    def _should_abort(self) -> bool:
         self.heartbeat.wait()
-        return self.membership is not None and self.membership.is_abandoned()
+        return self.membership is not None and self.membership.should_abort()
 
 
 def open_checkpointer(settings: WorkerEnv) -> Checkpointer | None:

@@ -202,7 +202,7 @@ class Membership:
         is_named = any(member.worker == self.worker for member in named)
         return newest.fence > self.directive.generation and not is_named
 
-    def is_abandoned(self) -> bool:
+    def should_abort(self) -> bool:
         """Whether the current collective will never complete."""
         return self.directive is not None and self.is_superseded(self.directive)
 

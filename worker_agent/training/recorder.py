@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from scavenger.measurement.steps import StepRow
 from scavenger.protocol import NotFinite
-from worker_agent.frameworks import StepSummary, hold_tensor
+from worker_agent.frameworks import StepSummary, detach_tensor
 
 MAX_METRIC_NAME = 256
 # What float() of a script's own object may raise.
@@ -71,7 +71,7 @@ class StepRecorder:
         """
         for name, value in metrics.items():
             # float() of a tensor would wait for the device in every iteration.
-            if (held := hold_tensor(value)) is not None:
+            if (held := detach_tensor(value)) is not None:
                 self.tensors[name] = held, iteration
             else:
                 self._record_number(name, value, iteration)

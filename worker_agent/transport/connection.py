@@ -46,7 +46,7 @@ class MessageKind(IntEnum):
     JOIN = 2
     LEAVE = 3
     PUT = 4
-    HOLD = 5
+    EXPORT = 5
     FETCH = 6
     PUSH = 7
     STREAM = 8
@@ -155,7 +155,7 @@ def connect(address: str) -> socket.socket:
     return connection
 
 
-def never_abandoned() -> bool:
+def never_abort() -> bool:
     """Return False: wait until the other side answers or is gone."""
     return False
 
@@ -165,14 +165,14 @@ class FramedConnection:
 
     Args:
         connection: A connected socket, which this object closes.
-        is_abandoned: Called while waiting; True gives up with GenerationBroken. It may raise an
+        should_abort: Called while waiting; True gives up with GenerationBroken. It may raise an
             error of its own instead.
     """
 
     def __init__(
-        self, connection: socket.socket, is_abandoned: Callable[[], bool] = never_abandoned
+        self, connection: socket.socket, should_abort: Callable[[], bool] = never_abort
     ) -> None:
-        self.connection, self.is_abandoned = connection, is_abandoned
+        self.connection, self.should_abort = connection, should_abort
         connection.settimeout(None)
         for limit in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             connection.setsockopt(socket.SOL_SOCKET, limit, _WAIT_SLICE)
@@ -200,7 +200,7 @@ class FramedConnection:
                 try:
                     piece = piece[self.connection.send(piece) :]
                 except BlockingIOError:
-                    self._check_abandoned()
+                    self._raise_if_aborted()
 
     def receive_header(self, *, max_payload: int) -> FrameHeader:
         """Receive the first part of a frame; the other parts must be received next.
@@ -231,7 +231,7 @@ class FramedConnection:
             try:
                 received = self.connection.recv_into(buffer, 0, socket.MSG_WAITALL)
             except BlockingIOError:
-                self._check_abandoned()
+                self._raise_if_aborted()
                 continue
             if not received:
                 raise ConnectionResetError("the other side closed the connection")
@@ -249,6 +249,6 @@ class FramedConnection:
     def close(self) -> None:
         self.connection.close()
 
-    def _check_abandoned(self) -> None:
-        if self.is_abandoned():
+    def _raise_if_aborted(self) -> None:
+        if self.should_abort():
             raise GenerationBroken("what was waited for is given up")

@@ -19,7 +19,7 @@ from worker_agent.transport.connection import (
     FramedConnection,
     FrameHeader,
     MessageKind,
-    never_abandoned,
+    never_abort,
     secret_proof,
 )
 from worker_agent.transport.fork_safety import close_in_forks
@@ -111,7 +111,7 @@ class FrameServer:
     def _has_proven(self, framed: FramedConnection, proof: bytes) -> bool:
         """Read the proof, within its time."""
         deadline = time.monotonic() + GREETING_TIMEOUT
-        framed.is_abandoned = lambda: time.monotonic() > deadline
+        framed.should_abort = lambda: time.monotonic() > deadline
         try:
             header = framed.receive_header(max_payload=0)
             if header.kind != MessageKind.GREET or header.metadata_size != len(proof):
@@ -120,7 +120,7 @@ class FrameServer:
         except (OSError, AgentError):
             return False
         finally:
-            framed.is_abandoned = never_abandoned
+            framed.should_abort = never_abort
             self.unproven.release()
 
 
