@@ -35,9 +35,9 @@ SAMPLES = 240
 NOW = StopAtProgress(1e-9)
 # Workers train on at full speed until the controller has heard enough: let it hear at once.
 INTERVALS = (
-    (elastic, "PROBING_INTERVAL"),
-    (membership, "AWAITING_INTERVAL"),
-    (reporter, "AWAITING_INTERVAL"),
+    (elastic, "PROBING_REPORT_INTERVAL"),
+    (membership, "WAITING_REPORT_INTERVAL"),
+    (reporter, "WAITING_REPORT_INTERVAL"),
 )
 STREAM = threading.Lock()  # of random numbers: all threads have the same one, a model is made alone
 

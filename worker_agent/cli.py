@@ -115,8 +115,8 @@ def upload_with_progress(
     ):
         task = progress.add_task(header.worker, total=None)
 
-        def show(done: int, waiting: int) -> None:
-            progress.update(task, completed=done, total=waiting)
+        def show(sent: int, total: int) -> None:
+            progress.update(task, completed=sent, total=total)
 
         delivered = replay_spool(directory, uploader, show)
     if not delivered.is_complete:
@@ -203,8 +203,8 @@ def check_overhead() -> Iterator[SelftestCheck]:
     from worker_agent.pytorch.selftest import measure_overhead
 
     cost = measure_overhead()
-    figure = f"{cost.share:+.1%} of {cost.plain * 1000:.1f} ms CPU ({cost.added * 1e6:+.0f} µs)"
-    is_met = cost.share <= MAX_OVERHEAD
+    figure = f"{cost.fraction:+.1%} of {cost.plain * 1000:.1f} ms CPU ({cost.added * 1e6:+.0f} µs)"
+    is_met = cost.fraction <= MAX_OVERHEAD
     yield SelftestCheck("overhead", figure, f"at most {MAX_OVERHEAD:.0%}", is_met)
 
 
@@ -224,9 +224,9 @@ def check_noise() -> Iterator[SelftestCheck]:
 
 def check_resizing() -> Iterator[SelftestCheck]:
     """Check that a resize is quick and loses nothing."""
-    from worker_agent.pytorch.selftest import try_resize
+    from worker_agent.pytorch.selftest import measure_resize
 
-    seen = try_resize()
+    seen = measure_resize()
     bound = f"at most {MAX_RESIZE_PAUSE:g} s"
     yield SelftestCheck(
         "grow 1 → 2", f"{seen.growing:.3f} s", bound, seen.growing <= MAX_RESIZE_PAUSE

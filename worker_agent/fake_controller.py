@@ -42,7 +42,9 @@ class FakeController:
             self.changed.notify_all()
             return _REPLY.dump_json(Reply(self.directive, self.stored.get(worker, 0)))
 
-    def order(self, workers: Sequence[str], global_batch: int, epochs: float, share: float) -> int:
+    def publish_generation(
+        self, workers: Sequence[str], global_batch: int, epochs: float, epochs_per_iteration: float
+    ) -> int:
         """Publish a generation of these workers once all have said Hello; returns its number."""
         self.wait(lambda: all(worker in self.hellos for worker in workers))
         with self.changed:
@@ -52,7 +54,7 @@ class FakeController:
                 config=ClusterConfig(len(workers), global_batch),
                 members=tuple(Member(w, self.hellos[w].address) for w in workers),
                 purpose="probe",
-                progress_per_iteration=share,
+                progress_per_iteration=epochs_per_iteration,
                 learning_rate=LearningRateScaling(),
                 stop=StopAtProgress(epochs),
                 split_every=0,

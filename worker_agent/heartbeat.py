@@ -48,7 +48,7 @@ class HeartbeatReading:
     waits: int = 0
 
     @property
-    def is_session(self) -> bool:
+    def has_open_session(self) -> bool:
         """Whether a session is open, which handles SIGTERM."""
         return self.process > 0 and self.phase is not TrainingPhase.OVER
 
@@ -73,12 +73,12 @@ class Heartbeat:
         if self._cells is not None:
             self._cells[3] = iteration
 
-    def wait(self) -> None:
+    def count_wait(self) -> None:
         """Publish that this process still waits for other workers."""
         if self._cells is not None:
             self._cells[4] += 1
 
-    def enter(self, phase: TrainingPhase) -> None:
+    def publish_phase(self, phase: TrainingPhase) -> None:
         """Publish what this process does from now on."""
         if self._cells is not None:
             self._cells[2] = phase
@@ -105,7 +105,7 @@ class HeartbeatPage:
         for cell in (1, 2, 3, 4):
             self._cells[cell] = 0
 
-    def pulse(self) -> HeartbeatReading:
+    def read(self) -> HeartbeatReading:
         """Return what the training process has published."""
         process, phase, iteration, waits = self._cells[1:5].tolist()
         try:

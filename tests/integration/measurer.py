@@ -11,7 +11,7 @@ import time
 from scavenger.measurement.steps import StepRow
 from scavenger.protocol import Hello, Progress
 from worker_agent.settings import read_settings
-from worker_agent.telemetry.reporter import CALM_INTERVAL, open_reporter
+from worker_agent.telemetry.reporter import DEFAULT_REPORT_INTERVAL, open_reporter
 
 
 def main(iterations: int, seconds: float, patience: float) -> None:
@@ -20,10 +20,10 @@ def main(iterations: int, seconds: float, patience: float) -> None:
     assert settings is not None
     reporter = open_reporter(settings, lambda directive: None)
     reporter.start(Hello(settings.worker, "127.0.0.1:1"))
-    reporter.pace(CALM_INTERVAL)
+    reporter.set_interval(DEFAULT_REPORT_INTERVAL)
     for iteration in range(iterations):
         reporter.record(StepRow(1, iteration, 2, 1.0, 1.0, 0.1, 0.1, 0.2, 0.5, 0.1, 0.1))
-        reporter.tell(Progress(1, iteration, iteration, 0.1, {}))
+        reporter.update_progress(Progress(1, iteration, iteration, 0.1, {}))
         time.sleep(seconds)
     print("measured", flush=True)
     if sys.stdin.readline():

@@ -113,10 +113,14 @@ def test_rows_and_parts_survive_their_travels() -> None:
     assert (row.compute_time, row.sync_time, row.step_time) == (0.5, 0.1, 0.3)
 
 
-def open_exchanges(workers: int, rows: list[MeasuredStep], wish: Path) -> Sequence[RankAggregator]:
+def open_exchanges(
+    workers: int, rows: list[MeasuredStep], stop_request: Path
+) -> Sequence[RankAggregator]:
     store = Shared()
     connect = partial(GroupStore, store)
-    return [RankAggregator(rank, workers, connect, rows.append, wish) for rank in range(workers)]
+    return [
+        RankAggregator(rank, workers, connect, rows.append, stop_request) for rank in range(workers)
+    ]
 
 
 class Shared(HashStore):

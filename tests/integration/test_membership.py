@@ -19,7 +19,7 @@ from worker_agent.rendezvous import rendezvous as meetings
 from worker_agent.rendezvous.rendezvous import _INVITATION, Invitation, StoreRendezvous
 from worker_agent.rendezvous.store import KeyValueClient
 from worker_agent.state.progress import TrainingProgress
-from worker_agent.telemetry.reporter import AWAITING_INTERVAL, Reporter
+from worker_agent.telemetry.reporter import WAITING_REPORT_INTERVAL, Reporter
 from worker_agent.training.membership import Membership
 
 HOST = "127.0.0.1"
@@ -115,12 +115,12 @@ class Worker:
     def speaks(self) -> None:
         """Let the reporter speak to the controller."""
         self.reporter.start(Hello(self.me.worker, self.me.address))
-        self.reporter.pace(AWAITING_INTERVAL)
+        self.reporter.set_interval(WAITING_REPORT_INTERVAL)
 
     def close(self) -> None:
         self.is_leaving.set()
         self.strategy.close()
-        self.reporter.leave(1.0)
+        self.reporter.stop_without_final_report(1.0)
 
 
 Hire = Callable[[str], Worker]

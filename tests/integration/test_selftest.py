@@ -114,7 +114,7 @@ def test_a_rehearsal_whose_workers_do_not_come_ends(monkeypatch: pytest.MonkeyPa
     stand_in = FakeController()
     try:
         with pytest.raises(TimeoutError, match="do not answer"):
-            stand_in.order(["first"], 48, 1.0, 0.05)
+            stand_in.publish_generation(["first"], 48, 1.0, 0.05)
     finally:
         stand_in.close()
 
@@ -126,8 +126,8 @@ def test_the_stand_in_counts_generations_and_lets_the_leader_before_hand_over() 
             hello = _HELLO.dump_json(Hello(worker, f"{worker}:1"))
             answered = _REPLY.validate_json(stand_in.answer("/hello", hello))
             assert answered == Reply(None, 0)
-        assert stand_in.order(["first"], 48, 1.0, 0.05) == 1
-        assert stand_in.order(["second", "first"], 48, 1.0, 0.05) == 2
+        assert stand_in.publish_generation(["first"], 48, 1.0, 0.05) == 1
+        assert stand_in.publish_generation(["second", "first"], 48, 1.0, 0.05) == 2
         published = stand_in.directive
         assert published is not None
         assert [member.address for member in published.members] == ["second:1", "first:1"]

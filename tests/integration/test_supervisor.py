@@ -36,7 +36,7 @@ def last_moment():
 def opened():
     from worker_agent.heartbeat import Heartbeat, TrainingPhase
     heartbeat = Heartbeat(os.environ["SCAVENGER_HEARTBEAT"])
-    heartbeat.enter(TrainingPhase.TRAINING)
+    heartbeat.publish_phase(TrainingPhase.TRAINING)
     return heartbeat, TrainingPhase
 """
 
@@ -228,7 +228,7 @@ def test_a_command_that_lives_the_second_time_ends_as_if_nothing_had_been(
 def test_a_command_that_crashes_after_its_session_has_closed_is_not_started_again(
     machine: Machine,
 ) -> None:
-    machine.start("beats, Phase = opened(); beats.enter(Phase.OVER); os.abort()")
+    machine.start("beats, Phase = opened(); beats.publish_phase(Phase.OVER); os.abort()")
     assert machine.ending().in_words == "killed by SIGABRT: training was done by then"
     assert not machine.controller.restarts
 
@@ -293,8 +293,8 @@ def test_training_that_hangs_shows_its_stacks_and_is_started_again(machine: Mach
 @pytest.mark.parametrize(
     "script",
     [
-        STUCK + "beats.enter(Phase.WAITING); time.sleep(2)",
-        STUCK + "beats.enter(Phase.OVER); time.sleep(2)",
+        STUCK + "beats.publish_phase(Phase.WAITING); time.sleep(2)",
+        STUCK + "beats.publish_phase(Phase.OVER); time.sleep(2)",
         "beats, Phase = opened(); beats.beat(7); time.sleep(2)",
         "time.sleep(2)",
     ],

@@ -60,7 +60,7 @@ SECRET = "between us"
 finite = st.floats(allow_nan=False, allow_infinity=False)
 numbers = st.lists(finite, max_size=8)
 words = st.sampled_from(
-    [word for word in MessageKind if word not in (MessageKind.GREET, MessageKind.LEAVE)]
+    [word for word in MessageKind if word not in (MessageKind.AUTHENTICATE, MessageKind.LEAVE)]
 )
 
 
@@ -89,7 +89,9 @@ def said_to(server: ShardServer, content: bytes) -> bytes:
 
 def greeted(content: bytes) -> bytes:
     return (
-        FrameHeader(MessageKind.GREET, metadata_size=32).to_bytes() + secret_proof(SECRET) + content
+        FrameHeader(MessageKind.AUTHENTICATE, metadata_size=32).to_bytes()
+        + secret_proof(SECRET)
+        + content
     )
 
 

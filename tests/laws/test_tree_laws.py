@@ -83,9 +83,9 @@ def is_same(one: Any, other: Any) -> bool:
 @given(trees)
 @settings(max_examples=300)
 def test_a_state_comes_back_exactly(state: Any) -> None:
-    tree = encode_state(state)
-    travelled = JSON.validate_json(to_json(tree.json))
-    assert is_same(decode_state(travelled, tree.arrays), state)
+    encoded = encode_state(state)
+    travelled = JSON.validate_json(to_json(encoded.tree))
+    assert is_same(decode_state(travelled, encoded.arrays), state)
 
 
 @given(trees, st.data())
@@ -138,6 +138,6 @@ def test_a_state_that_contains_itself_is_refused() -> None:
 
 def test_equal_paths_get_names_of_their_own() -> None:
     state = {"a/b": torch.zeros(1), "a": {"b": torch.ones(1), 1: torch.ones(2), "1": torch.ones(3)}}
-    tree = encode_state(state)
-    assert list(tree.arrays) == ["a/b", "a/b#2", "a/1", "a/1#2"]
-    assert is_same(decode_state(tree.json, tree.arrays), state)
+    encoded = encode_state(state)
+    assert list(encoded.arrays) == ["a/b", "a/b#2", "a/1", "a/1#2"]
+    assert is_same(decode_state(encoded.tree, encoded.arrays), state)

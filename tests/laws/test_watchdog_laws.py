@@ -60,9 +60,11 @@ def test_who_waits_for_one_that_hangs_is_left_alone_until_that_one_was_ended(
     steps: list[float], later: float
 ) -> None:
     hung, waiting = Watchdog(PATIENCE, 0.0), Watchdog(PATIENCE, 0.0)
-    ended_at = next(now for pulse, now in looks(steps, 600.0) if hung.look(pulse, now) is not None)
-    for pulse, now in looks(steps, 3000.0):
-        found = waiting.look(replace(pulse, waits=int(now)), now)
+    ended_at = next(
+        now for reading, now in looks(steps, 600.0) if hung.look(reading, now) is not None
+    )
+    for reading, now in looks(steps, 3000.0):
+        found = waiting.look(replace(reading, waits=int(now)), now)
         assert now > later * (ended_at - sum(steps)) + sum(steps) or found is None
     assert found is not None, "but not for ever: they may wait for one another"
 
@@ -72,7 +74,7 @@ def test_who_computes_all_the_time_is_given_longer_but_not_for_ever(steps: list[
     watchdog = Watchdog(PATIENCE, 0.0)
     most = max(PATIENCE, 10 * median(steps), 3 * max(steps))
     seen = looks(steps, 6 * most + 600)
-    found = [s for pulse, now in seen if (s := watchdog.look(pulse, now, now)) is not None]
+    found = [s for reading, now in seen if (s := watchdog.look(reading, now, now)) is not None]
     assert 6 * PATIENCE < found[0] <= 6 * (most + 11 * LOOK)
 
 

@@ -19,7 +19,7 @@ from tests.telemetry.source import measured
 from worker_agent.controller import ControllerClient
 from worker_agent.errors import ControllerUnreachable
 from worker_agent.settings import read_settings
-from worker_agent.telemetry.reporter import PROBING_INTERVAL, Reporter
+from worker_agent.telemetry.reporter import PROBING_REPORT_INTERVAL, Reporter
 from worker_agent.telemetry.spool import Spool, SpoolHeader
 
 BLOCK = 100
@@ -41,13 +41,15 @@ def main(total: int, pace: float, limit: int) -> int:
 
     reporter = Reporter(client, settings.worker, lambda directive: None, open_spool=open_spool)
     reporter.start(hello)
-    reporter.pace(PROBING_INTERVAL)
+    reporter.set_interval(PROBING_REPORT_INTERVAL)
     began = time.monotonic()
     for number in range(start, total):
         block = block_of(settings.worker, number // BLOCK)
         reporter.record(row(block, number, total))
         if number % BLOCK == BLOCK - 1:
-            reporter.tell(Progress(generation(number, total), number + 1, number + 1, 0.1, {}))
+            reporter.update_progress(
+                Progress(generation(number, total), number + 1, number + 1, 0.1, {})
+            )
             time.sleep(max(0.0, began + (number - start) / pace - time.monotonic()))
     return 0 if reporter.close(Progress(GENERATIONS, total, total, 1.0, {}), "target", 5.0) else 1
 

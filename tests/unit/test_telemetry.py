@@ -88,7 +88,9 @@ class Moved(Flaky):
         self.address = hello.address
         if self.reporter is not None:
             reporter, self.reporter = self.reporter, None
-            reporter.greet(replace(hello, address="127.0.0.1:2"), replace(PROGRESS, generation=0))
+            reporter.send_hello(
+                replace(hello, address="127.0.0.1:2"), replace(PROGRESS, generation=0)
+            )
         return super().hello(hello)
 
     def report(self, report: StepReport) -> Reply:
@@ -99,11 +101,11 @@ class Moved(Flaky):
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
-        "CALM_INTERVAL",
-        "PROBING_INTERVAL",
-        "AWAITING_INTERVAL",
+        "DEFAULT_REPORT_INTERVAL",
+        "PROBING_REPORT_INTERVAL",
+        "WAITING_REPORT_INTERVAL",
         "MAX_RETRY_PAUSE",
-        "MAX_AWAITING_PAUSE",
+        "MAX_WAITING_PAUSE",
         "MAX_CLOSING_PAUSE",
     ):
         monkeypatch.setattr(telemetry, name, 0.001)
@@ -126,7 +128,7 @@ def start(controller: Flaky, spool: Path | None = None) -> tuple[Reporter, list[
         lambda told: heard.append(told.generation),
         open_spool=None if spool is None else open_spool,
     )
-    reporter.pace(0.001)
+    reporter.set_interval(0.001)
     reporter.start(HELLO)
     return reporter, heard
 
@@ -150,7 +152,7 @@ def test_every_row_arrives_once_and_in_order(loss: float, has_spool: bool, tmp_p
 def test_news_is_told_until_it_is_heard() -> None:
     controller = Flaky(0.6)
     reporter, _ = start(controller)
-    reporter.tell(replace(PROGRESS, generation=2), regrouped=Regrouped(2, 0.1, 0))
+    reporter.update_progress(replace(PROGRESS, generation=2), regrouped=Regrouped(2, 0.1, 0))
     reporter.close(replace(PROGRESS, generation=2), "target", timeout=LONG)
     assert Regrouped(2, 0.1, 0) in [report.regrouped for report in controller.notes]
 
@@ -158,7 +160,7 @@ def test_news_is_told_until_it_is_heard() -> None:
 def test_a_worker_that_moves_tells_nothing_new_before_its_hello() -> None:
     controller = Moved()
     reporter = controller.reporter = Reporter(controller, "w1", lambda _: None)
-    reporter.pace(0.001)
+    reporter.set_interval(0.001)
     reporter.start(HELLO)
     until(lambda: len(controller.told) > 3)
     reporter.close(replace(PROGRESS, generation=0), "target", timeout=LONG)
@@ -201,7 +203,7 @@ def test_a_controller_that_is_away_costs_training_nothing(away: Callable[[], Fla
     began = time.thread_time()
     for iteration in range(2000):  # none of them comes back if one waits for a hung controller
         reporter.record(row(iteration))
-        reporter.tell(PROGRESS)
+        reporter.update_progress(PROGRESS)
     assert time.thread_time() - began < 2
     assert not reporter.close(PROGRESS, "target", timeout=0.05)
 
@@ -209,7 +211,7 @@ def test_a_controller_that_is_away_costs_training_nothing(away: Callable[[], Fla
 def test_while_the_controller_is_away_it_is_asked_less_and_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(telemetry, "MAX_AWAITING_PAUSE", 60.0)
+    monkeypatch.setattr(telemetry, "MAX_WAITING_PAUSE", 60.0)
     monkeypatch.setattr(telemetry, "MAX_RETRY_PAUSE", 60.0)
     controller = Flaky(1.0)
     reporter, _ = start(controller)

@@ -40,7 +40,11 @@ from worker_agent.launcher.step_records import (
     write_job_progress,
 )
 from worker_agent.state.progress import TrainingProgress
-from worker_agent.telemetry.reporter import CALM_INTERVAL, PROBING_INTERVAL, open_reporter
+from worker_agent.telemetry.reporter import (
+    DEFAULT_REPORT_INTERVAL,
+    PROBING_REPORT_INTERVAL,
+    open_reporter,
+)
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +58,12 @@ LAUNCHER_POLL = 0.05
 FINAL_REPORT_TIMEOUT = 5.0
 LINGER_TIMEOUT = 10.0  # for a command to end after its script has stopped in order
 EXIT_REFUSED = 2  # as for wrong usage
-MAX_LOSSES = 3  # starts in a row that lost their peers before they measured an iteration
+MAX_PEER_LOSSES = 3  # starts in a row that lost their peers before they measured an iteration
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True, slots=True)
-class StartResult:
+class CommandRun:
     """How one start of the command ended.
 
     Attributes:
@@ -121,25 +125,25 @@ class Launcher:
 
     def _train(self) -> int:
         # A start that measured something has proven that its peers were reachable.
-        losses = 0
+        peer_losses = 0
         while self._await_directive():
-            ended = self._start_once()
-            losses = 0 if ended.rows else losses + 1
+            ended = self._run_once()
+            peer_losses = 0 if ended.rows else peer_losses + 1
             if ended.outcome == NOT_DISTRIBUTED:
                 return self._refuse()
-            if self.is_ending or self.is_over or not self._goes_on(ended, losses):
+            if self.is_ending or self.is_over or not self._goes_on(ended, peer_losses):
                 return self._conclude(ended.code)
         return self._report_finish("released")
 
-    def _goes_on(self, ended: StartResult, losses: int) -> bool:
+    def _goes_on(self, ended: CommandRun, peer_losses: int) -> bool:
         """Whether the command must be started again, in the next generation."""
         if ended.outcome == STOPPED_AT_BOUNDARY:
             return True
-        if ended.outcome != LOST_PEERS or losses > MAX_LOSSES or self.level != "control":
+        if ended.outcome != LOST_PEERS or peer_losses > MAX_PEER_LOSSES or self.level != "control":
             return False
         generation = self._current_directive.generation
         log.warning("generation %d lost one of its members", generation)
-        self.reporter.tell(self.progress.to_message(generation), broken=generation)
+        self.reporter.update_progress(self.progress.to_message(generation), broken=generation)
         return self._current_directive.config.workers > 1
 
     def _refuse(self) -> int:
@@ -188,7 +192,7 @@ class Launcher:
 
         A machine on standby sends a Hello with another address, and waits on.
         """
-        self.reporter.pace(PROBING_INTERVAL)
+        self.reporter.set_interval(PROBING_REPORT_INTERVAL)
         known = 0 if self.directive is None else self.directive.generation
         while not self.is_ending:
             newest = self.reporter.newest
@@ -209,13 +213,15 @@ class Launcher:
         self.port.close()
         self.port = MasterPort(self.settings.host)
         hello = Hello(self.settings.worker, self.port.address)
-        self.reporter.greet(hello, self.progress.to_message(0))
+        self.reporter.send_hello(hello, self.progress.to_message(0))
 
     def _enter(self, directive: Directive) -> None:
         self.directive = directive
         self.progress = self.progress.corrected_for(directive)
         self.news = Regrouped(directive.generation, 0.0, 0)
-        self.reporter.pace(PROBING_INTERVAL if directive.purpose == "probe" else CALM_INTERVAL)
+        is_probe = directive.purpose == "probe"
+        interval = PROBING_REPORT_INTERVAL if is_probe else DEFAULT_REPORT_INTERVAL
+        self.reporter.set_interval(interval)
 
     def _consider(self, newest: Directive | None) -> None:
         """Adopt a Directive that changes nothing for the script; request a stop for another."""
@@ -233,7 +239,7 @@ class Launcher:
 
     # One start of the command.
 
-    def _start_once(self) -> StartResult:
+    def _run_once(self) -> CommandRun:
         """Run the command in this generation, once the port of its first rank is known."""
         generation = self._current_directive.generation
         if self.rank == 0:
@@ -243,9 +249,9 @@ class Launcher:
             port = find_master_port(first, generation, self._is_superseded)
         except ConnectionError as error:
             log.warning("generation %d: %s", generation, error)
-            return StartResult(1, LOST_PEERS, 0)
+            return CommandRun(1, LOST_PEERS, 0)
         if port is None:  # a newer generation is there
-            return StartResult(0, STOPPED_AT_BOUNDARY, 0)
+            return CommandRun(0, STOPPED_AT_BOUNDARY, 0)
         return self._run_command(port)
 
     def _is_superseded(self) -> bool:
@@ -253,7 +259,7 @@ class Launcher:
         is_newer = newest is not None and newest.generation > self._current_directive.generation
         return is_newer or self.is_ending
 
-    def _run_command(self, port: int) -> StartResult:
+    def _run_command(self, port: int) -> CommandRun:
         # Files of the previous start would be taken for this one's.
         for path in (self.files.rows, self.files.stop_request, self.files.outcome):
             path.unlink(missing_ok=True)
@@ -280,7 +286,7 @@ class Launcher:
             tail.close()
         if self.rank == 0:
             write_job_progress(self._progress_file, self.progress)
-        return StartResult(code, self._outcome(), rows)
+        return CommandRun(code, self._outcome(), rows)
 
     @property
     def _progress_file(self) -> Path:
@@ -323,7 +329,8 @@ class Launcher:
             measured = {name: getattr(row, name) for name in MEASURED_COLUMNS}
             generation, iteration = directive.generation, self.progress.iteration
             self.reporter.record(StepRow(generation, iteration, loss=None, **measured))
-        self.reporter.tell(self.progress.to_message(directive.generation), regrouped=self._news())
+        message = self.progress.to_message(directive.generation)
+        self.reporter.update_progress(message, regrouped=self._news())
         self._check_progress()
         return len(rows)
 

@@ -68,7 +68,7 @@ class RankAggregator:
         connect: Connects to the store that all ranks share; None for one rank alone. Called once,
             on the aggregator's thread.
         on_row: Takes every row on the first rank, on the aggregator's thread.
-        wish: File whose existence requests a stop; only the first rank looks for it.
+        stop_request: File whose existence requests a stop; only the first rank looks for it.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class RankAggregator:
         workers: int,
         connect: Callable[[], SharedStore] | None,
         on_row: Callable[[MeasuredStep], None],
-        wish: Path | None,
+        stop_request: Path | None,
     ) -> None:
-        self.rank, self.workers, self.on_row, self.wish = rank, workers, on_row, wish
-        self.connect = connect
+        self.rank, self.workers, self.on_row = rank, workers, on_row
+        self.stop_request, self.connect = stop_request, connect
         self.store: SharedStore | None = None
         self.queue: deque[PendingStep] = deque(maxlen=MAX_QUEUED_STEPS)
         self.rounds = [0] * workers
@@ -166,7 +166,7 @@ class RankAggregator:
             self._follow(self.store, fresh)
 
     def _is_stop_requested(self) -> bool:
-        return self.wish is not None and self.wish.exists()
+        return self.stop_request is not None and self.stop_request.exists()
 
     def _lead(self, store: SharedStore, fresh: list[RankStep]) -> None:
         """As first rank, combine what the others have put there, and arm all for a stop."""

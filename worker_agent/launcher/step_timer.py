@@ -88,7 +88,7 @@ class StepTimer:
         iteration: Optimizer steps so far.
         reductions: Averaged gradients so far, equal on all ranks at the same place of training.
         is_on: False after an unexpected error: measuring has ended.
-        is_averaged: Whether a gradient of this process was ever averaged with others.
+        was_ever_averaged: Whether a gradient of this process was ever averaged with others.
 
     Args:
         on_part: Takes every step; called in the training thread, so it must not wait.
@@ -104,51 +104,51 @@ class StepTimer:
         self.iteration = 0
         self.reductions = 0
         self.is_on = True
-        self.is_averaged = False
+        self.was_ever_averaged = False
         self.mixed = 0
-        self.now = RunningIteration()
+        self.current = RunningIteration()
         self.ended_at: float | None = None
 
     def forward_starts(self, samples: int) -> None:
         """A training forward pass begins."""
-        if self.now.forward_at is None:
-            self.now.forward_at = time.perf_counter()
-        self.now.samples += samples
+        if self.current.forward_at is None:
+            self.current.forward_at = time.perf_counter()
+        self.current.samples += samples
 
     def backward_starts(self) -> None:
         """The first gradients of an averaged backward pass are there."""
-        now = self.now
-        if now.done_at is None or now.ready_at is None:
+        current = self.current
+        if current.done_at is None or current.ready_at is None:
             return
-        now.blocked += now.done_at - now.ready_at
-        now.done_at = None
-        now.is_mixed = True
+        current.blocked += current.done_at - current.ready_at
+        current.done_at = None
+        current.is_mixed = True
         self.mixed += 1
         if self.mixed == MIXED_BEFORE_WARNING:
             log.warning(MIXED_WARNING)
 
     def gradients_are_ready(self) -> None:
         """The last local gradient of the iteration is there."""
-        self.now.ready_at = time.perf_counter()
+        self.current.ready_at = time.perf_counter()
 
     def gradients_are_averaged(self) -> None:
         """All gradients of the iteration are averaged."""
-        self.now.done_at = time.perf_counter()
+        self.current.done_at = time.perf_counter()
         self.reductions += 1
-        self.is_averaged = True
+        self.was_ever_averaged = True
 
     def step_ends(self) -> None:
         """An optimizer has stepped: the iteration ends if its gradients were averaged."""
-        now = self.now
-        if now.done_at is None and self.is_averaged:
+        current = self.current
+        if current.done_at is None and self.was_ever_averaged:
             return
-        began_at = now.forward_at if self.ended_at is None else self.ended_at
+        began_at = current.forward_at if self.ended_at is None else self.ended_at
         self.ended_at = time.perf_counter()
         self.iteration += 1
-        self.now = RunningIteration()
+        self.current = RunningIteration()
         if began_at is not None:  # unknown for the first step of a loop without DDP
-            part = self._to_part(now, began_at, self.ended_at)
-            self.on_part(PendingStep(part, self.read_norms(now)))
+            part = self._to_part(current, began_at, self.ended_at)
+            self.on_part(PendingStep(part, self.read_norms(current)))
 
     def guarded(self, hook: Callable[P, Any]) -> Callable[P, None]:
         """Return a hook whose first exception ends the measuring and never reaches the script."""
@@ -165,15 +165,16 @@ class StepTimer:
 
         return call
 
-    def _to_part(self, now: RunningIteration, began_at: float, ended_at: float) -> RankStep:
-        ready_at = ended_at if now.ready_at is None else now.ready_at
-        forward_at = began_at if now.forward_at is None else now.forward_at
+    def _to_part(self, current: RunningIteration, began_at: float, ended_at: float) -> RankStep:
+        ready_at = ended_at if current.ready_at is None else current.ready_at
+        forward_at = began_at if current.forward_at is None else current.forward_at
+        exposed = 0.0 if current.done_at is None else current.done_at - ready_at
         return RankStep(
             iteration=self.iteration,
-            samples=now.samples,
+            samples=current.samples,
             local_norm_sq=math.nan,
             share_of_mean_norm_sq=math.nan,
-            compute_time=max(ready_at - forward_at - now.blocked, 0.0),
-            sync_time=now.blocked + (0.0 if now.done_at is None else now.done_at - ready_at),
+            compute_time=max(ready_at - forward_at - current.blocked, 0.0),
+            sync_time=current.blocked + exposed,
             step_time=ended_at - began_at,
         )

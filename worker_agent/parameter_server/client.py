@@ -35,7 +35,7 @@ from worker_agent.transport.connection import (
     pack_numbers,
     unpack_numbers,
 )
-from worker_agent.transport.server import greet
+from worker_agent.transport.server import authenticate
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class ParameterServerClient:
         try:
             for address in addresses:
                 self.connections.append(FramedConnection(connect(address), should_abort))
-                greet(self.connections[-1], secret)
+                authenticate(self.connections[-1], secret)
         except OSError as error:
             self.close()
             raise GenerationBroken(f"a parameter server does not answer: {error}") from error

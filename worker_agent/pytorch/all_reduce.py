@@ -43,7 +43,7 @@ from worker_agent.pytorch.process_group import AbortableGroup, TorchStore, run_a
 from worker_agent.pytorch.reducer import IterationMeasurement, Reducer
 from worker_agent.pytorch.state import TrainingState, reseed_worker
 from worker_agent.pytorch.suppressed_steps import SuppressedSteps
-from worker_agent.pytorch.tensors import Strides, memory_order
+from worker_agent.pytorch.tensors import Strides, comparable_strides
 from worker_agent.pytorch.transfer import broadcast_bytes
 from worker_agent.rendezvous.rendezvous import StoreRendezvous, any_proven_dead, generation_label
 from worker_agent.state.progress import TrainingProgress, TrainingSnapshot
@@ -321,7 +321,7 @@ class AllReduceStrategy:
         Raises:
             StateRefused: The layout here differs from the first member's.
         """
-        mine = {name: memory_order(p) for name, p in self.state.model.named_parameters()}
+        mine = {name: comparable_strides(p) for name, p in self.state.model.named_parameters()}
         layout = to_json(mine)
         digest = torch.tensor([int.from_bytes(blake2b(layout, digest_size=7).digest())])
         if len({int(theirs) for theirs in self._gather(group, digest)}) == 1:

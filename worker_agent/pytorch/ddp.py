@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from worker_agent.launcher.patch import AnyFunction, Patch
 from worker_agent.launcher.step_timer import StepTimer
 from worker_agent.pytorch.norms import gradient_norm, gradient_norms
-from worker_agent.pytorch.optimizer_hooks import ModuleHook
+from worker_agent.pytorch.optimizer_hooks import PicklableForwardHook
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +34,15 @@ class DdpInstrumentation:
     """Instruments the DDP modules of this process.
 
     Args:
-        watch: Told what is seen.
+        timer: Told what happens.
         on_forward: Called at the start of every training forward pass of the outermost module,
             between two iterations: gradients are applied, nothing of the next has begun.
     """
 
     def __init__(
-        self, watch: StepTimer, on_forward: Callable[[DistributedDataParallel], None]
+        self, timer: StepTimer, on_forward: Callable[[DistributedDataParallel], None]
     ) -> None:
-        self.watch, self.on_forward = watch, on_forward
+        self.timer, self.on_forward = timer, on_forward
         self.register: AnyFunction = DistributedDataParallel.register_comm_hook
         self.listeners: WeakKeyDictionary[
             DistributedDataParallel, BucketViewListener | GradientListener
@@ -51,7 +51,7 @@ class DdpInstrumentation:
     def patches(self) -> tuple[Patch, ...]:
         ddp = DistributedDataParallel
         return (
-            Patch(ddp, "__init__", after=self.watch.guarded(self._listen)),
+            Patch(ddp, "__init__", after=self.timer.guarded(self._listen)),
             Patch(ddp, "register_comm_hook", before=self._gets_hook),
             Patch(ddp, "_register_builtin_comm_hook", before=self._gets_builtin_hook),
         )
@@ -77,12 +77,12 @@ class DdpInstrumentation:
             log.warning("scavenger: unmeasured: DDP over %d of %d ranks", *sizes)
             return
         self.listeners[module] = (
-            BucketViewListener(self.watch, group, self.register)
+            BucketViewListener(self.timer, group, self.register)
             if module.gradient_as_bucket_view
-            else GradientListener(self.watch, module)
+            else GradientListener(self.timer, module)
         )
         module.register_forward_pre_hook(
-            ModuleHook(self.watch.guarded(self._forward_starts)), with_kwargs=True
+            PicklableForwardHook(self.timer.guarded(self._forward_starts)), with_kwargs=True
         )
 
     def _forward_starts(self, module: Any, arguments: Any, options: Any) -> None:
@@ -90,9 +90,9 @@ class DdpInstrumentation:
         if listener is None or not (module.training and torch.is_grad_enabled()):
             return
         listener.forward_starts(module)
-        if self.watch.now.forward_at is None:
+        if self.timer.current.forward_at is None:
             self.on_forward(module)
-        self.watch.forward_starts(count_samples(arguments, options))
+        self.timer.forward_starts(count_samples(arguments, options))
 
 
 def count_samples(arguments: tuple[Any, ...], options: dict[str, Any]) -> int:
@@ -118,45 +118,45 @@ class BucketViewListener:
     the hook costs nothing.
 
     Args:
-        watch: Told what is seen.
+        timer: Told what happens.
         group: Ranks that average.
         register: What registers a communication hook, unpatched.
     """
 
-    def __init__(self, watch: StepTimer, group: dist.ProcessGroup, register: AnyFunction) -> None:
-        self.watch, self.register = watch, register
+    def __init__(self, timer: StepTimer, group: dist.ProcessGroup, register: AnyFunction) -> None:
+        self.timer, self.register = timer, register
         self.workers, self.rank = group.size(), group.rank()
         self.futures: list[Future[Tensor]] = []
-        self.see = watch.guarded(self._see)
-        self.follow = watch.guarded(self._follow)
-        self.end = watch.guarded(self._end)
+        self.before_reduce = timer.guarded(self._before_reduce)
+        self.after_reduce = timer.guarded(self._after_reduce)
+        self.end = timer.guarded(self._end)
 
     def forward_starts(self, module: DistributedDataParallel) -> None:
         """At the start of a forward pass, register a hook unless the script has its own."""
         if self.workers > 1 and not module._comm_hooks:
-            self.register(module, None, self.around(plain_all_reduce(module.process_group)))
+            self.register(module, None, self.around(make_all_reduce_hook(module.process_group)))
 
     def around(self, averaging: CommunicationHook) -> CommunicationHook:
         """Return a communication hook that does the same and measures."""
 
         @wraps(averaging)
         def measured(state: Any, bucket: GradBucket) -> Future[Tensor]:
-            self.see(bucket)
+            self.before_reduce(bucket)
             future = averaging(state, bucket)
-            self.follow(bucket, future)
+            self.after_reduce(bucket, future)
             return future
 
         return measured
 
-    def _see(self, bucket: GradBucket) -> None:
+    def _before_reduce(self, bucket: GradBucket) -> None:
         if not self.futures:
-            self.watch.backward_starts()
-        self.watch.now.local_norms.append(gradient_norm(bucket.buffer()))
+            self.timer.backward_starts()
+        self.timer.current.local_norms.append(gradient_norm(bucket.buffer()))
 
-    def _follow(self, bucket: GradBucket, future: Future[Tensor]) -> None:
+    def _after_reduce(self, bucket: GradBucket, future: Future[Tensor]) -> None:
         self.futures.append(future)
         if bucket.is_last():
-            self.watch.gradients_are_ready()
+            self.timer.gradients_are_ready()
             # DDP queues the end of its own work right after this; the inner callback follows it.
             engine = Variable._execution_engine
             engine.queue_callback(lambda: engine.queue_callback(self.end))
@@ -164,8 +164,8 @@ class BucketViewListener:
     def _end(self) -> None:
         """Measure the averaged buckets, as backward is about to return."""
         futures, self.futures = self.futures, []
-        self.watch.gradients_are_averaged()
-        self.watch.now.mean_norms += [
+        self.timer.gradients_are_averaged()
+        self.timer.current.mean_norms += [
             gradient_norm(self._own_part(each.value())) for each in futures
         ]
 
@@ -175,7 +175,7 @@ class BucketViewListener:
         return flat[low : flat.numel() * (self.rank + 1) // self.workers]
 
 
-def plain_all_reduce(group: dist.ProcessGroup) -> CommunicationHook:
+def make_all_reduce_hook(group: dist.ProcessGroup) -> CommunicationHook:
     """Return a hook that does what DDP does without one, to the last bit: multiply by 1/K, add."""
     share = 1 / group.size()
 
@@ -197,19 +197,19 @@ class GradientListener:
     and what the script has changed about its buckets, stay as they are.
 
     Args:
-        watch: Told what is seen.
+        timer: Told what happens.
     """
 
-    def __init__(self, watch: StepTimer, module: DistributedDataParallel) -> None:
-        self.watch = watch
+    def __init__(self, timer: StepTimer, module: DistributedDataParallel) -> None:
+        self.timer = timer
         self.parameters = [each for each in module._module_parameters if each.requires_grad]
         self.own = own_parameters(self.parameters, module.process_group)
         self.is_averaging = self.is_in_backward = False
         # In its first backward pass a static graph is averaged before the agent's hook runs.
-        self.is_blind = module.static_graph
-        self.begin = watch.guarded(self._begin)
-        self.ready = watch.guarded(self._ready)
-        self.end = watch.guarded(self._end)
+        self.skips_first_backward = module.static_graph
+        self.begin = timer.guarded(self._begin)
+        self.ready = timer.guarded(self._ready)
+        self.end = timer.guarded(self._end)
         # Any parameter that certainly gets a gradient will do: its hook runs before DDP's.
         certain = self.parameters if module.find_unused_parameters else self.parameters[:1]
         for parameter in certain:
@@ -223,24 +223,24 @@ class GradientListener:
     def _begin(self, _: Tensor) -> None:
         if self.is_averaging and not self.is_in_backward:
             self.is_in_backward = True
-            self.watch.backward_starts()
+            self.timer.backward_starts()
             # DDP queues the wait for its buckets after this.
             Variable._execution_engine.queue_callback(self.ready)
 
     def _ready(self) -> None:
         """Measure the local gradients, of which none is averaged yet."""
-        self.watch.gradients_are_ready()
-        if not self.is_blind:
-            self.watch.now.local_norms += gradient_norms(self.parameters)
+        self.timer.gradients_are_ready()
+        if not self.skips_first_backward:
+            self.timer.current.local_norms += gradient_norms(self.parameters)
         Variable._execution_engine.queue_callback(self.end)
 
     def _end(self) -> None:
         """Measure the averaged gradients, as backward is about to return."""
         self.is_in_backward = False
-        self.watch.gradients_are_averaged()
-        if not self.is_blind:
-            self.watch.now.mean_norms += gradient_norms(self.own)
-        self.is_blind = False
+        self.timer.gradients_are_averaged()
+        if not self.skips_first_backward:
+            self.timer.current.mean_norms += gradient_norms(self.own)
+        self.skips_first_backward = False
 
 
 def own_parameters(parameters: list[Tensor], group: dist.ProcessGroup) -> list[Tensor]:

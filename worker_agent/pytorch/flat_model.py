@@ -229,11 +229,11 @@ def pack_client_state(
     # Schedules that multiply what they find go on from the rates that the others have.
     options = [group_options(group) for group in optimizer.param_groups]
     small = {"carried": states, "groups": options}
-    tree = encode_torch_state({"buffers": dict(model.named_buffers()), **small})
-    if sum(tensor.nbytes for tensor in tree.arrays.values()) > MAX_CLIENT_STATE_BYTES // 2:
-        tree = encode_torch_state({"buffers": {}, **small})
-    packed = {name: encode_tensor(tensor) for name, tensor in tree.arrays.items()}
-    return to_json(ClientState(progress, tree.json, packed), inf_nan_mode="strings").decode()
+    encoded = encode_torch_state({"buffers": dict(model.named_buffers()), **small})
+    if sum(tensor.nbytes for tensor in encoded.arrays.values()) > MAX_CLIENT_STATE_BYTES // 2:
+        encoded = encode_torch_state({"buffers": {}, **small})
+    packed = {name: encode_tensor(tensor) for name, tensor in encoded.arrays.items()}
+    return to_json(ClientState(progress, encoded.tree, packed), inf_nan_mode="strings").decode()
 
 
 def pack_progress(progress: TrainingProgress) -> str:

@@ -28,34 +28,36 @@ class FsdpInstrumentation:
     """Measures around the reduce-scatters of this process.
 
     Args:
-        watch: Told what is seen.
+        timer: Told what happens.
     """
 
-    def __init__(self, watch: StepTimer) -> None:
-        self.watch = watch
+    def __init__(self, timer: StepTimer) -> None:
+        self.timer = timer
         self.is_in_backward = False
         self.is_plain = self.has_complained = False
         self.blocked = self.began_at = 0.0
-        self.see = watch.guarded(self._see)
-        self.follow = watch.guarded(self._follow)
-        self.end = watch.guarded(self._end)
-        self.begin = watch.guarded(self._begin)
+        self.before_reduce = timer.guarded(self._before_reduce)
+        self.after_reduce = timer.guarded(self._after_reduce)
+        self.end = timer.guarded(self._end)
+        self.begin = timer.guarded(self._begin)
 
     def patches(self) -> tuple[Patch, ...]:
         from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
         from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 
         return (
-            Patch(DefaultReduceScatter, "__call__", before=self.see, after=self.follow),
+            Patch(
+                DefaultReduceScatter, "__call__", before=self.before_reduce, after=self.after_reduce
+            ),
             Patch(FSDPState, "_root_pre_forward", before=self.begin),
         )
 
     def _begin(self, state: Any, module: Any, arguments: Any, options: Any) -> None:
         is_outermost = state._state_ctx.iter_forward_root is None
         if is_outermost and module.training and torch.is_grad_enabled():
-            self.watch.forward_starts(count_samples(arguments, options))
+            self.timer.forward_starts(count_samples(arguments, options))
 
-    def _see(
+    def _before_reduce(
         self,
         scatter: Any,
         shard: Tensor,
@@ -70,24 +72,24 @@ class FsdpInstrumentation:
             return
         if not self.is_in_backward:
             self.is_in_backward = True
-            self.watch.backward_starts()
+            self.timer.backward_starts()
             engine = Variable._execution_engine
             engine.queue_callback(lambda: engine.queue_callback(self.end))
-        self.watch.now.local_norms.append(gradient_norm(gradient))
-        self.watch.now.blocked += self.blocked
+        self.timer.current.local_norms.append(gradient_norm(gradient))
+        self.timer.current.blocked += self.blocked
         self.blocked = 0.0
-        self.watch.gradients_are_ready()
+        self.timer.gradients_are_ready()
         self.began_at = time.perf_counter()
 
-    def _follow(self, scatter: Any, shard: Tensor, *_: Any) -> None:
+    def _after_reduce(self, scatter: Any, shard: Tensor, *_: Any) -> None:
         if self.is_plain:
             self.blocked = time.perf_counter() - self.began_at
-            self.watch.now.mean_norms.append(gradient_norm(shard))
+            self.timer.current.mean_norms.append(gradient_norm(shard))
 
     def _end(self) -> None:
         self.is_in_backward = False
         self.blocked = 0.0  # that of the last one lies between ready and averaged
-        self.watch.gradients_are_averaged()
+        self.timer.gradients_are_averaged()
 
     def _complain(self) -> None:
         if not self.has_complained:

@@ -58,7 +58,7 @@ class Instrumentation:
     Args:
         rank: Rank of this process by its environment, for scripts that do not average.
         on_row: Takes every row, on the first rank, in a background thread.
-        wish: File whose existence requests a stop; None never stops.
+        stop_request: File whose existence requests a stop; None never stops.
         restart: Saves and restores state; None for a process that is never restarted.
     """
 
@@ -66,22 +66,23 @@ class Instrumentation:
         self,
         rank: int,
         on_row: Callable[[MeasuredStep], None],
-        wish: Path | None = None,
+        stop_request: Path | None = None,
         restart: WarmRestart | None = None,
     ) -> None:
-        self.rank, self.on_row, self.wish, self.restart = rank, on_row, wish, restart
-        self.watch = StepTimer(self._pass_on, start_reading)
-        self.after_step = self.watch.guarded(self._after_step)
-        self.parallel = DdpInstrumentation(self.watch, self._between_iterations)
-        self.sharded = FsdpInstrumentation(self.watch)
-        self.exchange: RankAggregator | None = None
+        self.rank, self.on_row = rank, on_row
+        self.stop_request, self.restart = stop_request, restart
+        self.timer = StepTimer(self._pass_on, start_reading)
+        self.after_step = self.timer.guarded(self._after_step)
+        self.parallel = DdpInstrumentation(self.timer, self._between_iterations)
+        self.sharded = FsdpInstrumentation(self.timer)
+        self.aggregator: RankAggregator | None = None
         self.samples = self.steps = 0
         self.steps_of: Optimizer | None = None
         self.process = os.getpid()
 
     def patches(self) -> tuple[Patch, ...]:
         """Return the patches to apply once torch is imported; each may fail by itself."""
-        made = () if self.restart is None else self.restart.inventory.patches()
+        made = () if self.restart is None else self.restart.tracked.patches()
         return (
             *made,
             *self.parallel.patches(),
@@ -99,14 +100,14 @@ class Instrumentation:
 
     def close(self) -> None:
         """Write rows that are still on their way, for a few seconds at most."""
-        exchange, self.exchange = self.exchange, None
-        if exchange is not None and self.process == os.getpid():
-            exchange.close()
+        aggregator, self.aggregator = self.aggregator, None
+        if aggregator is not None and self.process == os.getpid():
+            aggregator.close()
 
     # What is patched.
 
     def _loss_is_scaled(self, scaler: Any, _: Any) -> None:
-        self.watch.now.loss_scale = getattr(scaler, "_scale", None)
+        self.timer.current.loss_scale = getattr(scaler, "_scale", None)
 
     def _group_ends(self, group: Any) -> None:
         if group is None or group is dist.group.WORLD:
@@ -128,27 +129,29 @@ class Instrumentation:
             and self._trains_alone(self.restart)
         ):
             self.restart.write_outcome(NOT_DISTRIBUTED)
-        if self.watch.is_averaged or optimizer is self.steps_of:
-            self.watch.step_ends()
+        if self.timer.was_ever_averaged or optimizer is self.steps_of:
+            self.timer.step_ends()
 
     def _trains_alone(self, restart: WarmRestart) -> bool:
         """Whether this is one of several processes of which each trains the whole job."""
         is_met = (
-            self.watch.is_averaged or is_distributed() or OTHER_COMMUNICATION & sys.modules.keys()
+            self.timer.was_ever_averaged
+            or is_distributed()
+            or OTHER_COMMUNICATION & sys.modules.keys()
         )
         return restart.settings.workers > 1 and not is_met
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         """Without DDP, save, restore or stop here: the previous iteration is complete."""
-        if self.restart is None or self.watch.is_averaged or is_distributed():
+        if self.restart is None or self.timer.was_ever_averaged or is_distributed():
             return
-        if self.restart.is_due:
-            self.watch.guarded(self._take_over_alone)(self.restart, optimizer)
-        if self.exchange is not None and self.exchange.is_time_to_stop(0):
-            self._stop(self.exchange, self.restart, find_model(optimizer))
+        if self.restart.is_restore_due:
+            self.timer.guarded(self._restore_alone)(self.restart, optimizer)
+        if self.aggregator is not None and self.aggregator.is_time_to_stop(0):
+            self._stop(self.aggregator, self.restart, find_model(optimizer))
 
-    def _take_over_alone(self, restart: WarmRestart, optimizer: Optimizer) -> None:
-        progress = restart.take_over(find_model(optimizer))
+    def _restore_alone(self, restart: WarmRestart, optimizer: Optimizer) -> None:
+        progress = restart.restore(find_model(optimizer))
         if progress is not None:
             self._go_on_from(progress)
             optimizer.zero_grad(set_to_none=True)  # it is of the weights before
@@ -157,37 +160,37 @@ class Instrumentation:
         """With DDP, save, restore or stop here: the previous iteration is complete on all ranks."""
         if self.restart is None:
             return
-        if self.restart.is_due:
+        if self.restart.is_restore_due:
             progress = self.restart.restore_on_all_ranks(module.module)
             if progress is not None:
                 self._go_on_from(progress)
-        if self.exchange is not None and self.exchange.is_time_to_stop(self.watch.reductions):
-            self._stop(self.exchange, self.restart, module.module)
-        if self.exchange is not None and self.exchange.rank == 0:
+        if self.aggregator is not None and self.aggregator.is_time_to_stop(self.timer.reductions):
+            self._stop(self.aggregator, self.restart, module.module)
+        if self.aggregator is not None and self.aggregator.rank == 0:
             self.restart.save_if_due(module.module, self._progress)
 
     def _go_on_from(self, progress: TrainingProgress) -> None:
-        self.watch.iteration = progress.iteration
+        self.timer.iteration = progress.iteration
         self.samples = progress.samples
 
     def _stop(
-        self, exchange: RankAggregator, restart: WarmRestart, model: nn.Module | None
+        self, aggregator: RankAggregator, restart: WarmRestart, model: nn.Module | None
     ) -> None:
         """Save and end this process; all ranks do so here."""
         try:
-            exchange.leave_after(lambda: self._save(restart, model))
+            aggregator.leave_after(lambda: self._save(restart, model))
         except Exception:
             log.exception("scavenger: no checkpoint was written; the restart uses an older one")
-        exchange.close()
-        restart.leave()
+        aggregator.close()
+        restart.exit_process()
 
     def _save(self, restart: WarmRestart, model: nn.Module | None) -> None:
         restart.save(model, self._progress)
-        restart.finish()
+        restart.wait_for_write()
 
     @property
     def _progress(self) -> TrainingProgress:
-        return TrainingProgress(self.watch.iteration, self.samples)
+        return TrainingProgress(self.timer.iteration, self.samples)
 
     # What was measured.
 
@@ -195,19 +198,19 @@ class Instrumentation:
         """Queue one step for the aggregator, which starts with the first one."""
         if self.process != os.getpid():
             return
-        if self.exchange is None:
-            self.exchange = self._open_exchange()
-        self.samples += unread.part.samples * self.exchange.workers
-        self.exchange.queue.append(unread)
+        if self.aggregator is None:
+            self.aggregator = self._open_aggregator()
+        self.samples += unread.part.samples * self.aggregator.workers
+        self.aggregator.queue.append(unread)
 
-    def _open_exchange(self) -> RankAggregator:
-        if not self.watch.is_averaged or not is_distributed():
+    def _open_aggregator(self) -> RankAggregator:
+        if not self.timer.was_ever_averaged or not is_distributed():
             on_row = self.on_row if self.rank == 0 else lambda _: None
-            return RankAggregator(0, 1, None, on_row, self.wish)
+            return RankAggregator(0, 1, None, on_row, self.stop_request)
         store = dist.distributed_c10d._get_default_store()
         connect = partial(GroupStore, store)
         rank, workers = dist.get_rank(), dist.get_world_size()
-        return RankAggregator(rank, workers, connect, self.on_row, self.wish)
+        return RankAggregator(rank, workers, connect, self.on_row, self.stop_request)
 
 
 def is_distributed() -> bool:
@@ -257,7 +260,7 @@ def install() -> None:
     atexit.register(attached.close)
 
 
-def install_sharded() -> None:
+def install_fsdp() -> None:
     """Patch FSDP2, which was just imported."""
     for attached in INSTALLED:
         for patch in attached.sharded.patches():

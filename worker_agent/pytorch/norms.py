@@ -52,16 +52,16 @@ def gradient_norms(parameters: Iterable[Tensor]) -> list[Tensor]:
     return norms
 
 
-def start_reading(now: RunningIteration) -> DeviceReading | None:
+def start_reading(current: RunningIteration) -> DeviceReading | None:
     """Send both squared norms to the host, without the scale of the loss."""
-    if not now.local_norms or now.is_mixed:
+    if not current.local_norms or current.is_mixed:
         return None
-    local = sum_of_squares(now.local_norms)
+    local = sum_of_squares(current.local_norms)
     # With more ranks than parameters some have no part of the average to look at.
-    mean = sum_of_squares(now.mean_norms) if now.mean_norms else torch.zeros_like(local)
+    mean = sum_of_squares(current.mean_norms) if current.mean_norms else torch.zeros_like(local)
     values = torch.stack([local, mean])
-    if now.loss_scale is not None:
-        values /= now.loss_scale.to(values).square()
+    if current.loss_scale is not None:
+        values /= current.loss_scale.to(values).square()
     return DeviceReading(values)
 
 

@@ -122,7 +122,7 @@ def optimizer_name(optimizer: Optimizer) -> str:
     return type(optimizer).__qualname__
 
 
-class ModuleHook:
+class PicklableForwardHook:
     """A hook for ``register_forward_pre_hook`` that changes nothing.
 
     Args:

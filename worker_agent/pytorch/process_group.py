@@ -124,13 +124,13 @@ class TorchStore(Store):
 
     Args:
         address: Address of the worker's store.
-        patience: Seconds to wait for a key of another member.
+        timeout: Seconds to wait for a key of another member.
     """
 
-    def __init__(self, address: str, patience: float) -> None:
+    def __init__(self, address: str, timeout: float) -> None:
         super().__init__()
         self.client = KeyValueClient(address)
-        self.patience = patience
+        self._timeout = timeout
 
     def close(self) -> None:
         self.client.close()
@@ -142,7 +142,7 @@ class TorchStore(Store):
 
     def get(self, key: str) -> bytes:
         """Wait for a value and return it; raises RuntimeError if it does not come."""
-        self.wait([key], timedelta(seconds=self.patience))
+        self.wait([key], timedelta(seconds=self._timeout))
         return (self.client.read(key) or "").encode(BYTE_ENCODING)
 
     def add(self, key: str, amount: int) -> int:
@@ -153,6 +153,6 @@ class TorchStore(Store):
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         """Wait for keys; raises RuntimeError if they do not come."""
-        patience = self.patience if timeout is None else timeout.total_seconds()
-        if not self.client.wait(keys, patience):
-            raise RuntimeError(f"another member did not come in {patience:.0f} s: {keys}")
+        seconds = self._timeout if timeout is None else timeout.total_seconds()
+        if not self.client.wait(keys, seconds):
+            raise RuntimeError(f"another member did not come in {seconds:.0f} s: {keys}")

@@ -26,7 +26,7 @@ from worker_agent.frameworks import (
     WorkListener,
     ignore_work,
 )
-from worker_agent.pytorch.optimizer_hooks import ModuleHook
+from worker_agent.pytorch.optimizer_hooks import PicklableForwardHook
 from worker_agent.pytorch.process_group import await_work
 from worker_agent.pytorch.tensors import flatten_all, gradient_strides
 
@@ -248,7 +248,7 @@ class Reducer:
 
     def watch_forward(self, model: nn.Module) -> None:
         """Notice from now on when a forward pass of the model begins."""
-        model.register_forward_pre_hook(ModuleHook(self._forward_starts))
+        model.register_forward_pre_hook(PicklableForwardHook(self._forward_starts))
 
     def end(self) -> IterationMeasurement:
         """Close the iteration and return what it measured."""

@@ -127,7 +127,7 @@ class Overhead:
     added: float
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         return self.added / self.plain
 
 
@@ -210,7 +210,7 @@ class ResizeResult:
     difference: float
 
 
-def try_resize() -> ResizeResult:
+def measure_resize() -> ResizeResult:
     """Train on one worker, on two, on one again, and compare."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -222,16 +222,26 @@ def try_resize() -> ResizeResult:
         }
         for process in workers.values():
             stack.callback(process.kill)
-        share = SELFTEST_BATCH / SELFTEST_SAMPLES
-        controller.pause_of(controller.order([FIRST_WORKER], SELFTEST_BATCH, ENDLESS_EPOCHS, share))
+        epochs_per_iteration = SELFTEST_BATCH / SELFTEST_SAMPLES
+        controller.pause_of(
+            controller.publish_generation(
+                [FIRST_WORKER], SELFTEST_BATCH, ENDLESS_EPOCHS, epochs_per_iteration
+            )
+        )
         growing = controller.pause_of(
-            controller.order([FIRST_WORKER, SECOND_WORKER], SELFTEST_BATCH, ENDLESS_EPOCHS, share)
+            controller.publish_generation(
+                [FIRST_WORKER, SECOND_WORKER], SELFTEST_BATCH, ENDLESS_EPOCHS, epochs_per_iteration
+            )
         )
         shrinking = controller.pause_of(
-            controller.order([FIRST_WORKER], SELFTEST_BATCH, ENDLESS_EPOCHS, share)
+            controller.publish_generation(
+                [FIRST_WORKER], SELFTEST_BATCH, ENDLESS_EPOCHS, epochs_per_iteration
+            )
         )
         done = max(report.progress.epochs for report in controller.reports)
-        controller.order([FIRST_WORKER], SELFTEST_BATCH, done + LAST_EPOCHS, share)
+        controller.publish_generation(
+            [FIRST_WORKER], SELFTEST_BATCH, done + LAST_EPOCHS, epochs_per_iteration
+        )
         facts = read_result(workers[FIRST_WORKER])
     weights = torch.tensor(facts["weights"], dtype=torch.float64)
     iterations = int(str(facts["iterations"]))

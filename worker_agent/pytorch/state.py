@@ -92,10 +92,10 @@ class TrainingState:
         Raises:
             StateRefused: Something in it cannot be carried; training itself is unharmed.
         """
-        tree = encode_torch_state({**self._states(), "random": random_states()})
-        copy = self.copies.copy(tree.arrays)
+        encoded = encode_torch_state({**self._states(), "random": random_states()})
+        copy = self.copies.copy(encoded.arrays)
         return TrainingSnapshot(
-            progress, tree.json, copy.arrays, copy.wait, lambda: self.copies.give_back(copy)
+            progress, encoded.tree, copy.arrays, copy.wait, lambda: self.copies.give_back(copy)
         )
 
     def restore(self, snapshot: TrainingSnapshot) -> TrainingProgress:
@@ -120,34 +120,34 @@ class TrainingState:
 
     def _send(self, group: ProcessGroup, source: int, progress: TrainingProgress) -> None:
         try:
-            tree = encode_torch_state(self._states())
+            encoded = encode_torch_state(self._states())
         except StateRefused as refused:
             said = StateManifest(progress, None, {}, refusal=str(refused))
             broadcast_bytes(group, said.to_json(), source)
             raise
-        facts = {name: TensorInfo.of(tensor) for name, tensor in tree.arrays.items()}
-        said = StateManifest(progress, tree.json, facts)
+        facts = {name: TensorInfo.of(tensor) for name, tensor in encoded.arrays.items()}
+        said = StateManifest(progress, encoded.tree, facts)
         broadcast_bytes(group, said.to_json(), source)
-        broadcast_tensors(group, tree.arrays.values(), source)
+        broadcast_tensors(group, encoded.arrays.values(), source)
 
     def _receive(self, group: ProcessGroup, source: int) -> TrainingProgress:
         said = StateManifest.from_json(broadcast_bytes(group, b"", source))
         if said.refusal:
             raise StateRefused(said.refusal)
         mine = {**self._weights(), **slot_tensors(self.optimizer)}
-        room = said.room(mine, self._device)
+        allocated = said.allocate(mine, self._device)
         try:
-            state = self._fitting(said.tree, room)
+            state = self._fitting(said.tree, allocated)
         except StateRefused:
-            unread = said.room({}, self._device)
+            unread = said.allocate({}, self._device)
             broadcast_tensors(group, unread.values(), source)  # lest the others wait in vain
             raise
-        fresh = {id(tensor) for name, tensor in room.items() if tensor is not mine.get(name)}
-        broadcast_tensors(group, room.values(), source, fresh=fresh)
+        fresh = {id(tensor) for name, tensor in allocated.items() if tensor is not mine.get(name)}
+        broadcast_tensors(group, allocated.values(), source, fresh=fresh)
         with torch.no_grad():
             for name, tensor in self._weights().items():
-                if id(room[name]) in fresh:  # it lies in another order there
-                    assign_values(tensor, room[name])
+                if id(allocated[name]) in fresh:  # it lies in another order there
+                    assign_values(tensor, allocated[name])
         self._take_over(state)
         return said.clock
 

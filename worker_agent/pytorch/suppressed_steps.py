@@ -68,8 +68,8 @@ class SuppressedSteps:
 
 def remember_scheduler(scheduler: LRScheduler) -> Callable[[], None]:
     """Return a function that restores the present state of a scheduler and its groups."""
-    tree = encode_torch_state(collect_states({"scheduler": scheduler}))
-    tensors = {name: tensor.clone() for name, tensor in tree.arrays.items()}
+    encoded = encode_torch_state(collect_states({"scheduler": scheduler}))
+    tensors = {name: tensor.clone() for name, tensor in encoded.arrays.items()}
     written = [
         (group, key, value, value.clone() if isinstance(value, Tensor) else value)
         for group in scheduler.optimizer.param_groups
@@ -78,7 +78,7 @@ def remember_scheduler(scheduler: LRScheduler) -> Callable[[], None]:
     ]
 
     def put_back() -> None:
-        scheduler.load_state_dict(decode_state(tree.json, tensors)["scheduler"])
+        scheduler.load_state_dict(decode_state(encoded.tree, tensors)["scheduler"])
         for group, key, value, copy in written:
             if isinstance(value, Tensor):
                 value.copy_(copy)

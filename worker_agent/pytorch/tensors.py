@@ -45,7 +45,7 @@ def gradient_strides(tensor: Tensor) -> Strides:
     return torch.empty(tensor.shape, device="meta").stride()  # strides without memory
 
 
-def memory_order(tensor: Tensor) -> Strides:
+def comparable_strides(tensor: Tensor) -> Strides:
     """Return what two tensors of one shape have in common whose gradients lie alike."""
     pairs = zip(gradient_strides(tensor), tensor.shape, strict=True)
     return tuple(stride if size > 1 else 0 for stride, size in pairs)
@@ -188,7 +188,7 @@ def encode_torch_state(state: object) -> EncodedState:
         name: torch.from_numpy(array) if isinstance(array, np.ndarray) else array
         for name, array in encoded.arrays.items()
     }
-    return EncodedState(encoded.json, tensors)
+    return EncodedState(encoded.tree, tensors)
 
 
 def dense_tensor(value: object, path: str) -> Tensor | None:

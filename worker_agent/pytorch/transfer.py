@@ -47,7 +47,7 @@ class TensorInfo:
             dtype_name(tensor.dtype), tuple(tensor.shape), gradient_strides(tensor), is_on_device
         )
 
-    def room(self, device: torch.device) -> Tensor:
+    def allocate(self, device: torch.device) -> Tensor:
         """Return an uninitialised tensor like it."""
         place = device if self.is_on_device else "cpu"
         dtype: torch.dtype = getattr(torch, self.dtype)
@@ -73,14 +73,14 @@ class StateManifest:
     def to_json(self) -> bytes:
         return to_json(self, inf_nan_mode="strings")
 
-    def room(self, mine: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    def allocate(self, mine: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
         """Return where to put the tensors: in a worker's own where they fit, else in new ones."""
 
         def fits(name: str, info: TensorInfo) -> bool:
             return name in mine and TensorInfo.of(mine[name]) == info
 
         return {
-            name: mine[name] if fits(name, info) else info.room(device)
+            name: mine[name] if fits(name, info) else info.allocate(device)
             for name, info in self.tensors.items()
         }
 
@@ -134,23 +134,24 @@ def broadcast_tensors(
         source: Rank of the sender.
         fresh: Ids of tensors that hold nothing yet, so that they are received in place.
     """
-    parcels = group_parcels(tensors)
+    groups = coalesce_tensors(tensors)
     is_source = group.rank() == source
     rows = [
-        pack_parcel(parcel) if is_source else allocate_parcel(parcel, fresh) for parcel in parcels
+        flatten_group(members) if is_source else allocate_group(members, fresh)
+        for members in groups
     ]
     # As bytes, because gloo knows few data types. All are started before the first is waited for.
     for work in [start_broadcast(group, row.view(torch.uint8), source) for row in rows]:
         work.wait()
-    for row, parcel in zip(rows, parcels, strict=True):
-        if is_source or row.data_ptr() == parcel[0].data_ptr():  # received in place
+    for row, members in zip(rows, groups, strict=True):
+        if is_source or row.data_ptr() == members[0].data_ptr():  # received in place
             continue
-        pieces = torch.split(row, [tensor.numel() for tensor in parcel])
-        for tensor, piece in zip(parcel, pieces, strict=True):
+        pieces = torch.split(row, [tensor.numel() for tensor in members])
+        for tensor, piece in zip(members, pieces, strict=True):
             assign_values(tensor, piece.as_strided(tensor.shape, gradient_strides(tensor)))
 
 
-def group_parcels(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+def coalesce_tensors(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
     """Return the tensors that travel together, which sizes and types alone decide.
 
     So all members form the same groups without a word about them.
@@ -165,18 +166,18 @@ def group_parcels(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
     return [*alone, *together.values()]
 
 
-def pack_parcel(parcel: Sequence[Tensor]) -> Tensor:
-    """Return the values of a parcel in one row; those of a single tensor are not copied."""
-    rows = [flatten_in_memory_order(tensor.detach()) for tensor in parcel]
+def flatten_group(members: Sequence[Tensor]) -> Tensor:
+    """Return the values of a group in one row; those of a single tensor are not copied."""
+    rows = [flatten_in_memory_order(tensor.detach()) for tensor in members]
     return rows[0] if len(rows) == 1 else torch.cat(rows)
 
 
-def allocate_parcel(parcel: Sequence[Tensor], fresh: Collection[int]) -> Tensor:
-    """Return a row to receive a parcel in: the tensor itself when it holds nothing yet."""
-    first = parcel[0]
-    if len(parcel) == 1 and id(first) in fresh:
+def allocate_group(members: Sequence[Tensor], fresh: Collection[int]) -> Tensor:
+    """Return a row to receive a group in: the tensor itself when it holds nothing yet."""
+    first = members[0]
+    if len(members) == 1 and id(first) in fresh:
         return flatten_in_memory_order(first)
-    size = sum(tensor.numel() for tensor in parcel)
+    size = sum(tensor.numel() for tensor in members)
     return torch.empty(size, dtype=first.dtype, device=first.device)
 
 

@@ -43,23 +43,23 @@ class WarmRestart:
     """Saves the state of a process periodically and when it stops, and restores it in the next one.
 
     Attributes:
-        is_due: Whether this process was restarted and has not restored a checkpoint yet.
+        is_restore_due: Whether this process was restarted and has not restored a checkpoint yet.
     """
 
-    def __init__(self, settings: InstrumentationSettings, inventory: TrackedObjects) -> None:
-        self.settings, self.inventory = settings, inventory
-        self.checkpoints = None
+    def __init__(self, settings: InstrumentationSettings, tracked: TrackedObjects) -> None:
+        self.settings, self.tracked = settings, tracked
+        self.checkpointer = None
         if settings.checkpoints is not None:
-            self.checkpoints = Checkpointer.from_settings(Path(settings.checkpoints), settings)
-        self.is_due = settings.restarts > 0 and self.checkpoints is not None
-        self.is_possible = True
+            self.checkpointer = Checkpointer.from_settings(Path(settings.checkpoints), settings)
+        self.is_restore_due = settings.restarts > 0 and self.checkpointer is not None
+        self.can_save = True
 
     def restore_on_all_ranks(self, model: nn.Module) -> TrainingProgress | None:
         """Restore the first rank's checkpoint on all ranks; None if there is none."""
-        self.is_due = False
+        self.is_restore_due = False
         group = dist.new_group(backend="gloo", timeout=RESTART_TIMEOUT)
         rank = dist.get_rank()
-        progress = self.take_over(model) if rank == 0 else None
+        progress = self.restore(model) if rank == 0 else None
         there = torch.tensor([-1 if progress is None else progress.iteration])
         broadcast_tensor(group, there, 0)
         state = self._state(model)
@@ -68,44 +68,44 @@ class WarmRestart:
         dist.destroy_process_group(group)
         return progress
 
-    def take_over(self, model: nn.Module | None) -> TrainingProgress | None:
+    def restore(self, model: nn.Module | None) -> TrainingProgress | None:
         """Restore the newest checkpoint of the job; None if there is none that fits."""
-        self.is_due = False
-        if self.inventory.has_resumed:
+        self.is_restore_due = False
+        if self.tracked.has_resumed:
             log.warning("scavenger: the script continues from its own checkpoint")
             return None
         state = self._state(model)
-        if state is None or self.checkpoints is None:
+        if state is None or self.checkpointer is None:
             return None
-        return self.checkpoints.restore(state.restore)
+        return self.checkpointer.restore(state.restore)
 
     def save_if_due(self, model: nn.Module | None, progress: TrainingProgress) -> None:
         """Copy the state for a checkpoint if the last one is old; a thread writes it."""
-        if self.is_possible and self.checkpoints is not None and self.checkpoints.is_due():
+        if self.can_save and self.checkpointer is not None and self.checkpointer.is_due():
             self.save(model, progress)
 
     def save(self, model: nn.Module | None, progress: TrainingProgress) -> None:
         """Copy the state for a checkpoint; a thread writes it."""
         state = self._state(model)
-        if state is None or self.checkpoints is None:
+        if state is None or self.checkpointer is None:
             return
         try:
-            self.checkpoints.submit(state.snapshot(progress), self.settings.generation)
+            self.checkpointer.submit(state.snapshot(progress), self.settings.generation)
         except StateRefused as error:
-            self.is_possible = False
+            self.can_save = False
             log.warning("scavenger: this script is not saved: %s", error)
 
-    def finish(self) -> None:
+    def wait_for_write(self) -> None:
         """Wait for the checkpoint that is being written."""
-        if self.checkpoints is not None:
-            self.checkpoints.close(RESTART_TIMEOUT.total_seconds())
+        if self.checkpointer is not None:
+            self.checkpointer.close(RESTART_TIMEOUT.total_seconds())
 
     def write_outcome(self, outcome: str) -> None:
         """Tell the launcher how training ended, which an exit code cannot."""
         if self.settings.outcome is not None:
             Path(self.settings.outcome).write_text(outcome)
 
-    def leave(self) -> NoReturn:
+    def exit_process(self) -> NoReturn:
         """End this process at once: the script would handle an exception as a failure."""
         self.write_outcome(STOPPED_AT_BOUNDARY)
         for stream in (sys.stdout, sys.stderr):
@@ -114,16 +114,16 @@ class WarmRestart:
 
     def _state(self, model: nn.Module | None) -> TrainingState | None:
         """Return the state of training; None if it is more than a checkpoint can hold."""
-        optimizers = self.inventory.optimizers
+        optimizers = self.tracked.optimizers
         if model is None or len(optimizers) != 1:
-            self.is_possible = False
+            self.can_save = False
             log.warning(
                 "scavenger: %d optimizers without one model are not saved: let the script save "
                 "and load its state by itself, as it would for torchrun",
                 len(optimizers),
             )
             return None
-        return TrainingState(model, optimizers[0], self.inventory.extra_state)
+        return TrainingState(model, optimizers[0], self.tracked.extra_state)
 
 
 class TrackedObjects:

@@ -113,9 +113,9 @@ class KeyValueClient:
     def close(self) -> None:
         self.connection.close()
 
-    def _ask(self, request: dict[str, Any], patience: float = 0.0) -> Any:
+    def _ask(self, request: dict[str, Any], timeout: float = 0.0) -> Any:
         with self.lock:
-            self.deadline = time.monotonic() + patience + ANSWER_GRACE
+            self.deadline = time.monotonic() + timeout + ANSWER_GRACE
             try:
                 send_json(self.connection, MessageKind.STORE, request)
                 return receive_json(self.connection)["is"]

@@ -31,7 +31,7 @@ TENSORS_FILE, MANIFEST_FILE = "state.safetensors", "state.json"
 MAX_MANIFEST_BYTES = 1 << 28
 _OS_ERROR_NUMBER = re.compile(r"os error (\d+)")
 _DESERIALIZE: Any = safetensors.deserialize  # not annotated
-# Without O_NONBLOCK, opening a named pipe in place of a file would wait for ever.
+# Without O_NONBLOCK, opening a named pipe in directory of a file would wait for ever.
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DTYPES = (
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -82,17 +82,17 @@ class CheckpointUnreadable(Exception):
 _MANIFEST: TypeAdapter[CheckpointManifest] = TypeAdapter(CheckpointManifest)
 
 
-def read_checkpoint(place: Path, job: str) -> tuple[TrainingSnapshot, CheckpointOrigin]:
+def read_checkpoint(directory: Path, job: str) -> tuple[TrainingSnapshot, CheckpointOrigin]:
     """Read one checkpoint.
 
     Raises:
         CheckpointUnreadable: It is not what its writer wrote, or of another job.
         OSError: It cannot be opened.
     """
-    manifest = read_manifest(place)
+    manifest = read_manifest(directory)
     if manifest.origin.job != job:
         raise CheckpointUnreadable(f"it is of job {manifest.origin.job}, not of {job}")
-    content = read_plain_file(place / TENSORS_FILE, manifest.size)
+    content = read_plain_file(directory / TENSORS_FILE, manifest.size)
     if sha256(content).hexdigest() != manifest.sha256:
         raise CheckpointUnreadable(
             f"{TENSORS_FILE} does not have the hash that {MANIFEST_FILE} says"
@@ -100,9 +100,9 @@ def read_checkpoint(place: Path, job: str) -> tuple[TrainingSnapshot, Checkpoint
     return TrainingSnapshot(manifest.clock, manifest.tree, parse_arrays(content)), manifest.origin
 
 
-def write_files(place: Path, snapshot: TrainingSnapshot, origin: CheckpointOrigin) -> None:
+def write_files(directory: Path, snapshot: TrainingSnapshot, origin: CheckpointOrigin) -> None:
     """Write both files of a checkpoint and force them onto the disk."""
-    tensors = place / TENSORS_FILE
+    tensors = directory / TENSORS_FILE
     specs = {name: tensor_spec(array) for name, array in snapshot.arrays.items()}
     try:
         safetensors.serialize_file(specs, tensors)
@@ -115,11 +115,11 @@ def write_files(place: Path, snapshot: TrainingSnapshot, origin: CheckpointOrigi
         os.fsync(file.fileno())
         size = os.fstat(file.fileno()).st_size
     manifest = CheckpointManifest(1, origin, snapshot.progress, snapshot.tree, size, digest)
-    with (place / MANIFEST_FILE).open("wb") as file:
+    with (directory / MANIFEST_FILE).open("wb") as file:
         file.write(add_own_hash(to_json(manifest, inf_nan_mode="strings")))
         file.flush()
         os.fsync(file.fileno())
-    flush_directory(place)
+    flush_directory(directory)
 
 
 def tensor_spec(array: HostArray) -> safetensors.TensorSpec:
@@ -150,9 +150,9 @@ def flush_directory(directory: Path) -> None:
         os.close(handle)
 
 
-def read_manifest(place: Path) -> CheckpointManifest:
+def read_manifest(directory: Path) -> CheckpointManifest:
     """Read the manifest of a checkpoint; raises CheckpointUnreadable or OSError."""
-    content = read_plain_file(place / MANIFEST_FILE, size=None)
+    content = read_plain_file(directory / MANIFEST_FILE, size=None)
     body = content[len(add_own_hash(b"")) - len(b"}\n") : -len(b"}\n")]
     if content != add_own_hash(body):
         raise CheckpointUnreadable(f"{MANIFEST_FILE} does not have the hash that it says")

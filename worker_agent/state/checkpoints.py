@@ -205,27 +205,28 @@ def newest_checkpoint(
 ) -> tuple[TrainingSnapshot, CheckpointOrigin] | None:
     """Return the newest intact checkpoint of a job; each one passed over is logged."""
     # Those without a readable manifest first: they are only logged, and the log should name them.
-    for place, _ in sorted(ranked_checkpoints(directory), key=lambda pair: pair[1] is not None):
+    ranked = ranked_checkpoints(directory)
+    for checkpoint, _ in sorted(ranked, key=lambda pair: pair[1] is not None):
         try:
-            return read_checkpoint(place, job)
+            return read_checkpoint(checkpoint, job)
         except (CheckpointUnreadable, OSError) as error:
-            log.warning("checkpoint %s is passed over: %s", place, error)
+            log.warning("checkpoint %s is passed over: %s", checkpoint, error)
     return None
 
 
-def is_intact(place: Path, job: str) -> bool:
+def is_intact(directory: Path, job: str) -> bool:
     """Whether a checkpoint is there and hashes to what it says.
 
     Raises:
         FileExistsError: It is another job's.
     """
-    manifest = try_read_manifest(place)
+    manifest = try_read_manifest(directory)
     if manifest is None:
         return False
     if manifest.origin.job != job:
         raise FileExistsError(errno.EEXIST, f"job {manifest.origin.job} has its checkpoints there")
     try:
-        read_checkpoint(place, job)
+        read_checkpoint(directory, job)
     except (CheckpointUnreadable, OSError):
         return False
     return True
@@ -234,23 +235,23 @@ def is_intact(place: Path, job: str) -> bool:
 def ranked_checkpoints(directory: Path) -> list[tuple[Path, CheckpointManifest | None]]:
     """Return the checkpoints, newest first; those without a readable manifest come last."""
     found = [
-        (place, try_read_manifest(place))
-        for place in matching_directories(directory, _COMPLETE_NAME)
+        (checkpoint, try_read_manifest(checkpoint))
+        for checkpoint in matching_directories(directory, _COMPLETE_NAME)
     ]
 
     def age(pair: tuple[Path, CheckpointManifest | None]) -> tuple[int, str]:
         # By generation first: a group of workers that was given up may have trained further, on
         # weights that its successor never had.
-        place, manifest = pair
-        return (-1 if manifest is None else manifest.origin.generation, place.name)
+        checkpoint, manifest = pair
+        return (-1 if manifest is None else manifest.origin.generation, checkpoint.name)
 
     return sorted(found, key=age, reverse=True)
 
 
-def try_read_manifest(place: Path) -> CheckpointManifest | None:
+def try_read_manifest(directory: Path) -> CheckpointManifest | None:
     """Return the manifest of a checkpoint; None when it cannot be read."""
     try:
-        return read_manifest(place)
+        return read_manifest(directory)
     except (CheckpointUnreadable, OSError):
         return None
 
@@ -258,20 +259,20 @@ def try_read_manifest(place: Path) -> CheckpointManifest | None:
 def prune_checkpoints(directory: Path, written: Path, job: str, keep: int) -> None:
     """Delete all but a job's newest checkpoints; never the one that was just written."""
     others = [
-        place
-        for place, manifest in ranked_checkpoints(directory)
-        if place != written and (manifest is None or manifest.origin.job == job)
+        checkpoint
+        for checkpoint, manifest in ranked_checkpoints(directory)
+        if checkpoint != written and (manifest is None or manifest.origin.job == job)
     ]
-    for place in others[max(keep - 1, 0) :]:
-        delete_checkpoint(place)
+    for checkpoint in others[max(keep - 1, 0) :]:
+        delete_checkpoint(checkpoint)
 
 
-def delete_checkpoint(place: Path) -> None:
+def delete_checkpoint(directory: Path) -> None:
     """Delete a checkpoint, so that no part of it is read if this process dies meanwhile."""
-    if not os.path.lexists(place):
+    if not os.path.lexists(directory):
         return
-    doomed = partial_path(place)
-    place.rename(doomed)  # from here on it is no checkpoint, however much of it is left
+    doomed = partial_path(directory)
+    directory.rename(doomed)  # from here on it is no checkpoint, however much of it is left
     if doomed.is_dir() and not doomed.is_symlink():
         shutil.rmtree(doomed)
     else:

@@ -35,12 +35,12 @@ class EncodedState:
     """A state in its encoded form.
 
     Attributes:
-        json: The plain part; where an array was stands its name.
+        tree: The plain part; where an array was stands its name.
         arrays: The arrays themselves by the path that leads to them, not copied: the framework's
             own, or NumPy's.
     """
 
-    json: JsonValue
+    tree: JsonValue
     arrays: Mapping[str, Any]
 
 
@@ -57,21 +57,21 @@ def encode_state(
     Raises:
         StateRefused: The state holds an object of another kind; the message says where.
 
-    >>> encode_state({"rates": (0.5, None)}).json
+    >>> encode_state({"rates": (0.5, None)}).tree
     {'dict': [['rates', {'tuple': [0.5, None]}]]}
     """
     encoder = _Encoder(find_array)
     return EncodedState(encoder.encode(state, ()), encoder.arrays)
 
 
-def decode_state(json: JsonValue, arrays: Mapping[str, Any]) -> Any:
+def decode_state(tree: JsonValue, arrays: Mapping[str, Any]) -> Any:
     """Build the state again; containers are new, the framework's arrays are those given.
 
     Raises:
         StateRefused: The JSON is not what ``encode_state`` writes, or names an absent array.
     """
     try:
-        return _decode(json, arrays)
+        return _decode(tree, arrays)
     except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
         raise StateRefused(f"the state is not in the form it is written in: {error!r}") from error
 
@@ -134,12 +134,12 @@ def _path_text(path: tuple[str, ...]) -> str:
     return "/".join(path) or "the state"
 
 
-def _decode(json: Any, arrays: Mapping[str, Any]) -> Any:
-    if isinstance(json, list):
-        return [_decode(item, arrays) for item in json]
-    if not isinstance(json, dict):
-        return json
-    ((tag, content),) = json.items()
+def _decode(node: Any, arrays: Mapping[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_decode(item, arrays) for item in node]
+    if not isinstance(node, dict):
+        return node
+    ((tag, content),) = node.items()
     match tag:
         case "bytes":
             return bytes.fromhex(content)

@@ -76,17 +76,17 @@ class RunResult:
     Attributes:
         code: Exit code; negative for a signal, as in ``subprocess``.
         tail: The last lines it printed.
-        cause: Why it ended.
+        reason: Why it ended.
     """
 
     code: int
     tail: str
-    cause: ExitReason
+    reason: ExitReason
 
     @property
     def is_retryable(self) -> bool:
         """Whether a restart may help: not after an error of the command itself."""
-        match self.cause:
+        match self.reason:
             case ExitedByItself():
                 return self.code < 0
             case KilledForMemory() | Stalled():
@@ -94,12 +94,12 @@ class RunResult:
             case NotStarted() | ExitedAfterTraining() | Drained():
                 return False
             case _:
-                assert_never(self.cause)
+                assert_never(self.reason)
 
     @property
-    def remark(self) -> str:
+    def cause(self) -> str:
         """One sentence about the reason; empty if the exit code says it all."""
-        match self.cause:
+        match self.reason:
             case ExitedByItself():
                 return quote_out_of_memory(self.tail) if self.code else ""
             case NotStarted():
@@ -118,7 +118,7 @@ class RunResult:
                 still = f"the command still ran {seconds:.0f} s later and was killed"
                 return f"the machine was told to end; {still if was_killed else took}"
             case _:
-                assert_never(self.cause)
+                assert_never(self.reason)
 
     def to_message(self, worker: str, *, restarts: bool = False) -> CommandExit:
         """Return the message for the controller.
@@ -126,8 +126,8 @@ class RunResult:
         A drained command has not failed, so it counts as ended by SIGTERM even if its exit code
         is another.
         """
-        code = -signal.SIGTERM if isinstance(self.cause, Drained) else self.code
-        return CommandExit(worker, code, self.tail, self.remark, restarts)
+        code = -signal.SIGTERM if isinstance(self.reason, Drained) else self.code
+        return CommandExit(worker, code, self.tail, self.cause, restarts)
 
 
 def quote_out_of_memory(tail: str) -> str:

@@ -16,51 +16,51 @@ import psutil
 from worker_agent.heartbeat import DUMP_SIGNAL, HeartbeatReading
 
 
-def terminate_training(pulse: HeartbeatReading) -> None:
+def terminate_training(reading: HeartbeatReading) -> None:
     """Send SIGTERM to the process with the session, which leaves in order, else to all processes.
 
     Processes that a session works with, such as data loaders, must live until it has left;
     otherwise it would fail in the middle of its last iteration.
     """
-    if pulse.is_session and _is_ours(pulse.process):
+    if reading.has_open_session and _is_ours(reading.process):
         with suppress(OSError):
-            os.kill(pulse.process, signal.SIGTERM)
+            os.kill(reading.process, signal.SIGTERM)
         return
     for process in _others():
         with suppress(psutil.Error):
             process.terminate()
 
 
-def kill_others(patience: float = 0.0) -> None:
+def kill_others(timeout: float = 0.0) -> None:
     """Kill every process of the machine but this one.
 
     Args:
-        patience: Seconds to wait until they are gone. Only if this process has no children, whose
+        timeout: Seconds to wait until they are gone. Only if this process has no children, whose
             exit codes would be lost.
     """
     others = list(_others())
     for process in others:
         with suppress(psutil.Error):
             process.kill()
-    if patience:
-        psutil.wait_procs(others, timeout=patience)
+    if timeout:
+        psutil.wait_procs(others, timeout=timeout)
 
 
-def training_cpu_time(pulse: HeartbeatReading) -> float:
+def training_cpu_time(reading: HeartbeatReading) -> float:
     """Return the CPU seconds of the training process so far; 0 if unknown."""
     with suppress(psutil.Error):
-        if _is_ours(pulse.process):
-            times = psutil.Process(pulse.process).cpu_times()
+        if _is_ours(reading.process):
+            times = psutil.Process(reading.process).cpu_times()
             return times.user + times.system
     return 0.0
 
 
-def dump_stacks(pulse: HeartbeatReading) -> bool:
+def dump_stacks(reading: HeartbeatReading) -> bool:
     """Make the training process write its stacks to stderr; False if it has no handler for that."""
-    if not (_is_ours(pulse.process) and _catches(pulse.process, DUMP_SIGNAL)):
+    if not (_is_ours(reading.process) and _catches(reading.process, DUMP_SIGNAL)):
         return False
     with suppress(OSError):
-        os.kill(pulse.process, DUMP_SIGNAL)
+        os.kill(reading.process, DUMP_SIGNAL)
     return True
 
 

@@ -66,23 +66,23 @@ class TrainingCommand:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What an attempt has around it.
+    """What surrounds one run of the command.
 
     Attributes:
         page: Where the training process publishes its progress.
         log: Where the command's output goes.
         lease: Lease of the machine.
-        notice: Whether the machine was told to shut down.
-        drain: Seconds the command has to end in order after that.
-        stall: Seconds without an iteration that are always allowed.
+        shutdown_signal: Whether the machine was told to shut down.
+        drain_timeout: Seconds the command has to end after that.
+        stall_timeout: Seconds without an iteration that are always allowed.
     """
 
     page: HeartbeatPage
     log: BoundedLog
     lease: LeaseKeeper
-    notice: ShutdownSignal
-    drain: float
-    stall: float
+    shutdown_signal: ShutdownSignal
+    drain_timeout: float
+    stall_timeout: float
 
 
 def run_command(
@@ -110,15 +110,15 @@ def run_command(
     if child.stdout is None:
         raise AssertionError("the command was started with a pipe")
     output = OutputCopier(child.stdout, context.log)
-    cause = _watch_run(child, context)
-    if cause is None:
+    reason = _watch_run(child, context)
+    if reason is None:
         output.wait(OUTPUT_GRACE)
         return None
     # After the exit the page still holds the last phase, which tells an error in the script's own
     # epilogue.
-    if isinstance(cause, ExitedByItself):
-        cause = _classify_end(child.returncode, kills, context.page)
-    return RunResult(child.returncode, redact_secrets(output.tail(), secrets), cause)
+    if isinstance(reason, ExitedByItself):
+        reason = _classify_end(child.returncode, kills, context.page)
+    return RunResult(child.returncode, redact_secrets(output.tail(), secrets), reason)
 
 
 def redact_secrets(text: str, secrets: Collection[str]) -> str:
@@ -145,20 +145,20 @@ def _start(command: TrainingCommand, environment: Mapping[str, str]) -> subproce
 
 def _watch_run(child: subprocess.Popen[bytes], context: RunContext) -> ExitReason | None:
     """Wait for the end of the command, or end it; returns None if the lease expired."""
-    watchdog = Watchdog(context.stall, time.monotonic())
+    watchdog = Watchdog(context.stall_timeout, time.monotonic())
     while True:
         if _has_ended(child, min(RUN_POLL, context.lease.left())):
             return ExitedByItself()
         if not context.lease.left():
             log.warning("the lease has expired")
-            terminate_training(context.page.pulse())
+            terminate_training(context.page.read())
             _has_ended(child, TERMINATION_GRACE)
             return None
         # The lease comes first: a machine whose time is over has none left to drain.
-        if context.notice.is_received:
+        if context.shutdown_signal.is_received:
             return _drain(child, context)
-        pulse = context.page.pulse()
-        stalled_for = watchdog.look(pulse, time.monotonic(), training_cpu_time(pulse))
+        reading = context.page.read()
+        stalled_for = watchdog.look(reading, time.monotonic(), training_cpu_time(reading))
         if stalled_for is not None:
             return _end_stalled(child, context.page, stalled_for)
 
@@ -166,8 +166,8 @@ def _watch_run(child: subprocess.Popen[bytes], context: RunContext) -> ExitReaso
 def _drain(child: subprocess.Popen[bytes], context: RunContext) -> Drained:
     """Let the command end in order, and kill it when its time is up."""
     began = time.monotonic()
-    terminate_training(context.page.pulse())
-    was_killed = not _has_ended(child, min(context.drain, context.lease.left()))
+    terminate_training(context.page.read())
+    was_killed = not _has_ended(child, min(context.drain_timeout, context.lease.left()))
     if was_killed:
         _kill(child)
     return Drained(time.monotonic() - began, was_killed)
@@ -175,17 +175,17 @@ def _drain(child: subprocess.Popen[bytes], context: RunContext) -> Drained:
 
 def _end_stalled(child: subprocess.Popen[bytes], page: HeartbeatPage, seconds: float) -> Stalled:
     """Kill a command that does not advance, after it has dumped its stacks."""
-    pulse = page.pulse()
-    log.warning("no progress for %.0f s after iteration %d", seconds, pulse.iteration)
-    if dump_stacks(pulse):
+    reading = page.read()
+    log.warning("no progress for %.0f s after iteration %d", seconds, reading.iteration)
+    if dump_stacks(reading):
         _has_ended(child, STACK_DUMP_TIME)
     _kill(child)
-    return Stalled(seconds, pulse.iteration)
+    return Stalled(seconds, reading.iteration)
 
 
 def _classify_end(code: int, kills_before: int | None, page: HeartbeatPage) -> ExitReason:
     """Return why a command ended that the supervisor did not end."""
-    if page.pulse().phase is TrainingPhase.OVER:
+    if page.read().phase is TrainingPhase.OVER:
         return ExitedAfterTraining()
     # The count is of the whole control group, so another process may have been killed: look at
     # the code too.
@@ -200,9 +200,9 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def _has_ended(child: subprocess.Popen[bytes], patience: float) -> bool:
+def _has_ended(child: subprocess.Popen[bytes], timeout: float) -> bool:
     with suppress(subprocess.TimeoutExpired):
-        child.wait(patience)
+        child.wait(timeout)
         return True
     return False
 
@@ -279,10 +279,10 @@ class OutputCopier:
         self._thread = threading.Thread(target=self._copy, daemon=True)
         self._thread.start()
 
-    def wait(self, patience: float) -> None:
+    def wait(self, timeout: float) -> None:
         """Wait until all output of an ended command is in the log."""
         # Not for ever: a background process of the command may keep the pipe open.
-        self._thread.join(timeout=patience)
+        self._thread.join(timeout=timeout)
 
     def tail(self) -> str:
         """Return the last lines; call it after the command has ended."""

@@ -48,15 +48,15 @@ def main(restarts: RestartBudget) -> None:
         os.setpgid(0, 0)  # the machine is this process group, so no other process may be in it
     # Runs last, after the traceback of an unhandled exception has been written.
     atexit.register(power_off)
-    notice = ShutdownSignal()
-    signal.signal(signal.SIGTERM, notice.handle)
+    shutdown_signal = ShutdownSignal()
+    signal.signal(signal.SIGTERM, shutdown_signal.handle)
     settings = read_settings()
     if settings is None:
         raise ValueError("SCAVENGER_JOB is not set")
     if settings.pid_file is not None:
         # Written after the handlers are in place: from now on the cloud may send SIGTERM.
         _write_pid(Path(settings.pid_file))
-    Supervisor(settings, notice, restarts).supervise(command_of(settings))
+    Supervisor(settings, shutdown_signal, restarts).supervise(command_of(settings))
 
 
 def command_of(settings: WorkerEnv) -> TrainingCommand:
@@ -79,21 +79,21 @@ class Supervisor:
 
     Args:
         settings: Settings of this machine.
-        notice: Whether the machine was told to shut down.
+        shutdown_signal: Whether the machine was told to shut down.
         restarts: Budget of restarts of the command.
     """
 
     def __init__(
-        self, settings: WorkerEnv, notice: ShutdownSignal, restarts: RestartBudget
+        self, settings: WorkerEnv, shutdown_signal: ShutdownSignal, restarts: RestartBudget
     ) -> None:
-        self._settings, self._notice, self._restarts = settings, notice, restarts
+        self._settings, self._shutdown_signal, self._restarts = settings, shutdown_signal, restarts
         self._controller = ControllerClient(settings)
         self._lease = LeaseKeeper(self._controller, settings)
         self._secrets: Mapping[str, str] = {}
 
     def supervise(self, command: TrainingCommand) -> None:
         """Boot, run the command, and report how it ended, unless the lease expires first."""
-        self._notice.sleep(min(self._settings.boot_delay, self._lease.left()))
+        self._shutdown_signal.sleep(min(self._settings.boot_delay, self._lease.left()))
         if not (self._may_continue() and self._enrol()):
             return
         # A daemon thread, because a controller that hangs must not keep a finished machine alive.
@@ -120,7 +120,7 @@ class Supervisor:
                 return False
             except ControllerUnreachable as error:
                 log.warning("enrolment failed and is retried: %s", error)
-                self._notice.sleep(ENROL_RETRY)
+                self._shutdown_signal.sleep(ENROL_RETRY)
             else:
                 self._secrets = enrolled.secrets | {"SCAVENGER_JOB_SECRET": enrolled.job_secret}
                 return True
@@ -133,9 +133,9 @@ class Supervisor:
             page,
             BoundedLog(sys.stdout.fileno()),
             self._lease,
-            self._notice,
-            drain=settings.drain,
-            stall=settings.stall,
+            self._shutdown_signal,
+            drain_timeout=settings.drain,
+            stall_timeout=settings.stall,
         )
         while True:
             # The token may have been renewed since the last start.
@@ -150,7 +150,7 @@ class Supervisor:
         message = result.to_message(self._settings.worker, restarts=True)
         if message.code or message.cause:
             log.warning("the command ended: %s", message.in_words)
-        if self._notice.is_received or not result.is_retryable:
+        if self._shutdown_signal.is_received or not result.is_retryable:
             return False
         began = time.monotonic()
         pause = self._restarts.next_delay(began)
@@ -163,11 +163,11 @@ class Supervisor:
             self._controller.exit(message)
         except AgentError as error:
             log.warning("the controller could not be told about the restart: %s", error)
-        self._notice.sleep(began + pause - time.monotonic())
+        self._shutdown_signal.sleep(began + pause - time.monotonic())
         return self._may_continue()
 
     def _may_continue(self) -> bool:
-        return not self._notice.is_received and self._lease.left() > 0
+        return not self._shutdown_signal.is_received and self._lease.left() > 0
 
     def _send_persistently(self, send: Callable[[], object]) -> None:
         """Send a message; retry while the controller is away and the machine may continue."""
@@ -178,7 +178,7 @@ class Supervisor:
             except ControllerRefused as error:
                 return log.warning("the controller refused the final message: %s", error)
             except ControllerUnreachable as error:
-                is_late = self._notice.is_received and time.monotonic() > deadline
+                is_late = self._shutdown_signal.is_received and time.monotonic() > deadline
                 if is_late or not self._lease.left():
                     return log.warning("the final message was not delivered: %s", error)
             else:

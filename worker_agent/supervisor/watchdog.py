@@ -20,18 +20,18 @@ class Watchdog:
     """Decides from the iteration counter of one process whether it is stuck.
 
     It is stuck once the counter has not moved for longer than ten median step times, three times
-    the longest pause so far (an evaluation that was long once may be long again), and the
-    patience. A process that has used the CPU meanwhile has six times as long; one that waits for
+    the longest pause so far (an evaluation that was long once may be long again), and the stall
+    timeout. A process that has used the CPU meanwhile has six times as long; one that waits for
     other workers inside an iteration, twice. A process that waits for a generation, has not
     finished its first iteration, or has no session is never stuck.
 
     Args:
-        patience: Seconds without an iteration that are always allowed.
+        stall_timeout: Seconds without an iteration that are always allowed.
         now: Start of the observation, on the clock of ``look``.
     """
 
-    def __init__(self, patience: float, now: float) -> None:
-        self._patience = patience
+    def __init__(self, stall_timeout: float, now: float) -> None:
+        self._stall_timeout = stall_timeout
         self._step_times: deque[float] = deque(maxlen=STEP_TIMES_KEPT)
         self._longest = 0.0
         self._before = HeartbeatReading()
@@ -39,24 +39,24 @@ class Watchdog:
         self._cpu_time = 0.0
         self._since = now
 
-    def look(self, pulse: HeartbeatReading, now: float, cpu_time: float = 0.0) -> float | None:
+    def look(self, reading: HeartbeatReading, now: float, cpu_time: float = 0.0) -> float | None:
         """Return how many seconds the process has been stuck; None if it is not.
 
         Args:
-            pulse: What the process has published.
+            reading: What the process has published.
             now: Seconds on a monotonic clock.
             cpu_time: CPU seconds of the process since its start.
         """
-        before, self._before = self._before, pulse
-        if pulse.phase is not TrainingPhase.TRAINING or before.phase is not TrainingPhase.TRAINING:
-            self._since, self._waits, self._cpu_time = now, pulse.waits, cpu_time
+        before, self._before = self._before, reading
+        if {before.phase, reading.phase} != {TrainingPhase.TRAINING}:
+            self._since, self._waits, self._cpu_time = now, reading.waits, cpu_time
             return None
-        if pulse.iteration != before.iteration:
-            self._advance(abs(pulse.iteration - before.iteration), now)
-            self._waits, self._cpu_time = pulse.waits, cpu_time
+        if reading.iteration != before.iteration:
+            self._advance(abs(reading.iteration - before.iteration), now)
+            self._waits, self._cpu_time = reading.waits, cpu_time
             return None
         stood = now - self._since
-        factor = WAITING_FACTOR if pulse.waits != self._waits else 1
+        factor = WAITING_FACTOR if reading.waits != self._waits else 1
         if cpu_time - self._cpu_time > BUSY_SHARE * stood:
             factor = BUSY_FACTOR
         return stood if self._step_times and stood > factor * self._limit() else None
@@ -68,7 +68,7 @@ class Watchdog:
 
     def _limit(self) -> float:
         return max(
-            self._patience,
+            self._stall_timeout,
             MEDIAN_FACTOR * median(self._step_times),
             LONGEST_GAP_FACTOR * self._longest,
         )

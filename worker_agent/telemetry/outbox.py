@@ -107,7 +107,7 @@ class Outbox:
         with self._state:
             self._forget_stored(next_sequence)
 
-    def leave(self, final_report: StepReport) -> None:
+    def write_final_report(self, final_report: StepReport) -> None:
         """Write what is left, then the final report, to the spool: this process is about to end."""
         with self._state:
             self._final_report = final_report
@@ -169,7 +169,7 @@ class Outbox:
         while (report := self._hold()) is not None and self._write(report):
             with self._state:
                 self._held = None
-        self._write_final_report()
+        self._append_final_report()
         self._prepare_next()
 
     def _continue_numbering(self) -> None:
@@ -235,7 +235,7 @@ class Outbox:
             self.dropped += dropped_now
         return True
 
-    def _write_final_report(self) -> None:
+    def _append_final_report(self) -> None:
         if self._final_report is None or self._is_final_report_written or self._held is not None:
             return
         words = replace(self._final_report, sequence=self._sequence)

@@ -33,11 +33,11 @@ from worker_agent.telemetry.spool import BATCH_ROWS, Spool, SpoolHeader, sequenc
 
 log = logging.getLogger(__name__)
 
-CALM_INTERVAL = 1.0
-PROBING_INTERVAL = 0.25
-AWAITING_INTERVAL = 0.1
+DEFAULT_REPORT_INTERVAL = 1.0
+PROBING_REPORT_INTERVAL = 0.25
+WAITING_REPORT_INTERVAL = 0.1
 MAX_RETRY_PAUSE = 15.0  # between two attempts to reach a controller that is away
-MAX_AWAITING_PAUSE = 3.0  # the same while a worker waits for a Directive
+MAX_WAITING_PAUSE = 3.0  # the same while a worker waits for a Directive
 MAX_CLOSING_PAUSE = 0.5  # the same once training has ended
 UNUSABLE_STATUSES = (400, 413, 415, 422)  # statuses for words that will never be understood
 UNKNOWN_WORKER_STATUS = 409  # status of a controller that has not heard the Hello, or forgot it
@@ -82,10 +82,10 @@ class Reporter:
             worker, None if open_spool is None else lambda: open_spool(self._hello)
         )
         self._hello = Hello(worker, "")
-        self._greeting: Hello | None = None
+        self._unsent_hello: Hello | None = None
         self._progress = Progress(0, 0, 0, 0.0, {})
         self._pending = StepReport(worker, self._progress)
-        self._interval = AWAITING_INTERVAL
+        self._interval = WAITING_REPORT_INTERVAL
         self._failures = self._begun = self._ended = 0
         self._has_news = self._is_closing = self._is_given_up = self._is_warned = False
         self._state = threading.Condition()
@@ -93,14 +93,14 @@ class Reporter:
 
     def start(self, hello: Hello) -> None:
         """Start the threads; the Hello is sent before anything else."""
-        self._hello = self._greeting = hello
+        self._hello = self._unsent_hello = hello
         self.outbox.start()
         self._thread.start()
 
-    def greet(self, hello: Hello, progress: Progress) -> None:
+    def send_hello(self, hello: Hello, progress: Progress) -> None:
         """Send a Hello with another address, before any report with this progress."""
         with self._state:
-            self._hello = self._greeting = hello
+            self._hello = self._unsent_hello = hello
             self._progress = self.outbox.progress = progress
             self._pending = replace(self._pending, broken=None)
             self._wake()
@@ -109,7 +109,7 @@ class Reporter:
         """Queue one iteration; when too many wait, the oldest are dropped and counted."""
         self.outbox.put(row)
 
-    def tell(
+    def update_progress(
         self,
         progress: Progress,
         *,
@@ -128,13 +128,13 @@ class Reporter:
             if regrouped is not None or broken is not None:
                 self._wake()
 
-    def refuse(self, generation: int) -> None:
+    def report_refused(self, generation: int) -> None:
         """Report that a generation could not be prepared; training goes on unchanged."""
         with self._state:
             self._pending = replace(self._pending, refused=generation)
             self._wake()
 
-    def pace(self, interval: float) -> None:
+    def set_interval(self, interval: float) -> None:
         """Set the seconds between reports; the reply to a report brings the next Directive."""
         with self._state:
             if interval < self._interval:
@@ -168,7 +168,8 @@ class Reporter:
             self._wake()
         if self._thread.ident is None:
             return False
-        self.outbox.leave(replace(self._pending, progress=progress, regrouped=None, refused=None))
+        final_report = replace(self._pending, progress=progress, regrouped=None, refused=None)
+        self.outbox.write_final_report(final_report)
         self._thread.join(timeout)
         with self._state:
             is_delivered = not self._thread.is_alive() and not self._is_given_up
@@ -176,7 +177,7 @@ class Reporter:
         self.outbox.close(is_delivered=is_delivered, timeout=max(0.0, deadline - time.monotonic()))
         return is_delivered
 
-    def leave(self, timeout: float) -> None:
+    def stop_without_final_report(self, timeout: float) -> None:
         """End without a final report; waiting rows stay in the spool for the supervisor."""
         with self._state:
             self._is_given_up = True
@@ -206,10 +207,12 @@ class Reporter:
 
     def _pause(self) -> float:
         """Return the seconds until the next exchange, which grow while no answer comes."""
-        interval = min(self._interval, AWAITING_INTERVAL) if self._is_closing else self._interval
+        interval = (
+            min(self._interval, WAITING_REPORT_INTERVAL) if self._is_closing else self._interval
+        )
         if not self._failures:
             return interval
-        longest = MAX_RETRY_PAUSE if interval >= CALM_INTERVAL else MAX_AWAITING_PAUSE
+        longest = MAX_RETRY_PAUSE if interval >= DEFAULT_REPORT_INTERVAL else MAX_WAITING_PAUSE
         # The exponent is bounded, or the float would overflow after a day without a controller.
         grown = interval * 2.0 ** min(self._failures, 10)
         last = MAX_CLOSING_PAUSE if self._is_closing else longest
@@ -246,24 +249,24 @@ class Reporter:
             log.warning("the controller refuses this worker; its rows are kept: %s", error)
         self._failures += 1
         if error.status == UNKNOWN_WORKER_STATUS:
-            self._greeting = self._hello
+            self._unsent_hello = self._hello
         elif self._is_closing:
             self._is_given_up = True
 
-    def _greet(self, hello: Hello) -> None:
+    def _exchange_hello(self, hello: Hello) -> None:
         reply = self.controller.hello(hello)
         with self._state:
             # The worker may have moved while the controller answered; then another Hello is due.
-            if self._greeting is hello:
-                self._greeting = None
+            if self._unsent_hello is hello:
+                self._unsent_hello = None
         self.outbox.expect(reply.next_sequence)
         self._receive(reply.directive)
 
     def _send_all(self) -> bool:
         """Send waiting rows, batch after batch; True if the final report was among them."""
         while True:
-            if self._greeting is not None:
-                self._greet(self._greeting)
+            if self._unsent_hello is not None:
+                self._exchange_hello(self._unsent_hello)
             composed = self._compose()
             if composed is None:
                 continue
@@ -300,7 +303,7 @@ class Reporter:
         """
         rows, behind = self.outbox.next_report()
         with self._state:
-            if self._greeting is not None:
+            if self._unsent_hello is not None:
                 return None
             report = replace(self._pending, progress=self._progress, dropped=self.outbox.dropped)
         if rows is None:

@@ -279,9 +279,9 @@ def _merged(parts: Sequence[StepReport]) -> StepReport:
     return replace(parts[-1], sequence=parts[0].sequence, steps=steps)
 
 
-def find_spools(place: Path) -> list[Path]:
+def find_spools(directory: Path) -> list[Path]:
     """Return every spool in a directory, itself and its subdirectories included."""
-    return sorted(header.parent for header in place.rglob(HEADER_FILE))
+    return sorted(header.parent for header in directory.rglob(HEADER_FILE))
 
 
 def read_spool_header(directory: Path) -> SpoolHeader:

@@ -37,7 +37,7 @@ class UploadResult:
 def replay_spool(
     directory: Path,
     controller: TelemetryEndpoint,
-    on_rows: Callable[[int, int], None] = lambda done, waiting: None,
+    on_rows: Callable[[int, int], None] = lambda sent, total: None,
 ) -> UploadResult:
     """Send all rows of a spool, and the final report of its process if there is one.
 
@@ -83,11 +83,11 @@ def _replay(
     if final is not None:
         _send(spool, controller, final)
     spool.clear()
-    why = _describe_losses(missing, skipped)
+    why = _describe_missing_rows(missing, skipped)
     return UploadResult(sent, is_complete=not why, why=why)
 
 
-def _describe_losses(missing: int, skipped: int) -> str:
+def _describe_missing_rows(missing: int, skipped: int) -> str:
     parts = []
     if missing:
         parts.append(f"{missing} rows were damaged on disk")

@@ -25,7 +25,7 @@ from worker_agent.frameworks import (
 from worker_agent.heartbeat import TrainingPhase
 from worker_agent.sampler import SampleOrder, SampleRange
 from worker_agent.state.progress import TrainingProgress
-from worker_agent.telemetry.reporter import AWAITING_INTERVAL, CALM_INTERVAL
+from worker_agent.telemetry.reporter import DEFAULT_REPORT_INTERVAL, WAITING_REPORT_INTERVAL
 from worker_agent.training.base import JobSession
 
 log = logging.getLogger(__name__)
@@ -63,17 +63,17 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
     def _start(self, strategy: AsynchronousStrategy) -> None:
         """Wait until a Directive names this worker."""
         self.reporter.start(Hello(self.settings.worker, f"{self.settings.host}:0"))
-        self.reporter.pace(AWAITING_INTERVAL)
-        self.heartbeat.enter(TrainingPhase.WAITING)
+        self.reporter.set_interval(WAITING_REPORT_INTERVAL)
+        self.heartbeat.publish_phase(TrainingPhase.WAITING)
         while self.directive is None and self.finished is None:
             self._follow(strategy)
             time.sleep(DIRECTIVE_POLL)
-        self.heartbeat.enter(TrainingPhase.TRAINING)
-        self.reporter.pace(CALM_INTERVAL)
+        self.heartbeat.publish_phase(TrainingPhase.TRAINING)
+        self.reporter.set_interval(DEFAULT_REPORT_INTERVAL)
 
-    def _close(self, strategy: AsynchronousStrategy, *, is_in_order: bool) -> None:
+    def _close(self, strategy: AsynchronousStrategy, *, is_clean_exit: bool) -> None:
         strategy.close()  # the samples it had taken are handed to others at once
-        self._send_final_report(is_in_order=is_in_order)
+        self._send_final_report(is_clean_exit=is_clean_exit)
 
     # One iteration.
 
@@ -143,7 +143,7 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
             )
         if self.is_leader:
             self.reporter.record(self._row(update, step_time))
-        self.reporter.tell(self._message())
+        self.reporter.update_progress(self._message())
 
     def _row(self, update: AsynchronousUpdate, step_time: float) -> StepRow:
         """Return this worker's own iteration; there is no mean gradient to compare norms with."""
@@ -202,7 +202,7 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
             log.warning("%s", error)
             self._reconnect(strategy)
         news = Regrouped(newest.generation, 0.0, 0) if self.is_leader else None
-        self.reporter.tell(self._message(), regrouped=news)
+        self.reporter.update_progress(self._message(), regrouped=news)
 
     def _leave(self, strategy: AsynchronousStrategy) -> None:
         """Hand over what is not pushed yet, and stop."""
@@ -214,8 +214,8 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
 
     def _reconnect(self, strategy: AsynchronousStrategy) -> None:
         """Reach the servers again; after a while the controller is told that they are lost."""
-        patience = time.monotonic() + SERVER_LOSS_TIMEOUT
-        self.heartbeat.enter(TrainingPhase.WAITING)
+        report_at = time.monotonic() + SERVER_LOSS_TIMEOUT
+        self.heartbeat.publish_phase(TrainingPhase.WAITING)
         while not self.is_leaving:
             newest = self.reporter.newest or self._current_directive
             if newest.rank_of(self.settings.worker) is None:
@@ -227,11 +227,11 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
                 break
             except GenerationBroken as error:
                 log.debug("%s", error)
-            if time.monotonic() > patience:
-                self.reporter.tell(self._message(), broken=current.generation)
-                patience = math.inf
+            if time.monotonic() > report_at:
+                self.reporter.update_progress(self._message(), broken=current.generation)
+                report_at = math.inf
             time.sleep(DIRECTIVE_POLL)
-        self.heartbeat.enter(TrainingPhase.TRAINING)
+        self.heartbeat.publish_phase(TrainingPhase.TRAINING)
 
     def _should_abort(self) -> bool:
         """Whether the server that is waited for is replaced, or this worker is to end."""

@@ -60,7 +60,7 @@ class JobSession(Session, Generic[S]):
         self.finished: FinishReason | None = None
         self.is_leaving = False
         self.boundary_at = 0.0
-        self.drain: SigtermListener | None = None
+        self.sigterm_listener: SigtermListener | None = None
 
     def log(self, **metrics: Loggable) -> None:
         """Record named values; tensors are read one iteration later, without waiting."""
@@ -71,7 +71,7 @@ class JobSession(Session, Generic[S]):
 
     def __enter__(self) -> Self:
         """Open the session; the controller learns of it when training begins."""
-        self.drain = SigtermListener(self._leave_soon)
+        self.sigterm_listener = SigtermListener(self._leave_soon)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -82,10 +82,10 @@ class JobSession(Session, Generic[S]):
         # A forked data loader that exits must not end the session of its parent.
         if os.getpid() != self.process:
             return
-        if self.drain is not None:
-            self.drain.disarm()
+        if self.sigterm_listener is not None:
+            self.sigterm_listener.disarm()
         if self.strategy is not None:
-            self._close(self.strategy, is_in_order=kind is None)
+            self._close(self.strategy, is_clean_exit=kind is None)
 
     def _attach(
         self,
@@ -106,7 +106,7 @@ class JobSession(Session, Generic[S]):
                 micro_batches=micro_batches,
                 extra_state=extra_state,
                 should_abort=self._should_abort,
-                on_work=self.read_ahead.work,
+                on_work=self.read_ahead.on_work,
                 restore_checkpoint=self._restore_checkpoint,
             ),
         )
@@ -115,7 +115,7 @@ class JobSession(Session, Generic[S]):
         if self.strategy is None:
             raise RuntimeError("call prepare(model, optimizer) before batches()")
         self.boundary_at = time.perf_counter()
-        self.read_ahead.ask()
+        self.read_ahead.on_request()
         self._start(self.strategy)
         try:
             while self.finished is None:
@@ -128,7 +128,7 @@ class JobSession(Session, Generic[S]):
         assert self.framework is not None
         # In no variable here: the detector looks whether the script has dropped its batch.
         yield self.read_ahead.hand(self.framework.to_batch(order.indices(share)))
-        self.read_ahead.ask()
+        self.read_ahead.on_request()
 
     # What the two kinds of session do in their own way.
 
@@ -150,7 +150,7 @@ class JobSession(Session, Generic[S]):
         """Yield this worker's samples of one iteration, and count what became of it."""
 
     @abstractmethod
-    def _close(self, strategy: S, *, is_in_order: bool) -> None:
+    def _close(self, strategy: S, *, is_clean_exit: bool) -> None:
         """Leave the other workers and send the final report, in the order the strategy needs."""
 
     @abstractmethod
@@ -183,13 +183,13 @@ class JobSession(Session, Generic[S]):
             return False
         return stop.reached(self.recorder.metrics[stop.metric])
 
-    def _send_final_report(self, *, is_in_order: bool) -> None:
+    def _send_final_report(self, *, is_clean_exit: bool) -> None:
         """Send what is left, for a few seconds at most; the spool keeps the rest."""
-        if is_in_order:
+        if is_clean_exit:
             self.reporter.close(self._message(), self.finished or "exhausted", FINISH_TIMEOUT)
-            self.heartbeat.enter(TrainingPhase.OVER)
+            self.heartbeat.publish_phase(TrainingPhase.OVER)
         else:
-            self.reporter.leave(ABANDON_TIMEOUT)
+            self.reporter.stop_without_final_report(ABANDON_TIMEOUT)
 
     def _message(self) -> Progress:
         generation = 0 if self.directive is None else self.directive.generation

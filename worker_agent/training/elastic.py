@@ -30,7 +30,7 @@ from worker_agent.heartbeat import TrainingPhase
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.sampler import SampleOrder, SampleRange
 from worker_agent.state.progress import TrainingProgress
-from worker_agent.telemetry.reporter import CALM_INTERVAL, PROBING_INTERVAL
+from worker_agent.telemetry.reporter import DEFAULT_REPORT_INTERVAL, PROBING_REPORT_INTERVAL
 from worker_agent.training.base import JobSession
 from worker_agent.training.learning_rate import LearningRateFactor, update_noise
 from worker_agent.training.membership import Membership
@@ -50,7 +50,7 @@ class ElasticSession(JobSession[TrainingStrategy]):
         super().__init__(settings, deterministic=deterministic)
         self.membership: Membership | None = None
         self.is_over = False  # as leader: whether the target is reached
-        self.pace = LearningRateFactor()
+        self.learning_rate = LearningRateFactor()
         self.regrouped: Regrouped | None = None
         self.checkpointer = open_checkpointer(settings)
 
@@ -76,9 +76,9 @@ class ElasticSession(JobSession[TrainingStrategy]):
         self.reporter.start(Hello(self.settings.worker, strategy.rendezvous.address))
         self._change_generation(self._members.begin)
 
-    def _close(self, strategy: TrainingStrategy, *, is_in_order: bool) -> None:
+    def _close(self, strategy: TrainingStrategy, *, is_clean_exit: bool) -> None:
         end = time.monotonic() + CLOSE_TIMEOUT
-        self._send_final_report(is_in_order=is_in_order)
+        self._send_final_report(is_clean_exit=is_clean_exit)
         if self.checkpointer is not None:
             self.checkpointer.close(max(end - time.monotonic(), 0.0))
         strategy.close()
@@ -105,7 +105,7 @@ class ElasticSession(JobSession[TrainingStrategy]):
         self._boundary(strategy, self._members)
 
     def _flags(self) -> ControlFlags:
-        factor = self.pace.wanted(self._current_directive, self.progress)
+        factor = self.learning_rate.leader_factor(self._current_directive, self.progress)
         return ControlFlags(
             self._members.announced_generation, self.is_over, self.is_leaving, factor
         )
@@ -165,7 +165,7 @@ class ElasticSession(JobSession[TrainingStrategy]):
             progress = replace(
                 progress, noise=update_noise(progress.noise, summary, directive.config.global_batch)
             )
-        factor = self.pace.factor(directive, progress, summary)
+        factor = self.learning_rate.factor(directive, progress, summary)
         strategy.scale_learning_rate(factor)
         self.progress = replace(progress, learning_rate_factor=factor)
 
@@ -205,16 +205,16 @@ class ElasticSession(JobSession[TrainingStrategy]):
         has_changed, self.recorder.has_changed = self.recorder.has_changed, False
         if self._rank != 0:
             if has_changed:
-                self.reporter.tell(self._message())
+                self.reporter.update_progress(self._message())
             return
         generation, iteration = self._current_directive.generation, self.progress.iteration
         row = self.recorder.record(generation, iteration, step_time, summary)
         # After a repair the workers train in a configuration that the controller did not choose.
         if row is None or self._current_directive.revision:
-            self.reporter.tell(self._message())
+            self.reporter.update_progress(self._message())
             return
         self.reporter.record(row)
-        self.reporter.tell(self._message())
+        self.reporter.update_progress(self._message())
         if self.recorder.rows == self._current_directive.report_after:
             self.reporter.flush()
 
@@ -234,9 +234,9 @@ class ElasticSession(JobSession[TrainingStrategy]):
     ) -> None:
         """Let the membership move to another generation, and apply its configuration."""
         before, directive = self.progress, self.directive
-        self.heartbeat.enter(TrainingPhase.WAITING)
+        self.heartbeat.publish_phase(TrainingPhase.WAITING)
         self.progress = move(self.progress, self._message())
-        self.heartbeat.enter(TrainingPhase.TRAINING)
+        self.heartbeat.publish_phase(TrainingPhase.TRAINING)
         if self._members.is_released:
             self.finished = "released"
         elif self.directive is not directive:
@@ -248,10 +248,14 @@ class ElasticSession(JobSession[TrainingStrategy]):
         self.recorder.start_generation()
         # The factor warms up from where it stands, not from 1: a resize during warm-up is no
         # restart.
-        self.pace = LearningRateFactor(self.progress.learning_rate_factor, self.progress.epochs)
+        self.learning_rate = LearningRateFactor(
+            self.progress.learning_rate_factor, self.progress.epochs
+        )
         self._apply_learning_rate(self.strategy, None)
         self.regrouped = Regrouped(directive.generation, 0.0, max(lost, 0))
-        self.reporter.pace(PROBING_INTERVAL if directive.purpose == "probe" else CALM_INTERVAL)
+        is_probe = directive.purpose == "probe"
+        interval = PROBING_REPORT_INTERVAL if is_probe else DEFAULT_REPORT_INTERVAL
+        self.reporter.set_interval(interval)
         # A Directive that came during the change was not announced, since there was no leader then.
         newest = self.reporter.newest
         if newest is not None:
@@ -261,7 +265,7 @@ class ElasticSession(JobSession[TrainingStrategy]):
         """As the first iteration of a generation starts, report how long the change took."""
         pause, self.regrouped = self._next_step_time(), None
         news = replace(regrouped, pause=pause) if self._rank == 0 else None
-        self.reporter.tell(self._message(), regrouped=news)
+        self.reporter.update_progress(self._message(), regrouped=news)
 
     def _on_directive(self, directive: Directive) -> None:
         if self.membership is not None:
@@ -271,7 +275,7 @@ class ElasticSession(JobSession[TrainingStrategy]):
         return self.membership is not None and self.membership.is_superseded(directive)
 
     def _should_abort(self) -> bool:
-        self.heartbeat.wait()
+        self.heartbeat.count_wait()
         return self.membership is not None and self.membership.should_abort()
 
 

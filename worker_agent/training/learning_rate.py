@@ -18,12 +18,12 @@ class LearningRateFactor:
     """The transition from the factor of one generation to that of the next.
 
     Attributes:
-        before: Factor when the generation was entered.
-        entered_at: Reference epochs when it was entered.
+        start_factor: Factor when the generation was entered.
+        entered_at_epochs: Reference epochs when it was entered.
     """
 
-    before: float = 1.0
-    entered_at: float = 0.0
+    start_factor: float = 1.0
+    entered_at_epochs: float = 0.0
 
     def factor(
         self, directive: Directive, progress: TrainingProgress, summary: StepSummary | None
@@ -38,9 +38,11 @@ class LearningRateFactor:
                 progress.learning_rate_factor if summary is None else summary.learning_rate_factor
             )
         warm = rule.factor(directive.config.global_batch)
-        return rule.warm_up_factor(self.before, warm, progress.epochs - self.entered_at)
+        return rule.warm_up_factor(
+            self.start_factor, warm, progress.epochs - self.entered_at_epochs
+        )
 
-    def wanted(self, directive: Directive, progress: TrainingProgress) -> float:
+    def leader_factor(self, directive: Directive, progress: TrainingProgress) -> float:
         """Return the factor that the leader chooses from its measured noise."""
         if progress.noise.rows < MIN_NOISE_ROWS or progress.noise.noise_scale is None:
             return progress.learning_rate_factor

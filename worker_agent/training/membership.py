@@ -18,7 +18,7 @@ from scavenger.protocol import Directive, Hello, Member, Progress
 from worker_agent.errors import ChangeAborted, GenerationBroken
 from worker_agent.frameworks import JoinRole, TrainingStrategy
 from worker_agent.state.progress import TrainingProgress
-from worker_agent.telemetry.reporter import AWAITING_INTERVAL, Reporter
+from worker_agent.telemetry.reporter import WAITING_REPORT_INTERVAL, Reporter
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Membership:
 
     def begin(self, progress: TrainingProgress, message: Progress) -> TrainingProgress:
         """Wait for the first generation that lists this worker, and enter it."""
-        self.reporter.pace(AWAITING_INTERVAL)
+        self.reporter.set_interval(WAITING_REPORT_INTERVAL)
         # A generation that failed to form is not tried again; its successor, or a new host, is.
         tried: set[tuple[int, str]] = set()
         while not self.is_leaving():
@@ -83,7 +83,7 @@ class Membership:
                 return self._join(directive, progress, directive.members, host, may_abort=False)
             except (ChangeAborted, GenerationBroken) as error:
                 log.warning("%s", error)
-                self.reporter.tell(message, broken=directive.generation)
+                self.reporter.update_progress(message, broken=directive.generation)
         self.is_released = True
         return progress
 
@@ -120,7 +120,7 @@ class Membership:
         self.announced_generation = self.inviting_generation = self.aborted_generation = 0
         self.has_state = self.is_released = False
         hello = Hello(self.worker, self.rendezvous.address)
-        self.reporter.greet(hello, replace(message, generation=0))
+        self.reporter.send_hello(hello, replace(message, generation=0))
         return self.begin(progress, message)
 
     def drop_leaving_members(
@@ -143,9 +143,9 @@ class Membership:
     def recover(self, progress: TrainingProgress, message: Progress) -> TrainingProgress:
         """Continue with the surviving members after a failed collective, once they are known."""
         self.is_broken = True
-        self.reporter.tell(message, broken=self.current_directive.generation)
+        self.reporter.update_progress(message, broken=self.current_directive.generation)
         # The controller may know already who is lost; asking first avoids two repairs at once.
-        self.reporter.pace(AWAITING_INTERVAL)
+        self.reporter.set_interval(WAITING_REPORT_INTERVAL)
         self.reporter.wait_for_reply(CONTROLLER_GRACE)
         while not self.is_leaving():
             directive = self._repair()
@@ -158,7 +158,7 @@ class Membership:
                 return self._join(directive, progress, members, host, may_abort=False)
             except GenerationBroken as error:
                 log.warning("%s", error)
-                self.reporter.tell(message, broken=directive.generation)
+                self.reporter.update_progress(message, broken=directive.generation)
         self.is_released = True
         return progress
 
@@ -183,7 +183,7 @@ class Membership:
             self.rendezvous.invite(directive, newcomers)
         except GenerationBroken as error:
             log.warning("generation %d is refused: %s", directive.generation, error)
-            self.reporter.refuse(directive.generation)
+            self.reporter.report_refused(directive.generation)
             return
         # A newer Directive may have replaced this one while its newcomers were on their way.
         if self.inviting_generation == directive.generation:
@@ -262,7 +262,7 @@ class Membership:
         ids = {member.worker for member in members}
         if self.previous_directive is not None and self.rendezvous.proven_dead(members) >= ids:
             self.aborted_generation = self.current_directive.generation
-            self.reporter.refuse(self.aborted_generation)
+            self.reporter.report_refused(self.aborted_generation)
             self.directive, self.previous_directive = self.previous_directive, None
             self.rank = self.current_directive.rank_of(self.worker) or 0
 
@@ -301,4 +301,4 @@ class Membership:
         self.aborted_generation = generation
         self.announced_generation = self.current_directive.generation
         if self.rank == 0:
-            self.reporter.refuse(generation)
+            self.reporter.report_refused(generation)

@@ -48,11 +48,11 @@ class ReadAheadDetector:
     """Checks that a script works on one batch at a time, until that is certain.
 
     Attributes:
-        is_sure: Whether the script works on each batch before it asks for the next.
+        is_confirmed: Whether the script works on each batch before it asks for the next.
     """
 
     def __init__(self) -> None:
-        self.is_sure = False
+        self.is_confirmed = False
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._is_at_work = False
         self._asked: Callers | None = None
@@ -61,7 +61,7 @@ class ReadAheadDetector:
         self._handed: list[ref[Any]] = []
         self._refused: ReadAhead | None = None
 
-    def ask(self) -> None:
+    def on_request(self) -> None:
         """Take notice that the script asks for a batch.
 
         Raises:
@@ -70,12 +70,12 @@ class ReadAheadDetector:
         """
         if os.getpid() != self._process:
             self._refuse()
-        if self.is_sure:
+        if self.is_confirmed:
             return
         self._raise_again()
         self._thread = threading.get_ident()
         if self._is_at_work:
-            self.is_sure = True
+            self.is_confirmed = True
             self._forget()
             return
         before, self._asked = self._asked, calling_frames()
@@ -90,11 +90,11 @@ class ReadAheadDetector:
     def hand(self, batch: Any) -> Any:
         """Return a batch that is about to be given to the script."""
         self._is_at_work = False
-        if not self.is_sure:
+        if not self.is_confirmed:
             self._handed.append(ref(batch))
         return batch
 
-    def work(self, *, is_called_by_script: bool) -> None:
+    def on_work(self, *, is_called_by_script: bool) -> None:
         """Take notice that the model or its optimizer is at work.
 
         Args:
@@ -105,7 +105,7 @@ class ReadAheadDetector:
             ReadAhead: The model works on an earlier batch than the last one; or another thread
                 draws the batches, which reads ahead sooner or later.
         """
-        if self.is_sure:
+        if self.is_confirmed:
             return
         self._raise_again()
         if is_called_by_script and threading.get_ident() != self._thread:

@@ -40,9 +40,9 @@ Buffer = bytes | bytearray | memoryview
 
 
 class MessageKind(IntEnum):
-    """What a frame is about; the first to a parameter server is GREET."""
+    """What a frame is about; the first to a parameter server is AUTHENTICATE."""
 
-    GREET = 1
+    AUTHENTICATE = 1
     JOIN = 2
     LEAVE = 3
     PUT = 4

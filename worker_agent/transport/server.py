@@ -26,8 +26,8 @@ from worker_agent.transport.fork_safety import close_in_forks
 
 log = logging.getLogger(__name__)
 
-GREETING_TIMEOUT = 5.0  # seconds within which a connection has to prove that it belongs
-MAX_UNPROVEN = 64  # connections that have not proven it yet; more are closed at once
+AUTHENTICATION_TIMEOUT = 5.0  # seconds within which a connection has to prove that it belongs
+MAX_UNAUTHENTICATED = 64  # connections that have not proven it yet; more are closed at once
 
 
 class FrameServer:
@@ -53,7 +53,7 @@ class FrameServer:
     ) -> None:
         self.answer = answer
         self.proof = None if secret is None else secret_proof(secret)
-        self.unproven = threading.BoundedSemaphore(MAX_UNPROVEN)
+        self.unauthenticated = threading.BoundedSemaphore(MAX_UNAUTHENTICATED)
         self.listener = socket.create_server((host, 0), backlog=256)
         # A fork would keep the port open after this process died, and then others, which find
         # out by a refused connection who is dead, would wait for it.
@@ -72,7 +72,7 @@ class FrameServer:
             with self.lock:
                 # One that was accepted while the server closed would be served for ever.
                 is_refused = self.is_closed or (
-                    self.proof is not None and not self.unproven.acquire(blocking=False)
+                    self.proof is not None and not self.unauthenticated.acquire(blocking=False)
                 )
                 if not is_refused:
                     self.connections.add(connection)
@@ -96,7 +96,7 @@ class FrameServer:
     def _attend(self, connection: socket.socket, peer: object) -> None:
         try:
             framed = FramedConnection(connection)
-            if self.proof is None or self._has_proven(framed, self.proof):
+            if self.proof is None or self._is_authenticated(framed, self.proof):
                 self.answer(framed)
         except OSError as error:
             log.debug("the connection from %s ended: %r", peer, error)
@@ -108,22 +108,22 @@ class FrameServer:
                 self.connections.discard(connection)
             connection.close()
 
-    def _has_proven(self, framed: FramedConnection, proof: bytes) -> bool:
+    def _is_authenticated(self, framed: FramedConnection, proof: bytes) -> bool:
         """Read the proof, within its time."""
-        deadline = time.monotonic() + GREETING_TIMEOUT
+        deadline = time.monotonic() + AUTHENTICATION_TIMEOUT
         framed.should_abort = lambda: time.monotonic() > deadline
         try:
             header = framed.receive_header(max_payload=0)
-            if header.kind != MessageKind.GREET or header.metadata_size != len(proof):
+            if header.kind != MessageKind.AUTHENTICATE or header.metadata_size != len(proof):
                 return False
             return hmac.compare_digest(framed.receive_metadata(header), proof)
         except (OSError, AgentError):
             return False
         finally:
             framed.should_abort = never_abort
-            self.unproven.release()
+            self.unauthenticated.release()
 
 
-def greet(framed: FramedConnection, secret: str) -> None:
+def authenticate(framed: FramedConnection, secret: str) -> None:
     """Prove to a server that this process belongs to its job."""
-    framed.send(FrameHeader(MessageKind.GREET), secret_proof(secret))
+    framed.send(FrameHeader(MessageKind.AUTHENTICATE), secret_proof(secret))

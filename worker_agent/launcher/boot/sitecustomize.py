@@ -22,7 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 INSTRUMENTATIONS = {
     "torch": "worker_agent.pytorch.instrumentation:install",
     "torch.distributed.fsdp._fully_shard._fsdp_state": (
-        "worker_agent.pytorch.instrumentation:install_sharded"
+        "worker_agent.pytorch.instrumentation:install_fsdp"
     ),
 }
 
