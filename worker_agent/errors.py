@@ -8,7 +8,7 @@
         ├── ControllerRefused        the controller declined: do not repeat the request
         ├── GenerationBroken         a generation's collective failed: wait for a newer Directive
         ├── ChangeAborted            a change was cancelled: continue in the current generation
-        ├── StateRefused             it cannot be carried or does not fit: the message says where
+        ├── StateRefused             it cannot be saved or sent, or does not fit: see the message
         ├── UnsupportedModel         no framework that is loaded has it: the message says what is
         ├── UnsupportedStrategy      the framework lacks it: the message names those it has
         ├── UnsupportedOptimizer     an optimizer steps in a way that the agent cannot follow
@@ -89,7 +89,7 @@ class ChangeAborted(AgentError):
 
 
 class StateRefused(AgentError):
-    """A state contains an object that cannot be carried, or does not fit this model.
+    """A state cannot be saved or sent to other workers, or does not fit this model.
 
     Nothing was changed. Start without the state, and show the message: it names the place.
     """

@@ -78,7 +78,7 @@ def find_framework(model: Any) -> Framework:
 
 
 def load_shard_factory() -> Any:
-    """Return what makes a shard on a parameter server; loads a framework, which takes seconds."""
+    """Return the factory of shards of parameter servers; loads a framework, which takes seconds."""
     return resolve_name(SHARD_FACTORY)()
 
 
@@ -194,8 +194,8 @@ class ControlFlags:
     learning_rate_factor: float
 
 
-# The row rides in the gradients' own reduction: a further collective per step would cost time.
-# One row for each worker, which travels with the gradients.
+# Each worker's row, sent in the gradients' own all-reduce: a further collective per step would cost
+# time.
 SUMMARY_COLUMNS = (
     *(field.name for field in fields(ControlFlags)),
     "local_norm_sq",

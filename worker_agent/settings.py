@@ -25,7 +25,8 @@ class InstrumentationSettings:
         checkpoint_every: Seconds between two while training runs.
         checkpoint_keep: Number of newest checkpoints that are kept.
         job: Id of the job, for the checkpoints.
-        generation: Generation these processes train in; the newer checkpoint has the later one.
+        generation: Generation these processes train in; of two checkpoints that of the later
+            generation is newer.
         restarts: Generations before this one, the same on every machine; 0 in the first.
         rank: Rank of this process among those that run the script, by torchrun's contract.
         workers: Number of those processes.

@@ -480,7 +480,7 @@ def test_a_newcomer_is_called_comes_and_all_change(
     assert c.invitation() == Invitation(planned, member(a))
     assert b.invitation() is None
     with pytest.raises(
-        GenerationBroken, match="does not know it"
+        GenerationBroken, match="its store has no Directive for it"
     ):  # it is not announced before all are there
         b.fetch_announced_directive(2, member(a))
     agreed = come(pool, planned, c)

@@ -301,6 +301,6 @@ def test_a_row_without_a_time_is_left_out_and_the_others_arrive(
     service.end_machine()
     with service.listening():
         first = sync(tmp_path)
-    assert "found no use for 1 rows" in first.stderr
+    assert "the controller rejected 1 rows" in first.stderr
     assert service.iterations() == [0]
     assert len(service.told("rows_rejected")) == 1

@@ -268,7 +268,7 @@ MISFITS: dict[str, tuple[Callable[[], TrainingState], str]] = {
         lambda: without_average(OPTIMIZERS["SGD"]),
         "of Adam with 8 parameters in 1 groups; the optimizer here is SGD",
     ),
-    "carried": (without_average, r"carries \['average'\], this script \[\]"),
+    "carried": (without_average, r"objects named \['average'\]; this script has \[\]"),
 }
 
 

@@ -56,15 +56,15 @@ RunLevel = Literal["observe", "advise", "control"]
 
 LAUNCHER_POLL = 0.05
 FINAL_REPORT_TIMEOUT = 5.0
-LINGER_TIMEOUT = 10.0  # for a command to end after its script has stopped in order
+LINGER_TIMEOUT = 10.0  # for a command to end after its script has stopped cleanly
 EXIT_REFUSED = 2  # as for wrong usage
-MAX_PEER_LOSSES = 3  # starts in a row that lost their peers before they measured an iteration
+MAX_PEER_LOSSES = 3  # runs in a row that lost their peers before they measured an iteration
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """How one start of the command ended.
+    """How one run of the command ended.
 
     Attributes:
         code: Its exit code, negative for a signal.
@@ -124,7 +124,7 @@ class Launcher:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def _train(self) -> int:
-        # A start that measured something has proven that its peers were reachable.
+        # A run that measured something has proven that its peers were reachable.
         peer_losses = 0
         while self._await_directive():
             ended = self._run_once()
@@ -237,7 +237,7 @@ class Launcher:
         elif self.level == "control" and self.rank == 0:
             self.files.stop_request.touch()
 
-    # One start of the command.
+    # One run of the command.
 
     def _run_once(self) -> CommandRun:
         """Run the command in this generation, once the port of its first rank is known."""
@@ -260,7 +260,7 @@ class Launcher:
         return is_newer or self.is_ending
 
     def _run_command(self, port: int) -> CommandRun:
-        # Files of the previous start would be taken for this one's.
+        # Files of the previous run would be taken for this one's.
         for path in (self.files.rows, self.files.stop_request, self.files.outcome):
             path.unlink(missing_ok=True)
         directive = self._current_directive

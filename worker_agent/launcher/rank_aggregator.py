@@ -4,9 +4,9 @@ Training appends to a queue. Twice a second a background thread puts this rank's
 store that the script's ranks met at, and the first rank combines them by iteration. No collective
 is added, no step waits, and a row is exact however late it arrives.
 
-The same store agrees on where to stop for a restart, by causality instead of time: once every
-rank is armed it looks into the store at each boundary; the first rank writes "after the next
-reduction" at a boundary of its own, and no rank can pass that reduction without it.
+All ranks stop for a restart after the same gradient reduction. Once every rank has acknowledged
+the request, rank 0 writes the reduction's number into the store; none can finish that reduction
+without rank 0, so all read it in time.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ def main() -> int:
     settings = read_settings()
     if settings is None or not settings.job_secret:
         print(
-            "a parameter server is started by the controller, which says whose gradients it may "
-            "take: SCAVENGER_JOB and SCAVENGER_JOB_SECRET are not set",
+            "SCAVENGER_JOB and SCAVENGER_JOB_SECRET must be set; the controller sets them when it "
+            "starts a parameter server",
             file=sys.stderr,
         )
         return 2

@@ -242,7 +242,7 @@ def parse_stream(metadata: bytes) -> tuple[bool, Numbers, list[SampleRange]]:
 def to_counts(numbers: Numbers) -> list[int]:
     """Return numbers as integers; raises MalformedFrame when they are none, such as NaN."""
     if not (np.abs(numbers) < 2**53).all():  # above, not every integer is a float
-        raise MalformedFrame("numbers of samples that make no sense")
+        raise MalformedFrame("sample counts that are not finite integers below 2**53")
     counts: list[int] = numbers.astype(int).tolist()
     return counts
 

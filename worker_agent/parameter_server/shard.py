@@ -1,10 +1,10 @@
 """`ShardState`: what one server holds, and the rules by which workers change it.
 
 Workers decide on membership: they say which generation they are in. The server makes sure that
-no iteration mixes two generations. The first member that comes from training closes the previous
-generation for good; a worker that has not trained yet waits for that, so an early newcomer
-disturbs no iteration. When a member's connection breaks, the iteration cannot be completed and
-all members that wait for it are told.
+no iteration mixes two generations. The first existing member to join a generation ends the
+previous one; a newcomer's join waits until then, so an early newcomer disturbs no iteration. When
+a member's connection breaks, the iteration cannot be completed and all members that wait for it
+are told.
 
 Shards apply an iteration one after the other. When a worker dies in between, the others redo it
 from the weights before; a shard that had applied it already still holds those for newcomers.
@@ -72,8 +72,8 @@ class ShardWeights(Protocol):
         """Return the sum of squares."""
 
 
-# Makes room for a shard after so many iterations; returns it and what is to be filled in, weights
-# first. Raises UnsupportedServerOptimizer.
+# Allocates a shard after so many iterations; returns it and what is to be filled in, weights first.
+# Raises UnsupportedServerOptimizer.
 ShardFactory = Callable[[int, ShardManifest], tuple[ShardWeights, Sequence[ShardValues]]]
 
 
@@ -280,7 +280,8 @@ class ShardState:
                 raise Fenced(f"lost in the iteration: {', '.join(sorted(self.lost))}")
             values = self.require_weights().values_after(iteration + 1)
             if values is None:
-                raise Fenced("the others have gone on")
+                why = "are no longer kept: the other workers are further"
+                raise Fenced(f"the weights after iteration {iteration + 1} {why}")
             return current.outcome, values
 
     # Downpour.

@@ -1,5 +1,5 @@
 """Everything that needs PyTorch: training strategies, state of models, and instrumentation.
 
-Loaded through ``worker_agent.frameworks`` when the script has imported torch; nothing else
-imports it.
+Sessions load it through ``worker_agent.frameworks``; agent run's sitecustomize and the self-test
+import it directly.
 """

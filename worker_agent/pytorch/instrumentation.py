@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OTHER_COMMUNICATION = {"horovod", "deepspeed", "mpi4py"}
-# Steps after which a script that has not met the others will not meet them.
+# Steps after which a script without torch.distributed counts as not distributed.
 STEPS_BEFORE_VERDICT = 10
 
 

@@ -139,7 +139,7 @@ class ParameterServerStrategy:
         """Fetch the optimizer's state from the servers and copy everything, between iterations.
 
         Raises:
-            StateRefused: A server is lost, or something cannot be carried.
+            StateRefused: A server is lost, or something cannot be saved.
         """
         try:
             client = self._servers
@@ -147,7 +147,9 @@ class ParameterServerStrategy:
                 [client.fetch_shard(server) for server in range(len(client.addresses))]
             )
         except GenerationBroken as error:
-            raise StateRefused(f"the servers do not tell their part: {error}") from error
+            raise StateRefused(
+                f"the parameter servers did not return the optimizer state: {error}"
+            ) from error
         return self.state.snapshot(progress)
 
     def leave(self) -> None:

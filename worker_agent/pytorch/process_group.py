@@ -78,7 +78,8 @@ def run_abortable(
         except TimeoutError:
             if should_abort():
                 left_behind.append(thread)
-                raise RuntimeError("a member was lost while the others connected") from None
+                why = "a member was lost or a newer generation replaces this one"
+                raise RuntimeError(f"connecting was abandoned: {why}") from None
 
 
 class AbortableGroup:
@@ -155,4 +156,4 @@ class TorchStore(Store):
         """Wait for keys; raises RuntimeError if they do not come."""
         seconds = self._timeout if timeout is None else timeout.total_seconds()
         if not self.client.wait(keys, seconds):
-            raise RuntimeError(f"another member did not come in {seconds:.0f} s: {keys}")
+            raise RuntimeError(f"no member has set these keys within {seconds:.0f} s: {keys}")

@@ -426,7 +426,8 @@ class Reducer:
     def _restore_gradients(self) -> None:
         """Restore the gradients as they would be without the agent: the sum of all passes.
 
-        Not for a slice: the script has cleared its first half, or does not know of it.
+        Not when the batch is split: the gradient of the first half is the agent's, not the
+        script's.
         """
         for bucket in self.buckets:
             accumulated, bucket.accumulated = bucket.accumulated, None

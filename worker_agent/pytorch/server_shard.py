@@ -76,7 +76,7 @@ def plain_value(value: Any) -> Hyperparameter:
 
 
 def shard_factory() -> ShardFactory:
-    """Return what makes a shard, once it is quick: the first optimizer imports for seconds."""
+    """Return the factory, after building one optimizer: the first takes seconds of imports."""
     torch.optim.SGD([nn.Parameter(torch.zeros(1))])
     return TorchShard.make
 

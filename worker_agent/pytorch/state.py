@@ -1,8 +1,8 @@
 """`TrainingState`: all state that the next iteration depends on, for newcomers and checkpoints.
 
 The source describes its state in JSON and names its tensors; a newcomer builds the same tensors
-without a simulated optimizer step, then everything travels as one flat tensor per data type. A
-mismatch is found before anything is changed.
+without a simulated optimizer step, then large tensors are sent one by one and small ones together,
+per data type and device. A mismatch is found before anything is changed.
 
 Optimizer state is passed without copies: ``Optimizer.load_state_dict`` copies every slot and
 casts it to the type of its parameter; between equal workers both are wrong. A checkpoint holds
@@ -58,7 +58,7 @@ class TrainingState:
         extra_state: What else has a state, by name: schedulers, a ``GradScaler``, averages.
 
     Raises:
-        StateRefused: One of them holds what cannot be carried.
+        StateRefused: One of them holds what cannot be saved or sent.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class TrainingState:
         """Make every member equal to the source; returns the source's progress.
 
         Raises:
-            StateRefused: The source's state cannot be carried (on all members), or does not fit
+            StateRefused: The source's state cannot be sent (on all members), or does not fit
                 here (on this member only); nothing was changed.
         """
         if rank == source:
@@ -90,7 +90,7 @@ class TrainingState:
         """Copy the state into host memory; this alone holds up training for a checkpoint.
 
         Raises:
-            StateRefused: Something in it cannot be carried; training itself is unharmed.
+            StateRefused: Something in it cannot be saved; training itself is unharmed.
         """
         encoded = encode_torch_state({**self._states(), "random": random_states()})
         copy = self.copies.copy(encoded.arrays)
@@ -201,7 +201,8 @@ class TrainingState:
             check_optimizer_state(self.optimizer, state["optimizer"])
             names = sorted(state["carried"])
         if names != sorted(self.extra_state):
-            raise StateRefused(f"the state carries {names}, this script {sorted(self.extra_state)}")
+            mine = sorted(self.extra_state)
+            raise StateRefused(f"the state contains objects named {names}; this script has {mine}")
         return state
 
     def _take_over(self, state: dict[str, Any]) -> None:

@@ -46,7 +46,11 @@ def gradient_strides(tensor: Tensor) -> Strides:
 
 
 def comparable_strides(tensor: Tensor) -> Strides:
-    """Return what two tensors of one shape have in common whose gradients lie alike."""
+    """Return strides for comparison.
+
+    Those of two tensors of one shape are equal exactly if their gradients have the same memory
+    layout.
+    """
     pairs = zip(gradient_strides(tensor), tensor.shape, strict=True)
     return tuple(stride if size > 1 else 0 for stride, size in pairs)
 
@@ -181,7 +185,7 @@ def encode_torch_state(state: object) -> EncodedState:
     """Take a state apart as ``encode_state`` does; all of its arrays are tensors.
 
     Raises:
-        StateRefused: The state holds an object that cannot be carried; the message says where.
+        StateRefused: An object in it cannot be saved or sent; the message says where.
     """
     encoded = encode_state(state, dense_tensor)
     tensors = {
@@ -202,7 +206,7 @@ def dense_tensor(value: object, path: str) -> Tensor | None:
     is_ordinary = type(value) in (Tensor, nn.Parameter) and value.layout == torch.strided
     if not is_ordinary or value.is_meta or value.is_quantized:
         raise StateRefused(
-            f"{path} is a {type(value).__qualname__} of layout {value.layout} on"
-            f" {value.device}, which cannot be carried: only ordinary dense tensors can"
+            f"{path} is a {type(value).__qualname__} of layout {value.layout} on {value.device},"
+            " which cannot be saved or sent to other workers: only ordinary dense tensors can"
         )
     return value.detach()

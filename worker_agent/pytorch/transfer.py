@@ -62,7 +62,7 @@ class StateManifest:
         clock: Where training stands.
         tree: The plain part of the state.
         tensors: The tensors' facts by name, in the order in which they travel.
-        refusal: Why the state cannot be carried; empty when it can.
+        refusal: Why the state cannot be sent; empty when it can.
     """
 
     clock: TrainingProgress

@@ -35,7 +35,7 @@ from worker_agent.state.progress import Stateful, TrainingProgress
 
 log = logging.getLogger(__name__)
 
-EXIT_STOPPED = 75  # EX_TEMPFAIL: training stopped in order, to continue in a new process
+EXIT_STOPPED = 75  # EX_TEMPFAIL: training stopped cleanly and continues in a new process
 RESTART_TIMEOUT = timedelta(minutes=5)
 
 
@@ -118,8 +118,9 @@ class WarmRestart:
         if model is None or len(optimizers) != 1:
             self.can_save = False
             log.warning(
-                "scavenger: %d optimizers without one model are not saved: let the script save "
-                "and load its state by itself, as it would for torchrun",
+                "scavenger: no checkpoint: it needs exactly one optimizer and a module that holds "
+                "all its parameters; found %d optimizers. Let the script save and load its state "
+                "by itself, as it would for torchrun",
                 len(optimizers),
             )
             return None

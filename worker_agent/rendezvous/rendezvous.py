@@ -109,7 +109,8 @@ class StoreRendezvous:
                 raise self._lost(leader, error) from error
         if content is None:
             raise GenerationBroken(
-                f"{leader.worker} announced generation {generation} and does not know it"
+                f"{leader.worker} announced generation {generation}, but its store has no "
+                "Directive for it"
             )
         return _DIRECTIVE.validate_json(content)
 

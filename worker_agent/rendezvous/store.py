@@ -18,7 +18,7 @@ from worker_agent.transport.connection import FramedConnection, FrameHeader, Mes
 from worker_agent.transport.server import FrameServer
 
 MAX_STORE_WAIT = 60.0
-ANSWER_GRACE = 2.0  # seconds an answer may be late after the time it was to wait
+ANSWER_GRACE = 2.0  # seconds added to a request's own timeout before TimeoutError
 
 
 class KeyValueServer:
@@ -123,7 +123,7 @@ class KeyValueClient:
                 self.connection.close()  # a late answer would be taken for the next one's
                 if isinstance(error, OSError):
                     raise
-                raise ConnectionResetError(f"what answers is no store: {error}") from error
+                raise ConnectionResetError(f"the peer is not a key-value store: {error}") from error
 
     def _check_deadline(self) -> bool:
         if time.monotonic() > self.deadline:

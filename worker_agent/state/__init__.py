@@ -1,4 +1,4 @@
-"""The state of training, for all frameworks: progress, encoding, transfer and checkpoints.
+"""The state of training, for all frameworks: progress, encoding and checkpoints.
 
 A newcomer and a checkpoint get the same encoding, so both are read by the same careful code.
 """

@@ -94,7 +94,7 @@ class _Encoder:
             try:
                 value.encode()
             except UnicodeEncodeError:
-                why = "is no Unicode text, so it cannot be carried"
+                why = "is no Unicode text, so it cannot be saved or sent to other workers"
                 raise StateRefused(f"{_path_text(path)} {why}") from None
             return plain
         if len(path) > MAX_NESTING:
@@ -119,7 +119,8 @@ class _Encoder:
         if array is None:
             raise StateRefused(
                 f"{path} is a {type(value).__module__}.{type(value).__qualname__}, which cannot"
-                " be carried: only numbers, text, lists, tuples, sets, dicts and tensors can"
+                " be saved or sent to other workers: only numbers, text, lists, tuples, sets, dicts"
+                " and tensors can"
             )
         # Two places may have one path, such as a key 1 and a key "1".
         name, number = path, 1

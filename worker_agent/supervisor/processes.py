@@ -17,7 +17,7 @@ from worker_agent.heartbeat import DUMP_SIGNAL, HeartbeatReading
 
 
 def terminate_training(reading: HeartbeatReading) -> None:
-    """Send SIGTERM to the process with the session, which leaves in order, else to all processes.
+    """Send SIGTERM to the process with the session, which leaves cleanly, else to all processes.
 
     Processes that a session works with, such as data loaders, must live until it has left;
     otherwise it would fail in the middle of its last iteration.

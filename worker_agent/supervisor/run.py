@@ -73,7 +73,7 @@ class RunContext:
         log: Where the command's output goes.
         lease: Lease of the machine.
         shutdown_signal: Whether the machine was told to shut down.
-        drain_timeout: Seconds the command has to end after that.
+        drain_timeout: Seconds the command has to end cleanly after that.
         stall_timeout: Seconds without an iteration that are always allowed.
     """
 
@@ -164,7 +164,7 @@ def _watch_run(child: subprocess.Popen[bytes], context: RunContext) -> ExitReaso
 
 
 def _drain(child: subprocess.Popen[bytes], context: RunContext) -> Drained:
-    """Let the command end in order, and kill it when its time is up."""
+    """Let the command end cleanly, and kill it when its time is up."""
     began = time.monotonic()
     terminate_training(context.page.read())
     was_killed = not _has_ended(child, min(context.drain_timeout, context.lease.left()))

@@ -2,7 +2,7 @@
 
 A machine never outlives the time paid for it, even when the controller or the network fails.
 However this process ends on its own, the machine ends with it. A command that dies through no
-error of its own is started again; SIGTERM lets it end in order, and then the machine ends.
+error of its own is started again; SIGTERM lets it end cleanly, and then the machine ends.
 """
 
 from __future__ import annotations
@@ -103,9 +103,11 @@ class Supervisor:
             return
         if self._settings.spool is not None:
             spool = Path(self._settings.spool)
-            self._send_persistently(lambda: replay_spool(spool, self._controller))
+            self._send_persistently(
+                lambda: replay_spool(spool, self._controller), "the spooled rows"
+            )
         message = result.to_message(self._settings.worker)
-        self._send_persistently(lambda: self._controller.exit(message))
+        self._send_persistently(lambda: self._controller.exit(message), "the exit report")
 
     def _enrol(self) -> bool:
         """Exchange the launch credential for a token; False if the machine must end."""
@@ -169,18 +171,18 @@ class Supervisor:
     def _may_continue(self) -> bool:
         return not self._shutdown_signal.is_received and self._lease.left() > 0
 
-    def _send_persistently(self, send: Callable[[], object]) -> None:
+    def _send_persistently(self, send: Callable[[], object], what: str) -> None:
         """Send a message; retry while the controller is away and the machine may continue."""
         deadline = time.monotonic() + FAREWELL_TIMEOUT
         while True:
             try:
                 send()
             except ControllerRefused as error:
-                return log.warning("the controller refused the final message: %s", error)
+                return log.warning("the controller refused %s: %s", what, error)
             except ControllerUnreachable as error:
                 is_late = self._shutdown_signal.is_received and time.monotonic() > deadline
                 if is_late or not self._lease.left():
-                    return log.warning("the final message was not delivered: %s", error)
+                    return log.warning("the controller did not get %s: %s", what, error)
             else:
                 return None
             time.sleep(0.5)

@@ -39,7 +39,7 @@ WAITING_REPORT_INTERVAL = 0.1
 MAX_RETRY_PAUSE = 15.0  # between two attempts to reach a controller that is away
 MAX_WAITING_PAUSE = 3.0  # the same while a worker waits for a Directive
 MAX_CLOSING_PAUSE = 0.5  # the same once training has ended
-UNUSABLE_STATUSES = (400, 413, 415, 422)  # statuses for words that will never be understood
+UNUSABLE_STATUSES = (400, 413, 415, 422)  # statuses of reports that would be refused again
 UNKNOWN_WORKER_STATUS = 409  # status of a controller that has not heard the Hello, or forgot it
 
 

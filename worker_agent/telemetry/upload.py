@@ -92,7 +92,7 @@ def _describe_missing_rows(missing: int, skipped: int) -> str:
     if missing:
         parts.append(f"{missing} rows were damaged on disk")
     if skipped:
-        parts.append(f"the controller found no use for {skipped} rows")
+        parts.append(f"the controller rejected {skipped} rows")
     return " and ".join(parts)
 
 

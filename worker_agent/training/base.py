@@ -158,7 +158,10 @@ class JobSession(Session, Generic[S]):
         """Whether what is waited for will never come; asked while a strategy waits."""
 
     def _restore_checkpoint(self, state: Any, progress: TrainingProgress) -> TrainingProgress:
-        """Restore a checkpoint, because no worker has a state to hand over; here there is none."""
+        """Return the progress to go on from; called when no worker has state to hand over.
+
+        By default there is no checkpoint: return progress unchanged.
+        """
         return progress
 
     def _reason_to_break(self) -> FinishReason:

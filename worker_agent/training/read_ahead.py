@@ -35,8 +35,8 @@ Callers = list[tuple[FrameType, int]]
 FOR_ITER, CACHE = dis.opmap["FOR_ITER"], dis.opmap["CACHE"]
 AGENT_PACKAGE = __name__.partition(".")[0] + "."
 READ_AHEAD_REMEDY = (
-    "a batch was asked for before the one before it was trained on, which would then be trained as "
-    "a part of another iteration, in silence. Does a loader read ahead? Give it a length (in "
+    "the script requested a batch before it had trained on the previous one, which would silently "
+    "count for another iteration. Does a loader read ahead? Give it a length (in "
     "Lightning __len__, which may return 10**9), leave it out of accelerator.prepare, and let no "
     "thread or worker process draw from job.batches: load the samples of a batch when it is drawn. "
     "Do you accumulate gradients over several batches? Say micro_batches=... to job.prepare and "

@@ -251,4 +251,4 @@ class FramedConnection:
 
     def _raise_if_aborted(self) -> None:
         if self.should_abort():
-            raise GenerationBroken("what was waited for is given up")
+            raise GenerationBroken("gave up waiting for the other side")

@@ -26,8 +26,8 @@ from typing import Any
 SocketDescriptor = tuple[int, int]  # its number, and the inode behind it: numbers are used again
 Ports = tuple[int, int]  # ports of a connection, the own one first
 
-PR_SET_PDEATHSIG = 1  # PR_SET_PDEATHSIG of prctl
-TCP_ESTABLISHED = "01"  # TCP_ESTABLISHED in the kernel's tables
+PR_SET_PDEATHSIG = 1  # option of prctl(2): the signal this process gets when its parent dies
+TCP_ESTABLISHED = "01"  # state of an open connection in /proc/net/tcp
 DATA_LOADER_WORKER = "torch.utils.data._utils.worker"
 PRUNE_ABOVE = 256
 
