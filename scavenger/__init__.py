@@ -5,7 +5,7 @@ agent, the REST client and the command line. ``service`` acts on its decisions, 
 measures; both import from here. The names below are the public ones, imported when first used,
 because a training container imports the wire types and nothing else::
 
-    from scavenger import Knee, Within, decide, parse_job, planning_state
+    from scavenger import Knee, ConstrainedObjective, decide, parse_job, planning_state
 
     spec = parse_job(text, "yaml")
     decision = decide(planning_state(spec, observations=(), stored=None))
@@ -32,16 +32,18 @@ if TYPE_CHECKING:
     from scavenger.measurement.profiling import Measurement as Measurement
     from scavenger.measurement.profiling import Observation as Observation
     from scavenger.measurement.profiling import ScalingIndicators as ScalingIndicators
-    from scavenger.measurement.profiling import settle as settle
+    from scavenger.measurement.profiling import evaluate_probe as evaluate_probe
     from scavenger.measurement.steps import StepColumns as StepColumns
-    from scavenger.models.iteration_time import ParallelModel as ParallelModel
+    from scavenger.models.iteration_time import StepTimeLaw as StepTimeLaw
     from scavenger.models.performance import PerformanceModel as PerformanceModel
     from scavenger.models.performance import fit_performance as fit_performance
+    from scavenger.planning.constrained_objective import (
+        ConstrainedObjective as ConstrainedObjective,
+    )
     from scavenger.planning.curve import TradeoffCurve as TradeoffCurve
     from scavenger.planning.curve import predict_curve as predict_curve
     from scavenger.planning.decision import decide as decide
     from scavenger.planning.knee import Knee as Knee
-    from scavenger.planning.limits import Within as Within
     from scavenger.planning.objective import Choice as Choice
     from scavenger.planning.objective import Objective as Objective
     from scavenger.planning.objectives import Cheapest as Cheapest
@@ -49,11 +51,11 @@ if TYPE_CHECKING:
     from scavenger.planning.objectives import Weighted as Weighted
     from scavenger.planning.replanning import replan as replan
     from scavenger.planning.search.strategy import Probe as Probe
-    from scavenger.planning.search.strategy import Run as Run
     from scavenger.planning.search.strategy import SearchStrategy as SearchStrategy
+    from scavenger.planning.search.strategy import TrainOn as TrainOn
     from scavenger.planning.state import PlanningState as PlanningState
     from scavenger.pricing import PriceModel as PriceModel
-    from scavenger.pricing import on_demand_price as on_demand_price
+    from scavenger.pricing import on_demand_price_model as on_demand_price_model
 
 _PUBLIC = {
     "scavenger.cluster": ("ClusterConfig", "ConfigSpace", "MachineType", "MemoryModel"),
@@ -65,21 +67,21 @@ _PUBLIC = {
         "Measurement",
         "Observation",
         "ScalingIndicators",
-        "settle",
+        "evaluate_probe",
     ),
     "scavenger.measurement.steps": ("StepColumns",),
-    "scavenger.models.iteration_time": ("ParallelModel",),
+    "scavenger.models.iteration_time": ("StepTimeLaw",),
     "scavenger.models.performance": ("PerformanceModel", "fit_performance"),
     "scavenger.planning.curve": ("TradeoffCurve", "predict_curve"),
     "scavenger.planning.decision": ("decide",),
     "scavenger.planning.knee": ("Knee",),
-    "scavenger.planning.limits": ("Within",),
+    "scavenger.planning.constrained_objective": ("ConstrainedObjective",),
     "scavenger.planning.objective": ("Choice", "Objective"),
     "scavenger.planning.objectives": ("Cheapest", "Fastest", "Weighted"),
     "scavenger.planning.replanning": ("replan",),
-    "scavenger.planning.search.strategy": ("Probe", "Run", "SearchStrategy"),
+    "scavenger.planning.search.strategy": ("Probe", "SearchStrategy", "TrainOn"),
     "scavenger.planning.state": ("PlanningState",),
-    "scavenger.pricing": ("PriceModel", "on_demand_price"),
+    "scavenger.pricing": ("PriceModel", "on_demand_price_model"),
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 

@@ -1,8 +1,8 @@
 """What a job can run on: machine types, one configuration, and the space of configurations.
 
 ``ClusterConfig`` is (K, B) of the paper. ``ConfigSpace`` lists what a job may use, with
-``MemoryModel`` excluding local batches that do not fit (III-E). ``Grid`` holds many configurations
-as columns, so that the laws predict all of them in one call.
+``MemoryModel`` excluding local batches that do not fit (III-E). ``ConfigColumns`` holds many
+configurations as columns, so that the laws predict all of them in one call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scavenger.figures import require_above_zero, require_not_negative
+from scavenger.number_checks import require_above_zero, require_not_negative
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -80,13 +80,13 @@ class MemoryModel:
         """Tell whether every worker of a machine can hold this local batch."""
         return self.needed(local_batch) * machine.workers <= machine.memory_gib
 
-    def largest_batch(self, machine: MachineType) -> float:
+    def max_local_batch(self, machine: MachineType) -> float:
         """Largest local batch in samples that fits a machine (III-E).
 
         Returns:
             Samples; 0 when not even the model fits, infinite when samples need no memory.
 
-        >>> MemoryModel(2.0, 0.125).largest_batch(MachineType("e2-standard-4", 4, 16))
+        >>> MemoryModel(2.0, 0.125).max_local_batch(MachineType("e2-standard-4", 4, 16))
         112.0
         """
         if not self.fits(0, machine):
@@ -259,7 +259,7 @@ RowIndices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Grid:
+class ConfigColumns:
     """Configurations as columns of one length, in the order of the space they come from.
 
     Attributes:
@@ -298,9 +298,9 @@ class Grid:
             self.machine_types[self.type_index[row]],
         )
 
-    def rows(self, rows: RowIndices | NDArray[np.bool_]) -> Grid:
+    def select(self, rows: RowIndices | NDArray[np.bool_]) -> ConfigColumns:
         """Return some of the rows."""
-        return Grid(
+        return ConfigColumns(
             self.workers[rows],
             self.global_batch[rows],
             self.workers_per_machine[rows],
@@ -309,12 +309,12 @@ class Grid:
         )
 
 
-def grid_of(configs: Iterable[ClusterConfig]) -> Grid:
+def config_columns(configs: Iterable[ClusterConfig]) -> ConfigColumns:
     """Put configurations into columns."""
     listed = list(configs)
     types = tuple(dict.fromkeys(config.machine_type for config in listed)) or ("",)
     index = {key: number for number, key in enumerate(types)}
-    return Grid(
+    return ConfigColumns(
         np.array([config.workers for config in listed], dtype=float),
         np.array([config.global_batch for config in listed], dtype=float),
         np.array([config.workers_per_machine for config in listed], dtype=float),
@@ -323,7 +323,7 @@ def grid_of(configs: Iterable[ClusterConfig]) -> Grid:
     )
 
 
-def grid_of_space(space: ConfigSpace) -> Grid:
+def space_columns(space: ConfigSpace) -> ConfigColumns:
     """Put every configuration of a space into columns, in the order in which it yields them."""
     machines: Sequence[MachineType | None] = space.machine_types or (None,)
     shape = (len(machines), len(space.workers), len(space.global_batches))
@@ -332,11 +332,11 @@ def grid_of_space(space: ConfigSpace) -> Grid:
     batches = np.array(space.global_batches, dtype=float)[batch]
     hosted = np.array([1.0 if m is None else float(m.workers) for m in machines])[kind]
     keys = tuple("" if machine is None else machine.key for machine in machines)
-    grid = Grid(counts, batches, hosted, kind, keys)
+    grid = ConfigColumns(counts, batches, hosted, kind, keys)
     largest = np.ceil(batches / counts)
     fitting = (batches >= counts) & (largest <= space.most_local_batch)
     if space.memory is not None and space.machine_types:
         room = np.array([m.memory_gib for m in space.machine_types])[kind]
         needed = space.memory.fixed_gib + space.memory.gib_per_sample * largest
         fitting &= needed * hosted <= room
-    return grid.rows(fitting)
+    return grid.select(fitting)

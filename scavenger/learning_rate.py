@@ -82,9 +82,9 @@ class LearningRateScaling:
 def prior_kappa(rule: LearningRateRule) -> float:
     """Prior of κ in B_crit = κ φ, before finished jobs have taught it (SCIENCE §2).
 
-    At a times the best learning rate of its batch, an iteration gains in proportion to
-    a (1 - a/2). Scaled linearly from a small a, it stays small until B is about 2φ/a, and until
-    then a larger batch costs no epochs; kept fixed or scaled less, it costs them from φ on, and so
-    it does by the gain of AdaScale.
+    Let a be the learning rate as a share of the best one for its batch: an iteration then gains in
+    proportion to a (1 - a/2). Scaled linearly from a small a, the share stays small until B is
+    about 2φ/a, and until then a larger batch costs no epochs. With a learning rate that is kept
+    fixed, scaled less, or scaled by the gain of AdaScale, it costs epochs from φ on.
     """
     return LINEAR_KAPPA if rule == "linear" else 1.0

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scavenger.cluster import Floats, Grid, MemoryModel
-from scavenger.figures import check_not_negative, require_not_negative
+from scavenger.cluster import ConfigColumns, Floats, MemoryModel
+from scavenger.number_checks import check_not_negative, require_not_negative
 
 
 @dataclass(frozen=True, slots=True)
-class PerMachine:
+class MachinePrice:
     """A price per VM, on demand or spot.
 
     Attributes:
@@ -29,14 +29,14 @@ class PerMachine:
         for key, price in self.by_type.items():
             check_not_negative(f"price of {key}", price)
 
-    def per_hour(self, grid: Grid) -> Floats:
+    def per_hour(self, grid: ConfigColumns) -> Floats:
         """Dollars per hour of each whole cluster."""
         prices = [self.by_type.get(key, self.price_per_hour) for key in grid.machine_types]
         return np.asarray(np.array(prices)[grid.type_index] * grid.machines)
 
 
 @dataclass(frozen=True, slots=True)
-class PerResource:
+class ResourcePrice:
     """Machines of custom size, paid per vCPU and per GiB; memory follows the batch (V-D).
 
     Attributes:
@@ -54,14 +54,14 @@ class PerResource:
     def __post_init__(self) -> None:
         require_not_negative(self, "vcpu_price_per_hour", "gib_price_per_hour", "vcpus_per_worker")
 
-    def per_hour(self, grid: Grid) -> Floats:
+    def per_hour(self, grid: ConfigColumns) -> Floats:
         """Dollars per hour of each whole cluster."""
         memory = self.memory.fixed_gib + self.memory.gib_per_sample * grid.local_batch
         worker = self.vcpu_price_per_hour * self.vcpus_per_worker + self.gib_price_per_hour * memory
         return np.asarray(worker * grid.workers)
 
 
-WorkerPrice = PerMachine | PerResource
+WorkerPrice = MachinePrice | ResourcePrice
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,25 +117,25 @@ class PriceModel:
     def __post_init__(self) -> None:
         require_not_negative(self, "quantum")
 
-    def per_hour(self, grid: Grid) -> Floats:
+    def per_hour(self, grid: ConfigColumns) -> Floats:
         """Dollars per hour of each configuration, servers included."""
         servers = self.servers
         beside = 0.0 if servers is None else servers.count * servers.price_per_hour
         return np.asarray(self.rate.per_hour(grid) + beside)
 
-    def elapsed(self, grid: Grid, seconds: Floats) -> Floats:
+    def expected_wall_time(self, grid: ConfigColumns, seconds: Floats) -> Floats:
         """Expected seconds by the clock for seconds of training: interruptions stretch them."""
         if self.interruptions is None:
             return seconds
         risk = self.interruptions.per_hour / 3600 * self.interruptions.restart_time
         return np.asarray(seconds * (1 + risk * grid.machines))
 
-    def costs(self, grid: Grid, seconds: Floats) -> Floats:
+    def costs(self, grid: ConfigColumns, seconds: Floats) -> Floats:
         """Dollars of each configuration for seconds by the clock, C = T K p (Eq. 5)."""
         billed = seconds + np.mod(-seconds, self.quantum) if self.quantum else seconds
         return np.asarray(self.per_hour(grid) * billed / 3600)
 
 
-def on_demand_price(price_per_hour: float) -> PriceModel:
+def on_demand_price_model(price_per_hour: float) -> PriceModel:
     """Return the plainest price: so many dollars per VM-hour, billed exactly."""
-    return PriceModel(PerMachine(price_per_hour))
+    return PriceModel(MachinePrice(price_per_hour))

@@ -333,7 +333,7 @@ class EnrolmentRequest:
 
 @dataclass(frozen=True, slots=True)
 class EnrolmentCredentials:
-    """What a machine may not be launched with, because that can be read by others.
+    """Secrets sent after enrolment, because launch parameters can be read by others.
 
     Attributes:
         token: Lets it speak for its job.

@@ -1,4 +1,4 @@
-"""CurveReport: a cost/time curve and what is wanted of it, for API, files, tables and pictures.
+"""CurveReport: a cost/time curve with its objective and choice, for API, files and pictures.
 
 It is built from a curve, the laws it follows from and a choice. The API presenter and the file fit
 read the same report, so that both judge points, front and marks alike.
@@ -11,10 +11,10 @@ from typing import Literal
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import TradeoffPoint
 from scavenger.planning.decision import CurvePreview
 from scavenger.planning.knee import Knee
-from scavenger.planning.limits import Within
 from scavenger.planning.objective import Choice, Objective
 from scavenger.planning.objectives import Cheapest, Fastest
 
@@ -36,7 +36,7 @@ class ReportedPoint:
 
 @dataclass(frozen=True, slots=True)
 class CurveReport:
-    """A curve, and what is wanted of it.
+    """A curve with the objective, limits and choice made from it.
 
     Attributes:
         preview: The curve and the laws it follows from; None while nothing is known.
@@ -46,12 +46,12 @@ class CurveReport:
     """
 
     preview: CurvePreview | None
-    objective: Within
+    objective: ConstrainedObjective
     choice: Choice | None
     part: Literal["whole", "rest"] = "whole"
 
     @classmethod
-    def of(cls, objective: Within, preview: CurvePreview | None) -> CurveReport:
+    def of(cls, objective: ConstrainedObjective, preview: CurvePreview | None) -> CurveReport:
         """Report the curve of a whole job, with the choice if anything meets the limits."""
         try:
             choice = None if preview is None else objective.choose(preview.curve)
@@ -93,7 +93,7 @@ class CurveReport:
             sorted(self.points, key=lambda r: (r.point.time, r.point.cost, r.point.config))
         )
 
-    def marks(self, limits: Within) -> dict[str, Choice]:
+    def marks(self, limits: ConstrainedObjective) -> dict[str, Choice]:
         """Choose knee, fastest and cheapest within limits, by name; none where nothing is chosen.
 
         Args:

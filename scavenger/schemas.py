@@ -280,8 +280,8 @@ class ResizeView(View):
 class LawView(View):
     """One law of an iteration's time, coefficients not negative (seconds and samples).
 
-    With p for ``flatness`` and q for ``overlap``, both 1 for a plain sum:
-    ``compute = (compute_fixed^p + (compute_per_sample * b)^p)^(1/p)``;
+    With r for ``flatness`` and q for ``overlap``, both 1 for a plain sum:
+    ``compute = (compute_fixed^r + (compute_per_sample * b)^r)^(1/r)``;
     ``sync = sync_fixed + sync_per_worker * K`` for K above 1, with ``growth`` log ``log2 K``
     instead of K, and ``sync_across_machines`` more on several machines;
     ``step = (compute^q + sync^q)^(1/q)``.
@@ -355,9 +355,9 @@ class CurveView(View):
         decision: Number of the choice it belongs to; None where it was drawn for this answer.
         decided_at: When that was.
         limits: What the points are judged by; of what was left, where the basis is that.
-        support: Share of the worlds the measurements allow in which the chosen configuration is
-            chosen too; None where nothing is uncertain or the objective is no matter of shape.
-        runner_up: The configuration chosen in most of the other worlds.
+        support: Share of posterior samples in which the chosen configuration is chosen too; None
+            where nothing is uncertain, or the objective is not the knee.
+        runner_up: The configuration chosen in most of the other samples.
         source: Where the models come from: this job's probes or a stored model.
         current: The configuration the job runs on; None before its first and after its end.
         knee_bends: Whether the front bends at ``knee``; where it bends nowhere, that is the end

@@ -25,7 +25,8 @@ class WorkerEnv:
 
     Attributes:
         controller: URL of the controller.
-        token: Secret that lets this machine speak for its job, or buys it one that does.
+        token: Secret that lets this machine speak for its job, or is exchanged for such a token at
+            enrolment.
         job: Id of the job.
         worker: Id of this worker, equal to the id of its machine.
         prepaid: Seconds the machine may run before its first lease.

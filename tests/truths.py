@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scavenger.cluster import ClusterConfig, Floats, grid_of
+from scavenger.cluster import ClusterConfig, Floats, config_columns
 from scavenger.measurement.profiling import Measurement
 from scavenger.models.forms import Topology
 from scavenger.models.iteration_time import Z_90
@@ -112,7 +112,7 @@ def prediction_errors(
     """Return relative errors of what was not seen, and 1 for each inside its 80 % band."""
     model = fit_step_time(seen, topology)
     rest = [m for m in cluster.measurements if m not in seen]
-    grid = grid_of(m.config for m in rest)
+    grid = config_columns(m.config for m in rest)
     predicted, measured = model.step_times(grid), np.array([m.step_time for m in rest])
     apart = np.abs(np.log(predicted / measured))
     return predicted / measured - 1, np.asarray(apart <= Z_90 * model.deviations(grid), float)

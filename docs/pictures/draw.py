@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from scavenger.cluster import ClusterConfig, ConfigSpace, grid_of
+from scavenger.cluster import ClusterConfig, ConfigSpace, config_columns
 from scavenger.learning_rate import LearningRateRule, prior_kappa
 from scavenger.measurement.noise import ShardNorms, SmoothedNoise
 from scavenger.measurement.profiling import Observation, ScalingIndicators
@@ -36,22 +36,22 @@ from scavenger.measurement.stability import (
 from scavenger.measurement.steps import StepColumns
 from scavenger.models.epochs import (
     KAPPA_DEVIATION,
+    EpochsLaw,
     FinishedRun,
     Kappa,
-    StatisticalModel,
     epochs_at,
     fit_epochs_to_runs,
 )
-from scavenger.models.iteration_time import Z_90, ParallelModel
+from scavenger.models.iteration_time import Z_90, StepTimeLaw
 from scavenger.planning.curve import TradeoffPoint
 from scavenger.planning.decision import decide
 from scavenger.planning.knee import Knee
 from scavenger.planning.objectives import fastest_and_cheapest
 from scavenger.planning.search.auto import value_of_next_probe
-from scavenger.planning.search.strategy import Probe, Run, choose_by_probes
+from scavenger.planning.search.strategy import Probe, TrainOn, choose_by_probes
 from scavenger.planning.search.value_of_information import ProbeValue
 from scavenger.planning.state import PlanningState, ProbeOverhead
-from scavenger.pricing import on_demand_price
+from scavenger.pricing import on_demand_price_model
 
 HERE = Path(__file__).parent
 INK, FAINT, GRID = "#24292f", "#57606a", "#e6e8eb"
@@ -85,7 +85,7 @@ STYLE: dict[str, Any] = {
 }
 
 # A job whose laws are known here and must be found by the search.
-TRUTH = ParallelModel(0.05, 0.006, 0.08, 0.02, overlap=2.0)
+TRUTH = StepTimeLaw(0.05, 0.006, 0.08, 0.02, overlap=2.0)
 NOISE_SCALE = 600.0
 REFERENCE_BATCH = 128
 # No configuration lies exactly on a law.
@@ -99,9 +99,9 @@ SITUATION = PlanningState(
     dataset_size=50_000,
     reference_batch=REFERENCE_BATCH,
     epochs_at_reference=200,
-    price=on_demand_price(0.13402),
+    price=on_demand_price_model(0.13402),
     kappa_prior=Kappa(1.0, 0.2),
-    effort=ProbeOverhead(pause=37),
+    probe_overhead=ProbeOverhead(pause=37),
 )
 
 
@@ -161,7 +161,7 @@ def draw_choice() -> Figure:
     return figure
 
 
-def search(situation: PlanningState, seed: int) -> Run:
+def search(situation: PlanningState, seed: int) -> TrainOn:
     """Probe as the search asks for it until it has chosen."""
     rng = np.random.default_rng(seed)
     decision = decide(situation)
@@ -250,16 +250,16 @@ def draw_iteration() -> Figure:
     left.set_title("one part after the other, q = 1")
     right.set_title("partly at the same time, q = 2")
     counts = np.arange(2, 33)
-    total = in_turn.step_times(grid_of(ClusterConfig(int(count), 512) for count in counts))
+    total = in_turn.step_times(config_columns(ClusterConfig(int(count), 512) for count in counts))
     right.plot(counts, total, color=FAINT, dashes=(5, 4), linewidth=1.3 * PIXEL)
     right.text(31.5, 0.93, "the sum, as on the left", color=FAINT, ha="right")
     return figure
 
 
-def stack_parts(axes: Axes, law: ParallelModel) -> None:
+def stack_parts(axes: Axes, law: StepTimeLaw) -> None:
     """Draw compute, and what synchronisation adds to it."""
     counts = np.arange(2, 33)
-    grid = grid_of(ClusterConfig(int(count), 512) for count in counts)
+    grid = config_columns(ClusterConfig(int(count), 512) for count in counts)
     compute, step = law.compute_times(grid), law.step_times(grid)
     axes.fill_between(counts, 0, compute, color=LIGHT_BLUE, linewidth=0)
     axes.fill_between(counts, compute, step, color=LIGHT_ORANGE, linewidth=0)
@@ -303,8 +303,8 @@ def draw_prior(axes: Axes) -> None:
     rules: tuple[tuple[LearningRateRule, str], ...] = (("none", BROWN), ("linear", BLUE))
     for rule, color in rules:
         critical = prior_kappa(rule) * SETTLED_SCALE
-        law = StatisticalModel(critical, SETTLED_SCALE, critical_deviation=KAPPA_DEVIATION)
-        shape = law.shape(np.append(batches, float(REFERENCE_BATCH)))
+        law = EpochsLaw(critical, SETTLED_SCALE, critical_deviation=KAPPA_DEVIATION)
+        shape = law.unscaled_epochs(np.append(batches, float(REFERENCE_BATCH)))
         ratio = shape[:-1] / shape[-1]
         factor = np.exp(Z_90 * law.deviations(batches, REFERENCE_BATCH))
         axes.fill_between(batches, ratio / factor, ratio * factor, color=color, alpha=0.13, lw=0)
@@ -546,7 +546,7 @@ def weigh_probes(seed: int) -> list[tuple[float, float, float]]:
             weigh(replace(LARGE, observations=observations, epochs_at_reference=epochs))
             for epochs in (SHORT, LONG)
         )
-        weighed.append((long.saving, short.price, long.price))
+        weighed.append((long.saving, short.relative_cost, long.relative_cost))
         observations = (*observations, observe(long.config, rng))
     return weighed
 

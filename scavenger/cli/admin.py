@@ -14,8 +14,8 @@ from scavenger.cli.options import HomeOption, OutputOption
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
     Cell,
-    FittedTable,
     OutputFormat,
+    ResponsiveTable,
     Terminal,
     get_terminal,
     long_name_column,
@@ -24,7 +24,7 @@ from scavenger.cli.output import (
     text_column,
     word_column,
 )
-from scavenger.cli.programs import become, require_extra
+from scavenger.cli.programs import replace_process, require_extra
 from scavenger.client.client import Client
 from scavenger.schemas import OrphanView, SweepList, SweepView
 
@@ -69,7 +69,7 @@ def sweep(
         terminal.print_message(
             "No sweep yet. The first one runs seconds after the controller starts."
         )
-    elif is_held(newest.sweeps[0]):
+    elif awaits_confirmation(newest.sweeps[0]):
         terminal.print_message("To terminate them: scavenger admin sweep --confirm")
 
 
@@ -78,7 +78,7 @@ def confirm_newest_sweep(
 ) -> None:
     """Confirm exactly what the newest sweep held back, and print it."""
     held = next(iter(newest.sweeps), None)
-    if held is None or not is_held(held):
+    if held is None or not awaits_confirmation(held):
         raise NothingToConfirm("Nothing is held back, so there is nothing to confirm")
     # By number: a newer sweep that found other machines must not be confirmed unseen.
     confirmed = client.confirm_sweep(held.number)
@@ -87,7 +87,7 @@ def confirm_newest_sweep(
     terminal.print_message(f"{pluralize(number, 'machine')} will be terminated by the next sweeps.")
 
 
-def is_held(sweep: SweepView) -> bool:
+def awaits_confirmation(sweep: SweepView) -> bool:
     """Tell whether a sweep waits for a confirmation."""
     return sweep.tripped is not None and sweep.confirmed_at is None
 
@@ -113,7 +113,7 @@ def run_backup_program(action: str, file: Path, home: Path | None) -> NoReturn:
     """Replace this process by the program that reads and writes the database."""
     require_extra("controller", "sqlalchemy")
     where = [] if home is None else ["--home", str(home.expanduser().absolute())]
-    become("service.postgres.backup", action, str(file.expanduser().absolute()), *where)
+    replace_process("service.postgres.backup", action, str(file.expanduser().absolute()), *where)
 
 
 # A symbol of its own beside each colour: some terminals and readers have no colour.
@@ -144,7 +144,9 @@ def render_sweep(sweep: SweepView) -> RenderableType:
     if sweep.confirmed_at is not None:
         parts.append(plain_text(f"Confirmed at {sweep.confirmed_at:%Y-%m-%d %H:%M:%S} UTC"))
     if sweep.suspects:
-        parts.append(FittedTable(ORPHAN_COLUMNS, [_orphan_row(each) for each in sweep.suspects]))
+        parts.append(
+            ResponsiveTable(ORPHAN_COLUMNS, [_orphan_row(each) for each in sweep.suspects])
+        )
     else:
         parts.append(plain_text("No orphaned machines."))
     return Group(*parts)

@@ -15,8 +15,8 @@ from scavenger.cli.errors import CurveUnavailable
 from scavenger.cli.options import JobArgument, OutputOption, find_job
 from scavenger.cli.output import (
     Cell,
-    FittedTable,
     OutputFormat,
+    ResponsiveTable,
     format_config,
     format_cost_to_target,
     format_milliseconds,
@@ -50,7 +50,7 @@ def curve(
         shown = find_job(client, job)
         found = client.get_curve(shown.id)
     if found.points:
-        table = render_curve(found, width=terminal.stdout.width, is_complete=every)
+        table = render_curve(found, width=terminal.stdout.width, show_all=every)
         terminal.print_result(found, output, table)
         return
     if output is OutputFormat.JSON:
@@ -66,18 +66,18 @@ BASIS_NOTES = {
 }
 
 
-def render_curve(curve: CurveView, *, width: int, is_complete: bool = False) -> RenderableType:
+def render_curve(curve: CurveView, *, width: int, show_all: bool = False) -> RenderableType:
     """Render a curve: plot, points, equations and choice.
 
     Args:
         curve: The curve; it has at least one point.
         width: Width of the terminal in columns.
-        is_complete: Whether to show all points of a long curve.
+        show_all: Whether to show all points of a long curve.
     """
     return Group(
         render_plot(curve, width=min(width, 100)),
         Text(),
-        render_points(curve, is_complete=is_complete),
+        render_points(curve, show_all=show_all),
         Text(),
         render_facts(curve_facts(curve)),
     )
@@ -96,13 +96,13 @@ CURVE_COLUMNS = (
 )
 
 
-def render_points(curve: CurveView, *, is_complete: bool = False) -> RenderableType:
+def render_points(curve: CurveView, *, show_all: bool = False) -> RenderableType:
     """Render points from fast to slow; of a long curve only the important ones."""
     points = sorted(curve.points, key=lambda point: (point.time, point.cost))
     shown = points
-    if len(points) > MAX_CURVE_ROWS and not is_complete:
+    if len(points) > MAX_CURVE_ROWS and not show_all:
         shown = [p for p in points if p.on_front or p.measured or point_labels(p, curve)]
-    table = FittedTable(CURVE_COLUMNS, [_point_row(point, curve) for point in shown])
+    table = ResponsiveTable(CURVE_COLUMNS, [_point_row(point, curve) for point in shown])
     return Group(table, *(Text(f"· {line}", "dim") for line in table_footnotes(shown, len(points))))
 
 

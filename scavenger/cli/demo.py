@@ -21,7 +21,7 @@ from scavenger.cli.errors import ControllerStartFailed, render_report
 from scavenger.cli.jobs import exit_code_of_job, report_outcome
 from scavenger.cli.options import HomeOption
 from scavenger.cli.output import OutputFormat, Terminal, get_terminal
-from scavenger.cli.programs import program, require_extra
+from scavenger.cli.programs import module_command, require_extra
 from scavenger.cli.submit import read_job_file
 from scavenger.cli.watch import poll_job, show_updates
 from scavenger.client.client import Client
@@ -207,7 +207,7 @@ def run_controller(home: Path, pause: Callable[[float], None]) -> Iterator[Conne
     before = file_version(home / CONNECTION_FILE)
     with (home / CONTROLLER_LOG_FILE).open("wb") as log:
         process = subprocess.Popen(
-            program("service", "--port", "0", "--home", str(home)),
+            module_command("service", "--port", "0", "--home", str(home)),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -14,7 +14,7 @@ from scavenger.cli.jobs import render_phase
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
     Cell,
-    FittedTable,
+    ResponsiveTable,
     format_amount,
     format_config,
     format_cost_to_target,
@@ -177,7 +177,7 @@ def saving_section(curve: CurveView) -> list[RenderableType]:
             _config_row("start, and chosen", chosen, basis),
             _config_row("dearest", dearest, basis),
         ]
-    return [Text(), FittedTable(columns, rows)]
+    return [Text(), ResponsiveTable(columns, rows)]
 
 
 def _config_row(name: str, point: PointView, basis: str) -> RowCells:
@@ -250,7 +250,9 @@ def render_second_job(
         ),
     ]
     facts = [("search", second.search), ("outcome", f"{second.phase.value}: {second.reason}")]
-    return Group(_render_heading(6, title), render_facts(facts), Text(), FittedTable(columns, rows))
+    return Group(
+        _render_heading(6, title), render_facts(facts), Text(), ResponsiveTable(columns, rows)
+    )
 
 
 def _job_summary_row(name: str, job: JobView, curve: CurveView) -> RowCells:
@@ -291,7 +293,7 @@ RESIZE_COLUMNS = (
 
 def render_probes(probes: Sequence[ProbeView]) -> RenderableType:
     """Render probes in the order in which they were made."""
-    return FittedTable(PROBE_COLUMNS, [_probe_row(probe) for probe in probes])
+    return ResponsiveTable(PROBE_COLUMNS, [_probe_row(probe) for probe in probes])
 
 
 def _probe_row(probe: ProbeView) -> tuple[str, ...]:
@@ -310,7 +312,7 @@ def _probe_row(probe: ProbeView) -> tuple[str, ...]:
 
 def render_resizes(resizes: Sequence[ResizeView]) -> RenderableType:
     """Render resizes in the order in which they happened."""
-    return FittedTable(RESIZE_COLUMNS, [_resize_row(resize) for resize in resizes])
+    return ResponsiveTable(RESIZE_COLUMNS, [_resize_row(resize) for resize in resizes])
 
 
 def _resize_row(resize: ResizeView) -> tuple[Cell, ...]:

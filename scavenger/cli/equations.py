@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from scavenger.cli.output import format_milliseconds, format_number, format_percent, pluralize
-from scavenger.models.epochs import RootNoiseLaw, StatisticalModel
-from scavenger.models.iteration_time import ParallelModel
+from scavenger.models.epochs import EpochsLaw, RootNoiseLaw
+from scavenger.models.iteration_time import StepTimeLaw
 from scavenger.schemas import LawsView, LawView, PointView
 
 MAX_NAMED_FORMS = 4
@@ -17,7 +17,7 @@ HEAVIEST_LAW_NOTE = "; the equations above are the one with the largest weight"
 
 
 # One model of iteration time, as the API shows it and as it was fitted here; in seconds.
-IterationLaw = LawView | ParallelModel
+IterationLaw = LawView | StepTimeLaw
 
 
 def curve_equations(laws: LawsView, points: Sequence[PointView]) -> list[tuple[str, str]]:
@@ -82,7 +82,7 @@ def epochs_equation(laws: LawsView, points: Sequence[PointView]) -> str:
     terms = epochs_terms(laws)
     if not terms:
         return "e(B) is assumed constant: nothing was measured about it"
-    shapes = [epochs_shape(laws, point.global_batch) for point in points[:1]]
+    shapes = [unscaled_epochs(laws, point.global_batch) for point in points[:1]]
     factor = format_number(points[0].epochs / shapes[0]) if shapes and shapes[0] > 0 else "e*"
     return f"e(B) = {factor} × ({' + '.join(terms)})"
 
@@ -101,13 +101,13 @@ def epochs_terms(laws: LawsView) -> list[str]:
     return ["1", *terms] if terms else []
 
 
-def epochs_shape(laws: LawsView, global_batch: int) -> float:
+def unscaled_epochs(laws: LawsView, global_batch: int) -> float:
     """Return the sum of these terms at a batch in samples."""
     root = None
     if laws.noise_floor is not None and laws.noise_per_root is not None:
         root = RootNoiseLaw(laws.noise_floor, laws.noise_per_root)
-    law = StatisticalModel(laws.critical_batch, laws.noise_scale, laws.noisy_samples, root)
-    shape = float(law.shape(np.array([float(global_batch)]))[0])
+    law = EpochsLaw(laws.critical_batch, laws.noise_scale, laws.noisy_samples, root)
+    shape = float(law.unscaled_epochs(np.array([float(global_batch)]))[0])
     # The law is written up to a factor, with B_crit as that factor where it is known.
     return shape / laws.critical_batch if laws.critical_batch and root is None else shape
 

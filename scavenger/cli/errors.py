@@ -5,7 +5,7 @@
     ScavengerError
     └── CommandError
         ├── InvalidInput             a document or a table is invalid: correct its problems
-        ├── TableNotFound            no table, or several, by this name: name one of those there are
+        ├── TableNotSelected         no table, or several, by this name: name one of those there are
         ├── ExtraNotInstalled        an optional part is missing: install its extra
         ├── JobNotFound              no job matches the reference: list the jobs
         ├── AmbiguousJob             several jobs match the reference: write more of the id
@@ -71,7 +71,7 @@ class InvalidInput(CommandError):
         return f"{self.source}{position}: {field}{problem.message}"
 
 
-class TableNotFound(CommandError):
+class TableNotSelected(CommandError):
     """No table has this name, or several do and one is needed; name one of those there are.
 
     Attributes:

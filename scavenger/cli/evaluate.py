@@ -24,8 +24,8 @@ from scavenger.cli.options import (
 )
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
-    FittedTable,
     OutputFormat,
+    ResponsiveTable,
     dump_json,
     format_number,
     get_terminal,
@@ -40,15 +40,15 @@ from scavenger.models.forms import Topology
 from scavenger.offline.evaluation.checks import (
     EvaluatedFigure,
     Evaluation,
-    EvaluationCheck,
     EvaluationFinding,
     EvaluationScope,
+    EvaluationTask,
     GroupMean,
-    list_checks,
+    list_tasks,
     summarise_findings,
 )
-from scavenger.offline.evaluation.errors import EpochsError, StepError
-from scavenger.offline.evaluation.regret import DEADLINE, REGRET_OBJECTIVES, Regret
+from scavenger.offline.evaluation.prediction_errors import EpochsAccuracy, StepTimeAccuracy
+from scavenger.offline.evaluation.regret import DEADLINE_FACTOR, REGRET_OBJECTIVES, Regret
 from scavenger.offline.evaluation.sampling import (
     DesignName,
     RandomDesign,
@@ -140,7 +140,7 @@ def evaluate(
         designs=(SearchDesign(), RandomDesign(random, seed)) if random else (SearchDesign(),),
     )
     tables = select_tables(read_table_files(files), table)
-    checks = list_checks(tables, scope)
+    checks = list_tasks(tables, scope)
     findings = tuple(run_checks(checks, terminal.stderr))
     if not findings:
         terminal.print_message("Nothing to check: no table has more rows than points to fit to")
@@ -179,7 +179,7 @@ def select_tables(tables: MeasurementTables, pattern: str | None) -> Measurement
     """Keep the tables that match a pattern, and epochs and noise of the folders above them.
 
     Raises:
-        TableNotFound: No table matches.
+        TableNotSelected: No table matches.
     """
     if pattern is None:
         return tables
@@ -206,7 +206,7 @@ def ancestor_names(name: str) -> list[str]:
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
-def run_checks(checks: Sequence[EvaluationCheck], console: Console) -> Iterator[EvaluationFinding]:
+def run_checks(checks: Sequence[EvaluationTask], console: Console) -> Iterator[EvaluationFinding]:
     """Run checks and yield what they find; a terminal shows a progress bar."""
     columns = (TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(
@@ -224,10 +224,10 @@ FIGURE_TITLES: dict[EvaluatedFigure, str] = {
     "noise": "gradient noise, predicted from the two extreme batches",
     "fastest": "regret of the fastest: true time over the best, less 1",
     "cheapest": "regret of the cheapest: true cost over the best, less 1",
-    "cheapest_in_time": f"regret of the cheapest that is 90 % sure to take {DEADLINE:g} × the "
-    "least time at most",
-    "cheapest_likely_in_time": f"regret of the cheapest that is expected to take {DEADLINE:g} × "
-    "the least time at most",
+    "cheapest_in_time": "regret of the cheapest with a 90 % chance of finishing within "
+    f"{DEADLINE_FACTOR:g} × the least time",
+    "cheapest_likely_in_time": "regret of the cheapest that is expected to finish within "
+    f"{DEADLINE_FACTOR:g} × the least time",
     "knee": "regret of the knee: root of time times cost over the true knee's, less 1",
 }
 
@@ -255,7 +255,7 @@ STEP_TIME_COLUMNS = (
     number_column("WINDOWS", 5),
     number_column("ERROR", 1),
     number_column("IN BAND", 3),
-    number_column("LINES", 2),
+    number_column("PAPER", 2),
 )
 EPOCHS_COLUMNS = (
     long_name_column("TABLE"),
@@ -301,7 +301,7 @@ def render_step_times(evaluation: Evaluation) -> RenderableType:
         )
         for first, paper in pair_with_paper(evaluation.step_times)
     ]
-    return FittedTable(STEP_TIME_COLUMNS, rows, gap=1)
+    return ResponsiveTable(STEP_TIME_COLUMNS, rows, gap=1)
 
 
 def render_epochs(evaluation: Evaluation) -> RenderableType:
@@ -321,7 +321,7 @@ def render_epochs(evaluation: Evaluation) -> RenderableType:
         f"a metric's target lies {TARGET_SHARE:.0%} of the way to the best one that every "
         "batch reaches"
     )
-    return Group(FittedTable(EPOCHS_COLUMNS, rows, gap=1), Text(f"· {rule}", "dim"))
+    return Group(ResponsiveTable(EPOCHS_COLUMNS, rows, gap=1), Text(f"· {rule}", "dim"))
 
 
 def render_noise(evaluation: Evaluation) -> RenderableType:
@@ -335,7 +335,7 @@ def render_noise(evaluation: Evaluation) -> RenderableType:
         )
         for error in evaluation.noise
     ]
-    return FittedTable(NOISE_COLUMNS, rows, gap=1)
+    return ResponsiveTable(NOISE_COLUMNS, rows, gap=1)
 
 
 def render_regrets(evaluation: Evaluation) -> RenderableType:
@@ -354,7 +354,7 @@ def render_regrets(evaluation: Evaluation) -> RenderableType:
         )
         for (table, laws, points, design), found in found_by.items()
     ]
-    return FittedTable(REGRET_COLUMNS, rows, gap=1)
+    return ResponsiveTable(REGRET_COLUMNS, rows, gap=1)
 
 
 def regret_cells(regret: Regret) -> Iterable[str]:
@@ -399,7 +399,7 @@ def render_group_means(means: Sequence[GroupMean], width: int) -> RenderableType
         )
         for mean in sorted(means, key=mean_order)
     ]
-    return FittedTable(columns, rows, gap=1)
+    return ResponsiveTable(columns, rows, gap=1)
 
 
 def mean_order(mean: GroupMean) -> tuple[bool, str, int, bool, str]:
@@ -408,7 +408,7 @@ def mean_order(mean: GroupMean) -> tuple[bool, str, int, bool, str]:
 
 
 # What was predicted by one of several laws.
-ComparisonT = TypeVar("ComparisonT", bound=StepError | EpochsError)
+ComparisonT = TypeVar("ComparisonT", bound=StepTimeAccuracy | EpochsAccuracy)
 
 
 def pair_with_paper(

@@ -9,18 +9,18 @@ from typing import Annotated
 
 import typer
 
-from scavenger.cli.errors import TableNotFound
+from scavenger.cli.errors import TableNotSelected
 from scavenger.cli.fit_picture import draw_fit
 from scavenger.cli.fit_report import fit_to_json, render_fit
 from scavenger.cli.options import (
     JsonOption,
     OutputOption,
     TableFilesArgument,
+    choice_parser,
     expand_batches,
     expand_counts,
     invalid_table,
     match_table_names,
-    one_of,
     read_table_files,
 )
 from scavenger.cli.output import OutputFormat, get_terminal
@@ -34,7 +34,7 @@ from scavenger.offline.fitted_laws import FitRequest
 from scavenger.offline.tables.files import ListedPrice, MeasurementTables
 from scavenger.offline.tables.runs import common_target, nearest_ancestor
 from scavenger.offline.tables.steps import StepTable
-from scavenger.planning.limits import Within
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.objective import Objective
 from scavenger.planning.objectives import OBJECTIVES, make_objective
 
@@ -54,7 +54,7 @@ ObjectiveOption = Annotated[
     str,
     typer.Option(
         "--objective",
-        parser=one_of(OBJECTIVES),
+        parser=choice_parser(OBJECTIVES),
         metavar="|".join(OBJECTIVES),
         help="What to optimize.",
     ),
@@ -201,14 +201,16 @@ def pick_table(tables: MeasurementTables, pattern: str | None) -> StepTable:
     """Return the table of seconds that a pattern names, or the only one.
 
     Raises:
-        TableNotFound: No table matches, or several do.
+        TableNotSelected: No table matches, or several do.
     """
     if not tables.steps:
-        raise TableNotFound("No file holds seconds per iteration: a column step_time is needed", ())
+        raise TableNotSelected(
+            "No file holds seconds per iteration: a column step_time is needed", ()
+        )
     found = match_table_names([table.name for table in tables.steps], pattern)
     if len(found) > 1:
         meant = f"{pattern} matches" if pattern else "There are"
-        raise TableNotFound(f"{meant} {len(found)} tables, but a fit takes one", found)
+        raise TableNotSelected(f"{meant} {len(found)} tables, but a fit takes one", found)
     return next(table for table in tables.steps if table.name == found[0])
 
 
@@ -223,7 +225,7 @@ def build_objective(
         return objective
     if cost is not None and cost <= 0:
         raise typer.BadParameter("must be above 0 USD", param_hint="--max-cost")
-    return Within(objective, max_cost=cost, max_time=time)
+    return ConstrainedObjective(objective, max_cost=cost, max_time=time)
 
 
 def parse_option(name: str, read: Callable[[str], float], text: str | None) -> float | None:
@@ -253,7 +255,7 @@ def find_finished_runs(tables: MeasurementTables, steps: StepTable) -> tuple[Fin
     """Return the epochs that finished runs of the table's job took; none where no file has them.
 
     Raises:
-        TableNotFound: None of several tables belongs to the table.
+        TableNotSelected: None of several tables belongs to the table.
     """
     known = {table.name: table.runs for table in tables.epochs}
     for table in tables.noise:
@@ -265,5 +267,5 @@ def find_finished_runs(tables: MeasurementTables, steps: StepTable) -> tuple[Fin
     name = nearest_ancestor(steps.name, known)
     if known and name is None:
         what = f"No table of epochs is named {steps.name} or after a folder above it"
-        raise TableNotFound(what, tuple(known))
+        raise TableNotSelected(what, tuple(known))
     return known[name] if name is not None else ()

@@ -361,7 +361,7 @@ def legend_entry(marker: str, face: str, edge: str, label: str) -> Line2D:
 
 def subtitle(report: FitReport) -> str:
     """Write what is shown, and the error of the predictions."""
-    left_out = report.steps.left_out_error
+    left_out = report.steps.cross_validation_error
     error = report.steps.mean_error if left_out is None else left_out
     where = "measured" if left_out is None else "left-out"
     return (

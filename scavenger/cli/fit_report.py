@@ -12,7 +12,7 @@ from scavenger.cli.equations import describe_average, iteration_equations
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
     Cell,
-    FittedTable,
+    ResponsiveTable,
     dump_json,
     format_change,
     format_dollars,
@@ -28,7 +28,7 @@ from scavenger.cli.output import (
     word_column,
 )
 from scavenger.cluster import ClusterConfig
-from scavenger.models.iteration_time import COEFFICIENT_NAMES, ParallelModel
+from scavenger.models.iteration_time import COEFFICIENT_NAMES, StepTimeLaw
 from scavenger.offline.fit import CostUnit, FitReport, MeasuredPoint
 from scavenger.offline.fitted_laws import EpochsFit, StepTimeFit
 from scavenger.report import ReportedPoint
@@ -74,18 +74,18 @@ def fit_to_json(report: FitReport) -> str:
             "basis": report.curve.basis,
             "cost_unit": report.cost_unit,
             "step_time": {
-                **coefficients(model.laws[0]),
+                **law_json(model.laws[0]),
                 "averaged": [
-                    {"weight": weight, **coefficients(each)}
+                    {"weight": weight, **law_json(each)}
                     for weight, each in zip(model.weights, model.laws, strict=True)
                 ],
                 "spread": model.spread or 0.0,
                 "error": steps.mean_error,
-                "left_out_error": steps.left_out_error,
+                "left_out_error": steps.cross_validation_error,
                 "why": steps.why,
             },
             "epochs": {
-                "law": law.law,
+                "law": law.formula,
                 "noise_scale": law.noise_scale,
                 "critical_batch": law.critical_batch,
                 "noisy_samples": law.noisy_samples,
@@ -96,45 +96,45 @@ def fit_to_json(report: FitReport) -> str:
             },
             "measured": [
                 {
-                    "place": place(each.config),
+                    "place": config_json(each.config),
                     "step_time": each.step_time,
                     "predicted": each.predicted,
                     "error": each.error,
-                    "left_out_error": each.left_out_error,
+                    "left_out_error": each.cross_validation_error,
                 }
                 for each in report.measured
             ],
             "points": [
                 {
-                    "place": place(point.config),
+                    "place": config_json(point.config),
                     "step_time": point.step_time,
                     "measured_step_time": point.measured_step_time,
                     "epochs": point.epochs,
-                    "time": interval(point.time, point.time_range),
-                    "cost": interval(point.cost, point.cost_range),
+                    "time": interval_json(point.time, point.time_range),
+                    "cost": interval_json(point.cost, point.cost_range),
                     "is_on_front": judged.is_on_front,
                     "violations": judged.violations,
                 }
                 for judged in report.points
                 for point in (judged.point,)
             ],
-            "start": place(report.start),
-            **{name: place(report.marked(name)) for name in ("fastest", "cheapest", "knee")},
+            "start": config_json(report.start),
+            **{name: config_json(report.marked(name)) for name in ("fastest", "cheapest", "knee")},
             "knee_bends": report.marks["knee"].bends,
             "chosen": {
-                "place": place(chosen.point.config),
+                "place": config_json(chosen.point.config),
                 "objective": report.curve.objective.name,
                 "why": chosen.why,
                 "support": chosen.support,
                 # None where nothing is uncertain, or where no other was ever chosen.
-                "runner_up": chosen.runner_up and place(chosen.runner_up.config),
+                "runner_up": chosen.runner_up and config_json(chosen.runner_up.config),
             },
             "notes": report.notes,
         }
     )
 
 
-def place(config: ClusterConfig) -> dict[str, int]:
+def config_json(config: ClusterConfig) -> dict[str, int]:
     """Return the JSON of a configuration."""
     return {
         "workers": config.workers,
@@ -143,12 +143,12 @@ def place(config: ClusterConfig) -> dict[str, int]:
     }
 
 
-def interval(median: float, ends: tuple[float, float]) -> dict[str, float]:
+def interval_json(median: float, ends: tuple[float, float]) -> dict[str, float]:
     """Return the JSON of what 10, 50 and 90 % of the possible outcomes stay below."""
     return {"low": ends[0], "median": median, "high": ends[1]}
 
 
-def coefficients(law: ParallelModel) -> dict[str, float | str]:
+def law_json(law: StepTimeLaw) -> dict[str, float | str]:
     """Return the JSON of one law of seconds per iteration."""
     return {
         **dict(zip(COEFFICIENT_NAMES, law.coefficients, strict=True)),
@@ -186,7 +186,7 @@ def render_measurements(report: FitReport) -> RenderableType:
         worst = sorted(shown, key=lambda point: -abs(point.error))[:MAX_MEASUREMENT_ROWS]
         shown = tuple(sorted(worst, key=lambda point: point.config))
     is_shared = shares_machines(report)
-    table = FittedTable(
+    table = ResponsiveTable(
         MEASUREMENT_COLUMNS, [_measurement_row(point, is_shared) for point in shown]
     )
     hidden = len(report.measured) - len(shown)
@@ -205,7 +205,9 @@ def shares_machines(report: FitReport) -> bool:
 
 def _measurement_row(point: MeasuredPoint, is_shared: bool) -> tuple[str, ...]:
     left_out = (
-        UNKNOWN_VALUE if point.left_out_error is None else format_change(point.left_out_error)
+        UNKNOWN_VALUE
+        if point.cross_validation_error is None
+        else format_change(point.cross_validation_error)
     )
     return (
         format_workers(point.config, is_shared),
@@ -234,7 +236,7 @@ def render_predictions(report: FitReport) -> RenderableType:
         shown = [p for p in points if p.is_on_front or prediction_labels(p, report)]
     is_shared = shares_machines(report)
     rows = [_prediction_row(point, report, is_shared) for point in shown]
-    table = FittedTable(PREDICTION_COLUMNS, rows, gap=1)
+    table = ResponsiveTable(PREDICTION_COLUMNS, rows, gap=1)
     hidden = len(points) - len(shown)
     if hidden:
         rest = f"{pluralize(hidden, 'point')} more, dominated or over limits; --json has all"
@@ -319,7 +321,7 @@ def fit_facts(report: FitReport) -> list[tuple[str, str]]:
 
 def step_time_facts(fit: StepTimeFit) -> list[tuple[str, str]]:
     """Return the equations of iteration time: the largest weight first, then all averaged forms."""
-    model, left_out = fit.model, fit.left_out_error
+    model, left_out = fit.model, fit.cross_validation_error
     beyond = (
         "" if left_out is None else f", {format_percent(left_out)} at points left out of the fit"
     )
@@ -351,4 +353,4 @@ def epochs_facts(fit: EpochsFit) -> list[tuple[str, str]]:
         f"; e = {format_number(fit.epochs)} at batch {fit.reference_batch}" if fit.epochs else ""
     )
     where = f", {', '.join(values)}" if values else ""
-    return [("epochs", f"{law.law}{where}{level}; {fit.why}")]
+    return [("epochs", f"{law.formula}{where}{level}; {fit.why}")]

@@ -14,8 +14,8 @@ from scavenger.cli.errors import ConfirmationRequired, ErrorReport
 from scavenger.cli.options import JobArgument, OutputOption, find_job
 from scavenger.cli.output import (
     Cell,
-    FittedTable,
     OutputFormat,
+    ResponsiveTable,
     draw_bar,
     format_amount,
     format_config,
@@ -107,7 +107,7 @@ JOB_COLUMNS = (
 
 def render_jobs(jobs: Sequence[JobView]) -> RenderableType:
     """Render a table of jobs."""
-    return FittedTable(JOB_COLUMNS, [_job_row(job) for job in jobs], gap=1)
+    return ResponsiveTable(JOB_COLUMNS, [_job_row(job) for job in jobs], gap=1)
 
 
 def _job_row(job: JobView) -> tuple[Cell, ...]:

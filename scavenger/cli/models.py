@@ -8,8 +8,8 @@ from rich.console import RenderableType
 from scavenger.cli.options import OutputOption
 from scavenger.cli.output import (
     Cell,
-    FittedTable,
     OutputFormat,
+    ResponsiveTable,
     format_number,
     get_terminal,
     long_name_column,
@@ -44,7 +44,7 @@ MODEL_COLUMNS = (
 
 def render_models(models: StoredModelList) -> RenderableType:
     """Render a table of stored models."""
-    return FittedTable(MODEL_COLUMNS, [_model_row(model) for model in models.models])
+    return ResponsiveTable(MODEL_COLUMNS, [_model_row(model) for model in models.models])
 
 
 def _model_row(model: StoredModelView) -> tuple[Cell, ...]:

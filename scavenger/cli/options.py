@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from scavenger.cli.errors import AmbiguousJob, InvalidInput, JobNotFound, TableNotFound
+from scavenger.cli.errors import AmbiguousJob, InvalidInput, JobNotFound, TableNotSelected
 from scavenger.cli.output import OutputFormat
 from scavenger.client.client import Client
 from scavenger.errors import DocumentProblem, InvalidDocument
@@ -41,7 +41,7 @@ TableFilesArgument = Annotated[
 ]
 
 
-def one_of(names: Collection[str]) -> Callable[[str], str]:
+def choice_parser(names: Collection[str]) -> Callable[[str], str]:
     """Return a parser of an option that takes one of some names, such as those of a registry."""
 
     def parse(text: str) -> str:
@@ -176,7 +176,7 @@ def match_table_names(names: Sequence[str], pattern: str | None) -> tuple[str, .
     """Return the names that match a pattern such as ``pollux/*/spread``; all names without one.
 
     Raises:
-        TableNotFound: No name matches.
+        TableNotSelected: No name matches.
     """
     if pattern is None:
         return tuple(names)
@@ -185,5 +185,5 @@ def match_table_names(names: Sequence[str], pattern: str | None) -> tuple[str, .
         n for n in names if fnmatchcase(n, pattern)
     )
     if not found:
-        raise TableNotFound(f"No table matches {pattern}", names)
+        raise TableNotSelected(f"No table matches {pattern}", names)
     return found

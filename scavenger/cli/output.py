@@ -148,7 +148,7 @@ def text_column(title: str, drop_order: int) -> Column:
 
 
 @dataclass(frozen=True, slots=True)
-class FittedTable:
+class ResponsiveTable:
     """A table that drops its least important columns where the terminal is narrow.
 
     Attributes:

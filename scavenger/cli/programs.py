@@ -31,12 +31,12 @@ AgentArguments = Annotated[
 def serve(arguments: ServeArguments = None) -> None:
     """Run the controller until Ctrl-C. scavenger serve --help lists its options."""
     require_extra("controller", "sqlalchemy", "uvicorn")
-    become("service", *(arguments or []))
+    replace_process("service", *(arguments or []))
 
 
 def agent(arguments: AgentArguments = None) -> None:
     """Run a script under the agent, rehearse resizes, or upload spooled telemetry."""
-    become("worker_agent", *(arguments or ["--help"]))
+    replace_process("worker_agent", *(arguments or ["--help"]))
 
 
 def require_extra(extra: str, *modules: str) -> None:
@@ -47,12 +47,12 @@ def require_extra(extra: str, *modules: str) -> None:
         raise ExtraNotInstalled(f"Not installed: {', '.join(missing)}", extra)
 
 
-def program(module: str, *arguments: str) -> list[str]:
+def module_command(module: str, *arguments: str) -> list[str]:
     """Return the command line of a program of this installation."""
     return [sys.executable, "-m", module, *arguments]
 
 
-def become(module: str, *arguments: str) -> NoReturn:
+def replace_process(module: str, *arguments: str) -> NoReturn:
     """Replace this process by a program, so that signals and exit code are the program's own."""
-    command = program(module, *arguments)
+    command = module_command(module, *arguments)
     os.execv(command[0], command)  # noqa: S606

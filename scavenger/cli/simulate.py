@@ -13,11 +13,11 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import Progress
 from rich.text import Text
 
-from scavenger.cli.options import OutputOption, one_of
+from scavenger.cli.options import OutputOption, choice_parser
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
-    FittedTable,
     OutputFormat,
+    ResponsiveTable,
     format_change,
     format_dollars,
     format_number,
@@ -29,7 +29,7 @@ from scavenger.cli.output import (
     render_facts,
     word_column,
 )
-from scavenger.offline.simulator.paper import PAPER_JOBS, PaperJob, Perturbations, run_policy
+from scavenger.offline.simulator.paper import PAPER_JOBS, PaperJob, Perturbations, simulate_strategy
 from scavenger.offline.simulator.simulation import SimulationOutcome
 from scavenger.offline.simulator.summary import SimulationSummary, summarise_outcomes
 from scavenger.planning.objectives import make_objective, plain_objectives
@@ -43,7 +43,7 @@ StrategiesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--strategy",
-        parser=one_of(SEARCHES),
+        parser=choice_parser(SEARCHES),
         metavar="|".join(SEARCHES),
         help="Search strategy; repeat the option to compare several. 'none' starts with a stored "
         "model of the same job, 'universal' with those of the other jobs.",
@@ -54,7 +54,7 @@ SimulatedObjectiveOption = Annotated[
     str,
     typer.Option(
         "--objective",
-        parser=one_of(plain_objectives()),
+        parser=choice_parser(plain_objectives()),
         metavar="|".join(plain_objectives()),
         help="What to optimize.",
     ),
@@ -112,19 +112,19 @@ def simulate(
     counts = parse_ascending_counts(workers, "--workers")
     sizes = parse_ascending_counts(batches, "--batches")
     try:
-        setting = restrict_space(PAPER_JOBS[job], counts, sizes)
+        paper_job = restrict_space(PAPER_JOBS[job], counts, sizes)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--workers with --batches") from None
     comparison = StrategyComparison(
-        job=setting.name,
+        job=paper_job.name,
         objective=objective,
         strategies=tuple(strategy or ("partial", "full", "auto")),
         seeds=seeds,
         hazards=Perturbations(jitter, roughness, stragglers, drift),
-        workers=setting.space.workers,
-        global_batches=setting.space.global_batches,
+        workers=paper_job.space.workers,
+        global_batches=paper_job.space.global_batches,
     )
-    result = run_comparison(comparison, setting, terminal.stderr)
+    result = run_comparison(comparison, paper_job, terminal.stderr)
     if output is OutputFormat.JSON:
         terminal.write_line(TypeAdapter(ComparisonResult).dump_json(result, indent=2).decode())
     else:
@@ -176,7 +176,7 @@ class StrategyComparison:
 
 
 @dataclass(frozen=True, slots=True)
-class SpaceRange:
+class BestMedianWorst:
     """Time or cost to target over the configurations of a space.
 
     Attributes:
@@ -217,22 +217,22 @@ class ComparisonResult:
     comparison: StrategyComparison
     summaries: Mapping[str, SimulationSummary]
     configurations: int
-    times: SpaceRange
-    costs: SpaceRange
+    times: BestMedianWorst
+    costs: BestMedianWorst
     oracle: str
     oracle_time: float
     oracle_cost: float
 
 
 def restrict_space(
-    setting: PaperJob,
+    job: PaperJob,
     workers: tuple[int, ...] | None,
     global_batches: tuple[int, ...] | None,
 ) -> PaperJob:
     """Return a job with other choices; raises ValueError where no configuration is left."""
-    space = setting.space
+    space = job.space
     return replace(
-        setting,
+        job,
         space=replace(
             space,
             workers=workers or space.workers,
@@ -242,7 +242,7 @@ def restrict_space(
 
 
 def run_comparison(
-    comparison: StrategyComparison, setting: PaperJob, stderr: Console
+    comparison: StrategyComparison, job: PaperJob, stderr: Console
 ) -> ComparisonResult:
     """Simulate every strategy with every seed; a terminal shows a progress bar."""
     objective = make_objective(comparison.objective)
@@ -250,7 +250,7 @@ def run_comparison(
     with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
         for strategy in dict.fromkeys(comparison.strategies):
             outcomes[strategy] = [
-                run_policy(setting, comparison.hazards, strategy, objective, seed)
+                simulate_strategy(job, comparison.hazards, strategy, objective, seed)
                 for seed in bar.track(range(comparison.seeds), description=strategy)
             ]
     first = next(iter(outcomes.values()))[0]
@@ -258,8 +258,8 @@ def run_comparison(
         comparison=comparison,
         summaries={strategy: summarise_outcomes(runs) for strategy, runs in outcomes.items()},
         configurations=len(first.truth.points),
-        times=SpaceRange.of([point.time for point in first.truth.points]),
-        costs=SpaceRange.of([point.cost for point in first.truth.points]),
+        times=BestMedianWorst.of([point.time for point in first.truth.points]),
+        costs=BestMedianWorst.of([point.cost for point in first.truth.points]),
         oracle=str(first.oracle.config),
         oracle_time=first.oracle.time,
         oracle_cost=first.oracle.cost,
@@ -270,7 +270,7 @@ def render_comparison(result: ComparisonResult) -> RenderableType:
     """Render a row for each strategy, and what it is compared with."""
     rows = [(strategy, *_summary_cells(summary)) for strategy, summary in result.summaries.items()]
     return Group(
-        FittedTable(COMPARISON_COLUMNS, rows), Text(), render_facts(comparison_facts(result))
+        ResponsiveTable(COMPARISON_COLUMNS, rows), Text(), render_facts(comparison_facts(result))
     )
 
 
@@ -314,7 +314,10 @@ def comparison_facts(result: ComparisonResult) -> list[tuple[str, str]]:
         ("space", f"{size}, best · median · worst: {times}; {costs}"),
         ("error", "of predicted time to target, mean over all configurations"),
         ("regret", "of the choice against the oracle's, by the objective, both from the start"),
-        ("search", "time and cost until the choice first trains, beyond what it takes so far"),
+        (
+            "search",
+            "extra time and cost of the search, against training on the choice from the start",
+        ),
         ("vs oracle", "time and cost to target, search included, against the oracle's choice"),
         ("vs median", "how many times faster than the median configuration, and its cost"),
     ]

@@ -153,7 +153,11 @@ def plan_facts(spec: JobSpec) -> list[tuple[str, str]]:
         ("space", describe_space(spec)),
         ("search", f"{spec.search}: {SEARCHES[spec.search].describe(spec.space)}"),
         ("objective", spec.objective_text),
-        *([("laws", "the paper's, independent of measurements")] if spec.laws == "paper" else []),
+        *(
+            [("laws", "the paper's forms, fitted to the measurements")]
+            if spec.laws == "paper"
+            else []
+        ),
         ("cap", describe_cap(spec)),
         ("runs", " ".join(spec.run.command)),
         ("in", spec.run.directory or "the worker's own directory"),

@@ -11,8 +11,8 @@ from scavenger.cli.options import OutputOption
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
     Cell,
-    FittedTable,
     OutputFormat,
+    ResponsiveTable,
     get_terminal,
     long_name_column,
     plain_text,
@@ -103,7 +103,7 @@ TOKEN_COLUMNS = (
 
 def render_tokens(tokens: TokenList) -> RenderableType:
     """Render a table of tokens."""
-    return FittedTable(TOKEN_COLUMNS, [_token_row(token) for token in tokens.tokens])
+    return ResponsiveTable(TOKEN_COLUMNS, [_token_row(token) for token in tokens.tokens])
 
 
 def _token_row(token: TokenView) -> tuple[Cell, ...]:

@@ -35,7 +35,7 @@ def failed_check(name: str, found: str, remedy: str) -> CheckView:
 def check_versions(here: str, there: str) -> CheckView:
     """Compare this program's version with its controller's."""
     if here == there:
-        return passed_check("versions", f"{here} here and there")
+        return passed_check("versions", f"{here}, the same as the controller")
     found = f"{here} here, {there} in the controller"
     return warning_check("versions", found, "install the same version in both places")
 
@@ -137,5 +137,5 @@ def check_cloud_sweeps(age: timedelta | None, shown: int, held: str | None) -> C
     found = f"{shown} machines of this installation, {age.total_seconds():.0f} s ago"
     if age <= MAX_SWEEP_AGE:
         return passed_check("cloud", found)
-    remedy = "the cloud does not show its machines: read the controller's log"
+    remedy = "the cloud's machines have not been listed lately: read the controller's log"
     return failed_check("cloud", found, remedy)

@@ -218,13 +218,13 @@ StrictText = Annotated[str, Strict()]
 
 
 def require_value(value: object) -> object:
-    """Refuse a key without a value, so that a forgotten limit is no missing limit."""
+    """Refuse a key without a value, so that a limit left blank is not read as no limit."""
     if value is None:
         raise ValueError("has no value")
     return value
 
 
-def require_positive(amount: Decimal) -> Decimal:
+def require_nonzero(amount: Decimal) -> Decimal:
     """Return an amount as it is; raises ValueError for nothing."""
     if not amount:
         raise ValueError(f"must be above zero, got {amount}")
@@ -236,6 +236,6 @@ def closest_name(key: object, names: Sequence[str]) -> str | None:
     return next(iter(get_close_matches(str(key)[:80].lower(), names, n=1)), None)
 
 
-def one_of(names: Iterable[str]) -> Any:
+def literal_type(names: Iterable[str]) -> Any:
     """Return the type of one of these words, for the schema of a field that a registry checks."""
     return Literal.__getitem__(tuple(names))

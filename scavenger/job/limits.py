@@ -31,7 +31,7 @@ from scavenger.job.fields import (
     SpecModel,
     doublings,
     read_range,
-    require_positive,
+    require_nonzero,
     require_value,
 )
 from scavenger.job.parser import show_value
@@ -105,10 +105,10 @@ class MemoryLimit(MemorySpec):
     )
 
     @property
-    def largest_batch(self) -> float:
+    def max_local_batch(self) -> float:
         """Samples one worker can hold; 0 when not even the model fits."""
         machine = MachineType("worker", vcpus=1, memory_gib=self.machine_gib)
-        return MemoryModel(self.fixed_gib, self.gib_per_sample).largest_batch(machine)
+        return MemoryModel(self.fixed_gib, self.gib_per_sample).max_local_batch(machine)
 
 
 class Limits(SpecModel):
@@ -126,7 +126,7 @@ class Limits(SpecModel):
     """
 
     max_cost: Annotated[
-        Annotated[DollarAmount, AfterValidator(require_positive)] | None,
+        Annotated[DollarAmount, AfterValidator(require_nonzero)] | None,
         BeforeValidator(require_value),
     ] = Field(None, examples=["3.40 USD"])
     max_time: Annotated[Duration | None, BeforeValidator(require_value)] = Field(
@@ -166,7 +166,7 @@ class Limits(SpecModel):
     def space(self) -> ConfigSpace:
         """The grid of configurations these limits allow."""
         counts = _worker_counts(self.workers, self.worker_step)
-        most = math.inf if self.memory is None else self.memory.largest_batch
+        most = math.inf if self.memory is None else self.memory.max_local_batch
         return ConfigSpace(counts, _global_batches(self.batch), most_local_batch=most)
 
 
@@ -209,7 +209,7 @@ def _check_memory(memory: MemoryLimit, workers: tuple[int, ...], batches: tuple[
         for batch in batches
         if batch >= count
     )
-    if part <= memory.largest_batch:
+    if part <= memory.max_local_batch:
         return
     needed = memory.fixed_gib + memory.gib_per_sample * part
     raise ValueError(

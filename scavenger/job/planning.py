@@ -9,7 +9,7 @@ from scavenger.job.training import DownpourSpec
 from scavenger.learning_rate import prior_kappa
 from scavenger.measurement.profiling import Observation
 from scavenger.models.epochs import Kappa
-from scavenger.planning.limits import Within
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.objective import Objective
 from scavenger.planning.objectives import make_objective
 from scavenger.planning.state import PlanningState, ProbeOverhead
@@ -23,12 +23,12 @@ def planning_state(
     stored: StoredModel | None,
     *,
     epochs_to_target: float | None = None,
-    models: tuple[StoredModel, ...] = (),
-    machine: str = "",
-    effort: ProbeOverhead | None = None,
-    machines: int = 0,
-    noise_scale: float | None = None,
-    history: tuple[tuple[float, float], ...] = (),
+    other_models: tuple[StoredModel, ...] = (),
+    machine_type: str = "",
+    probe_overhead: ProbeOverhead | None = None,
+    running_machines: int = 0,
+    drifted_noise_scale: float | None = None,
+    metric_history: tuple[tuple[float, float], ...] = (),
 ) -> PlanningState:
     """Put what a job document says beside what is known of the job.
 
@@ -37,14 +37,14 @@ def planning_state(
         observations: Its own settled probes, in order.
         stored: The model of earlier jobs with its signature.
         epochs_to_target: Reference epochs its own run to the target took, once it has ended.
-        models: Models of all other jobs, newest first.
-        machine: Kind of the machines it runs on; jobs on others do not compare.
-        effort: What one probe takes besides training.
-        machines: Machines of its workers that may run.
-        noise_scale: φ in samples that its probes' had drifted to; None while theirs holds.
-        history: Reference epochs and value of the target's metric so far, ascending.
+        other_models: Models of all other jobs, newest first.
+        machine_type: Kind of the machines it runs on; jobs on others do not compare.
+        probe_overhead: What one probe takes besides training.
+        running_machines: Machines of its workers that may run.
+        drifted_noise_scale: φ in samples that its probes' had drifted to; None while theirs holds.
+        metric_history: Reference epochs and value of the target's metric so far, ascending.
     """
-    stop, rule = spec.stop_rule, spec.learning_rate.rule
+    stop, rule = spec.stop_rule, spec.learning_rate_scaling.rule
     is_counted = isinstance(stop, StopAtProgress)
     return PlanningState(
         space=spec.space,
@@ -59,18 +59,18 @@ def planning_state(
         target=spec.target_text,
         topology="parameter_server" if spec.strategy.servers else "all_reduce",
         laws=spec.laws,
-        models=models,
-        machine=machine,
+        other_models=other_models,
+        machine_type=machine_type,
         exchange=exchange_of(spec),
-        rule=rule,
+        lr_rule=rule,
         kappa_prior=Kappa(prior_kappa(rule)),
-        has_common_steps=not isinstance(spec.strategy, DownpourSpec),
+        is_synchronous=not isinstance(spec.strategy, DownpourSpec),
         most_epochs=stop.max_progress,
-        effort=effort or ProbeOverhead(),
-        machines=machines,
-        noise_scale=noise_scale,
-        metric=stop if isinstance(stop, StopAtMetric) else None,
-        history=history,
+        probe_overhead=probe_overhead or ProbeOverhead(),
+        running_machines=running_machines,
+        drifted_noise_scale=drifted_noise_scale,
+        stop_at_metric=stop if isinstance(stop, StopAtMetric) else None,
+        metric_history=metric_history,
     )
 
 
@@ -81,16 +81,16 @@ def objective_of(spec: JobSpec) -> Objective:
     return make_objective(spec.objective)
 
 
-def objective_within_limits(spec: JobSpec) -> Within:
+def objective_within_limits(spec: JobSpec) -> ConstrainedObjective:
     """Build the objective a job asks for, within its limits."""
     limits = spec.limits
     max_cost = None if limits.max_cost is None else float(limits.max_cost)
-    return Within(objective_of(spec), max_cost=max_cost, max_time=limits.max_time)
+    return ConstrainedObjective(objective_of(spec), max_cost=max_cost, max_time=limits.max_time)
 
 
 def signature_of(spec: JobSpec, machine: str) -> str:
     """Name the stored model this job reads and writes."""
-    rule, exchange = spec.learning_rate.rule, exchange_of(spec)
+    rule, exchange = spec.learning_rate_scaling.rule, exchange_of(spec)
     return make_signature(spec.model.key, spec.model.dataset_size, rule, machine, exchange)
 
 

@@ -19,20 +19,20 @@ from scavenger.job.fields import (
     closest_name,
     format_price,
     read_price,
-    require_positive,
+    require_nonzero,
     require_value,
 )
 from scavenger.pricing import (
     Interruptions,
-    PerMachine,
-    PerResource,
+    MachinePrice,
     PriceModel,
+    ResourcePrice,
     ServerPrice,
     WorkerPrice,
-    on_demand_price,
+    on_demand_price_model,
 )
 
-PositivePricePerHour = Annotated[PricePerHour, AfterValidator(require_positive)]
+PositivePricePerHour = Annotated[PricePerHour, AfterValidator(require_nonzero)]
 MemoryGib = Annotated[float, Strict(), Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
@@ -135,7 +135,7 @@ _RESOURCE_KEYS = ("per_vcpu_hour", "per_gib_hour", "vcpus", "memory")
 def _read_price_spec(value: object) -> PriceSpec:
     if isinstance(value, Mapping):
         return price_spec_type(value).model_validate(value)
-    return require_positive(read_price(value))
+    return require_nonzero(read_price(value))
 
 
 def price_spec_type(value: Mapping[str, object]) -> type[MachinePriceSpec | ResourcePriceSpec]:
@@ -174,7 +174,7 @@ PriceField = Annotated[
 def price_model_of(tariff: PriceSpec) -> PriceModel:
     """Return what a tariff makes configurations cost (Eq. 5, V-D)."""
     if isinstance(tariff, Decimal):
-        return on_demand_price(float(tariff))
+        return on_demand_price_model(float(tariff))
     servers, interruptions = tariff.servers, tariff.interruptions
     return PriceModel(
         _worker_price_of(tariff),
@@ -194,9 +194,9 @@ def priced_servers(tariff: PriceSpec) -> ServersSpec | None:
 def _worker_price_of(tariff: MachinePriceSpec | ResourcePriceSpec) -> WorkerPrice:
     match tariff:
         case MachinePriceSpec(per_hour=per_hour):
-            return PerMachine(float(per_hour))
+            return MachinePrice(float(per_hour))
         case ResourcePriceSpec(memory=memory):
-            return PerResource(
+            return ResourcePrice(
                 float(tariff.per_vcpu_hour),
                 float(tariff.per_gib_hour),
                 tariff.vcpus,

@@ -72,7 +72,7 @@ def _check_program(command: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class CheckpointsSpec(SpecModel):
-    """When training is written down, so that it goes on when every worker is lost.
+    """How often checkpoints are written, so that training can resume after all workers are lost.
 
     Attributes:
         every: Seconds between two checkpoints.
@@ -97,9 +97,9 @@ class RunSpec(SpecModel):
         directory: Absolute path the command runs in; None leaves it to the worker.
         env: Environment variables added to the worker's own; no secrets.
         secrets: Environment variables whose values the controller keeps, and no document.
-        checkpoints: When training is written down; None for the defaults.
-        stall: Seconds without an iteration that are always allowed; a command that is slower is
-            shown where it hangs, and started again.
+        checkpoints: How often checkpoints are written; None for the defaults.
+        stall: Seconds without an iteration that are always allowed; a command that takes
+            longer has its stack dumped and is restarted.
         drain: Seconds the command has to end in order once its machine was told to end.
     """
 

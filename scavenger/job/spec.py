@@ -27,7 +27,7 @@ from scavenger.job.fields import (
     SpecModel,
     StrictText,
     closest_name,
-    one_of,
+    literal_type,
     require_value,
 )
 from scavenger.job.limits import BatchSize, Limits
@@ -189,7 +189,7 @@ def _read_objective(value: object) -> str | WeightedObjective:
 ObjectiveField = Annotated[
     str | WeightedObjective,
     PlainValidator(
-        _read_objective, json_schema_input_type=one_of(plain_objectives()) | WeightedObjective
+        _read_objective, json_schema_input_type=literal_type(plain_objectives()) | WeightedObjective
     ),
     PlainSerializer(
         lambda objective: objective if isinstance(objective, str) else objective.model_dump(),
@@ -206,7 +206,9 @@ def _read_search(value: object) -> str:
     return value
 
 
-SearchName = Annotated[str, PlainValidator(_read_search, json_schema_input_type=one_of(SEARCHES))]
+SearchName = Annotated[
+    str, PlainValidator(_read_search, json_schema_input_type=literal_type(SEARCHES))
+]
 
 
 class JobSpec(SpecModel):
@@ -314,7 +316,7 @@ class JobSpec(SpecModel):
         return self.price_per_hour if paid is None else paid.per_hour
 
     @property
-    def learning_rate(self) -> LearningRateScaling:
+    def learning_rate_scaling(self) -> LearningRateScaling:
         """How the learning rate that was written for the reference batch follows to others."""
         warm_up = self.lr_scaling.warm_up_within(self.stop_rule.max_progress)
         return LearningRateScaling(self.lr_scaling.rule, self.reference_batch, warm_up)

@@ -128,7 +128,7 @@ TrainingStrategyField = Annotated[
 
 # Goyal et al. (2017) warm up over 5 of 90 epochs.
 USUAL_WARM_UP_SHARE = 0.05
-LONGEST_USUAL_WARM_UP = 5.0
+MAX_USUAL_WARM_UP_EPOCHS = 5.0
 
 
 class LearningRateSpec(SpecModel):
@@ -155,7 +155,7 @@ class LearningRateSpec(SpecModel):
         if self.warm_up is not None:
             return self.warm_up
         return (
-            min(USUAL_WARM_UP_SHARE * epochs, LONGEST_USUAL_WARM_UP)
+            min(USUAL_WARM_UP_SHARE * epochs, MAX_USUAL_WARM_UP_EPOCHS)
             if self.rule == "linear"
             else 0.0
         )

@@ -42,18 +42,18 @@ class ShardNorms:
             raise ValueError(f"noise needs at least 2 shards, got {self.shards}")
 
     @property
-    def spread(self) -> float:
+    def aggregated_gradient_variance(self) -> float:
         """Unbiased estimate of tr Σ / B, the variance of the aggregated gradient."""
         return (self.local_norm_sq - self.mean_norm_sq) / (self.shards - 1)
 
     @property
     def gradient_norm_sq(self) -> float:
         """Unbiased estimate of |G|²; below zero when noise hides the gradient."""
-        return self.mean_norm_sq - self.spread
+        return self.mean_norm_sq - self.aggregated_gradient_variance
 
     def gradient_variance(self, global_batch: int) -> float:
         """Unbiased estimate of tr Σ, the variance of one sample's gradient."""
-        return self.spread * global_batch
+        return self.aggregated_gradient_variance * global_batch
 
 
 def shard_norms(columns: StepColumns, start: int = 0) -> tuple[ShardNorms, ...]:
@@ -101,7 +101,7 @@ def pool_noise(rows: Sequence[ShardNorms], global_batch: int) -> NoiseEstimate |
         return None
     local = safe_mean([row.local_norm_sq for row in rows])
     mean = safe_mean([row.mean_norm_sq for row in rows])
-    spread = safe_mean([row.spread for row in rows])
+    spread = safe_mean([row.aggregated_gradient_variance for row in rows])
     norm_sq, variance = mean - spread, spread * global_batch
     if mean <= 0 or not all(map(math.isfinite, (local / mean, norm_sq, variance))):
         return None

@@ -13,10 +13,10 @@ from statistics import median
 from typing import Literal
 
 from scavenger.cluster import ClusterConfig
-from scavenger.figures import require_not_negative
 from scavenger.measurement.noise import NoiseEstimate, estimate_noise, shard_norms
 from scavenger.measurement.stability import assess_stability
 from scavenger.measurement.steps import StepColumns
+from scavenger.number_checks import require_not_negative
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,12 @@ MeasuredQuantity = Literal["time", "noise"]
 
 PROBE_ITERATIONS = 20
 WARM_UP_ITERATIONS = 3
-MOST_NOISE_ROWS = 4000
+MAX_NOISE_ROWS = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """Enough was measured.
+class ProbeComplete:
+    """A probe for which enough was measured.
 
     Attributes:
         observation: What it amounts to.
@@ -108,7 +108,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class NotSettled:
+class ProbeIncomplete:
     """More iterations are needed; ``why`` says how many, or what they wait for."""
 
     why: str
@@ -123,7 +123,7 @@ class StepTiming:
     rows: int
 
 
-def settle(
+def evaluate_probe(
     columns: StepColumns,
     config: ClusterConfig,
     *,
@@ -132,8 +132,8 @@ def settle(
     losses_before: Sequence[float | None] = (),
     probe_iterations: int = PROBE_ITERATIONS,
     warm_up: int = WARM_UP_ITERATIONS,
-    most_noise_rows: int = MOST_NOISE_ROWS,
-) -> Settled | NotSettled:
+    max_noise_rows: int = MAX_NOISE_ROWS,
+) -> ProbeComplete | ProbeIncomplete:
     """Condense the iterations of one probe into an Observation (Eqs. 2 and 8).
 
     Args:
@@ -145,26 +145,26 @@ def settle(
             noise judges by them whether the loss has fallen.
         probe_iterations: Rows with timing a probe needs.
         warm_up: First rows to leave out: caches, connections and allocators are still cold.
-        most_noise_rows: Noise rows, or rows if none carries noise, after which a probe of noise
-            settles on the noise it has.
+        max_noise_rows: Noise rows, or rows if none carries noise, after which a probe of noise
+            ends with the noise it has.
     """
     warm = columns[warm_up:]
     timing = measure_time(warm)
     if timing.rows < probe_iterations:
-        return NotSettled(f"{timing.rows} of {probe_iterations} iterations timed")
+        return ProbeIncomplete(f"{timing.rows} of {probe_iterations} iterations timed")
     if measures == "time":
         noise = estimate_noise(warm, config.global_batch)
-        settled = make_settled(config, timing, noise, f"{timing.rows} iterations timed")
+        settled = complete_probe(config, timing, noise, f"{timing.rows} iterations timed")
         observation = replace(settled.observation, has_settled_noise=has_settled_noise)
         return replace(settled, observation=observation)
     stability = assess_stability(columns, config.global_batch, losses_before)
     if stability.is_stable:
-        return make_settled(config, timing, stability.noise, stability.why)
-    if (len(shard_norms(columns)) or len(columns)) < most_noise_rows:
-        return NotSettled(stability.why)
+        return complete_probe(config, timing, stability.noise, stability.why)
+    if (len(shard_norms(columns)) or len(columns)) < max_noise_rows:
+        return ProbeIncomplete(stability.why)
     noise = estimate_noise(columns[len(columns) // 2 :], config.global_batch)
     why = f"noise did not settle in {len(columns)} iterations and is used as it is"
-    return make_settled(config, timing, noise, f"{why}: {stability.why}")
+    return complete_probe(config, timing, noise, f"{why}: {stability.why}")
 
 
 def measure_time(columns: StepColumns) -> StepTiming:
@@ -187,9 +187,9 @@ def measure_time(columns: StepColumns) -> StepTiming:
     return StepTiming(max(unsynchronised, measured), sync, len(timed))
 
 
-def make_settled(
+def complete_probe(
     config: ClusterConfig, timing: StepTiming, noise: NoiseEstimate | None, why: str
-) -> Settled:
+) -> ProbeComplete:
     """Put timing and noise together."""
     indicators = ScalingIndicators(
         noise=noise.noise if noise else None,
@@ -197,4 +197,4 @@ def make_settled(
         compute_time=timing.compute_time,
         sync_time=timing.sync_time,
     )
-    return Settled(Observation(config, indicators, timing.rows), why)
+    return ProbeComplete(Observation(config, indicators, timing.rows), why)

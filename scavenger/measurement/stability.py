@@ -23,20 +23,20 @@ from scavenger.measurement.steps import StepColumns
 NEEDED_LOSS_DROP = 0.2
 INITIAL_LOSSES = 5
 SMOOTHED_LOSSES = 20
-SHORTEST_WINDOW = 40
+MIN_NOISE_WINDOW_ROWS = 40
 # Without losses a plateau cannot be told from training, so only patience helps.
-SHORTEST_WINDOW_WITHOUT_LOSS = 160
+MIN_NOISE_WINDOW_ROWS_WITHOUT_LOSS = 160
 WINDOW_SHARE = 2 / 3
 # A small batch may never know φ better: its probe then ends, and larger batches know it sooner.
-MOST_AWAITED_ROWS = 400
+MAX_AWAITED_ROWS = 400
 TOLERATED_DRIFT = 0.25
 # Half-widths seen on recorded runs: 0.3 to 1.5. A tighter bound is hardly ever met by small runs.
-WIDEST_INTERVAL = 1.0
+MAX_DRIFT_HALF_WIDTH = 1.0
 BLOCK_ROWS = 5
 # φ follows training slowly; only a factor that moves the best batch is worth a new plan.
 DRIFT_FACTOR = 1.5
 DRIFT_ROWS = 600
-FEWEST_DRIFT_ROWS = 160
+MIN_DRIFT_ROWS = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class NoiseStability:
         is_stable: φ may be used.
         drift: Change of φ from the older to the newer half of the window, relative to φ of the
             whole window; None while it cannot be computed.
-        interval: Half-width of the 95 % interval of ``drift``; None when ``drift`` is.
+        drift_half_width: Half-width of the 95 % interval of ``drift``; None when ``drift`` is.
         loss_drop: Share of its initial value that the smoothed loss has lost; None if the script
             logged too few losses.
         noise: Estimate over the window; None while it is too short.
@@ -56,7 +56,7 @@ class NoiseStability:
 
     is_stable: bool
     drift: float | None
-    interval: float | None
+    drift_half_width: float | None
     loss_drop: float | None
     noise: NoiseEstimate | None
     why: str
@@ -82,8 +82,8 @@ def assess_stability(
     losses = (*losses_before, *columns.loss)
     drop = loss_drop(losses)
     if all(loss is None for loss in losses):
-        window = recent_window(shard_norms(columns), SHORTEST_WINDOW_WITHOUT_LOSS)
-        missing = SHORTEST_WINDOW_WITHOUT_LOSS - len(window)
+        window = recent_window(shard_norms(columns), MIN_NOISE_WINDOW_ROWS_WITHOUT_LOSS)
+        missing = MIN_NOISE_WINDOW_ROWS_WITHOUT_LOSS - len(window)
         note = "no loss is logged, so a plateau cannot be told from training"
         if missing > 0:
             return not_stable_yet(f"{note}; {missing} more noise rows are needed", drop)
@@ -92,12 +92,12 @@ def assess_stability(
     if began is None:
         return not_stable_yet(explain_plateau(drop), drop)
     since = shard_norms(columns, start=max(began - len(losses_before), 0))
-    window = recent_window(since, SHORTEST_WINDOW)
-    missing = SHORTEST_WINDOW - len(window)
+    window = recent_window(since, MIN_NOISE_WINDOW_ROWS)
+    missing = MIN_NOISE_WINDOW_ROWS - len(window)
     if missing > 0:
         return not_stable_yet(f"the loss falls; {missing} more noise rows are needed", drop)
     stability = compare_halves(window, global_batch, drop, "")
-    if stability.is_stable or len(since) < MOST_AWAITED_ROWS:
+    if stability.is_stable or len(since) < MAX_AWAITED_ROWS:
         return stability
     why = f"{stability.why}, which is as well as a batch of {global_batch} can tell"
     noise = pool_noise(window, global_batch)
@@ -133,8 +133,8 @@ def detect_drift(columns: StepColumns, global_batch: int, planned_noise_scale: f
         planned_noise_scale: φ in samples the plan was made with.
     """
     rows = shard_norms(columns)[-DRIFT_ROWS:]
-    if len(rows) < FEWEST_DRIFT_ROWS:
-        missing = FEWEST_DRIFT_ROWS - len(rows)
+    if len(rows) < MIN_DRIFT_ROWS:
+        missing = MIN_DRIFT_ROWS - len(rows)
         return NoiseDrift(False, None, None, f"{missing} more noise rows are needed to see a drift")
     found = noise_scale_with_error(rows, global_batch)
     if found is None:
@@ -189,12 +189,12 @@ def explain_plateau(drop: float | None) -> str:
 def not_stable_yet(why: str, drop: float | None) -> NoiseStability:
     """Return the answer for rows that cannot be compared yet."""
     return NoiseStability(
-        is_stable=False, drift=None, interval=None, loss_drop=drop, noise=None, why=why
+        is_stable=False, drift=None, drift_half_width=None, loss_drop=drop, noise=None, why=why
     )
 
 
 def recent_window(rows: Sequence[ShardNorms], shortest: int) -> Sequence[ShardNorms]:
-    """Return the newest share of the rows: it forgets the dip and still grows with patience."""
+    """Return the newest two thirds of the rows, which leave out the dip; at least the shortest."""
     return rows[-max(shortest, int(WINDOW_SHARE * len(rows))) :]
 
 
@@ -213,12 +213,12 @@ def compare_halves(
     if not (math.isfinite(drift) and math.isfinite(interval)):
         return not_stable_yet(f"{note}noise jumps without bounds in {len(window)} rows", drop)
     # A drift within its own standard error is no news, and noisy gradients show nothing smaller.
-    stable = interval <= WIDEST_INTERVAL and abs(drift) <= max(TOLERATED_DRIFT, interval / 2)
+    stable = interval <= MAX_DRIFT_HALF_WIDTH and abs(drift) <= max(TOLERATED_DRIFT, interval / 2)
     why = f"{note}φ {pooled.noise_scale:.3g} drifts {drift:+.0%} ± {interval:.0%}"
     return NoiseStability(
         is_stable=stable,
         drift=drift,
-        interval=interval,
+        drift_half_width=interval,
         loss_drop=drop,
         noise=pooled,
         why=f"{why} over {len(window)} noise rows: {'settled' if stable else 'not settled'}",

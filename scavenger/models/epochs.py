@@ -16,10 +16,10 @@ import numpy as np
 
 from scavenger.cluster import ClusterConfig, Floats
 from scavenger.errors import NotEnoughData
-from scavenger.figures import require_above_zero, require_not_negative
 from scavenger.measurement.noise import noise_at
 from scavenger.measurement.profiling import Observation
 from scavenger.models.forms import solve_nnls
+from scavenger.number_checks import require_above_zero, require_not_negative
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class RootNoiseLaw:
 
 
 @dataclass(frozen=True, slots=True)
-class StatisticalModel:
+class EpochsLaw:
     """Epochs by batch, e(B) ∝ 1 + w / (B + φ) + B / B_crit, every term >= 0 (SCIENCE §2).
 
     The middle term is the paper's, epochs in proportion to noise (Eq. 6), with the exact noise
@@ -89,13 +89,13 @@ class StatisticalModel:
     def relative_epochs(self, global_batch: int, reference_batch: int) -> float:
         """Epochs at one batch per epoch at another, e(B) / e(B0) (Eq. 6, SCIENCE §2).
 
-        >>> StatisticalModel(critical_batch=100, noise_scale=None).relative_epochs(300, 100)
+        >>> EpochsLaw(critical_batch=100, noise_scale=None).relative_epochs(300, 100)
         2.0
         """
-        shape = self.shape(np.array([global_batch, reference_batch], dtype=float))
+        shape = self.unscaled_epochs(np.array([global_batch, reference_batch], dtype=float))
         return float(shape[0] / shape[1])
 
-    def shape(self, global_batch: Floats) -> Floats:
+    def unscaled_epochs(self, global_batch: Floats) -> Floats:
         """Epochs of each batch up to a factor; only ratios mean anything."""
         if self.root_noise is not None:
             return self.root_noise.normalized(global_batch)
@@ -125,9 +125,11 @@ class StatisticalModel:
         """Share of the rising arm in each batch's epochs; how they follow 1 / B_crit."""
         if self.critical_batch is None or self.root_noise is not None:
             return np.zeros_like(global_batch)
-        return np.asarray(global_batch / self.shape(global_batch))
+        return np.asarray(global_batch / self.unscaled_epochs(global_batch))
 
-    def progress(self, global_batch: int, reference_batch: int, dataset_size: int) -> float:
+    def progress_per_iteration(
+        self, global_batch: int, reference_batch: int, dataset_size: int
+    ) -> float:
         """Reference epochs one iteration is worth, B / D · e(B0) / e(B) (SCIENCE §2).
 
         Work done at any configuration counts in this unit, so a target known in reference epochs
@@ -145,12 +147,12 @@ class StatisticalModel:
             return None
         return noise_at(self.noise_scale, config)
 
-    def at_noise_scale(self, noise_scale: float) -> StatisticalModel:
+    def at_noise_scale(self, noise_scale: float) -> EpochsLaw:
         """Return the law at another φ in samples: B_crit = κ φ and w = θ φ follow it, κ and θ stay.
 
         A law that knows no noise scale has nothing to follow, and stays as it is.
 
-        >>> StatisticalModel(critical_batch=100, noise_scale=50).at_noise_scale(150).critical_batch
+        >>> EpochsLaw(critical_batch=100, noise_scale=50).at_noise_scale(150).critical_batch
         300.0
         """
         if not self.noise_scale:
@@ -164,7 +166,7 @@ class StatisticalModel:
         )
 
     @property
-    def law(self) -> str:
+    def formula(self) -> str:
         """The law in use, in symbols."""
         if self.root_noise is not None:
             return "e ∝ γ/K = n0 + n1/√B"
@@ -186,11 +188,11 @@ EARLY_NOISE_DEVIATION = 0.5
 FALLING_ARM_PRIOR = 0.5
 # Epochs to target differ from run to run (SCIENCE §2), worth this many batches of evidence.
 EPOCHS_SPREAD = 0.1
-EPOCHS_SPREAD_WORTH = 3.0
+EPOCHS_SPREAD_PRIOR_WEIGHT = 3.0
 # Two batches do not tell how epochs bend between them: with this, 80 % of the epochs in public
 # tables lie within the 80 % band of a law fitted to the two extremes.
 BEND_DEVIATION = 0.25
-LEAST_CONSTANT = 1e-3
+MIN_CONSTANT_SHARE = 1e-3
 NEGLIGIBLE_EPOCHS = 1e-9
 
 
@@ -229,12 +231,12 @@ class Kappa:
         require_not_negative(self, "deviation")
 
 
-def fit_statistical(
+def fit_epochs_law(
     observations: Sequence[Observation],
     kappa: Kappa = Kappa(),
     runs: Sequence[FinishedRun] = (),
     laws: LawFamily = "measured",
-) -> StatisticalModel:
+) -> EpochsLaw:
     """Fit the law of epochs to what is known of it (SCIENCE §2).
 
     Runs at two or more batches decide for themselves; before, the rising arm is the prior, with
@@ -250,9 +252,9 @@ def fit_statistical(
     if len(points) > 1:
         return fit_epochs_to_runs(points, scale)
     if scale is None:
-        return StatisticalModel(critical_batch=None, noise_scale=None)
+        return EpochsLaw(critical_batch=None, noise_scale=None)
     is_early = not any(observation.has_settled_noise for observation in observations)
-    return StatisticalModel(
+    return EpochsLaw(
         critical_batch=kappa.value * scale,
         noise_scale=scale,
         critical_deviation=math.hypot(kappa.deviation, EARLY_NOISE_DEVIATION * is_early),
@@ -292,7 +294,7 @@ def average_runs(runs: Sequence[FinishedRun]) -> tuple[FinishedRun, ...]:
     )
 
 
-def fit_epochs_to_runs(runs: Sequence[FinishedRun], noise_scale: float | None) -> StatisticalModel:
+def fit_epochs_to_runs(runs: Sequence[FinishedRun], noise_scale: float | None) -> EpochsLaw:
     """Fit e(B) = a + θ γ̂(B) + c B to runs at two or more batches, all terms >= 0.
 
     Two batches choose the arm by their slope; three or more fit all terms, the falling arm with a
@@ -314,9 +316,9 @@ def fit_epochs_to_runs(runs: Sequence[FinishedRun], noise_scale: float | None) -
     answer = solve_nnls(np.vstack([rows, prior]), np.append(np.ones(len(runs)), 0.0))
     # Rounding is no arm.
     answer[answer < NEGLIGIBLE_EPOCHS * typical] = 0.0
-    constant = max(answer[0], LEAST_CONSTANT * typical)
+    constant = max(answer[0], MIN_CONSTANT_SHARE * typical)
     predicted = np.maximum(columns @ (answer * allowed), NEGLIGIBLE_EPOCHS * typical)
-    return StatisticalModel(
+    return EpochsLaw(
         critical_batch=float(constant * largest / answer[2]) if answer[2] > 0 else None,
         noise_scale=noise_scale,
         noisy_samples=float(answer[1] * (smallest + offset) / constant),
@@ -329,13 +331,13 @@ def fit_epochs_to_runs(runs: Sequence[FinishedRun], noise_scale: float | None) -
 def epochs_spread(errors: Floats, terms: int) -> float:
     """Relative standard deviation around a law, from its errors and what is usual."""
     free = max(len(errors) - terms, 0)
-    usual = EPOCHS_SPREAD_WORTH * EPOCHS_SPREAD**2
-    return math.sqrt((usual + float(np.square(errors).sum())) / (EPOCHS_SPREAD_WORTH + free))
+    usual = EPOCHS_SPREAD_PRIOR_WEIGHT * EPOCHS_SPREAD**2
+    return math.sqrt((usual + float(np.square(errors).sum())) / (EPOCHS_SPREAD_PRIOR_WEIGHT + free))
 
 
 def fit_paper_laws(
     observations: Sequence[Observation], scale: float | None, runs: Sequence[FinishedRun]
-) -> StatisticalModel:
+) -> EpochsLaw:
     """Fit the paper's laws: γ/K = n0 + n1 / sqrt(B) over all K, and e = e* + θ γ/K (Eqs. 6, 7).
 
     Without runs at two batches e* and θ are unknown, and epochs count as proportional to noise.
@@ -351,7 +353,7 @@ def fit_paper_laws(
     law = None
     if measured:
         law = fit_root_noise(*(np.array(column) for column in zip(*measured, strict=True)))
-    return StatisticalModel(critical_batch=None, noise_scale=scale, root_noise=law)
+    return EpochsLaw(critical_batch=None, noise_scale=scale, root_noise=law)
 
 
 def fit_root_noise(batches: Floats, values: Floats) -> RootNoiseLaw | None:
@@ -363,8 +365,8 @@ def fit_root_noise(batches: Floats, values: Floats) -> RootNoiseLaw | None:
     return RootNoiseLaw(float(floor), float(per_root)) if floor + per_root > 0 else None
 
 
-def convert_run(
-    samples: Mapping[int, float], dataset_size: int, law: StatisticalModel
+def convert_to_one_batch(
+    samples: Mapping[int, float], dataset_size: int, law: EpochsLaw
 ) -> FinishedRun:
     """Say what a run that changed its batch would have taken at the one it mostly trained at.
 
@@ -397,7 +399,7 @@ def learn_kappa(runs: Sequence[FinishedRun], noise_scale: float | None, prior: K
     return Kappa(math.exp(mean), (usual + told) ** -0.5)
 
 
-def explain_contradiction(model: StatisticalModel, runs: Sequence[FinishedRun]) -> str | None:
+def explain_contradiction(model: EpochsLaw, runs: Sequence[FinishedRun]) -> str | None:
     """Say so when finished runs contradict the sign of the law in use; None while they agree."""
     points = average_runs(runs)
     if len(points) < 2:
@@ -409,12 +411,12 @@ def explain_contradiction(model: StatisticalModel, runs: Sequence[FinishedRun]) 
         return None
     return (
         f"epochs went from {first.epochs:.3g} at batch {first.global_batch} to {last.epochs:.3g} "
-        f"at batch {last.global_batch}, but the law in use, {model.law}, says "
+        f"at batch {last.global_batch}, but the law in use, {model.formula}, says "
         f"{'more' if predicted > 1 else 'fewer'} for larger batches: check lr_scaling"
     )
 
 
-def epochs_at(model: StatisticalModel, runs: Sequence[FinishedRun], global_batch: int) -> float:
+def epochs_at(model: EpochsLaw, runs: Sequence[FinishedRun], global_batch: int) -> float:
     """Return epochs to target at a batch, by relative least squares on runs.
 
     Raises:
@@ -423,6 +425,6 @@ def epochs_at(model: StatisticalModel, runs: Sequence[FinishedRun], global_batch
     if not runs:
         raise NotEnoughData("no finished run tells how many epochs the target takes")
     batches = np.array([run.global_batch for run in runs], dtype=float)
-    ratios = model.shape(batches) / np.array([run.epochs for run in runs])
+    ratios = model.unscaled_epochs(batches) / np.array([run.epochs for run in runs])
     factor = ratios.sum() / np.square(ratios).sum()
-    return float(factor * model.shape(np.array([float(global_batch)]))[0])
+    return float(factor * model.unscaled_epochs(np.array([float(global_batch)]))[0])

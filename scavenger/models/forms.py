@@ -14,11 +14,11 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from scavenger.cluster import Floats, Grid, grid_of, hardware_of
+from scavenger.cluster import ConfigColumns, Floats, config_columns, hardware_of
 from scavenger.measurement.profiling import Measurement
 from scavenger.models.iteration_time import (
     Growth,
-    ParallelModel,
+    StepTimeLaw,
     smooth_maximum,
     smooth_maximum_slope,
     sync_features,
@@ -36,16 +36,17 @@ class StepTimeForm:
         growth: How synchronisation grows with the workers.
         overlap: q, how much of it hides behind compute.
         flatness: r, how abruptly small batches stop saving time.
-        begins: Whether what does not grow begins with the second worker or the second machine,
-            where measurements cannot tell the two.
-        growing: Share of synchronisation that grows, where one worker count above 1 was measured.
+        fixed_sync_from: Whether synchronisation that does not grow begins with the second worker or
+            the second machine, where measurements cannot tell the two.
+        growing_sync_share: Share of synchronisation that grows, where a single worker count above 1
+            was measured.
     """
 
     growth: Growth = "linear"
     overlap: float = 1.0
     flatness: float = 1.0
-    begins: SyncStart = "workers"
-    growing: float = 0.5
+    fixed_sync_from: SyncStart = "workers"
+    growing_sync_share: float = 0.5
 
 
 PAPER_FORM = StepTimeForm()
@@ -65,15 +66,15 @@ ALL_FORMS = tuple(
 
 NEGLIGIBLE_TIME = 1e-12
 # No clock shows less; smaller numbers only overflow when something is divided by them.
-SHORTEST_TIME = 1e-100
+MIN_SECONDS = 1e-100
 GAUSS_NEWTON_ROUNDS = 30
 # A fit without one point starts from the fit with it, and is only compared.
-ROUNDS_FROM_START = 8
-CONVERGED = 1e-9
+WARM_START_ROUNDS = 8
+CONVERGENCE_TOLERANCE = 1e-9
 # No part of an iteration takes longer than the whole of it; measurements are a little off.
-LONGEST_PART = 2.0
+MAX_PART_RATIO = 2.0
 # Parts this short beside any iteration are none.
-INVISIBLE_PART = 1e-7
+NEGLIGIBLE_PART_RATIO = 1e-7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +88,7 @@ class MeasurementColumns:
         topology: How gradients travel.
     """
 
-    grid: Grid
+    grid: ConfigColumns
     seconds: Floats
     compute: Floats
     topology: Topology
@@ -96,18 +97,18 @@ class MeasurementColumns:
         return len(self.seconds)
 
     @property
-    def kinds(self) -> list[str]:
-        """Hardware of each configuration."""
+    def hardware(self) -> list[str]:
+        """Hardware of each configuration, as in ``hardware_of``."""
         return [hardware_of(self.grid.machine_types[index]) for index in self.grid.type_index]
 
-    def of_kind(self, kind: str) -> MeasurementColumns:
+    def on_hardware(self, hardware: str) -> MeasurementColumns:
         """Return the rows of one kind of hardware."""
-        return self.rows(np.array([own == kind for own in self.kinds]))
+        return self.select(np.array([own == hardware for own in self.hardware]))
 
-    def rows(self, kept: NDArray[np.bool_]) -> MeasurementColumns:
+    def select(self, kept: NDArray[np.bool_]) -> MeasurementColumns:
         """Return some of the rows."""
         return MeasurementColumns(
-            self.grid.rows(kept), self.seconds[kept], self.compute[kept], self.topology
+            self.grid.select(kept), self.seconds[kept], self.compute[kept], self.topology
         )
 
 
@@ -116,29 +117,31 @@ def measurement_columns(
 ) -> MeasurementColumns | None:
     """Put measurements into columns, without those that took no time; None if none is left."""
     longest = max(m.step_time for m in measurements)
-    kept = [m for m in measurements if m.step_time > max(longest * NEGLIGIBLE_TIME, SHORTEST_TIME)]
+    kept = [m for m in measurements if m.step_time > max(longest * NEGLIGIBLE_TIME, MIN_SECONDS)]
     if not kept:
         return None
     seconds = np.array([m.step_time for m in kept])
     compute = np.array([np.nan if m.compute_time is None else m.compute_time for m in kept])
-    compute[~(compute > max(longest * NEGLIGIBLE_TIME, SHORTEST_TIME))] = np.nan
-    return MeasurementColumns(grid_of(m.config for m in kept), seconds, compute, topology)
+    compute[~(compute > max(longest * NEGLIGIBLE_TIME, MIN_SECONDS))] = np.nan
+    return MeasurementColumns(config_columns(m.config for m in kept), seconds, compute, topology)
 
 
-def identifiable_coefficients(table: MeasurementColumns, begins: SyncStart = "workers") -> Floats:
+def identifiable_coefficients(
+    table: MeasurementColumns, fixed_sync_from: SyncStart = "workers"
+) -> Floats:
     """Which coefficients the measured configurations can tell apart, 1 or 0 each.
 
     Args:
         table: The table.
-        begins: What synchronisation that does not grow is held to begin with, as long as not both
-            of its parts can be told.
+        fixed_sync_from: Where synchronisation that does not grow is held to begin, as long as not
+            both of its parts can be told.
     """
     grid = table.grid
     several, across = grid.workers > 1, grid.machines > 1
     counts = len(set(grid.workers[several].tolist()))
     apart = bool(across.any() and (across != several).any())
     fixed, step = counts > 1, counts > 2 and apart
-    if begins == "machines" and not step:
+    if fixed_sync_from == "machines" and not step:
         far = len(set(grid.workers[across].tolist()))
         fixed, step = False, counts > 1 and (apart or far > 1)
     batches = len(set(grid.local_batch.tolist()))
@@ -146,15 +149,15 @@ def identifiable_coefficients(table: MeasurementColumns, begins: SyncStart = "wo
 
 
 def fit_form(
-    table: MeasurementColumns, form: StepTimeForm, start: ParallelModel | None = None
-) -> ParallelModel:
+    table: MeasurementColumns, form: StepTimeForm, start: StepTimeLaw | None = None
+) -> StepTimeLaw:
     """Fit the coefficients of a form, which predict seconds and, where measured, compute.
 
     Seconds are homogeneous of degree 1 in the coefficients, so that the law is its own
     linearisation: slopes times coefficients. Non-negative least squares on it, repeated with the
     slopes at the last answer, is Gauss-Newton.
     """
-    law = ParallelModel(
+    law = StepTimeLaw(
         0.0, 0.0, 0.0, 0.0, 0.0, growth=form.growth, overlap=form.overlap, flatness=form.flatness
     )
     problem = pose_least_squares(table, form)
@@ -163,7 +166,7 @@ def fit_form(
     if start is None:
         lines = pose_least_squares(table, StepTimeForm(form.growth)).solve(np.zeros(5))
         return law.with_coefficients(problem.descend(lines, GAUSS_NEWTON_ROUNDS))
-    return law.with_coefficients(problem.descend(np.array(start.coefficients), ROUNDS_FROM_START))
+    return law.with_coefficients(problem.descend(np.array(start.coefficients), WARM_START_ROUNDS))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,8 +182,8 @@ class LeastSquaresProblem:
         compute: Seconds of compute of the rows in which it was measured apart.
         is_split: Which rows these are.
         free: 1 for each coefficient that can be told from the others.
-        reach: Largest number each coefficient is multiplied with.
-        most: Largest value each coefficient can have.
+        max_multiplier: Largest number each coefficient is multiplied with.
+        upper_bounds: Largest value each coefficient can have.
         form: The form.
     """
 
@@ -190,30 +193,30 @@ class LeastSquaresProblem:
     compute: Floats
     is_split: NDArray[np.bool_]
     free: Floats
-    reach: Floats
-    most: Floats
+    max_multiplier: Floats
+    upper_bounds: Floats
     form: StepTimeForm
 
-    def descend(self, near: Floats, rounds: int) -> Floats:
-        """Return the coefficients that explain most, searched for from some near by."""
+    def descend(self, initial: Floats, rounds: int) -> Floats:
+        """Return the coefficients that explain most, searched for from initial ones."""
         smallest = self.seconds.min()
         # A coefficient of zero has no slope where parts overlap and would stay zero for ever.
-        coefficients: Floats = near + self.free * smallest * 0.01 / self.reach
+        coefficients: Floats = initial + self.free * smallest * 0.01 / self.max_multiplier
         for _ in range(rounds):
             # Where a part hides behind another it has hardly any slope, so that a step may go
             # beyond anything that was measured, and from there nowhere.
-            answer = np.minimum(self.solve(coefficients), self.most)
+            answer = np.minimum(self.solve(coefficients), self.upper_bounds)
             step = (answer - coefficients) / 2
             coefficients = coefficients + step
-            if (np.abs(step) * self.reach).max() <= CONVERGED * smallest:
+            if (np.abs(step) * self.max_multiplier).max() <= CONVERGENCE_TOLERANCE * smallest:
                 break
         # What halving has left of a part that is none.
-        coefficients[coefficients * self.reach < INVISIBLE_PART * smallest] = 0.0
+        coefficients[coefficients * self.max_multiplier < NEGLIGIBLE_PART_RATIO * smallest] = 0.0
         return coefficients
 
-    def solve(self, near: Floats) -> Floats:
+    def solve(self, initial: Floats) -> Floats:
         """Solve for the coefficients with the slopes at others, all relative to measurements."""
-        slopes, of_compute = self.slopes(near)
+        slopes, of_compute = self.slopes(initial)
         rows = slopes / self.seconds[:, None]
         split = of_compute[self.is_split] / self.compute[:, None]
         stacked = np.vstack([rows, split]) * self.free
@@ -221,10 +224,10 @@ class LeastSquaresProblem:
         scale = stacked.max(axis=0)
         scale[scale <= 0] = 1.0
         answer = solve_nnls(stacked / scale, np.ones(len(stacked))) / scale * self.free
-        fixed = 4 if self.form.begins == "machines" else 2
+        fixed = 4 if self.form.fixed_sync_from == "machines" else 2
         if self.free[3] and not self.free[fixed] and self.form.growth != "servers":
-            answer[fixed] = answer[3] * (1 - self.form.growing) * self.reach[3]
-            answer[3] *= self.form.growing
+            answer[fixed] = answer[3] * (1 - self.form.growing_sync_share) * self.max_multiplier[3]
+            answer[3] *= self.form.growing_sync_share
         return np.asarray(answer)
 
     def slopes(self, coefficients: Floats) -> tuple[Floats, Floats]:
@@ -254,16 +257,16 @@ def pose_least_squares(table: MeasurementColumns, form: StepTimeForm) -> LeastSq
     is_split = np.isfinite(table.compute)
     whole = np.column_stack([np.ones_like(batch), batch, sync]) / table.seconds[:, None]
     largest = whole.max(axis=0)
-    most = np.divide(LONGEST_PART, largest, out=np.full(5, np.inf), where=largest > 0)
+    upper_bounds = np.divide(MAX_PART_RATIO, largest, out=np.full(5, np.inf), where=largest > 0)
     return LeastSquaresProblem(
         batch=batch,
         sync=sync,
         seconds=table.seconds,
         compute=table.compute[is_split],
         is_split=is_split,
-        free=identifiable_coefficients(table, form.begins),
-        reach=np.array([1.0, batch.max(), 1.0, max(float(sync[:, 1].max()), 1.0), 1.0]),
-        most=most,
+        free=identifiable_coefficients(table, form.fixed_sync_from),
+        max_multiplier=np.array([1.0, batch.max(), 1.0, max(float(sync[:, 1].max()), 1.0), 1.0]),
+        upper_bounds=upper_bounds,
         form=form,
     )
 

@@ -1,6 +1,6 @@
 """Seconds per iteration of any configuration (Eqs. 8-10): one law, or several averaged.
 
-``ParallelModel`` is one law with five coefficients, ``AveragedModel`` the geometric mean of
+``StepTimeLaw`` is one law with five coefficients, ``AveragedModel`` the geometric mean of
 several. ``Uncertainty`` says how far predictions may lie from what a clock would show.
 """
 
@@ -13,8 +13,15 @@ from typing import Literal
 
 import numpy as np
 
-from scavenger.cluster import ClusterConfig, Floats, Grid, RowIndices, grid_of, hardware_of
-from scavenger.figures import require_not_negative
+from scavenger.cluster import (
+    ClusterConfig,
+    ConfigColumns,
+    Floats,
+    RowIndices,
+    config_columns,
+    hardware_of,
+)
+from scavenger.number_checks import require_not_negative
 
 # Repeats of one configuration differ by 2-5 % on public data (SCIENCE §3).
 REPEAT_DEVIATION = 0.03
@@ -39,7 +46,7 @@ class Uncertainty:
         require_not_negative(self, "spread")
 
     @property
-    def repeats(self) -> float:
+    def repeat_deviation(self) -> float:
         """Relative standard deviation of a configuration that was measured itself."""
         return min(self.spread, REPEAT_DEVIATION)
 
@@ -73,7 +80,7 @@ SAME_SPEED = Slowness()
 
 
 @dataclass(frozen=True, slots=True)
-class ParallelModel:
+class StepTimeLaw:
     """Iteration time from compute, a line in b = B / K, and synchronisation, a law in K.
 
     Compute is c = c0 + c1 b (Eq. 9), or with ``flatness`` r > 1 the smooth maximum
@@ -126,13 +133,13 @@ class ParallelModel:
             self.sync_across_machines,
         )
 
-    def with_coefficients(self, coefficients: Floats) -> ParallelModel:
+    def with_coefficients(self, coefficients: Floats) -> StepTimeLaw:
         """Return this law with other coefficients."""
         return replace(self, **dict(zip(COEFFICIENT_NAMES, map(float, coefficients), strict=True)))  # type: ignore[arg-type]
 
     def compute_time(self, config: ClusterConfig) -> float:
         """Seconds of an iteration that are not synchronisation (Eq. 9)."""
-        return float(self.compute_times(grid_of([config]))[0])
+        return float(self.compute_times(config_columns([config]))[0])
 
     def sync_time(self, config: ClusterConfig) -> float:
         """Exposed seconds of synchronisation, 0 for one worker (Eq. 10)."""
@@ -140,26 +147,26 @@ class ParallelModel:
 
     def step_time(self, config: ClusterConfig) -> float:
         """Seconds per iteration (Eq. 8)."""
-        return float(self.step_times(grid_of([config]))[0])
+        return float(self.step_times(config_columns([config]))[0])
 
-    def compute_times(self, grid: Grid) -> Floats:
+    def compute_times(self, grid: ConfigColumns) -> Floats:
         """Seconds of compute of each configuration (Eq. 9)."""
         line = smooth_maximum(
             self.compute_fixed, self.compute_per_sample * grid.local_batch, self.flatness
         )
         return np.asarray(line * self._factors(grid, "compute"))
 
-    def step_times(self, grid: Grid) -> Floats:
+    def step_times(self, grid: ConfigColumns) -> Floats:
         """Seconds per iteration of each configuration (Eq. 8)."""
         return smooth_maximum(self.compute_times(grid), self.total_sync_times(grid), self.overlap)
 
-    def total_sync_times(self, grid: Grid) -> Floats:
+    def total_sync_times(self, grid: ConfigColumns) -> Floats:
         """Seconds of synchronisation of each configuration, with what hides behind compute."""
         sync = sync_features(grid, self.growth) @ np.array(self.coefficients[2:])
         return np.asarray(sync * self._factors(grid, "sync"))
 
     @property
-    def laws(self) -> tuple[ParallelModel, ...]:
+    def laws(self) -> tuple[StepTimeLaw, ...]:
         """This law alone; an ``AveragedModel`` has several."""
         return (self,)
 
@@ -174,43 +181,46 @@ class ParallelModel:
         return None if self.uncertainty is None else self.uncertainty.spread
 
     @property
-    def repeats(self) -> float:
+    def repeat_deviation(self) -> float:
         """Relative standard deviation of a configuration that was measured itself."""
-        return 0.0 if self.uncertainty is None else self.uncertainty.repeats
+        return 0.0 if self.uncertainty is None else self.uncertainty.repeat_deviation
 
-    def change(self, law_of: Callable[[ParallelModel], ParallelModel]) -> ParallelModel:
-        """Return this law changed, as ``AveragedModel`` does with each of its own."""
+    def map_laws(self, law_of: Callable[[StepTimeLaw], StepTimeLaw]) -> StepTimeLaw:
+        """Apply a function to this law, as ``AveragedModel`` does to each of its laws."""
         return law_of(self)
 
-    def widened(self, further: float) -> ParallelModel:
+    def with_added_deviation(self, further: float) -> StepTimeLaw:
         """Return this law with a further relative deviation; one that is known stays known."""
         if self.uncertainty is None:
             return self
         wide = replace(self.uncertainty, spread=math.hypot(self.uncertainty.spread, further))
         return replace(self, uncertainty=wide)
 
-    def deviations(self, grid: Grid) -> Floats:
+    def deviations(self, grid: ConfigColumns) -> Floats:
         """Relative standard deviation of each configuration's predicted seconds; 0 if known."""
         if self.uncertainty is None:
             return np.zeros(len(grid))
         return self.uncertainty.deviations(self.elasticities(grid))
 
-    def worlds(self, grid: Grid, normal: Floats, deviates: Floats) -> Floats:
-        """Draw logarithms of factors on each configuration's seconds: what might be true instead.
+    def draw_log_factors(
+        self, grid: ConfigColumns, coefficient_normals: Floats, config_normals: Floats
+    ) -> Floats:
+        """Draw posterior samples: logarithms of factors on each configuration's predicted seconds.
 
         Args:
             grid: The configurations.
-            normal: Standard normal numbers, one row for each world, one column per coefficient.
-            deviates: Standard normal numbers, one row per configuration, one column for each world:
-                no law is exact, each configuration lies off it in its own way.
+            coefficient_normals: Standard normal numbers, one row for each sample, one column per
+                coefficient.
+            config_normals: Standard normal numbers, one row per configuration, one column for each
+                sample: no law is exact, each configuration lies off it in its own way.
         """
         if self.uncertainty is None:
-            return np.zeros_like(deviates)
+            return np.zeros_like(config_normals)
         root = np.linalg.cholesky(np.array(self.uncertainty.covariance))
-        of_law = self.elasticities(grid) @ (normal @ root.T).T
-        return np.asarray(self.uncertainty.spread * (of_law + deviates))
+        of_law = self.elasticities(grid) @ (coefficient_normals @ root.T).T
+        return np.asarray(self.uncertainty.spread * (of_law + config_normals))
 
-    def elasticities(self, grid: Grid) -> Floats:
+    def elasticities(self, grid: ConfigColumns) -> Floats:
         """Share of each coefficient in a configuration's seconds; every row adds up to 1.
 
         Slopes times coefficients over seconds, without the slopes: of each smooth maximum a part
@@ -232,7 +242,7 @@ class ParallelModel:
         shares[:, 2:] = parts * of_sync[:, None]
         return shares
 
-    def _factors(self, grid: Grid, part: Literal["compute", "sync"]) -> Floats:
+    def _factors(self, grid: ConfigColumns, part: Literal["compute", "sync"]) -> Floats:
         kinds = [self.slowness.get(hardware_of(key), SAME_SPEED) for key in grid.machine_types]
         factors = np.array([getattr(kind, part) for kind in kinds])
         return np.asarray(factors[grid.type_index])
@@ -247,7 +257,7 @@ COEFFICIENT_NAMES = (
 )
 
 
-def sync_features(grid: Grid, growth: Growth) -> Floats:
+def sync_features(grid: ConfigColumns, growth: Growth) -> Floats:
     """What the coefficients of synchronisation are multiplied with, one row per configuration."""
     several = (grid.workers > 1).astype(float)
     size = {
@@ -280,7 +290,7 @@ def quotient_or_zero(part: Floats, whole: Floats) -> Floats:
 
 
 # A law that predicts no time at all still has a logarithm.
-SHORTEST_LOGGED_TIME = 1e-300
+MIN_LOGGED_SECONDS = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,14 +299,14 @@ class AveragedModel:
 
     A few measurements seldom tell which form is true. The mean of those that explain them lies
     nearer to the truth than the one that explains them best, and where they disagree nothing is
-    sure (docs/decisions/0034-forms-are-averaged.md). It is asked the same as a ``ParallelModel``.
+    sure (docs/decisions/0034-forms-are-averaged.md). It is asked the same as a ``StepTimeLaw``.
 
     Attributes:
         laws: The laws, heaviest first.
         weights: Weight of each, which add up to 1.
     """
 
-    laws: tuple[ParallelModel, ...]
+    laws: tuple[StepTimeLaw, ...]
     weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
@@ -321,25 +331,25 @@ class AveragedModel:
         )
 
     @property
-    def repeats(self) -> float:
-        return max(law.repeats for law in self.laws)
+    def repeat_deviation(self) -> float:
+        return max(law.repeat_deviation for law in self.laws)
 
     def compute_time(self, config: ClusterConfig) -> float:
-        return float(self.compute_times(grid_of([config]))[0])
+        return float(self.compute_times(config_columns([config]))[0])
 
     def sync_time(self, config: ClusterConfig) -> float:
         return self.step_time(config) - self.compute_time(config)
 
     def step_time(self, config: ClusterConfig) -> float:
-        return float(self.step_times(grid_of([config]))[0])
+        return float(self.step_times(config_columns([config]))[0])
 
-    def compute_times(self, grid: Grid) -> Floats:
+    def compute_times(self, grid: ConfigColumns) -> Floats:
         return self._mean(law.compute_times(grid) for law in self.laws)
 
-    def step_times(self, grid: Grid) -> Floats:
+    def step_times(self, grid: ConfigColumns) -> Floats:
         return self._mean(law.step_times(grid) for law in self.laws)
 
-    def deviations(self, grid: Grid) -> Floats:
+    def deviations(self, grid: ConfigColumns) -> Floats:
         """Relative standard deviation of each configuration's seconds.
 
         What each law leaves open, and how far the laws lie apart: the variance of a mixture.
@@ -350,25 +360,29 @@ class AveragedModel:
         own = self._weigh(law.deviations(grid) ** 2 for law in self.laws)
         return np.asarray(np.sqrt(own + apart))
 
-    def worlds(self, grid: Grid, normal: Floats, deviates: Floats) -> Floats:
-        """Draw logarithms of factors on each configuration's seconds, as ``ParallelModel`` does.
+    def draw_log_factors(
+        self, grid: ConfigColumns, coefficient_normals: Floats, config_normals: Floats
+    ) -> Floats:
+        """Draw posterior samples, as ``StepTimeLaw`` does.
 
-        Each world follows one of the laws, as many worlds as it has weight.
+        Each sample follows one of the laws, each law as many samples as it has weight.
         """
         mean = self._weigh(safe_log(law.step_times(grid)) for law in self.laws)
-        drawn = np.empty((len(grid), len(normal)))
-        for law, rows in zip(self.laws, self._turns(len(normal)), strict=True):
+        drawn = np.empty((len(grid), len(coefficient_normals)))
+        for law, rows in zip(self.laws, self._turns(len(coefficient_normals)), strict=True):
             shift = safe_log(law.step_times(grid)) - mean
-            drawn[:, rows] = shift[:, None] + law.worlds(grid, normal[rows], deviates[:, rows])
+            drawn[:, rows] = shift[:, None] + law.draw_log_factors(
+                grid, coefficient_normals[rows], config_normals[:, rows]
+            )
         return drawn
 
-    def change(self, law_of: Callable[[ParallelModel], ParallelModel]) -> AveragedModel:
-        """Return the average with each law changed alike."""
+    def map_laws(self, law_of: Callable[[StepTimeLaw], StepTimeLaw]) -> AveragedModel:
+        """Apply a function to each law and average the results."""
         return replace(self, laws=tuple(law_of(law) for law in self.laws))
 
-    def _turns(self, worlds: int) -> list[RowIndices]:
-        """Return which worlds follow each law."""
-        places = (np.arange(worlds) + 0.5) / worlds
+    def _turns(self, count: int) -> list[RowIndices]:
+        """Return which samples follow each law."""
+        places = (np.arange(count) + 0.5) / count
         law = np.searchsorted(np.cumsum(self.weights)[:-1], places)
         return [np.flatnonzero(law == number) for number in range(len(self.laws))]
 
@@ -380,10 +394,10 @@ class AveragedModel:
         return np.asarray(sum(weighed))
 
 
-StepTimeModel = ParallelModel | AveragedModel
+StepTimeModel = StepTimeLaw | AveragedModel
 
 
-def average_laws(laws: tuple[ParallelModel, ...], weights: tuple[float, ...]) -> StepTimeModel:
+def average_laws(laws: tuple[StepTimeLaw, ...], weights: tuple[float, ...]) -> StepTimeModel:
     """Average laws by weights of any scale, heaviest first; a single law stays what it is."""
     if len(laws) == 1:
         return laws[0]
@@ -396,4 +410,4 @@ def average_laws(laws: tuple[ParallelModel, ...], weights: tuple[float, ...]) ->
 
 def safe_log(seconds: Floats) -> Floats:
     """Logarithms of seconds, also of none at all."""
-    return np.log(np.maximum(seconds, SHORTEST_LOGGED_TIME))
+    return np.log(np.maximum(seconds, MIN_LOGGED_SECONDS))

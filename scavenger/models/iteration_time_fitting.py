@@ -28,30 +28,30 @@ from scavenger.models.forms import (
 )
 from scavenger.models.iteration_time import (
     COEFFICIENT_NAMES,
-    ParallelModel,
     Slowness,
+    StepTimeLaw,
     StepTimeModel,
     Uncertainty,
     average_laws,
 )
 
-# Forms are weighed by leave-one-out errors from here on; fewer points would weigh chance.
+# Forms are weighted by cross-validation errors from here on; fewer points would weigh chance.
 ENOUGH_TO_COMPARE = 5
-MOST_FOLDS = 10
+MAX_FOLDS = 10
 # Smaller errors do not make a form any likelier: repeats of one configuration differ as much.
-LEAST_ERROR = 0.03
+MIN_RELATIVE_ERROR = 0.03
 # Weight of forms before anything is measured. Parameter servers serve one worker after the other,
 # and seldom anything else explains them. Compute that is flat up to some batch rises faster beyond
 # what was measured than it does as a rule.
 UNUSUAL_SERVERS_PRIOR = 0.1
 FLAT_PRIOR = 0.3
 # Lighter laws than this, relative to the heaviest, change no prediction and are forgotten.
-LEAST_WEIGHT = 0.05
+MIN_RELATIVE_WEIGHT = 0.05
 # A form that leaves less of an iteration for computing is none, but fits what hides it all.
-LEAST_COMPUTE = 0.01
+MIN_COMPUTE_SHARE = 0.01
 # Prior of the relative spread around the law, worth this many points (SCIENCE §3).
 STEP_TIME_SPREAD: dict[Topology, float] = {"parameter_server": 0.035, "all_reduce": 0.05}
-STEP_TIME_SPREAD_WORTH = 4.0
+STEP_TIME_SPREAD_PRIOR_WEIGHT = 4.0
 
 
 def fit_step_time(
@@ -62,25 +62,33 @@ def fit_step_time(
 ) -> StepTimeModel:
     """Fit iteration time, compute and synchronisation together (Eqs. 8-10).
 
-    Forms are averaged: from five configurations on all of them, each weighed by its errors at
-    configurations that it was not fitted to; with fewer those without flatness, weighed by the fit
-    where compute was measured apart, else of the usual overlap; of parameter servers the usual one
-    alone. Where measurements cannot tell the fixed part from the rest, one local batch makes
-    compute proportional to b (Eq. 9), what of synchronisation grows (Eq. 10) is averaged too, and
-    without a worker count above 1 it counts as free. A time measured as 0, or as nothing beside the
-    longest, has no relative error to speak of and is left out.
+    Forms are averaged. Which ones, and by what weight:
+
+    - From five configurations on: all of them, by their cross-validation errors.
+    - With fewer, where compute was measured apart: those without flatness, by their fit.
+    - With fewer, where it was not: those without flatness and of the usual overlap, or of none
+      where workers share machines, all alike.
+    - With fewer, for parameter servers: the usual form alone.
+
+    What measurements cannot tell apart:
+
+    - With one local batch, compute counts as proportional to b (Eq. 9).
+    - With one worker count above 1, the share of synchronisation that grows (Eq. 10) is averaged.
+    - Without a worker count above 1, synchronisation counts as free.
+
+    A time measured as 0, or as nothing beside the longest, has no relative error and is left out.
 
     Args:
         measurements: Measured configurations, at least one.
         topology: How gradients travel.
-        forms: Forms to average; ``(LINES,)`` for the paper's laws.
+        forms: Forms to average; ``(PAPER_FORM,)`` for the paper's laws.
 
     Raises:
         NotEnoughData: No measurements: probe one configuration.
     """
     if not measurements:
         raise NotEnoughData("no measurement to fit: probe at least one configuration")
-    return fit_ordered(in_fitting_order(measurements), topology, tuple(forms))
+    return fit_cached(in_fitting_order(measurements), topology, tuple(forms))
 
 
 def in_fitting_order(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
@@ -95,16 +103,16 @@ def in_fitting_order(measurements: Sequence[Measurement]) -> tuple[Measurement, 
 
 
 @lru_cache(maxsize=256)
-def fit_ordered(
+def fit_cached(
     measurements: tuple[Measurement, ...], topology: Topology, forms: tuple[StepTimeForm, ...]
 ) -> StepTimeModel:
     """Fit in a canonical order, once for each set of measurements."""
     table = measurement_columns(measurements, topology)
     if table is None:
-        return ParallelModel(0.0, 0.0, 0.0, 0.0)
-    own = table.of_kind(reference_hardware(table))
-    candidates = explaining_forms(measurements, topology, forms)
-    others = {kind: table.of_kind(kind) for kind in sorted(set(table.kinds))}
+        return StepTimeLaw(0.0, 0.0, 0.0, 0.0)
+    own = table.on_hardware(reference_hardware(table))
+    candidates = weighted_candidates(measurements, topology, forms)
+    others = {kind: table.on_hardware(kind) for kind in sorted(set(table.hardware))}
     del others[reference_hardware(table)]
     laws = tuple(with_uncertainty(each.law, own, each.errors) for each in candidates)
     compared = tuple(
@@ -115,17 +123,19 @@ def fit_ordered(
 
 
 @lru_cache(maxsize=256)
-def explaining_forms(
+def weighted_candidates(
     measurements: tuple[Measurement, ...], topology: Topology, forms: tuple[StepTimeForm, ...]
 ) -> tuple[FormCandidate, ...]:
     """Return the forms that explain measurements in order, on the hardware most of them are of."""
     table = measurement_columns(measurements, topology)
-    return () if table is None else compare_forms(table.of_kind(reference_hardware(table)), forms)
+    return (
+        () if table is None else compare_forms(table.on_hardware(reference_hardware(table)), forms)
+    )
 
 
 def reference_hardware(table: MeasurementColumns) -> str:
     """Return the hardware that most rows are of; the coefficients are fitted on it."""
-    kinds = table.kinds
+    kinds = table.hardware
     return max(kinds, key=lambda kind: (kinds.count(kind), kind))
 
 
@@ -142,7 +152,7 @@ class FormCandidate:
     """
 
     form: StepTimeForm
-    law: ParallelModel
+    law: StepTimeLaw
     errors: Floats
     weight: float = 1.0
 
@@ -159,7 +169,7 @@ def compare_forms(
         return merge_equal_laws(
             weigh_candidates(found, *in_sample_errors(found, table), table.topology)
         )
-    fold = np.arange(len(table)) % min(len(table), MOST_FOLDS)
+    fold = np.arange(len(table)) % min(len(table), MAX_FOLDS)
     parts = tuple(folds_of(table, fold))
     found = [
         FormCandidate(form, law, cross_validation_errors(table, form, law, parts))
@@ -203,22 +213,22 @@ def forms_for_few_points(
 def sync_start_variants(form: StepTimeForm, table: MeasurementColumns) -> tuple[StepTimeForm, ...]:
     """Return the forms that a table cannot tell from one, by where synchronisation begins.
 
-    Of one worker count above 1 nothing says how much of it grows: nothing, half and all of it are
-    held alike. Where workers share machines, what does not grow may begin with the second worker or
-    the second machine; all of it with the second worker is held of those alone that share none.
+    With a single worker count above 1 the growing share cannot be fitted, so shares 0, 0.5 and 1
+    are tried with equal weight. Where workers share machines, what does not grow may begin with
+    the second worker or the second machine; share 0 from the second worker on is left out then.
     """
     told = identifiable_coefficients(table)
     if form.growth == "servers" or not told[3]:
         return (form,)
     is_shared = shares_machines(table) and bool((table.grid.machines > 1).any())
-    across = replace(form, begins="machines")
+    across = replace(form, fixed_sync_from="machines")
     if told[2]:
         is_open = is_shared and not told[4] and identifiable_coefficients(table, "machines")[4]
         return (form, across) if is_open else (form,)
-    all_of_it = replace(form, growing=1.0)
+    all_of_it = replace(form, growing_sync_share=1.0)
     if is_shared:
-        return (form, across, all_of_it, replace(across, growing=0.0))
-    return (form, all_of_it, replace(form, growing=0.0))
+        return (form, across, all_of_it, replace(across, growing_sync_share=0.0))
+    return (form, all_of_it, replace(form, growing_sync_share=0.0))
 
 
 def shares_machines(table: MeasurementColumns) -> bool:
@@ -229,7 +239,7 @@ def shares_machines(table: MeasurementColumns) -> bool:
 def in_sample_errors(
     candidates: Sequence[FormCandidate], table: MeasurementColumns
 ) -> tuple[Floats, int]:
-    """Return the errors of laws at what they were fitted to, and how many are no matter of course.
+    """Return the errors of laws at what they were fitted to, and their degrees of freedom.
 
     None where compute was not measured apart: seconds alone can be met by any form then.
     """
@@ -244,20 +254,20 @@ def in_sample_errors(
     return np.array(errors), max(2 * len(table) - free, 0)
 
 
-def compute_errors(law: ParallelModel, table: MeasurementColumns) -> Floats:
+def compute_errors(law: StepTimeLaw, table: MeasurementColumns) -> Floats:
     """Relative error of predicted compute, where all of it was measured."""
     predicted = np.maximum(law.compute_times(table.grid), table.compute * 1e-6)
     return np.asarray(np.log(predicted / table.compute))
 
 
-def has_compute(law: ParallelModel, table: MeasurementColumns) -> bool:
+def has_compute(law: StepTimeLaw, table: MeasurementColumns) -> bool:
     """Tell whether a law leaves time for computing: an iteration of one worker is nothing else."""
     most = law.compute_fixed + law.compute_per_sample * float(table.grid.local_batch.max())
-    return most > LEAST_COMPUTE * float(table.seconds.min())
+    return most > MIN_COMPUTE_SHARE * float(table.seconds.min())
 
 
 def weigh_candidates(
-    candidates: Sequence[FormCandidate], errors: Floats, count: int, topology: Topology
+    candidates: Sequence[FormCandidate], errors: Floats, degrees_of_freedom: int, topology: Topology
 ) -> tuple[FormCandidate, ...]:
     """Return the candidates with their weights, without those that hardly have any.
 
@@ -267,17 +277,17 @@ def weigh_candidates(
     Args:
         candidates: Forms and their laws.
         errors: What tells them apart, one row for each candidate.
-        count: How many of these errors could not be fitted away.
+        degrees_of_freedom: How many of these errors could not be fitted away.
         topology: How gradients travel, which says what is usual.
     """
-    squares = np.square(errors).mean(axis=1) if count else np.zeros(len(candidates))
+    squares = np.square(errors).mean(axis=1) if degrees_of_freedom else np.zeros(len(candidates))
     prior = np.array([form_prior(each.form, topology) for each in candidates])
-    logs = np.log(prior) - count / 2 * np.log(squares + LEAST_ERROR**2)
+    logs = np.log(prior) - degrees_of_freedom / 2 * np.log(squares + MIN_RELATIVE_ERROR**2)
     weights = np.exp(logs - logs.max())
     return tuple(
         replace(each, weight=float(weight))
         for each, weight in zip(candidates, weights, strict=True)
-        if weight >= LEAST_WEIGHT
+        if weight >= MIN_RELATIVE_WEIGHT
     )
 
 
@@ -301,7 +311,7 @@ def merge_equal_laws(candidates: Sequence[FormCandidate]) -> tuple[FormCandidate
     return tuple(same.values())
 
 
-def simplify_law(law: ParallelModel) -> ParallelModel:
+def simplify_law(law: StepTimeLaw) -> StepTimeLaw:
     """Return a law in the plainest form that predicts the same: what is 0 has no shape."""
     _, _, *sync = law.coefficients
     is_line = 0.0 in (law.compute_fixed, law.compute_per_sample)
@@ -318,18 +328,18 @@ class Fold:
     """Some rows of a table, and the others.
 
     Attributes:
-        is_out: Which rows are left out.
-        out: These.
-        rest: The others.
+        held_out_mask: Which rows are left out of the fit.
+        held_out: These rows.
+        training: The others, which are fitted.
     """
 
-    is_out: NDArray[np.bool_]
-    out: MeasurementColumns
-    rest: MeasurementColumns
+    held_out_mask: NDArray[np.bool_]
+    held_out: MeasurementColumns
+    training: MeasurementColumns
 
 
 def folds_of(
-    table: MeasurementColumns, fold: NDArray[np.int_], begins: SyncStart = "workers"
+    table: MeasurementColumns, fold: NDArray[np.int_], fixed_sync_from: SyncStart = "workers"
 ) -> Iterator[Fold]:
     """Yield the parts of a table to leave out of a fit in turn.
 
@@ -339,18 +349,18 @@ def folds_of(
     Args:
         table: The table.
         fold: Number of the part that each row belongs to, from 0 on.
-        begins: What synchronisation that does not grow is held to begin with.
+        fixed_sync_from: Where synchronisation that does not grow is held to begin.
     """
-    told = identifiable_coefficients(table, begins)
+    told = identifiable_coefficients(table, fixed_sync_from)
     for number in range(int(fold.max()) + 1):
-        is_out = fold == number
-        rest = table.rows(~is_out)
-        if np.array_equal(identifiable_coefficients(rest, begins), told):
-            yield Fold(is_out, table.rows(is_out), rest)
+        held_out_mask = fold == number
+        training = table.select(~held_out_mask)
+        if np.array_equal(identifiable_coefficients(training, fixed_sync_from), told):
+            yield Fold(held_out_mask, table.select(held_out_mask), training)
 
 
 def cross_validation_errors(
-    table: MeasurementColumns, form: StepTimeForm, law: ParallelModel, parts: Sequence[Fold]
+    table: MeasurementColumns, form: StepTimeForm, law: StepTimeLaw, parts: Sequence[Fold]
 ) -> Floats:
     """Relative error at each row of a form fitted without its part; nan of rows in none.
 
@@ -362,16 +372,18 @@ def cross_validation_errors(
     """
     errors = np.full(len(table), np.nan)
     for part in parts:
-        errors[part.is_out] = log_errors(fit_form(part.rest, form, start=law), part.out)
+        errors[part.held_out_mask] = log_errors(
+            fit_form(part.training, form, start=law), part.held_out
+        )
     return errors
 
 
 def leave_one_out_errors(table: MeasurementColumns, candidates: Sequence[FormCandidate]) -> Floats:
     """Relative error at each row of the average fitted without this row alone, nan if not told."""
     rows = np.arange(len(table))
-    parts = {begins: tuple(folds_of(table, rows, begins)) for begins in get_args(SyncStart)}
+    parts = {start: tuple(folds_of(table, rows, start)) for start in get_args(SyncStart)}
     errors = [
-        cross_validation_errors(table, each.form, each.law, parts[each.form.begins])
+        cross_validation_errors(table, each.form, each.law, parts[each.form.fixed_sync_from])
         for each in candidates
     ]
     return mean_errors(candidates, errors)
@@ -383,28 +395,28 @@ def mean_errors(candidates: Sequence[FormCandidate], errors: Sequence[Floats]) -
     return np.asarray(weights @ np.array(errors) / weights.sum())
 
 
-def log_errors(model: ParallelModel, table: MeasurementColumns) -> Floats:
+def log_errors(model: StepTimeLaw, table: MeasurementColumns) -> Floats:
     """Relative error of predicted seconds, as logarithm: halves and doubles weigh alike."""
     predicted = np.maximum(model.step_times(table.grid), table.seconds * 1e-6)
     return np.asarray(np.log(predicted / table.seconds))
 
 
 def with_uncertainty(
-    model: ParallelModel, table: MeasurementColumns, left_out: Floats
-) -> ParallelModel:
+    model: StepTimeLaw, table: MeasurementColumns, held_out_errors: Floats
+) -> StepTimeLaw:
     """Add what the fit leaves open: the spread of what was measured, and of the coefficients.
 
     A few points cannot know their own spread, so it starts from what such laws usually leave.
     """
     count, free = len(table), int(np.count_nonzero(model.coefficients))
     if count >= ENOUGH_TO_COMPARE:
-        errors = left_out[np.isfinite(left_out)]
+        errors = held_out_errors[np.isfinite(held_out_errors)]
         weight = float(len(errors))
     else:
         errors, weight = log_errors(model, table), float(max(count - free, 0))
     known = float(np.square(np.minimum(np.abs(errors), 1.0)).sum())
-    usual = STEP_TIME_SPREAD_WORTH * STEP_TIME_SPREAD[table.topology] ** 2
-    variance = (usual + known) / (STEP_TIME_SPREAD_WORTH + weight)
+    usual = STEP_TIME_SPREAD_PRIOR_WEIGHT * STEP_TIME_SPREAD[table.topology] ** 2
+    variance = (usual + known) / (STEP_TIME_SPREAD_PRIOR_WEIGHT + weight)
     elasticities = model.elasticities(table.grid)
     # A coefficient is off by its own size at most, or so it is held before anything is measured.
     information = elasticities.T @ elasticities + variance * np.eye(len(COEFFICIENT_NAMES))
@@ -422,17 +434,17 @@ def rescale_laws(model: StepTimeModel, measurements: Sequence[Measurement]) -> S
     table = measurement_columns(measurements, "all_reduce") if measurements else None
     if table is None:
         return model
-    return model.change(lambda law: rescale_law(law, table))
+    return model.map_laws(lambda law: rescale_law(law, table))
 
 
-def rescale_law(law: ParallelModel, table: MeasurementColumns) -> ParallelModel:
+def rescale_law(law: StepTimeLaw, table: MeasurementColumns) -> StepTimeLaw:
     """Give a law the speed of a table, part by part."""
     factors = relative_slowness(law, table)
     scales = np.array([factors.compute] * 2 + [factors.sync] * 3)
     return law.with_coefficients(np.array(law.coefficients) * scales)
 
 
-def relative_slowness(model: ParallelModel, table: MeasurementColumns) -> Slowness:
+def relative_slowness(model: StepTimeLaw, table: MeasurementColumns) -> Slowness:
     """Say how much slower other hardware is than what a model was fitted on, part by part."""
     compute, sync = model.compute_times(table.grid), model.total_sync_times(table.grid)
     total = model.step_times(table.grid)
@@ -440,7 +452,7 @@ def relative_slowness(model: ParallelModel, table: MeasurementColumns) -> Slowne
     if not has_both.any():
         both = median_ratio(table.seconds, total)
         return Slowness(both, both)
-    split = table.rows(has_both)
+    split = table.select(has_both)
     whole = smooth_difference(split.seconds, split.compute, model.overlap)
     return Slowness(
         median_ratio(split.compute, compute[has_both]), median_ratio(whole, sync[has_both])

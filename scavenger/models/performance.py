@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scavenger.cluster import Floats, Grid, grid_of
-from scavenger.figures import require_above_zero, require_not_negative
+from scavenger.cluster import ConfigColumns, Floats, config_columns
 from scavenger.measurement.profiling import Measurement, Observation
-from scavenger.models.epochs import FinishedRun, Kappa, LawFamily, StatisticalModel, fit_statistical
+from scavenger.models.epochs import EpochsLaw, FinishedRun, Kappa, LawFamily, fit_epochs_law
 from scavenger.models.forms import ALL_FORMS, PAPER_FORM, StepTimeForm, Topology
 from scavenger.models.iteration_time import StepTimeModel
 from scavenger.models.iteration_time_fitting import fit_step_time
+from scavenger.number_checks import require_above_zero, require_not_negative
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class PerformanceModel:
     """
 
     parallel: StepTimeModel
-    statistical: StatisticalModel
+    statistical: EpochsLaw
     dataset_size: int
     reference_batch: int
     epochs_at_reference: float | None
@@ -56,22 +56,28 @@ class PerformanceModel:
 
     def progress_per_iteration(self, global_batch: int) -> float:
         """Reference epochs one iteration is worth, B / D · e(B0) / e(B) (SCIENCE §2)."""
-        return self.statistical.progress(global_batch, self.reference_batch, self.dataset_size)
+        return self.statistical.progress_per_iteration(
+            global_batch, self.reference_batch, self.dataset_size
+        )
 
-    def all_epochs(self, grid: Grid) -> Floats:
+    def epochs_on_grid(self, grid: ConfigColumns) -> Floats:
         """Epochs to target of each configuration, e(B) (Eq. 6)."""
         at_reference = 1.0 if self.epochs_at_reference is None else self.epochs_at_reference
-        shape = self.statistical.shape(np.append(grid.global_batch, float(self.reference_batch)))
+        shape = self.statistical.unscaled_epochs(
+            np.append(grid.global_batch, float(self.reference_batch))
+        )
         return np.asarray(at_reference * shape[:-1] / shape[-1])
 
-    def iterations(self, grid: Grid) -> Floats:
+    def iterations(self, grid: ConfigColumns) -> Floats:
         """Iterations to target of each configuration, e D / B (Eq. 4)."""
-        return self.all_epochs(grid) * self.dataset_size / grid.global_batch
+        return self.epochs_on_grid(grid) * self.dataset_size / grid.global_batch
 
-    def deviations(self, grid: Grid, is_measured: NDArray[np.bool_]) -> Floats:
+    def deviations(self, grid: ConfigColumns, is_measured: NDArray[np.bool_]) -> Floats:
         """Relative standard deviation of time to target, less where an iteration was timed."""
         epochs = self.statistical.deviations(grid.global_batch, self.reference_batch)
-        steps = np.where(is_measured, self.parallel.repeats, self.parallel.deviations(grid))
+        steps = np.where(
+            is_measured, self.parallel.repeat_deviation, self.parallel.deviations(grid)
+        )
         return np.asarray(np.sqrt(epochs**2 + self.epochs_deviation**2 + steps**2))
 
 
@@ -106,8 +112,8 @@ def fit_performance(
     Raises:
         NotEnoughData: No observations: probe one configuration.
     """
-    parallel = fit_parallel(observations, topology, laws)
-    statistical = fit_statistical(observations, kappa, runs, laws)
+    parallel = fit_step_time_to_probes(observations, topology, laws)
+    statistical = fit_epochs_law(observations, kappa, runs, laws)
     return PerformanceModel(
         parallel,
         statistical,
@@ -118,7 +124,7 @@ def fit_performance(
     )
 
 
-def fit_parallel(
+def fit_step_time_to_probes(
     observations: Sequence[Observation],
     topology: Topology = "all_reduce",
     laws: LawFamily = "measured",
@@ -143,5 +149,5 @@ def mean_relative_error(model: StepTimeModel, measurements: Sequence[Measurement
     told = [m for m in measurements if m.step_time > longest * NEGLIGIBLE_STEP_TIME]
     if not told:
         return 0.0
-    predicted = model.step_times(grid_of([m.config for m in told]))
+    predicted = model.step_times(config_columns([m.config for m in told]))
     return float(np.mean(np.abs(predicted / [m.step_time for m in told] - 1)))

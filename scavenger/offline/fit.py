@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from scavenger.cluster import ClusterConfig, grid_of
+from scavenger.cluster import ClusterConfig, config_columns
 from scavenger.errors import NotEnoughData
-from scavenger.models.epochs import StatisticalModel, explain_contradiction
+from scavenger.models.epochs import EpochsLaw, explain_contradiction
 from scavenger.models.performance import PerformanceModel
 from scavenger.offline.fitted_laws import (
     EpochsFit,
@@ -22,12 +22,12 @@ from scavenger.offline.fitted_laws import (
     fit_steps,
 )
 from scavenger.offline.tables.steps import StepTable
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import Basis, curve_from_forecast, forecast_grid
 from scavenger.planning.decision import CurvePreview
-from scavenger.planning.limits import Within
 from scavenger.planning.objective import Choice
 from scavenger.planning.state import FittedModel
-from scavenger.pricing import on_demand_price
+from scavenger.pricing import on_demand_price_model
 from scavenger.report import CurveReport, ReportedPoint
 
 MAX_PREDICTED_POINTS = 2000
@@ -120,15 +120,15 @@ class MeasuredPoint:
         step_time: Measured seconds per iteration.
         predicted: Seconds of the laws fitted to all points.
         error: predicted / measured - 1.
-        left_out_error: The same of laws fitted to all other points; None below five points, and
-            where the others cannot tell all coefficients.
+        cross_validation_error: The same of laws fitted to all other points; None below five points,
+            and where the others cannot tell all coefficients.
     """
 
     config: ClusterConfig
     step_time: float
     predicted: float
     error: float
-    left_out_error: float | None
+    cross_validation_error: float | None
 
 
 def compare_measured(fit: StepTimeFit) -> tuple[MeasuredPoint, ...]:
@@ -139,21 +139,21 @@ def compare_measured(fit: StepTimeFit) -> tuple[MeasuredPoint, ...]:
             step_time=m.step_time,
             predicted=fit.model.step_time(m.config),
             error=error,
-            left_out_error=None if math.isnan(left_out) else left_out,
+            cross_validation_error=None if math.isnan(left_out) else left_out,
         )
         for m, error, left_out in zip(
-            fit.measurements, fit.errors, fit.left_out_errors.tolist(), strict=True
+            fit.measurements, fit.errors, fit.cross_validation_errors.tolist(), strict=True
         )
     )
 
 
-def list_notes(table: StepTable, request: FitRequest, law: StatisticalModel) -> Iterator[str]:
+def list_notes(table: StepTable, request: FitRequest, law: EpochsLaw) -> Iterator[str]:
     """Yield what else to know: what is missing, and what contradicts the law of epochs in use."""
     missing = tuple(name_missing(request))
     if missing:
         yield (
-            "time and cost are multiples of the start's, because nothing tells "
-            f"{' and '.join(missing)}"
+            "time and cost are relative to the starting configuration, because "
+            f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not given"
         )
     elif request.price_per_hour is None:
         yield "cost counts machine-hours, because no --price was given"
@@ -255,7 +255,11 @@ def report_fit(table: StepTable, request: FitRequest) -> FitReport:
     preview = predict_candidates(configs, steps, epochs, request)
     objective = request.objective
     chosen = objective.choose(preview.curve)
-    limits = objective if isinstance(objective, Within) else Within(objective)
+    limits = (
+        objective
+        if isinstance(objective, ConstrainedObjective)
+        else ConstrainedObjective(objective)
+    )
     curve = CurveReport(preview, limits, chosen)
     return FitReport(
         table=table.name,
@@ -268,7 +272,7 @@ def report_fit(table: StepTable, request: FitRequest) -> FitReport:
         points=curve.points_by_time,
         start=configs[0],
         # Without the limits: a picture also names the fastest of what breaks them.
-        marks=curve.marks(Within(objective)),
+        marks=curve.marks(ConstrainedObjective(objective)),
         chosen=chosen,
         notes=tuple(list_notes(table, request, epochs.model)),
     )
@@ -295,10 +299,10 @@ def predict_candidates(
 ) -> CurvePreview:
     """Predict the curve over all candidates; measured seconds count as they were measured."""
     # Machine-hours are what a price of one dollar per machine-hour makes of dollars.
-    price = on_demand_price(1.0 if request.price_per_hour is None else request.price_per_hour)
+    price = on_demand_price_model(1.0 if request.price_per_hour is None else request.price_per_hour)
     measured = {m.config: m.step_time for m in steps.measurements}
     model = combine_laws(steps, epochs, request.dataset_size)
-    curve = curve_from_forecast(forecast_grid(grid_of(configs), model, price, measured))
+    curve = curve_from_forecast(forecast_grid(config_columns(configs), model, price, measured))
     return CurvePreview(curve, FittedModel(model, (), "a table of measurements"))
 
 

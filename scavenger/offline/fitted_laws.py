@@ -13,23 +13,23 @@ import numpy as np
 from scavenger.cluster import Floats
 from scavenger.measurement.profiling import Measurement, Observation, ScalingIndicators
 from scavenger.models.epochs import (
+    EpochsLaw,
     FinishedRun,
     LawFamily,
-    StatisticalModel,
     average_runs,
     epochs_at,
-    fit_statistical,
+    fit_epochs_law,
 )
 from scavenger.models.forms import USUAL_FORMS, Topology, measurement_columns
 from scavenger.models.iteration_time import StepTimeModel
 from scavenger.models.iteration_time_fitting import (
     ENOUGH_TO_COMPARE,
     FormCandidate,
-    explaining_forms,
     fit_step_time,
     in_fitting_order,
     leave_one_out_errors,
     mean_errors,
+    weighted_candidates,
 )
 from scavenger.models.performance import forms_for
 from scavenger.offline.tables.steps import StepTable
@@ -97,7 +97,7 @@ class StepTimeFit:
         return sum(map(abs, self.errors)) / len(self.errors)
 
     @property
-    def left_out_error(self) -> float | None:
+    def cross_validation_error(self) -> float | None:
         """Root mean square relative error at points left out of the fit, in turn.
 
         None below five points, and where no fit can do without one.
@@ -109,7 +109,7 @@ class StepTimeFit:
         return float(np.sqrt(np.mean(np.square(told)))) if len(told) else None
 
     @property
-    def left_out_errors(self) -> Floats:
+    def cross_validation_errors(self) -> Floats:
         """Relative error at each measurement of laws fitted to all others, nan if none tells."""
         table = measurement_columns(self.measurements, self.topology)
         if table is None or not len(table) == len(self.measurements) >= ENOUGH_TO_COMPARE:
@@ -123,7 +123,7 @@ class StepTimeFit:
             return "the paper's lines, as asked for"
         usual = USUAL_FORMS[self.topology]
         if len(self.measurements) >= ENOUGH_TO_COMPARE:
-            return "each weighs as much as it predicts points that it was not fitted to"
+            return "forms are weighted by their cross-validation error"
         if all(each.form == usual for each in self.candidates):
             name = self.topology.replace("_", " ")
             return f"usual for {name}; forms compete from {ENOUGH_TO_COMPARE} configurations on"
@@ -135,7 +135,7 @@ def fit_steps(table: StepTable, request: FitRequest) -> StepTimeFit:
     topology = request.topology or table.topology or "all_reduce"
     forms, measured = forms_for(request.laws), in_fitting_order(table.measurements)
     model = fit_step_time(measured, topology, forms=forms)
-    candidates = explaining_forms(measured, topology, forms)
+    candidates = weighted_candidates(measured, topology, forms)
     return StepTimeFit(model, measured, topology, request.laws, candidates)
 
 
@@ -151,7 +151,7 @@ class EpochsFit:
         why: Where the law comes from.
     """
 
-    model: StatisticalModel
+    model: EpochsLaw
     reference_batch: int
     epochs: float | None
     deviation: float
@@ -161,7 +161,7 @@ class EpochsFit:
 def fit_epochs(table: StepTable, request: FitRequest) -> EpochsFit:
     """Fit the law of epochs to what runs, a given noise scale or the table's noise tell."""
     runs = average_runs(request.runs)
-    model = fit_statistical(noise_observations(table, request), runs=runs, laws=request.laws)
+    model = fit_epochs_law(noise_observations(table, request), runs=runs, laws=request.laws)
     reference = choose_reference_batch(table, request, runs)
     why = explain_epochs_law(model, request, table)
     if request.epochs is not None or not runs:
@@ -190,7 +190,7 @@ def choose_reference_batch(
     return min(m.config.global_batch for m in table.measurements)
 
 
-def explain_epochs_law(law: StatisticalModel, request: FitRequest, table: StepTable) -> str:
+def explain_epochs_law(law: EpochsLaw, request: FitRequest, table: StepTable) -> str:
     """Say where the law of epochs comes from."""
     runs = average_runs(request.runs)
     if len(runs) > 1:

@@ -1,7 +1,7 @@
 """The cost/time curve of a job: one point per configuration, and its Pareto front.
 
 ``Forecast`` holds time, cost and uncertainty of all configurations as columns; ``TradeoffCurve``
-has them as points, with draws from the posterior that tell how sure a choice is.
+has them as points, with posterior samples that tell how sure a choice is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from zlib import crc32
 
 import numpy as np
 
-from scavenger.cluster import ClusterConfig, ConfigSpace, Floats, Grid, RowIndices, grid_of_space
+from scavenger.cluster import (
+    ClusterConfig,
+    ConfigColumns,
+    ConfigSpace,
+    Floats,
+    RowIndices,
+    space_columns,
+)
 from scavenger.measurement.profiling import Observation
 from scavenger.models.iteration_time import Z_90
 from scavenger.models.performance import PerformanceModel
@@ -35,7 +42,7 @@ class Forecast:
         deviation: Relative standard deviation of time and cost.
     """
 
-    grid: Grid
+    grid: ConfigColumns
     model: PerformanceModel
     step_time: Floats
     measured: Floats
@@ -46,11 +53,11 @@ class Forecast:
     def __len__(self) -> int:
         return len(self.grid)
 
-    def rows(self, rows: RowIndices) -> Forecast:
+    def select(self, rows: RowIndices) -> Forecast:
         """Return some of the rows."""
         return replace(
             self,
-            grid=self.grid.rows(rows),
+            grid=self.grid.select(rows),
             step_time=self.step_time[rows],
             measured=self.measured[rows],
             time=self.time[rows],
@@ -60,7 +67,7 @@ class Forecast:
 
 
 def forecast_grid(
-    grid: Grid,
+    grid: ConfigColumns,
     model: PerformanceModel,
     price: PriceModel,
     measured: Mapping[ClusterConfig, float],
@@ -74,7 +81,7 @@ def forecast_grid(
     known = measured_column(grid, measured)
     is_measured = np.isfinite(known)
     seconds = np.where(is_measured, known, predicted)
-    time = price.elapsed(grid, model.iterations(grid) * seconds)
+    time = price.expected_wall_time(grid, model.iterations(grid) * seconds)
     return Forecast(
         grid=grid,
         model=model,
@@ -86,7 +93,7 @@ def forecast_grid(
     )
 
 
-def measured_column(grid: Grid, measured: Mapping[ClusterConfig, float]) -> Floats:
+def measured_column(grid: ConfigColumns, measured: Mapping[ClusterConfig, float]) -> Floats:
     """Return the measured seconds of each configuration, nan where there are none."""
     column = np.full(len(grid), np.nan)
     kinds = {key: number for number, key in enumerate(grid.machine_types)}
@@ -105,8 +112,8 @@ Basis = Literal["total", "relative"]
 
 POSTERIOR_DRAWS = 64
 POSTERIOR_SEED = 20_221
-# Largest logarithm of a factor between worlds: e^20 is no longer a forecast but still a number.
-LARGEST_LOG_FACTOR = 20.0
+# Largest logarithm of a factor in a sample: e^20 is no longer a forecast but still a number.
+MAX_LOG_FACTOR = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,20 +157,20 @@ class TradeoffPoint:
 
 @dataclass(frozen=True, slots=True)
 class PosteriorDraws:
-    """One configuration in other worlds, as factors on what is predicted in this one.
+    """Posterior samples of one configuration, as factors on what is predicted.
 
     Attributes:
-        steps: Factor on its seconds per iteration in each world.
-        epochs: Factor on its epochs in each world.
+        step_time_factors: Factor on its seconds per iteration in each sample.
+        epochs_factors: Factor on its epochs in each sample.
     """
 
-    steps: tuple[float, ...]
-    epochs: tuple[float, ...]
+    step_time_factors: tuple[float, ...]
+    epochs_factors: tuple[float, ...]
 
     @property
     def factors(self) -> Floats:
-        """Factor on its time and cost in each world."""
-        return np.asarray(np.array(self.steps) * np.array(self.epochs))
+        """Factor on its time and cost in each sample."""
+        return np.asarray(np.array(self.step_time_factors) * np.array(self.epochs_factors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +182,13 @@ class TradeoffCurve:
         basis: ``total`` in seconds and dollars, ``relative`` with the start configuration as 1.
         draws: Each configuration in other worlds that the measurements allow just as well, as
             many for each; empty where nothing is uncertain.
-        left_out: Configurations that cannot matter and are not drawn.
+        omitted_points: How many configurations are not among the points, as they cannot matter.
     """
 
     points: tuple[TradeoffPoint, ...]
     basis: Basis
     draws: Mapping[ClusterConfig, PosteriorDraws] = field(default_factory=dict, repr=False)
-    left_out: int = 0
+    omitted_points: int = 0
 
     def frontier(self) -> tuple[TradeoffPoint, ...]:
         """Return the points that no other is cheaper and faster than, from fast to slow."""
@@ -230,7 +237,7 @@ def forecast_space(
 ) -> Forecast:
     """Predict every configuration of a space as columns, the start of the space first."""
     measured = {o.config: o.indicators.step_time for o in observations}
-    return forecast_grid(grid_of_space(space), model, price, measured)
+    return forecast_grid(space_columns(space), model, price, measured)
 
 
 def curve_from_forecast(forecast: Forecast) -> TradeoffCurve:
@@ -241,7 +248,7 @@ def curve_from_forecast(forecast: Forecast) -> TradeoffCurve:
     model, grid = forecast.model, forecast.grid
     columns = zip(
         map(grid.config, range(len(grid))),
-        model.all_epochs(grid).tolist(),
+        model.epochs_on_grid(grid).tolist(),
         model.parallel.compute_times(grid).tolist(),
         forecast.step_time.tolist(),
         forecast.measured.tolist(),
@@ -270,26 +277,26 @@ def curve_from_forecast(forecast: Forecast) -> TradeoffCurve:
 
 
 def draw_posterior(forecast: Forecast) -> list[PosteriorDraws]:
-    """Draw other worlds that the fit allows; the same ones each time, so that choices repeat."""
+    """Draw posterior samples, the same ones each time, so that choices repeat."""
     model, grid = forecast.model, forecast.grid
     if model.parallel.spread is None:
         return []
     normal = np.random.default_rng(POSTERIOR_SEED).standard_normal((POSTERIOR_DRAWS, 6))
-    deviates = np.array([own_deviations(grid.config(row)) for row in range(len(grid))])
-    of_steps = model.parallel.worlds(grid, normal[:, :5], deviates)
+    config_normals = np.array([own_deviations(grid.config(row)) for row in range(len(grid))])
+    of_steps = model.parallel.draw_log_factors(grid, normal[:, :5], config_normals)
     of_steps[np.isfinite(forecast.measured)] = 0.0
     rising = model.statistical.rising_share(
         np.append(grid.global_batch, float(model.reference_batch))
     )
     shift = (rising[:-1] - rising[-1])[:, None] * model.statistical.critical_deviation
-    steps = np.exp(np.clip(of_steps, -LARGEST_LOG_FACTOR, LARGEST_LOG_FACTOR))
-    epochs = np.exp(np.clip(-shift * normal[None, :, 5], -LARGEST_LOG_FACTOR, LARGEST_LOG_FACTOR))
+    steps = np.exp(np.clip(of_steps, -MAX_LOG_FACTOR, MAX_LOG_FACTOR))
+    epochs = np.exp(np.clip(-shift * normal[None, :, 5], -MAX_LOG_FACTOR, MAX_LOG_FACTOR))
     rows = zip(steps.tolist(), epochs.tolist(), strict=True)
     return [PosteriorDraws(tuple(step), tuple(epoch)) for step, epoch in rows]
 
 
 def own_deviations(config: ClusterConfig) -> Floats:
-    """Draw a configuration's own deviation in each world, the same in any space it is part of."""
+    """Draw a configuration's own deviation in each sample, the same in any space it is in."""
     own = crc32(str(config).encode())
     return np.random.Generator(np.random.Philox(key=own)).standard_normal(POSTERIOR_DRAWS)
 
@@ -304,6 +311,6 @@ def relative_to_first(values: Floats) -> Floats:
 
 def log_normal_interval(median: float, deviation: float) -> tuple[float, float]:
     """Return what 10 % and 90 % of the outcomes stay below, for a log-normal figure."""
-    factor = math.exp(min(Z_90 * deviation, LARGEST_LOG_FACTOR))
+    factor = math.exp(min(Z_90 * deviation, MAX_LOG_FACTOR))
     high = median * factor
     return median / factor, high if math.isfinite(high) else median

@@ -1,8 +1,7 @@
 """decide(): from what is known about a job to its next probe or its configuration.
 
-Time is measured first and noise last. A probe of time takes seconds and may be anywhere. Noise
-takes as long as it needs to settle, but one configuration tells it for all: the job waits for it
-where it will probably stay, on what the objective chooses by what is known until then.
+Step times are probed first, on several configurations. Noise is probed last and on one only, the
+currently preferred one, because one φ predicts all.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from typing import TypeVar
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
-from scavenger.models.epochs import StatisticalModel
+from scavenger.models.epochs import EpochsLaw
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import TradeoffCurve, predict_curve
-from scavenger.planning.limits import Within
 from scavenger.planning.search.registry import SEARCHES
-from scavenger.planning.search.strategy import Probe, Run, choose_by_probes
+from scavenger.planning.search.strategy import Probe, TrainOn, choose_by_probes
 from scavenger.planning.state import FittedModel, PlanningState, describe_source
 
 _T = TypeVar("_T")
 
 # Before anything is known, epochs do not depend on the batch.
-UNKNOWN_EPOCHS_LAW = StatisticalModel(critical_batch=None, noise_scale=None)
+UNKNOWN_EPOCHS_LAW = EpochsLaw(critical_batch=None, noise_scale=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class CurvePreview:
     fitted: FittedModel
 
 
-def decide(state: PlanningState) -> Probe | Run:
+def decide(state: PlanningState) -> Probe | TrainOn:
     """Choose the next probe, or once enough is known the configuration to train on.
 
     Raises:
@@ -48,11 +47,11 @@ def decide(state: PlanningState) -> Probe | Run:
     return _without_estimate_if_needed(_decide, state)
 
 
-def _decide(state: PlanningState) -> Probe | Run:
+def _decide(state: PlanningState) -> Probe | TrainOn:
     decision = SEARCHES[state.search].search(state)
     match decision:
-        case Run():
-            return settle_noise(state, decision)
+        case TrainOn():
+            return add_noise_probe(state, decision)
         case Probe() if state.laws == "paper" and not state.has_settled_noise:
             # Its noise is measured in every probe, and may be compared once it has settled (V-B).
             return replace(decision, measures="noise")
@@ -70,24 +69,26 @@ def _without_estimate_if_needed(choose: Callable[[PlanningState], _T], state: Pl
     except NothingFeasible:
         if state.extrapolated is None:
             raise
-        return choose(replace(state, history=()))
+        return choose(replace(state, metric_history=()))
 
 
-def decide_within(state: PlanningState, most_workers: int) -> Probe | Run:
+def decide_with_worker_cap(state: PlanningState, max_workers: int) -> Probe | TrainOn:
     """End the search of time with what at most so many workers can run, once one was measured.
 
     For money that pays for no more machines. Where nothing of that meets the limits, the objective
     chooses without them: they end the job when they are met.
     """
     wish = state.objective
-    limits = wish if isinstance(wish, Within) else Within(wish)
-    within = replace(state, objective=replace(limits, max_workers=most_workers))
+    limits = wish if isinstance(wish, ConstrainedObjective) else ConstrainedObjective(wish)
+    within = replace(state, objective=replace(limits, max_workers=max_workers))
     found = SEARCHES[within.search].search(within)
     # One more probe might pay, but there is no money for it.
-    return settle_noise(within, found if isinstance(found, Run) else choose_by_probes(within))
+    return add_noise_probe(
+        within, found if isinstance(found, TrainOn) else choose_by_probes(within)
+    )
 
 
-def choose_now(state: PlanningState) -> Run:
+def choose_without_further_probes(state: PlanningState) -> TrainOn:
     """Return the configuration to train on by the probes there are.
 
     Raises:
@@ -96,8 +97,8 @@ def choose_now(state: PlanningState) -> Run:
     return _without_estimate_if_needed(choose_by_probes, state)
 
 
-def settle_noise(state: PlanningState, run: Run) -> Probe | Run:
-    """Let the noise settle on what a search has chosen, before that is final."""
+def add_noise_probe(state: PlanningState, run: TrainOn) -> Probe | TrainOn:
+    """Return a probe of noise on what a search has chosen, until the noise has settled."""
     if not run.searched or state.has_settled_noise:
         return run
     why = f"the noise settles on {run.config}, for the time being: {run.why}"
@@ -106,12 +107,12 @@ def settle_noise(state: PlanningState, run: Run) -> Probe | Run:
 
 def fit_model(state: PlanningState) -> FittedModel | None:
     """Return the laws as they are known now; None while nothing tells, as for Downpour."""
-    found = SEARCHES[state.search].fit(state) if state.has_common_steps else None
+    found = SEARCHES[state.search].fit(state) if state.is_synchronous else None
     if found is None:
         return None
     model, source = found.model, found.source
-    if state.noise_scale is not None:
-        law = model.statistical.at_noise_scale(state.noise_scale)
+    if state.drifted_noise_scale is not None:
+        law = model.statistical.at_noise_scale(state.drifted_noise_scale)
         model, source = replace(model, statistical=law), f"{source}, and a noise that drifted"
     return replace(found, model=model, source=describe_source(state, source))
 
@@ -129,4 +130,6 @@ def progress_per_iteration(state: PlanningState, config: ClusterConfig) -> float
     """Reference epochs one iteration is worth, by the best law known so far (SCIENCE §2)."""
     fitted = fit_model(state)
     law = UNKNOWN_EPOCHS_LAW if fitted is None else fitted.model.statistical
-    return law.progress(config.global_batch, state.reference_batch, state.dataset_size)
+    return law.progress_per_iteration(
+        config.global_batch, state.reference_batch, state.dataset_size
+    )

@@ -22,12 +22,12 @@ from scavenger.planning.objective import (
     Choice,
     compare_with_cheapest,
     compare_with_fastest,
-    count_points,
     fastest_and_cheapest,
+    format_point_count,
 )
 
 # Rounding puts points of a straight front this far from its chord.
-LEAST_DEPTH = 1e-9
+MIN_KNEE_DEPTH = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Knee:
 
     The kneedle algorithm on the front; where it finds no bend, the point farthest below the chord
     of the normalised front; where none is below it, the end with the smaller time times cost.
-    Repeated in other worlds that the measurements allow, it says how sure the bend is.
+    Repeated on posterior samples of the curve, it says how sure the bend is.
     """
 
     name: ClassVar[str] = "knee"
@@ -59,7 +59,7 @@ def find_knee(points: Sequence[TradeoffPoint]) -> Choice:
         also = (
             f"; another bend at {', '.join(str(p.config) for p in bends[1:])}" if bends[1:] else ""
         )
-        why = f"knee of {count_points(front)}: {compare_with_fastest(bends[0], fast)}{also}"
+        why = f"knee of {format_point_count(front)}: {compare_with_fastest(bends[0], fast)}{also}"
         return Choice(bends[0], why, other_knees=bends[1:], bends=True)
     point, how = farthest_below_chord(front)
     versus = (
@@ -69,7 +69,7 @@ def find_knee(points: Sequence[TradeoffPoint]) -> Choice:
 
 
 def with_support(choice: Choice, curve: TradeoffCurve) -> Choice:
-    """Add how often the same knee is found in other worlds, and which one is found instead."""
+    """Add how often posterior samples have the same knee, and which one they have else."""
     if not curve.draws:
         return choice
     # In the order in which objectives break ties, or one of two equal points counts for the other.
@@ -77,7 +77,7 @@ def with_support(choice: Choice, curve: TradeoffCurve) -> Choice:
     factors = np.array([curve.draws[point.config].factors for point in points])
     times = np.array([point.time for point in points])[:, None] * factors
     costs = np.array([point.cost for point in points])[:, None] * factors
-    found = Counter(knee_row_of_points(*world) for world in zip(times.T, costs.T, strict=True))
+    found = Counter(knee_row_of_points(*sample) for sample in zip(times.T, costs.T, strict=True))
     own = points.index(choice.point)
     support = found[own] / factors.shape[1]
     others = [(row, count) for row, count in found.most_common() if row != own]
@@ -114,7 +114,8 @@ def find_bends(front: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, ...]:
     bends = [
         (point, depth)
         for point, depth in zip(front, chord_depths(times, costs).tolist(), strict=True)
-        if (point.time == located.knee or point.time in located.all_knees) and depth > LEAST_DEPTH
+        if (point.time == located.knee or point.time in located.all_knees)
+        and depth > MIN_KNEE_DEPTH
     ]
     first = [point for point, _ in bends if point.time == located.knee]
     rest = sorted(
@@ -129,17 +130,18 @@ def farthest_below_chord(front: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint,
     times, costs = time_and_cost_columns(front)
     below = chord_depths(times, costs)
     deepest = int(np.argmax(below))
-    if below[deepest] > LEAST_DEPTH:
+    if below[deepest] > MIN_KNEE_DEPTH:
         found = front[deepest]
         return (
             found,
-            f"no sharp bend in {count_points(front)}, so the one farthest below their chord",
+            f"no sharp bend in {format_point_count(front)}, so the one farthest below their chord",
         )
     end = min((front[0], front[-1]), key=lambda point: point.time * point.cost)
     name = "fastest" if end is front[0] else "cheapest"
     return (
         end,
-        f"no bend in {count_points(front)}, so the {name} end, where time times cost is least",
+        f"no bend in {format_point_count(front)}, so the {name} end, "
+        "where time times cost is least",
     )
 
 
@@ -163,10 +165,10 @@ def knee_row(times: Floats, costs: Floats) -> int:
         return 0
     below = chord_depths(times, costs)
     bend = first_bend_row(times, costs) if last > 1 else None
-    if bend is not None and below[bend] > LEAST_DEPTH:
+    if bend is not None and below[bend] > MIN_KNEE_DEPTH:
         return bend
     deepest = int(np.argmax(below))
-    if below[deepest] > LEAST_DEPTH:
+    if below[deepest] > MIN_KNEE_DEPTH:
         return deepest
     return 0 if times[0] * costs[0] <= times[last] * costs[last] else last
 

@@ -19,9 +19,9 @@ class Choice:
     Attributes:
         point: The chosen point.
         why: One sentence with figures.
-        support: Share of the worlds the measurements allow in which this point is chosen too;
-            None where nothing is uncertain or the objective is no matter of shape.
-        runner_up: The point chosen in most of the other worlds.
+        support: Share of posterior samples in which this point is chosen too; None where nothing is
+            uncertain, or the objective is not the knee.
+        runner_up: The point chosen in most of the other samples.
         other_knees: Further bends of the front.
         bends: Whether the front bends at this point; always False for what is chosen otherwise
             than as the knee.
@@ -88,6 +88,6 @@ def relative_change(value: float, base: float) -> float:
     return value / base - 1 if base else 0.0
 
 
-def count_points(points: Sequence[TradeoffPoint]) -> str:
+def format_point_count(points: Sequence[TradeoffPoint]) -> str:
     """Say how many points were chosen from."""
     return f"{len(points)} point{'s' if len(points) > 1 else ''}"

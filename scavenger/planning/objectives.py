@@ -13,8 +13,8 @@ from scavenger.planning.objective import (
     Objective,
     compare_with_cheapest,
     compare_with_fastest,
-    count_points,
     fastest_and_cheapest,
+    format_point_count,
 )
 
 
@@ -29,7 +29,8 @@ class Fastest:
         """Return the fastest point."""
         fast, cheap = fastest_and_cheapest(curve.points)
         return Choice(
-            fast, f"fastest of {count_points(curve.points)}: {compare_with_cheapest(fast, cheap)}"
+            fast,
+            f"fastest of {format_point_count(curve.points)}: {compare_with_cheapest(fast, cheap)}",
         )
 
 
@@ -44,7 +45,8 @@ class Cheapest:
         """Return the cheapest point."""
         fast, cheap = fastest_and_cheapest(curve.points)
         return Choice(
-            cheap, f"cheapest of {count_points(curve.points)}: {compare_with_fastest(cheap, fast)}"
+            cheap,
+            f"cheapest of {format_point_count(curve.points)}: {compare_with_fastest(cheap, fast)}",
         )
 
 

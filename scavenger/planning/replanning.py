@@ -15,15 +15,15 @@ from scavenger.errors import NothingFeasible
 from scavenger.measurement.stability import detect_drift
 from scavenger.measurement.steps import StepColumns
 from scavenger.models.performance import PerformanceModel
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import TradeoffPoint, predict_curve
 from scavenger.planning.decision import CurvePreview, fit_model
-from scavenger.planning.limits import Within
 from scavenger.planning.objective import Choice
-from scavenger.planning.search.value_of_information import log_loss
+from scavenger.planning.search.value_of_information import log_weighted_product
 from scavenger.planning.state import PlanningState
 
 # What saves less of the rest is not worth a resize, even a short one: predictions err by as much.
-LEAST_SAVED_SHARE = 0.03
+MIN_SAVED_SHARE = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class BetterConfig:
 
     config: ClusterConfig
     preview: CurvePreview
-    objective: Within
+    objective: ConstrainedObjective
     choice: Choice
 
 
@@ -101,7 +101,7 @@ def replan(
     drift = detect_drift(steps, chosen.global_batch, planned)
     if not drift.has_drifted or drift.noise_scale is None:
         return None
-    drifted = replace(state, noise_scale=drift.noise_scale)
+    drifted = replace(state, drifted_noise_scale=drift.noise_scale)
     better, why = choose_again(drifted, chosen, rest)
     return Replanning(better, drift.noise_scale, f"{drift.why} since the choice: {why}")
 
@@ -115,8 +115,8 @@ def choose_again(
     model = replace(fitted.model, epochs_at_reference=rest.epochs)
     curve = predict_curve(state.space, model, state.price, fitted.observations)
     wanted = state.objective
-    base = wanted.objective if isinstance(wanted, Within) else wanted
-    objective = Within(base, max_cost=rest.money, max_time=rest.time)
+    base = wanted.objective if isinstance(wanted, ConstrainedObjective) else wanted
+    objective = ConstrainedObjective(base, max_cost=rest.money, max_time=rest.time)
     try:
         choice = objective.choose(curve)
     except NothingFeasible as error:
@@ -126,7 +126,9 @@ def choose_again(
         return None, f"{chosen} stays, of which the curve tells nothing"
     if best == now:
         return None, f"{chosen} stays, {choice.why}"
-    losses = [log_loss(point.time, point.cost, objective.time_weight) for point in (best, now)]
+    losses = [
+        log_weighted_product(point.time, point.cost, objective.time_weight) for point in (best, now)
+    ]
     saving = 1 - math.exp(losses[0] - losses[1])
     needed = least_saving(state, model, rest, now)
     # A configuration that breaks the limits is left for any that keeps them, even at a loss.
@@ -148,4 +150,4 @@ def least_saving(
     epochs = rest.most_epochs if rest.epochs is None else rest.epochs
     iterations = epochs / model.progress_per_iteration(now.config.global_batch)
     seconds = iterations * (now.measured_step_time or now.step_time)
-    return max(LEAST_SAVED_SHARE, state.effort.pause / seconds if seconds > 0 else 1.0)
+    return max(MIN_SAVED_SHARE, state.probe_overhead.pause / seconds if seconds > 0 else 1.0)

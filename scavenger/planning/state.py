@@ -13,10 +13,10 @@ from functools import cached_property, lru_cache
 
 from scavenger.cluster import ConfigSpace
 from scavenger.measurement.profiling import Observation
-from scavenger.models.epochs import FinishedRun, Kappa, LawFamily, fit_statistical
+from scavenger.models.epochs import FinishedRun, Kappa, LawFamily, fit_epochs_law
 from scavenger.models.forms import Topology
 from scavenger.models.performance import PerformanceModel, fit_performance
-from scavenger.planning.extrapolation import Extrapolation, extrapolate_curve
+from scavenger.planning.learning_curve import Extrapolation, extrapolate_learning_curve
 from scavenger.planning.objective import Objective
 from scavenger.planning.transfer import (
     StoredModel,
@@ -31,7 +31,7 @@ from scavenger.protocol import StopAtMetric
 # Epochs to a metric differ by this much from run to run (SCIENCE §2).
 RUN_TO_RUN_DEVIATION = 0.12
 # A learning curve counts when at least this share of its likely continuations reach the goal,
-LEAST_CHANCE_TO_REACH = 0.5
+MIN_CHANCE_TO_REACH = 0.5
 # and do so within this many times what was seen.
 MAX_FACTOR_AHEAD = 3.0
 
@@ -68,20 +68,20 @@ class PlanningState:
         target: The target in words, the key of ``StoredModel.epochs_by_target``.
         topology: How gradients travel.
         laws: Whether the data choose among forms of the laws, or the paper's are taken.
-        models: Models of all other jobs, newest first.
-        machine: Kind of the machines it runs on; empty where all jobs run on the same.
+        other_models: Models of all other jobs, newest first.
+        machine_type: Kind of the machines it runs on; empty where all jobs run on the same.
         exchange: How gradients travel as signatures name it; empty for all-reduce.
-        rule: The learning-rate rule: only jobs with the same one teach κ.
+        lr_rule: The learning-rate rule: only jobs with the same one teach κ.
         kappa_prior: κ in B_crit = κ φ before any job taught it.
-        has_common_steps: Whether the workers iterate together; where they do not, as in Downpour
+        is_synchronous: Whether the workers iterate together; where they do not, as in Downpour
             SGD, no law of iteration time applies.
         most_epochs: Reference epochs after which training stops anyway; None without a bound.
-        effort: What one probe takes besides training.
-        machines: Machines that run and could train at once; 0 before the first.
-        noise_scale: φ in samples that the noise has drifted to since the choice; None while that
-            of the probes holds.
-        metric: The metric to reach; None where the target is a number of epochs.
-        history: Reference epochs and value of that metric so far, ascending.
+        probe_overhead: What one probe takes besides training.
+        running_machines: Machines that run and could train at once; 0 before the first.
+        drifted_noise_scale: φ in samples that the noise has drifted to since the choice; None while
+            that of the probes holds.
+        stop_at_metric: The metric to reach; None where the target is a number of epochs.
+        metric_history: Reference epochs and value of that metric so far, ascending.
     """
 
     space: ConfigSpace
@@ -96,18 +96,18 @@ class PlanningState:
     target: str | None = None
     topology: Topology = "all_reduce"
     laws: LawFamily = "measured"
-    models: tuple[StoredModel, ...] = ()
-    machine: str = ""
+    other_models: tuple[StoredModel, ...] = ()
+    machine_type: str = ""
     exchange: str = ""
-    rule: str = "none"
+    lr_rule: str = "none"
     kappa_prior: Kappa = Kappa()  # noqa: RUF009
-    has_common_steps: bool = True
+    is_synchronous: bool = True
     most_epochs: float | None = None
-    effort: ProbeOverhead = ProbeOverhead()
-    machines: int = 0
-    noise_scale: float | None = None
-    metric: StopAtMetric | None = None
-    history: tuple[tuple[float, float], ...] = ()
+    probe_overhead: ProbeOverhead = ProbeOverhead()
+    running_machines: int = 0
+    drifted_noise_scale: float | None = None
+    stop_at_metric: StopAtMetric | None = None
+    metric_history: tuple[tuple[float, float], ...] = ()
 
     @property
     def has_settled_noise(self) -> bool:
@@ -118,18 +118,18 @@ class PlanningState:
     def kappa(self) -> Kappa:
         """κ in B_crit = κ φ, as far as finished jobs have taught it."""
         own = () if self.stored is None else (self.stored,)
-        return learn_kappa_from_models(self.kappa_prior, (*own, *self.models), self.rule)
+        return learn_kappa_from_models(self.kappa_prior, (*own, *self.other_models), self.lr_rule)
 
     @cached_property
     def comparable_models(self) -> tuple[StoredModel, ...]:
         """Models of the other jobs whose iterations took place as this one's do."""
-        return tuple(model for model in self.models if self._is_comparable(model))
+        return tuple(model for model in self.other_models if self._is_comparable(model))
 
     def _is_comparable(self, other: StoredModel) -> bool:
         machine, exchange = (
             part_of_signature(other.signature, name) for name in ("machine", "exchange")
         )
-        return exchange == self.exchange and self.machine in ("", machine)
+        return exchange == self.exchange and self.machine_type in ("", machine)
 
     @cached_property
     def extrapolated(self) -> Extrapolation | None:
@@ -137,9 +137,9 @@ class PlanningState:
 
         That is: a number of epochs the user named, or what an earlier job took.
         """
-        if self.metric is None or self.recorded_epochs is not None:
+        if self.stop_at_metric is None or self.recorded_epochs is not None:
             return None
-        return extrapolate_metric(self.history, self.metric)
+        return extrapolate_metric(self.metric_history, self.stop_at_metric)
 
     @property
     def recorded_epochs(self) -> float | None:
@@ -149,11 +149,11 @@ class PlanningState:
         return self.stored.epochs_to(self.target, self.reference_batch)
 
     @property
-    def known_epochs(self) -> float | None:
+    def expected_epochs(self) -> float | None:
         """Epochs to target that are recorded, or else estimated from the learning curve."""
         if self.recorded_epochs is not None or self.extrapolated is None:
             return self.recorded_epochs
-        return self.extrapolated.progress
+        return self.extrapolated.epochs
 
     @property
     def epochs_deviation(self) -> float:
@@ -193,7 +193,7 @@ def fit_probes(state: PlanningState) -> FittedModel:
         state.observations,
         state.dataset_size,
         state.reference_batch,
-        state.known_epochs,
+        state.expected_epochs,
         kappa=state.kappa,
         runs=state.earlier_runs,
         topology=state.topology,
@@ -203,14 +203,14 @@ def fit_probes(state: PlanningState) -> FittedModel:
     return FittedModel(model, state.observations, describe_probes(state))
 
 
-def recall_model(state: PlanningState, stored: StoredModel) -> FittedModel:
+def adapt_stored_model(state: PlanningState, stored: StoredModel) -> FittedModel:
     """Return a stored model as this job uses it: runs at several batches tell its epochs."""
     model = adapt_model(stored.model, state)
     measured = stored.observations + state.observations
     runs = state.earlier_runs
     if len({run.global_batch for run in runs}) > 1 and state.laws != "paper":
-        model = replace(model, statistical=fit_statistical(measured, state.kappa, runs))
-    return FittedModel(model, measured, count_jobs([stored]))
+        model = replace(model, statistical=fit_epochs_law(measured, state.kappa, runs))
+    return FittedModel(model, measured, format_job_count([stored]))
 
 
 def adapt_model(model: PerformanceModel, state: PlanningState) -> PerformanceModel:
@@ -219,12 +219,12 @@ def adapt_model(model: PerformanceModel, state: PlanningState) -> PerformanceMod
         model,
         dataset_size=state.dataset_size,
         reference_batch=state.reference_batch,
-        epochs_at_reference=state.known_epochs,
+        epochs_at_reference=state.expected_epochs,
         epochs_deviation=state.epochs_deviation,
     )
 
 
-def average_for(state: PlanningState) -> FittedModel | None:
+def average_other_models(state: PlanningState) -> FittedModel | None:
     """Average all comparable models, at this job's own speed once any of it was measured.
 
     Returns:
@@ -236,21 +236,21 @@ def average_for(state: PlanningState) -> FittedModel | None:
         return None
     own = adapt_model(average, state)
     model = transfer_model(own, state.observations) if state.observations else own
-    return FittedModel(model, state.observations, f"the average over {count_jobs(models)}")
+    return FittedModel(model, state.observations, f"the average over {format_job_count(models)}")
 
 
 def describe_probes(state: PlanningState) -> str:
     """Say how many configurations a job probed itself; one may have been measured twice."""
-    return f"{count_probes(state)} of this job"
+    return f"{format_probe_count(state)} of this job"
 
 
-def count_probes(state: PlanningState) -> str:
+def format_probe_count(state: PlanningState) -> str:
     """Count the configurations that were probed, in words."""
     count = len({observation.config for observation in state.observations})
     return f"{count} probe{'' if count == 1 else 's'}"
 
 
-def count_jobs(models: tuple[StoredModel, ...] | list[StoredModel]) -> str:
+def format_job_count(models: tuple[StoredModel, ...] | list[StoredModel]) -> str:
     """Say how many jobs models were learned from."""
     jobs = sum(stored.jobs for stored in models)
     return f"{jobs} earlier job{'' if jobs == 1 else 's'}"
@@ -270,13 +270,13 @@ def extrapolate_metric(
         stop: The goal.
     """
     progress, values = [epochs for epochs, _ in history], [value for _, value in history]
-    found = extrapolate_curve(progress, values, stop.goal, stop.direction)
-    if found is None or found.chance < LEAST_CHANCE_TO_REACH:
+    found = extrapolate_learning_curve(progress, values, stop.goal, stop.direction)
+    if found is None or found.chance < MIN_CHANCE_TO_REACH:
         return None
     seen = progress[-1]
     farthest = min(MAX_FACTOR_AHEAD * seen, stop.max_progress)
-    is_near = seen < found.high and found.progress <= farthest
-    return replace(found, progress=max(found.progress, seen)) if is_near else None
+    is_near = seen < found.high and found.epochs <= farthest
+    return replace(found, epochs=max(found.epochs, seen)) if is_near else None
 
 
 def describe_source(state: PlanningState, source: str) -> str:
@@ -284,7 +284,7 @@ def describe_source(state: PlanningState, source: str) -> str:
     estimate = state.extrapolated
     if estimate is None:
         return source
-    name = "progress" if state.metric is None else state.metric.metric
+    name = "progress" if state.stop_at_metric is None else state.stop_at_metric.metric
     is_bounded = math.isfinite(estimate.high)
     span = f"{estimate.low:.3g} {f'to {estimate.high:.3g}' if is_bounded else 'or more'}"
-    return f"{source}, epochs extrapolated from the {name} so far: {estimate.progress:.3g} ({span})"
+    return f"{source}, epochs extrapolated from the {name} so far: {estimate.epochs:.3g} ({span})"

@@ -16,14 +16,14 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from scavenger.cluster import ClusterConfig, ConfigSpace, grid_of
+from scavenger.cluster import ClusterConfig, ConfigSpace, config_columns
 from scavenger.measurement.profiling import Measurement, Observation
 from scavenger.models.epochs import (
+    EpochsLaw,
     FinishedRun,
     Kappa,
     LawFamily,
     RootNoiseLaw,
-    StatisticalModel,
     learn_kappa,
 )
 from scavenger.models.forms import Topology
@@ -41,7 +41,7 @@ class StoredModel:
     """The model of finished jobs with one signature.
 
     Attributes:
-        signature: Whom it fits, from ``signature``.
+        signature: Jobs that may reuse it, as made by ``make_signature``.
         model: The fitted laws.
         observations: The probes they were fitted to.
         epochs_by_target: Reference epochs each target took, at ``model.reference_batch``, by
@@ -113,7 +113,7 @@ def transfer_model(
     """Make another job's model a prior for this one: rescaled to its measurements, and widened."""
     own = rescale_laws(model.parallel, tuple(o.measurement for o in observations))
     missing = TRANSFERRED_SPREAD / math.sqrt(max(len(observations), 1))
-    return replace(model, parallel=own.change(lambda law: law.widened(missing)))
+    return replace(model, parallel=own.map_laws(lambda law: law.with_added_deviation(missing)))
 
 
 def average_models(
@@ -133,8 +133,8 @@ def average_models(
     """
     if not models:
         return None
-    configs = outline_configs(space)
-    grid = grid_of(configs)
+    configs = sample_batches_per_worker_count(space)
+    grid = config_columns(configs)
     steps = [stored.model.parallel.step_times(grid) for stored in models]
     compute = [stored.model.parallel.compute_times(grid) for stored in models]
     pooled = tuple(
@@ -149,12 +149,12 @@ def average_models(
     differ = fmean(
         pstdev([math.log(max(float(s[row]), 1e-300)) for s in steps]) for row in range(len(configs))
     )
-    wide = parallel.change(lambda law: law.widened(differ))
+    wide = parallel.map_laws(lambda law: law.with_added_deviation(differ))
     newest = models[0].model
     return replace(newest, parallel=wide, statistical=average_epochs_laws(models))
 
 
-def average_epochs_laws(models: Sequence[StoredModel]) -> StatisticalModel:
+def average_epochs_laws(models: Sequence[StoredModel]) -> EpochsLaw:
     """Average noise scales and critical batches; those of models that have none do not count.
 
     The falling arm is part of the average as far as the models have one. The paper's law of noise
@@ -164,7 +164,7 @@ def average_epochs_laws(models: Sequence[StoredModel]) -> StatisticalModel:
     scales = [law.noise_scale for law in laws if law.noise_scale is not None]
     critical = [law.critical_batch for law in laws if law.critical_batch is not None]
     differ = pstdev([math.log(batch) for batch in critical if batch > 0] or [0.0])
-    return StatisticalModel(
+    return EpochsLaw(
         critical_batch=mean_of_positive(critical),
         noise_scale=mean_of_positive(scales),
         noisy_samples=fmean(law.noisy_samples for law in laws),
@@ -193,7 +193,7 @@ def mean_of_positive(values: Sequence[float]) -> float | None:
     return geometric_mean([value for value in values if value > 0] or [0.0]) if values else None
 
 
-def outline_configs(space: ConfigSpace) -> tuple[ClusterConfig, ...]:
+def sample_batches_per_worker_count(space: ConfigSpace) -> tuple[ClusterConfig, ...]:
     """Return smallest, middle and largest batch of every worker count and machine type."""
     batches: dict[tuple[int, str], list[ClusterConfig]] = defaultdict(list)
     for config in space:

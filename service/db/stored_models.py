@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, Select, Text, literal_column, select,
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.models.epochs import FinishedRun, Kappa
-from scavenger.models.performance import fit_parallel
+from scavenger.models.performance import fit_step_time_to_probes
 from scavenger.planning.transfer import StoredModel
 from service.auth.permissions import EVERY_PROJECT
 from service.db.schema import models
@@ -59,7 +59,7 @@ def with_uncertainty(stored: StoredModel) -> StoredModel:
     statistical = model.statistical
     if statistical.critical_batch is not None and not statistical.critical_deviation:
         statistical = replace(statistical, critical_deviation=Kappa().deviation)
-    fresh = replace(model, parallel=fit_parallel(observations), statistical=statistical)
+    fresh = replace(model, parallel=fit_step_time_to_probes(observations), statistical=statistical)
     return replace(stored, model=fresh)
 
 

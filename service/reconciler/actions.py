@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scavenger.cluster import ClusterConfig
-from scavenger.measurement.profiling import Settled
-from scavenger.planning.search.strategy import Run
+from scavenger.measurement.profiling import ProbeComplete
+from scavenger.planning.search.strategy import TrainOn
 from scavenger.protocol import Directive
 from scavenger.report import CurveReport
 from scavenger.schemas import JobPhase
@@ -46,7 +46,7 @@ class PublishDirective:
 class StoreProbe:
     """Store a settled probe."""
 
-    settled: Settled
+    settled: ProbeComplete
     why: str
 
 
@@ -54,7 +54,7 @@ class StoreProbe:
 class ChooseConfig:
     """Fix the configuration to train on."""
 
-    run: Run
+    run: TrainOn
     why: str
 
 

@@ -15,7 +15,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.job.planning import objective_within_limits
 from scavenger.measurement.profiling import Observation
 from scavenger.planning.decision import CurvePreview, preview_curve
-from scavenger.planning.search.strategy import Run
+from scavenger.planning.search.strategy import TrainOn
 from scavenger.protocol import Directive
 from scavenger.report import CurveReport
 from scavenger.schemas import JobPhase
@@ -44,19 +44,19 @@ from service.state.job_state import JobState
 MAX_ETA = timedelta(days=3650)
 
 
-def estimate_eta(state: JobState, run: Run) -> tuple[datetime, datetime] | None:
+def estimate_eta(state: JobState, run: TrainOn) -> tuple[datetime, datetime] | None:
     """Return when the target should be reached on what was just chosen; None if that is unknown.
 
     An 80 % interval: one job in ten should end before it, one in ten after it. The curve is of
     whole jobs; what was trained while searching need not be trained again. Getting to another
     configuration takes a while first.
     """
-    expected, point = state.knowledge.known_epochs, run.choice.point
+    expected, point = state.knowledge.expected_epochs, run.choice.point
     if expected is None or run.curve.basis != "total" or point.deviation == 0:
         return None
     left, told = max(1 - state.epochs / expected, 0.0), state.directive
     is_there = told is not None and told.config == run.config
-    pause = 0.0 if is_there else state.knowledge.effort.pause
+    pause = 0.0 if is_there else state.knowledge.probe_overhead.pause
     low, high = (state.now + to_span(pause + left * seconds) for seconds in point.time_range)
     return low, high
 

@@ -31,7 +31,7 @@ def next_directive(
         members=members,
         purpose="train",
         progress_per_iteration=progress_per_iteration(knowledge, config),
-        learning_rate=state.job.spec.learning_rate,
+        learning_rate=state.job.spec.learning_rate_scaling,
         stop=state.job.spec.stop_rule,
         split_every=TRAIN_SPLIT_EVERY,
         report_after=0,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from scavenger.job.planning import signature_of
-from scavenger.models.epochs import FinishedRun, convert_run
+from scavenger.models.epochs import FinishedRun, convert_to_one_batch
 from scavenger.planning.decision import CurvePreview, preview_curve
 from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import StopAtMetric
@@ -32,7 +32,7 @@ def update_stored_model(
         epochs: Reference epochs its target took, once it is reached.
     """
     spec = state.job.spec
-    preview = preview_curve(replace(state.knowledge, noise_scale=None, history=()))
+    preview = preview_curve(replace(state.knowledge, drifted_noise_scale=None, metric_history=()))
     if preview is None or not preview.fitted.observations:
         return
     signature, target = signature_of(spec, machine), spec.target_text
@@ -66,7 +66,7 @@ def epochs_of_run(
     samples = samples_by_batch(history, begun, leader.iteration)
     if not samples:
         return None
-    return convert_run(samples, spec.model.dataset_size, preview.fitted.model.statistical)
+    return convert_to_one_batch(samples, spec.model.dataset_size, preview.fitted.model.statistical)
 
 
 def samples_by_batch(

@@ -14,14 +14,14 @@ from statistics import median
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
 from scavenger.measurement.profiling import (
-    MOST_NOISE_ROWS,
+    MAX_NOISE_ROWS,
     PROBE_ITERATIONS,
     WARM_UP_ITERATIONS,
-    NotSettled,
-    Settled,
-    settle,
+    ProbeComplete,
+    ProbeIncomplete,
+    evaluate_probe,
 )
-from scavenger.planning.decision import choose_now
+from scavenger.planning.decision import choose_without_further_probes
 from scavenger.planning.search.strategy import Probe
 from scavenger.protocol import Directive
 from scavenger.schemas import JobPhase
@@ -160,21 +160,23 @@ def settle_running_probe(state: JobState, wanted: WantedConfig) -> Action | None
         return None
     if directive.config != probe.config:
         return None
-    settled = settle_probe(state, probe, MOST_NOISE_ROWS)
-    if isinstance(settled, NotSettled):
+    settled = settle_probe(state, probe, MAX_NOISE_ROWS)
+    if isinstance(settled, ProbeIncomplete):
         return give_up_probe(state, probe, settled.why)
     return StoreProbe(settled, f"probe {len(state.probes) + 1} settled: {settled.why}")
 
 
-def settle_probe(state: JobState, probe: Probe, most_noise_rows: int) -> Settled | NotSettled:
+def settle_probe(
+    state: JobState, probe: Probe, max_noise_rows: int
+) -> ProbeComplete | ProbeIncomplete:
     """Condense what was measured of a probe, or say what is missing."""
-    return settle(
+    return evaluate_probe(
         state.steps,
         probe.config,
         measures=probe.measures,
         has_settled_noise=state.knowledge.has_settled_noise,
         losses_before=state.losses_before,
-        most_noise_rows=most_noise_rows,
+        max_noise_rows=max_noise_rows,
     )
 
 
@@ -184,14 +186,14 @@ def give_up_probe(state: JobState, probe: Probe, why: str) -> Action | None:
     if not PROBE_TIMEOUT.is_over(directive_audible_since(state), state.now):
         return None
     settled = settle_probe(state, probe, 0)
-    if not isinstance(settled, NotSettled):
+    if not isinstance(settled, ProbeIncomplete):
         return StoreProbe(
             settled, f"probe {len(state.probes) + 1} took {PROBE_TIMEOUT.span}: {settled.why}"
         )
     said = f"no probe of {config} within {PROBE_TIMEOUT.span}: {why}"
     if not (state.probes and is_searched(state.job.spec)):
         return KeepConfig(config, f"{said}; training on it")
-    run = choose_now(state.knowledge)
+    run = choose_without_further_probes(state.knowledge)
     return ChooseConfig(run, f"{said}, so the search ends {run.why}")
 
 
@@ -255,9 +257,13 @@ def missing_worker_machines(state: JobState, config: ClusterConfig) -> int:
 def config_to_launch_for(state: JobState, wanted: WantedConfig) -> ClusterConfig:
     """Return the configuration that machines are needed for, now or when the next probe begins."""
     probe = wanted.probe
-    if probe is None or probe.then is None or probe.then.workers <= wanted.config.workers:
+    if (
+        probe is None
+        or probe.next_config is None
+        or probe.next_config.workers <= wanted.config.workers
+    ):
         return wanted.config
-    return probe.then if is_ending_soon(state, probe) else wanted.config
+    return probe.next_config if is_ending_soon(state, probe) else wanted.config
 
 
 def is_ending_soon(state: JobState, probe: Probe) -> bool:

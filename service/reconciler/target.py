@@ -15,9 +15,9 @@ from scavenger.job.planning import objective_within_limits
 from scavenger.job.spec import JobSpec
 from scavenger.job.training import DownpourSpec
 from scavenger.planning import replanning
-from scavenger.planning.decision import decide, decide_within, preview_curve
+from scavenger.planning.decision import decide, decide_with_worker_cap, preview_curve
 from scavenger.planning.replanning import Remainder
-from scavenger.planning.search.strategy import Probe, Run
+from scavenger.planning.search.strategy import Probe, TrainOn
 from scavenger.planning.state import PlanningState
 from scavenger.report import CurveReport
 from service.reconciler.actions import Advise, ChooseConfig, KeepConfig, Replan
@@ -110,7 +110,7 @@ def replan(state: JobState) -> Replan | None:
 
 def what_is_left(state: JobState) -> Remainder:
     """Return what is left of the target, and of the limits."""
-    spec, expected = state.job.spec, state.knowledge.known_epochs
+    spec, expected = state.job.spec, state.knowledge.expected_epochs
     done = state.epochs
     cap, longest = spec.limits.max_cost, spec.limits.max_time
     return Remainder(
@@ -172,12 +172,12 @@ def running_noise_probe(state: JobState) -> Probe | None:
     return Probe(told.config, told.why, measures="noise")
 
 
-def target_of_decision(decision: Probe | Run) -> WantedConfig | ChooseConfig:
+def target_of_decision(decision: Probe | TrainOn) -> WantedConfig | ChooseConfig:
     """Return what a decision asks for."""
     match decision:
         case Probe(config, why):
             return WantedConfig(config, why, decision)
-        case Run():
+        case TrainOn():
             return ChooseConfig(decision, decision.why)
 
 
@@ -196,16 +196,16 @@ def target_of_choice(state: JobState, chosen: ClusterConfig) -> WantedConfig:
 
 
 def search_within_cap(
-    state: JobState, decision: Probe | Run, missing: int
+    state: JobState, decision: Probe | TrainOn, missing: int
 ) -> WantedConfig | ChooseConfig | KeepConfig:
     """End the search among what the cap pays for; before anything is measured, where the job is."""
     knowledge, why = state.knowledge, unaffordable_reason(missing)
     if start_config_decision(state) is not None or not (
-        knowledge.observations or isinstance(decision, Run)
+        knowledge.observations or isinstance(decision, TrainOn)
     ):
         config = shrink_config(state, decision.config, len(state.unfinished_worker_vms))
         return KeepConfig(config, f"{why}: training on {config}")
-    match target_of_decision(decide_within(knowledge, affordable_workers(state, missing))):
+    match target_of_decision(decide_with_worker_cap(knowledge, affordable_workers(state, missing))):
         case WantedConfig() as wanted:
             return replace(wanted, why=f"{why}, so the search ends and {wanted.why}")
         case ChooseConfig(run) if run.searched:

@@ -45,12 +45,12 @@ class CurveKey:
 def curve_key(spec: JobSpec, knowledge: PlanningState) -> CurveKey:
     """Return the key of the curve that is drawn from what is known of a job now."""
     stored = knowledge.stored
-    earlier = (*knowledge.models, *(() if stored is None else (stored,)))
+    earlier = (*knowledge.other_models, *(() if stored is None else (stored,)))
     return CurveKey(
         spec.model_dump_json(),
         knowledge.observations,
-        knowledge.noise_scale,
-        knowledge.history,
+        knowledge.drifted_noise_scale,
+        knowledge.metric_history,
         sum(model.jobs for model in earlier),
         knowledge,
     )
@@ -126,7 +126,7 @@ def laws_view(model: PerformanceModel, observations: tuple[Observation, ...]) ->
         noisy_samples=statistical.noisy_samples,
         noise_floor=None if root is None else root.floor,
         noise_per_root=None if root is None else root.per_root,
-        law=statistical.law,
+        law=statistical.formula,
         mean_relative_error=mean_relative_error(parallel, [o.measurement for o in observations]),
         averaged=[
             LawShareView(weight=weight, **LawView.model_validate(law).model_dump())

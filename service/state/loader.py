@@ -56,7 +56,7 @@ def load_job_state(
     )
     if job.chosen is None or len(state.steps):  # the job is searched, or may be planned anew
         effort = probe_effort(connection, state, pause)
-        state = replace(state, knowledge=replace(state.knowledge, effort=effort))
+        state = replace(state, knowledge=replace(state.knowledge, probe_overhead=effort))
     if job.phase.is_final or not needs_fruitless(state):
         return state
     return replace(state, fruitless=directives.published_without_iterations(connection, job_id))
@@ -99,7 +99,9 @@ def load_job_states(
             probes=probes[job.id],
             drifted=drift,
             steps=StepColumns(),
-            knowledge=replace(known[job.id], machines=workers_alive, noise_scale=scale),
+            knowledge=replace(
+                known[job.id], running_machines=workers_alive, drifted_noise_scale=scale
+            ),
         )
         found.append(state)
     return found
@@ -164,9 +166,9 @@ def load_knowledge(
             stored=stored[job.project].get(signatures[job.id]),
             epochs_to_target=job.epochs_to_target,
             # Its own model is passed as `stored`; among the others it would count twice.
-            models=tuple(m for m in recent[job.project] if m.signature != signatures[job.id]),
-            machine=machine,
-            history=history[job.id],
+            other_models=tuple(m for m in recent[job.project] if m.signature != signatures[job.id]),
+            machine_type=machine,
+            metric_history=history[job.id],
         )
         for job in wanted
     }

@@ -46,7 +46,7 @@ def job_view(state: JobState, recent: StepColumns, storage: CheckpointStorage) -
     job, directive = state.job, state.directive
     target = job.chosen or (directive.config if directive else None)
     applied = directive.config if directive is not None and state.is_applied else None
-    expected = state.knowledge.known_epochs
+    expected = state.knowledge.expected_epochs
     return JobView(
         id=job.id,
         name=job.name,

@@ -14,21 +14,21 @@ from dataclasses import replace
 from itertools import product
 from statistics import median
 
-from scavenger.cluster import ClusterConfig, ConfigSpace, MachineType, grid_of
-from scavenger.models.epochs import StatisticalModel
+from scavenger.cluster import ClusterConfig, ConfigSpace, MachineType, config_columns
+from scavenger.models.epochs import EpochsLaw
 from scavenger.models.iteration_time import (
-    ParallelModel,
     Slowness,
+    StepTimeLaw,
     StepTimeModel,
     Uncertainty,
     average_laws,
 )
 from scavenger.models.performance import PerformanceModel
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import curve_from_forecast, forecast_space
 from scavenger.planning.knee import Knee
-from scavenger.planning.limits import Within
 from scavenger.planning.objective import Choice
-from scavenger.pricing import PerMachine, PriceModel
+from scavenger.pricing import MachinePrice, PriceModel
 
 KINDS, REGIONS = 10, 10
 WORKERS = tuple(range(1, 51))
@@ -40,7 +40,7 @@ NAIVE_SHARE = 50  # the loop plans one in so many, and its time is multiplied
 def main() -> None:
     """Print seconds of both and their ratio."""
     space, model, price = question()
-    limits = Within(Knee(), max_cost=400.0, max_time=40 * 3600.0)
+    limits = ConstrainedObjective(Knee(), max_cost=400.0, max_time=40 * 3600.0)
     count = KINDS * REGIONS * len(WORKERS) * len(BATCHES)
     plan(space, model, price, limits)  # imports kneed
     columns = clock_all(lambda: plan(space, model, price, limits))
@@ -52,7 +52,10 @@ def main() -> None:
     print(f"ratio        {naive / median(columns):8.0f}")
     averaged = replace(model, parallel=average(model.parallel))
     show("six laws", clock_all(lambda: plan(space, averaged, price, limits)))
-    show("wide front", clock_all(lambda: plan(*wide_question(model), limits=Within(Knee()))))
+    show(
+        "wide front",
+        clock_all(lambda: plan(*wide_question(model), limits=ConstrainedObjective(Knee()))),
+    )
 
 
 def question() -> tuple[ConfigSpace, PerformanceModel, PriceModel]:
@@ -65,7 +68,7 @@ def question() -> tuple[ConfigSpace, PerformanceModel, PriceModel]:
     covariance = tuple(
         tuple(0.4 if row == column else 0.0 for column in range(5)) for row in range(5)
     )
-    parallel = ParallelModel(
+    parallel = StepTimeLaw(
         0.2,
         0.01,
         0.1,
@@ -74,13 +77,13 @@ def question() -> tuple[ConfigSpace, PerformanceModel, PriceModel]:
         slowness={f"type-{kind}": Slowness(2 / (kind + 2), 1.0) for kind in range(KINDS)},
         uncertainty=Uncertainty(0.05, covariance),
     )
-    statistical = StatisticalModel(800.0, 800.0, critical_deviation=0.5)
+    statistical = EpochsLaw(800.0, 800.0, critical_deviation=0.5)
     prices = {
         machine.key: 0.1 * (1 + index // REGIONS) ** 0.8 * (1 + 0.03 * (index % REGIONS))
         for index, machine in enumerate(machines)
     }
     model = PerformanceModel(parallel, statistical, 50_000, 64, 90.0)
-    return ConfigSpace(WORKERS, BATCHES, machines), model, PriceModel(PerMachine(0.1, prices))
+    return ConfigSpace(WORKERS, BATCHES, machines), model, PriceModel(MachinePrice(0.1, prices))
 
 
 def average(law: StepTimeModel) -> StepTimeModel:
@@ -98,16 +101,18 @@ def wide_question(model: PerformanceModel) -> tuple[ConfigSpace, PerformanceMode
     own = model.parallel.laws[0]
     certain = Uncertainty(0.0005, tuple((0.0,) * n + (0.4,) + (0.0,) * (4 - n) for n in range(5)))
     free = replace(own, sync_fixed=0.01, sync_per_worker=1e-6, uncertainty=certain)
-    far = StatisticalModel(80_000.0, 80_000.0, critical_deviation=0.5)
+    far = EpochsLaw(80_000.0, 80_000.0, critical_deviation=0.5)
     batches = tuple(64 * step for step in range(1, 103))
     space = ConfigSpace(tuple(range(1, 1001)), batches)
-    return space, replace(model, parallel=free, statistical=far), PriceModel(PerMachine(0.1))
+    return space, replace(model, parallel=free, statistical=far), PriceModel(MachinePrice(0.1))
 
 
-def plan(space: ConfigSpace, model: PerformanceModel, price: PriceModel, limits: Within) -> Choice:
+def plan(
+    space: ConfigSpace, model: PerformanceModel, price: PriceModel, limits: ConstrainedObjective
+) -> Choice:
     """Plan with columns, as ``decide`` does for spaces too large to draw."""
     forecast = forecast_space(space, model, price, ())
-    return limits.choose(curve_from_forecast(forecast.rows(limits.shortlist(forecast))))
+    return limits.choose(curve_from_forecast(forecast.select(limits.shortlist(forecast))))
 
 
 def plan_naively(space: ConfigSpace, model: PerformanceModel, price: PriceModel) -> float:
@@ -120,7 +125,7 @@ def plan_naively(space: ConfigSpace, model: PerformanceModel, price: PriceModel)
 
 def naive_cost(config: ClusterConfig, model: PerformanceModel, price: PriceModel) -> float:
     """Upper end of the 80 % interval of one configuration's cost."""
-    grid = grid_of([config])
+    grid = config_columns([config])
     iterations = model.epochs_needed(config.global_batch) * model.dataset_size / config.global_batch
     seconds = iterations * model.parallel.step_time(config)
     deviation = float(model.deviations(grid, grid.workers < 0)[0])

@@ -16,12 +16,12 @@ from scavenger.learning_rate import LearningRateRule, LearningRateScaling, prior
 from scavenger.measurement.noise import ShardNorms, SmoothedNoise, pool_noise
 from scavenger.measurement.profiling import Observation, ScalingIndicators
 from scavenger.models.epochs import (
+    EpochsLaw,
     FinishedRun,
     Kappa,
-    StatisticalModel,
     average_runs,
     explain_contradiction,
-    fit_statistical,
+    fit_epochs_law,
     learn_kappa,
 )
 from tests.paper.tasks import Task, digits_mlp
@@ -170,8 +170,8 @@ class Law:
 
     runs: tuple[FinishedRun, ...]
     noise_scale: float
-    assumed: StatisticalModel
-    fitted: StatisticalModel
+    assumed: EpochsLaw
+    fitted: EpochsLaw
     kappa: Kappa
 
     @property
@@ -219,7 +219,7 @@ def find_law(rule: LearningRateRule, batches: Sequence[int] = BATCHES) -> Law:
     return Law(
         runs,
         scale,
-        assumed=fit_statistical([probe], prior),
-        fitted=fit_statistical([probe], prior, runs),
+        assumed=fit_epochs_law([probe], prior),
+        fitted=fit_epochs_law([probe], prior, runs),
         kappa=learn_kappa(runs, scale, prior),
     )

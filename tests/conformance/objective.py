@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import TradeoffCurve, TradeoffPoint
-from scavenger.planning.limits import Within
 from scavenger.planning.objective import Objective
 from scavenger.planning.objectives import OBJECTIVES, plain_objectives
 from tests.builders import spec
@@ -70,7 +70,7 @@ class ObjectiveConformance:
     def test_within_limits_it_keeps_them_or_says_what_to_relax(
         self, curve: TradeoffCurve, limit: float
     ) -> None:
-        limited = Within(self.make(), max_cost=limit)
+        limited = ConstrainedObjective(self.make(), max_cost=limit)
         if any(each.cost <= limit for each in curve.points):
             assert limited.choose(curve).point.cost <= limit
         else:

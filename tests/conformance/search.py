@@ -9,18 +9,18 @@ import pytest
 from scavenger.cluster import ClusterConfig, ConfigSpace
 from scavenger.job.spec import JobSpec
 from scavenger.measurement.profiling import Observation, ScalingIndicators
-from scavenger.models.iteration_time import ParallelModel
+from scavenger.models.iteration_time import StepTimeLaw
 from scavenger.models.performance import fit_performance
 from scavenger.planning.knee import Knee
 from scavenger.planning.search.registry import SEARCHES
-from scavenger.planning.search.strategy import Probe, Run, SearchStrategy
+from scavenger.planning.search.strategy import Probe, SearchStrategy, TrainOn
 from scavenger.planning.state import PlanningState
 from scavenger.planning.transfer import StoredModel
-from scavenger.pricing import on_demand_price
+from scavenger.pricing import on_demand_price_model
 from tests.builders import spec
 
 SPACE = ConfigSpace((2, 4, 8), (64, 128, 256))
-TRUTH = ParallelModel(0.02, 0.004, 0.01, 0.006)
+TRUTH = StepTimeLaw(0.02, 0.004, 0.01, 0.006)
 
 
 def measured(config: ClusterConfig) -> Observation:
@@ -38,12 +38,12 @@ FRESH = PlanningState(
     dataset_size=1797,
     reference_batch=64,
     epochs_at_reference=30.0,
-    price=on_demand_price(0.13),
+    price=on_demand_price_model(0.13),
 )
 STATES = {
     "nothing known": FRESH,
     "a stored model": replace(FRESH, stored=EARLIER),
-    "models of other jobs": replace(FRESH, models=(EARLIER,)),
+    "models of other jobs": replace(FRESH, other_models=(EARLIER,)),
     "the paper's laws": replace(FRESH, laws="paper"),
     "epochs unknown": replace(FRESH, epochs_at_reference=None),
 }
@@ -64,7 +64,7 @@ class SearchConformance:
     def strategy(self) -> SearchStrategy:
         return SEARCHES[self.name]
 
-    def follow(self, state: PlanningState) -> tuple[list[tuple[PlanningState, Probe]], Run]:
+    def follow(self, state: PlanningState) -> tuple[list[tuple[PlanningState, Probe]], TrainOn]:
         """Return what was known before each probe with the probe, and the run in the end."""
         probes: list[tuple[PlanningState, Probe]] = []
         while isinstance(decision := self.strategy.search(state), Probe):
@@ -100,7 +100,7 @@ class SearchConformance:
         probes, _ = self.follow(state)
         following = [probe.config for _, probe in probes[1:]]
         for (_, probe), config in zip(probes, [*following, None], strict=False):
-            assert probe.then in (None, config)
+            assert probe.next_config in (None, config)
 
     def test_pages_draw_the_curve_that_the_choice_is_made_from(self, state: PlanningState) -> None:
         probes, run = self.follow(state)

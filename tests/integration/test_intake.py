@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Engine, select, text, update
 
 from scavenger.cluster import ClusterConfig
-from scavenger.measurement.profiling import Settled, settle
+from scavenger.measurement.profiling import ProbeComplete, evaluate_probe
 from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Progress, Reply, StepReport
 from scavenger.schemas import EventList
@@ -161,8 +161,8 @@ def test_no_poison_makes_the_controller_stumble(machine: Machine, what: str) -> 
     hello = {"worker": machine.worker, "address": "127.0.0.1:2"}
     sequence = machine.say("hello", json.dumps(hello).encode()).json()["next_sequence"]
     assert machine.report(sequence, measured(0, 30)).accepted == 30
-    settled = settle(machine.stored(), ClusterConfig(4, 64), measures="time")
-    assert isinstance(settled, Settled)
+    settled = evaluate_probe(machine.stored(), ClusterConfig(4, 64), measures="time")
+    assert isinstance(settled, ProbeComplete)
     figures = asdict(settled.observation.indicators).values()
     assert all(math.isfinite(x) for x in figures if x is not None)
 

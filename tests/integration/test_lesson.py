@@ -11,7 +11,7 @@ from sqlalchemy import Engine, insert
 
 from scavenger.cluster import ClusterConfig
 from scavenger.models.epochs import FinishedRun
-from scavenger.models.iteration_time import ParallelModel
+from scavenger.models.iteration_time import StepTimeLaw
 from scavenger.planning.decision import fit_model, preview_curve
 from scavenger.planning.transfer import StoredModel
 from service.clouds.labels import ResourceLabels
@@ -156,7 +156,7 @@ def test_a_model_stored_before_fits_said_what_they_left_open_is_doubted(engine: 
     assert found.model.statistical.critical_deviation > 0
     bare = replace(
         found,
-        model=replace(found.model, parallel=ParallelModel(0.1, 0.1, 0.1, 0.1)),
+        model=replace(found.model, parallel=StepTimeLaw(0.1, 0.1, 0.1, 0.1)),
         observations=(),
     )
     assert stored_models.with_uncertainty(bare) == bare
@@ -236,7 +236,7 @@ def test_a_drift_is_planned_anew_once_and_remembered(engine: Engine) -> None:
         assert after.job.choice == action.why
         newest = measurements.newest_drifts(connection, [life.job]).get(life.job)
         assert newest is not None
-        assert after.knowledge.noise_scale == newest.noise_scale == pytest.approx(640)
+        assert after.knowledge.drifted_noise_scale == newest.noise_scale == pytest.approx(640)
         assert not isinstance(plan(after), Replan)
         before, now = probe(1, 32).observation, fit_model(after.knowledge)
     assert before.indicators.noise_scale == 200

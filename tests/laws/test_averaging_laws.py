@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from scavenger.cli.equations import describe_average
-from scavenger.cluster import ConfigSpace, grid_of_space
-from scavenger.models.epochs import FinishedRun, StatisticalModel
+from scavenger.cluster import ConfigSpace, space_columns
+from scavenger.models.epochs import EpochsLaw, FinishedRun
 from scavenger.models.iteration_time import (
     AveragedModel,
-    ParallelModel,
     Slowness,
+    StepTimeLaw,
     Uncertainty,
     average_laws,
 )
@@ -32,7 +32,7 @@ from scavenger.planning.transfer import StoredModel
 from tests.truths import FAMILIES, clusters, prediction_errors
 
 NOISES = (0.03, 0.08)
-GRID = grid_of_space(ConfigSpace((1, 2, 4, 8), (64, 128, 512)))
+GRID = space_columns(ConfigSpace((1, 2, 4, 8), (64, 128, 512)))
 STORED = TypeAdapter(StoredModel)
 
 
@@ -117,7 +117,7 @@ def averages(draw):
     seconds = st.floats(1e-3, 10)
     covariance = tuple(tuple(map(float, row)) for row in np.eye(5) * 0.1)
     laws = st.builds(
-        ParallelModel,
+        StepTimeLaw,
         *[seconds] * 5,
         growth=st.sampled_from(("linear", "log")),
         overlap=st.sampled_from((1.0, 2.0, 4.0)),
@@ -149,33 +149,33 @@ def test_an_average_lies_between_its_laws_and_knows_how_far_they_are_apart(model
 @unhurried
 @given(averages(), st.floats(1e-3, 1e3))
 def test_the_unit_of_time_does_not_matter_to_an_average(model, unit):
-    scaled = model.change(lambda law: law.with_coefficients(np.array(law.coefficients) * unit))
+    scaled = model.map_laws(lambda law: law.with_coefficients(np.array(law.coefficients) * unit))
     assert scaled.step_times(GRID) == pytest.approx(model.step_times(GRID) * unit)
     assert scaled.deviations(GRID) == pytest.approx(model.deviations(GRID))
 
 
 @unhurried
 @given(averages())
-def test_each_law_has_as_many_worlds_as_it_has_weight(model):
-    known = model.change(lambda law: replace(law, uncertainty=None))
-    worlds, normal = 64, np.random.default_rng(0).standard_normal((64, 5))
-    drawn = known.worlds(GRID, normal, np.zeros((len(GRID), worlds)))
+def test_each_law_has_as_many_samples_as_it_has_weight(model):
+    known = model.map_laws(lambda law: replace(law, uncertainty=None))
+    count, normal = 64, np.random.default_rng(0).standard_normal((64, 5))
+    drawn = known.draw_log_factors(GRID, normal, np.zeros((len(GRID), count)))
     seconds = np.exp(drawn) * known.step_times(GRID)[:, None]
     for law, weight in zip(known.laws, known.weights, strict=True):
         is_own = np.isclose(seconds, law.step_times(GRID)[:, None], rtol=1e-9).all(axis=0)
-        assert is_own.sum() >= math.floor(weight * worlds)
+        assert is_own.sum() >= math.floor(weight * count)
 
 
 @unhurried
 @given(averages())
 def test_an_average_survives_being_stored(model):
-    performance = PerformanceModel(model, StatisticalModel(100.0, 90.0), 1000, 64, None)
+    performance = PerformanceModel(model, EpochsLaw(100.0, 90.0), 1000, 64, None)
     stored = StoredModel("digits", performance, (), {}, 1)
     assert STORED.validate_json(STORED.dump_json(stored)) == stored
 
 
 def test_one_law_stays_what_it_is_and_needs_no_average():
-    law = ParallelModel(0.1, 0.01, 0.2, 0.02)
+    law = StepTimeLaw(0.1, 0.01, 0.2, 0.02)
     assert average_laws((law,), (3.0,)) is law
     with pytest.raises(ValueError, match="needs two laws"):
         AveragedModel((law,), (1.0,))
@@ -184,7 +184,7 @@ def test_one_law_stays_what_it_is_and_needs_no_average():
 
 
 def test_an_average_is_named_by_its_forms_the_heaviest_first():
-    lines = ParallelModel(0.1, 0.01, 0.2, 0.02)
+    lines = StepTimeLaw(0.1, 0.01, 0.2, 0.02)
     laws = (
         lines,
         replace(lines, growth="log", overlap=2.0),

@@ -14,17 +14,17 @@ from scavenger.models.epochs import (
     BEND_DEVIATION,
     EPOCHS_SPREAD,
     FALLING_ARM_PRIOR,
+    EpochsLaw,
     FinishedRun,
     Kappa,
     RootNoiseLaw,
-    StatisticalModel,
     epochs_at,
     explain_contradiction,
+    fit_epochs_law,
     fit_epochs_to_runs,
-    fit_statistical,
     learn_kappa,
 )
-from scavenger.offline.evaluation.errors import epochs_error
+from scavenger.offline.evaluation.prediction_errors import epochs_accuracy
 from scavenger.offline.tables.runs import EpochsTable
 
 unhurried = settings(max_examples=50)
@@ -55,7 +55,7 @@ observations = st.lists(
 
 def shapes(model, at=GRID):
     """Epochs of each batch relative to the first."""
-    shape = model.shape(at)
+    shape = model.unscaled_epochs(at)
     return shape / shape[0]
 
 
@@ -126,8 +126,8 @@ def test_runs_on_the_rising_law_give_it_back(constant, slope, scale):
 @given(observations, runs, kappas, law_names)
 @settings(max_examples=200)
 def test_nothing_that_was_seen_makes_epochs_infinite_or_negative(seen, finished, kappa, laws):
-    model = fit_statistical(seen, kappa, finished, laws)
-    relative = model.shape(GRID) / model.shape(GRID[:1])
+    model = fit_epochs_law(seen, kappa, finished, laws)
+    relative = model.unscaled_epochs(GRID) / model.unscaled_epochs(GRID[:1])
     assert np.isfinite(relative).all()
     assert (relative > 0).all()
     assert np.isfinite(model.deviations(GRID, 64)).all()
@@ -141,10 +141,10 @@ def test_nothing_that_was_seen_makes_epochs_infinite_or_negative(seen, finished,
 @given(observations, runs, kappas, law_names, st.randoms(use_true_random=False))
 @settings(max_examples=50)
 def test_the_order_of_probes_and_runs_does_not_matter(seen, finished, kappa, laws, shuffle):
-    model = fit_statistical(seen, kappa, finished, laws)
+    model = fit_epochs_law(seen, kappa, finished, laws)
     shuffle.shuffle(seen)
     shuffle.shuffle(finished)
-    again = fit_statistical(seen, kappa, finished, laws)
+    again = fit_epochs_law(seen, kappa, finished, laws)
     assert again.noise_scale == model.noise_scale
     assert shapes(again) == pytest.approx(shapes(model), rel=1e-6)
 
@@ -161,7 +161,7 @@ def clear_runs(draw):
 def test_the_unit_of_epochs_does_not_matter(finished, scale, unit, laws):
     seen = [observe(ClusterConfig(4, 64), 2.0, scale)]
     other = tuple(replace(run, epochs=run.epochs * unit) for run in finished)
-    one, scaled = (fit_statistical(seen, runs=each, laws=laws) for each in (finished, other))
+    one, scaled = (fit_epochs_law(seen, runs=each, laws=laws) for each in (finished, other))
     assert shapes(scaled) == pytest.approx(shapes(one), rel=1e-6)
     assert scaled.spread == pytest.approx(one.spread, rel=1e-6)
 
@@ -171,9 +171,9 @@ def test_the_unit_of_epochs_does_not_matter(finished, scale, unit, laws):
 def test_the_unit_of_batches_does_not_matter(finished, scale, unit, has_runs):
     used = finished if has_runs else ()
     other = tuple(replace(run, global_batch=run.global_batch * unit) for run in used)
-    one = fit_statistical([observe(ClusterConfig(4, 64), 2.0, scale)], runs=used)
+    one = fit_epochs_law([observe(ClusterConfig(4, 64), 2.0, scale)], runs=used)
     bigger = observe(ClusterConfig(4, 64 * unit), 2.0, scale * unit)
-    scaled = fit_statistical([bigger], runs=other)
+    scaled = fit_epochs_law([bigger], runs=other)
     assert shapes(scaled, GRID * unit) == pytest.approx(shapes(one), rel=1e-6)
 
 
@@ -181,7 +181,7 @@ def test_the_unit_of_batches_does_not_matter(finished, scale, unit, has_runs):
 @given(kappas, st.floats(1e-2, 1e6), batches, st.lists(epochs, max_size=4))
 def test_runs_at_one_batch_leave_the_prior(kappa, scale, batch, repeats):
     finished = tuple(FinishedRun(batch, each) for each in repeats)
-    model = fit_statistical([observe(ClusterConfig(4, 64), 2.0, scale)], kappa, finished)
+    model = fit_epochs_law([observe(ClusterConfig(4, 64), 2.0, scale)], kappa, finished)
     assert model.critical_batch == kappa.value * scale
     assert model.critical_deviation == kappa.deviation
     assert model.noisy_samples == 0
@@ -196,7 +196,7 @@ def test_the_papers_law_of_noise_is_found_from_noise(floor, per_root):
         for k in (2, 8)
         for b in (64, 256, 1024)
     ]
-    model = fit_statistical(seen, laws="paper")
+    model = fit_epochs_law(seen, laws="paper")
     assert model.root_noise.floor == pytest.approx(floor, rel=1e-6, abs=1e-9)
     assert model.root_noise.per_root == pytest.approx(per_root, rel=1e-6)
     assert model.noise(ClusterConfig(4, 400)) == pytest.approx(4 * (floor + per_root / 20))
@@ -206,7 +206,7 @@ def test_the_papers_law_of_noise_is_found_from_noise(floor, per_root):
 @settings(max_examples=50)
 def test_the_papers_law_of_epochs_is_found_from_runs(floor, per_root):
     finished = tuple(FinishedRun(b, floor + per_root / math.sqrt(b)) for b in (16, 100, 900))
-    model = fit_statistical([], runs=finished, laws="paper")
+    model = fit_epochs_law([], runs=finished, laws="paper")
     for run in finished:
         met = model.relative_epochs(run.global_batch, 16)
         assert met == pytest.approx(run.epochs / finished[0].epochs, rel=1e-6)
@@ -236,7 +236,7 @@ def test_runs_that_fall_teach_no_kappa(drawn, prior):
 @unhurried
 @given(runs, st.floats(0, 1e6) | st.none(), st.floats(0, 1e6))
 def test_a_contradiction_is_told_exactly_when_the_signs_differ(finished, critical, noisy):
-    model = StatisticalModel(critical, 50.0, noisy)
+    model = EpochsLaw(critical, 50.0, noisy)
     sizes = sorted({run.global_batch for run in finished})
     told = explain_contradiction(model, finished)
     if len(sizes) < 2:
@@ -275,7 +275,7 @@ def test_the_level_of_epochs_lies_within_what_was_seen(finished, scale):
 
 def test_no_run_says_nothing_about_the_level():
     with pytest.raises(NotEnoughData, match="no finished run"):
-        epochs_at(StatisticalModel(None, None), (), 64)
+        epochs_at(EpochsLaw(None, None), (), 64)
 
 
 def made_up_epochs(arms, noise, number):
@@ -297,7 +297,7 @@ def test_two_batches_know_that_they_do_not_tell_of_a_bend():
     # A spread of 10 % everywhere: 39 % of falling epochs in the 80 % band, 43 % of both arms.
     covered = {arms: [] for arms in ("falling", "both", "rising")}
     for arms, number in product(covered, range(120)):
-        found = epochs_error(
+        found = epochs_accuracy(
             EpochsTable("made up", made_up_epochs(arms, 0.1, number)), 2, "measured"
         )
         covered[arms].append(found.covered)

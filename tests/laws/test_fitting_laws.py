@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scavenger.cluster import ClusterConfig, ConfigSpace, grid_of, grid_of_space
+from scavenger.cluster import ClusterConfig, ConfigSpace, config_columns, space_columns
 from scavenger.errors import NotEnoughData
 from scavenger.measurement.profiling import Measurement, Observation, ScalingIndicators
-from scavenger.models.epochs import Kappa, fit_statistical
+from scavenger.models.epochs import Kappa, fit_epochs_law
 from scavenger.models.forms import (
     ALL_FORMS,
     PAPER_FORM,
@@ -18,15 +18,19 @@ from scavenger.models.forms import (
     measurement_columns,
     pose_least_squares,
 )
-from scavenger.models.iteration_time import ParallelModel, Slowness
+from scavenger.models.iteration_time import Slowness, StepTimeLaw
 from scavenger.models.iteration_time_fitting import fit_step_time
-from scavenger.models.performance import fit_parallel, fit_performance, mean_relative_error
+from scavenger.models.performance import (
+    fit_performance,
+    fit_step_time_to_probes,
+    mean_relative_error,
+)
 
 SPACE = ConfigSpace((2, 4, 8, 16), (64, 128, 256, 512))
-GRID = grid_of_space(SPACE)
+GRID = space_columns(SPACE)
 
 seconds = st.floats(1e-6, 1e3)
-truths = st.builds(ParallelModel, seconds, seconds, seconds, seconds)
+truths = st.builds(StepTimeLaw, seconds, seconds, seconds, seconds)
 configs = st.builds(
     lambda workers, local, shared: ClusterConfig(workers, workers * local, shared),
     st.integers(1, 64),
@@ -54,7 +58,7 @@ def measure(model, configs):
 
 def balanced(fixed, per_sample, sync, growth, form):
     """A law in which every part counts, so that every part can be told from the others."""
-    return ParallelModel(
+    return StepTimeLaw(
         fixed,
         per_sample,
         sync,
@@ -144,7 +148,7 @@ def test_the_unit_of_batches_does_not_matter(truth, unit):
         replace(m, config=ClusterConfig(m.config.workers, m.config.global_batch * unit))
         for m in measured
     ]
-    scaled = grid_of(ClusterConfig(c.workers, c.global_batch * unit) for c in SPACE)
+    scaled = config_columns(ClusterConfig(c.workers, c.global_batch * unit) for c in SPACE)
     assert fit_step_time(other).step_times(scaled) == pytest.approx(
         fit_step_time(measured).step_times(GRID), rel=1e-5
     )
@@ -162,7 +166,7 @@ def test_more_of_a_noiseless_truth_never_widens_the_interval(truth):
 @st.composite
 def rough_tables(draw):
     """A few configurations of lines, each off them in its own way."""
-    truth = ParallelModel(*(draw(seconds_of) for seconds_of in (parts, slopes, parts, slopes)))
+    truth = StepTimeLaw(*(draw(seconds_of) for seconds_of in (parts, slopes, parts, slopes)))
     seen = draw(st.lists(st.sampled_from(WIDE), min_size=3, max_size=8, unique=True))
     off = st.floats(-0.2, 0.2).map(math.exp)
     measured = [Measurement(config, truth.step_time(config) * draw(off)) for config in seen]
@@ -187,11 +191,11 @@ def test_one_measurement_is_met_and_compute_is_proportional(truth, config):
 
 
 def test_of_one_worker_count_part_of_the_synchronisation_grows_and_that_is_uncertain():
-    truth = ParallelModel(0.1, 0.001, 1.0, 0.1)
+    truth = StepTimeLaw(0.1, 0.001, 1.0, 0.1)
     fitted = fit_step_time(measure(truth, [ClusterConfig(1, 64), ClusterConfig(16, 1024)]))
     seen, unseen = ClusterConfig(16, 1024), ClusterConfig(4, 256)
     assert 0 < fitted.sync_time(unseen) < fitted.sync_time(seen)
-    known, guessed = fitted.deviations(grid_of([seen, unseen]))
+    known, guessed = fitted.deviations(config_columns([seen, unseen]))
     assert guessed > 2 * known
 
 
@@ -218,7 +222,7 @@ def test_slower_hardware_is_known_from_two_probes(truth, compute, sync):
     corners = SPACE.corners()
     old = [ClusterConfig(c.workers, c.global_batch, machine_type="old@there") for c in corners]
     fitted = fit_step_time(measure(mixed, [*corners, old[0], old[2]]), forms=(PAPER_FORM,))
-    elsewhere = grid_of(
+    elsewhere = config_columns(
         ClusterConfig(c.workers, c.global_batch, machine_type="old@here") for c in SPACE
     )
     assert fitted.step_times(elsewhere) == pytest.approx(mixed.step_times(elsewhere), rel=1e-6)
@@ -236,7 +240,7 @@ def test_coefficients_times_slopes_are_the_seconds(truth):
 
 
 def test_the_step_to_several_machines_is_told_from_growth():
-    truth = ParallelModel(0.1, 0.01, 0.02, 0.001, sync_across_machines=0.5)
+    truth = StepTimeLaw(0.1, 0.01, 0.02, 0.001, sync_across_machines=0.5)
     space = [ClusterConfig(k, k * b, 4) for k in (1, 2, 4, 8, 16) for b in (8, 32)]
     fitted = fit_step_time(measure(truth, space))
     assert [law.sync_across_machines for law in fitted.laws] == pytest.approx(
@@ -245,11 +249,11 @@ def test_the_step_to_several_machines_is_told_from_growth():
 
 
 def test_a_single_worker_waits_for_parameter_servers_too():
-    truth = ParallelModel(0.5, 0.01, 0.0, 0.1, growth="servers")
+    truth = StepTimeLaw(0.5, 0.01, 0.0, 0.1, growth="servers")
     configs = [ClusterConfig(k, 32 * k) for k in (1, 2, 8, 16)]
     totals = [Measurement(config, truth.step_time(config)) for config in configs]
     fitted = fit_step_time(totals, "parameter_server")
-    between = grid_of(ClusterConfig(k, 32 * k) for k in (1, 4, 6, 12))
+    between = config_columns(ClusterConfig(k, 32 * k) for k in (1, 4, 6, 12))
     assert fitted.step_times(between) == pytest.approx(truth.step_times(between), rel=1e-6)
 
 
@@ -265,19 +269,19 @@ def test_negative_slopes_become_a_constant():
 
 def test_no_observation_is_not_enough():
     with pytest.raises(NotEnoughData, match="probe at least one"):
-        fit_parallel([])
+        fit_step_time_to_probes([])
     with pytest.raises(NotEnoughData):
         fit_performance([], 1000, 64, None)
 
 
 def test_a_short_probe_does_not_outvote_the_settled_one():
-    truth = ParallelModel(0.1, 0.001, 0.1, 0.01)
+    truth = StepTimeLaw(0.1, 0.001, 0.1, 0.01)
     scales = [(80.0, 300), (5.0, 20), (9000.0, 20), (7000.0, 20)]
     measured = [
         observe(config, truth, scale, iterations)
         for config, (scale, iterations) in zip(SPACE.corners(), scales, strict=True)
     ]
-    statistical = fit_statistical(measured, Kappa(2.0))
+    statistical = fit_epochs_law(measured, Kappa(2.0))
     assert statistical.noise_scale == 80
     assert statistical.critical_batch == 160
 
@@ -285,11 +289,11 @@ def test_a_short_probe_does_not_outvote_the_settled_one():
 def test_the_newest_measurement_of_a_configuration_counts():
     config = ClusterConfig(2, 64)
     old, new = (Observation(config, ScalingIndicators(None, None, t, 0.0), 20) for t in (9.0, 2.0))
-    assert fit_parallel([old, new]).step_time(config) == pytest.approx(2.0)
+    assert fit_step_time_to_probes([old, new]).step_time(config) == pytest.approx(2.0)
 
 
 def test_without_a_noise_scale_batches_cost_no_epochs():
-    truth = ParallelModel(0.1, 0.001, 0.1, 0.01)
+    truth = StepTimeLaw(0.1, 0.001, 0.1, 0.01)
     model = fit_performance([observe(ClusterConfig(4, 64), truth)], 1000, 64, 10)
     assert model.epochs_needed(64) == model.epochs_needed(4096) == 10
     assert model.statistical.noise(ClusterConfig(4, 64)) is None

@@ -5,14 +5,19 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from scavenger.cluster import ClusterConfig, ConfigSpace, grid_of_space
+from scavenger.cluster import ClusterConfig, ConfigSpace, space_columns
 from scavenger.errors import NothingFeasible
 from scavenger.measurement.profiling import Measurement, Observation, ScalingIndicators
-from scavenger.models.epochs import StatisticalModel
+from scavenger.models.epochs import EpochsLaw
 from scavenger.models.forms import PAPER_FORM
-from scavenger.models.iteration_time import ParallelModel, Uncertainty
+from scavenger.models.iteration_time import StepTimeLaw, Uncertainty
 from scavenger.models.iteration_time_fitting import fit_step_time
 from scavenger.models.performance import PerformanceModel, fit_performance
+from scavenger.planning.constrained_objective import (
+    REQUIRED_CHANCE,
+    ConstrainedObjective,
+    chance_below,
+)
 from scavenger.planning.curve import (
     Forecast,
     TradeoffCurve,
@@ -23,12 +28,17 @@ from scavenger.planning.curve import (
     predict_curve,
 )
 from scavenger.planning.knee import Knee
-from scavenger.planning.limits import REQUIRED_CHANCE, Within, chance_below
 from scavenger.planning.objectives import Cheapest, Fastest, Weighted
-from scavenger.pricing import Interruptions, PerMachine, PriceModel, ServerPrice, on_demand_price
+from scavenger.pricing import (
+    Interruptions,
+    MachinePrice,
+    PriceModel,
+    ServerPrice,
+    on_demand_price_model,
+)
 
 SPACE = ConfigSpace((1, 4, 16), (16, 64, 512))
-GRID = grid_of_space(SPACE)
+GRID = space_columns(SPACE)
 # kneed is imported by the first example that needs it, which takes longer than a deadline.
 unhurried = settings(max_examples=40)
 
@@ -47,7 +57,7 @@ observations = st.lists(
 money = st.just(0.0) | st.floats(1e-9, 1e6)
 prices = st.builds(
     PriceModel,
-    st.builds(PerMachine, money),
+    st.builds(MachinePrice, money),
     st.sampled_from((0.0, 1e-9, 1.0, 3600.0, 1e9)),
     st.none() | st.builds(ServerPrice, st.integers(0, 4), money),
     st.none() | st.builds(Interruptions, st.floats(0, 1e3), st.floats(0, 1e5)),
@@ -92,7 +102,7 @@ def test_nothing_that_was_measured_leads_to_a_figure_that_is_not_finite(
 
 
 laws = st.builds(
-    ParallelModel, st.floats(0.2, 2), st.floats(0.005, 0.05), st.floats(0.1, 1), st.floats(0.02, 1)
+    StepTimeLaw, st.floats(0.2, 2), st.floats(0.005, 0.05), st.floats(0.1, 1), st.floats(0.02, 1)
 )
 
 
@@ -143,7 +153,7 @@ limits = st.none() | st.integers(1, 12).map(float) | st.floats(1, 1e4)
 @given(uncertain_curves(), objectives, limits, limits)
 def test_limits_are_met_with_90_percent_or_as_surely_as_possible(curve, objective, cost, time):
     assume(cost is not None or time is not None)
-    within = Within(objective, cost, time)
+    within = ConstrainedObjective(objective, cost, time)
 
     def meets(point, at):
         pairs = ((point.cost, cost), (point.time, time))
@@ -186,20 +196,20 @@ def test_a_chance_is_a_probability_that_grows_with_the_limit(median, deviation, 
 @unhurried
 @given(uncertain_curves(), limits, limits)
 def test_a_point_breaks_no_limit_exactly_when_it_is_sure_to_meet_all(curve, cost, time):
-    within = Within(Fastest(), cost, time)
+    within = ConstrainedObjective(Fastest(), cost, time)
     for point in curve.points:
         assert (not within.violations(point)) is (within.chance(point) >= REQUIRED_CHANCE)
 
 
-TYPELESS = ParallelModel(1.0, 0.1, 0.1, 0.1)
+TYPELESS = StepTimeLaw(1.0, 0.1, 0.1, 0.1)
 
 
 @st.composite
 def forecasts(draw):
     """A whole space with any time, cost and deviation."""
-    grid = grid_of_space(ConfigSpace(tuple(range(1, draw(st.integers(2, 7)))), (8, 16, 32)))
+    grid = space_columns(ConfigSpace(tuple(range(1, draw(st.integers(2, 7)))), (8, 16, 32)))
     epochs = draw(st.sampled_from((30.0, 30.0, 30.0, None)))
-    model = PerformanceModel(TYPELESS, StatisticalModel(100.0, 100.0), 1000, 64, epochs)
+    model = PerformanceModel(TYPELESS, EpochsLaw(100.0, 100.0), 1000, 64, epochs)
     column = st.lists(
         st.integers(1, 8).map(float) | st.floats(1, 100), min_size=len(grid), max_size=len(grid)
     ).map(np.array)
@@ -211,7 +221,7 @@ def forecasts(draw):
     return Forecast(grid, model, steps, nothing, time, cost, draw(deviation))
 
 
-def answer(within: Within, forecast: Forecast) -> ClusterConfig | None:
+def answer(within: ConstrainedObjective, forecast: Forecast) -> ClusterConfig | None:
     try:
         return within.choose(curve_from_forecast(forecast)).point.config
     except NothingFeasible:
@@ -221,10 +231,10 @@ def answer(within: Within, forecast: Forecast) -> ClusterConfig | None:
 @settings(max_examples=80)
 @given(forecasts(), objectives, limits, limits)
 def test_a_shortlist_never_changes_the_choice(forecast, objective, cost, time):
-    within = Within(objective, cost, time)
+    within = ConstrainedObjective(objective, cost, time)
     rows = within.shortlist(forecast)
     assert rows[0] == 0
-    assert answer(within, forecast.rows(rows)) == answer(within, forecast)
+    assert answer(within, forecast.select(rows)) == answer(within, forecast)
 
 
 @settings(max_examples=20)
@@ -232,21 +242,23 @@ def test_a_shortlist_never_changes_the_choice(forecast, objective, cost, time):
 def test_a_shortlist_of_a_fitted_forecast_never_changes_the_choice(
     truth, spread, cost, time, objective
 ):
-    uncertain = ParallelModel(
+    uncertain = StepTimeLaw(
         *truth.coefficients, uncertainty=Uncertainty(spread, identity(len(truth.coefficients)))
     )
-    statistical = StatisticalModel(300.0, 300.0, critical_deviation=0.7)
+    statistical = EpochsLaw(300.0, 300.0, critical_deviation=0.7)
     model = PerformanceModel(uncertain, statistical, 50_000, 64, 30.0)
     seen = [
         Observation(c, ScalingIndicators(None, 90.0, truth.compute_time(c), 0.1), 20)
         for c in SPACE.corners()
     ]
     space = ConfigSpace(tuple(range(1, 12)), (16, 32, 64, 128, 256, 512))
-    forecast = forecast_space(space, model, on_demand_price(0.3), seen)
+    forecast = forecast_space(space, model, on_demand_price_model(0.3), seen)
     middle = int(np.argsort(forecast.cost)[len(forecast) // 3])
-    within = Within(objective, forecast.cost[middle] * cost, forecast.time[middle] * time)
+    within = ConstrainedObjective(
+        objective, forecast.cost[middle] * cost, forecast.time[middle] * time
+    )
     rows = within.shortlist(forecast)
-    assert answer(within, forecast.rows(rows)) == answer(within, forecast)
+    assert answer(within, forecast.select(rows)) == answer(within, forecast)
 
 
 def identity(size: int) -> tuple[tuple[float, ...], ...]:

@@ -9,12 +9,12 @@ from scavenger.cluster import (
     ConfigSpace,
     MachineType,
     MemoryModel,
-    grid_of,
-    grid_of_space,
+    config_columns,
     hardware_of,
     make_config,
+    space_columns,
 )
-from scavenger.models.iteration_time import ParallelModel, Slowness
+from scavenger.models.iteration_time import Slowness, StepTimeLaw
 
 unhurried = settings(max_examples=50)
 
@@ -50,7 +50,7 @@ def spaces(draw):
 @unhurried
 @given(spaces())
 def test_laid_out_rows_are_the_configurations_of_the_space(space):
-    grid = grid_of_space(space)
+    grid = space_columns(space)
     assert [grid.config(row) for row in range(len(grid))] == list(space)
 
 
@@ -58,10 +58,10 @@ def test_laid_out_rows_are_the_configurations_of_the_space(space):
 @given(spaces())
 def test_columns_say_what_each_configuration_says(space):
     configs = list(space)
-    for grid in (grid_of_space(space), grid_of(configs)):
+    for grid in (space_columns(space), config_columns(configs)):
         assert grid.local_batch.tolist() == [config.local_batch for config in configs]
         assert grid.machines.tolist() == [config.machines for config in configs]
-    assert grid_of(configs).config(len(configs) - 1) == configs[-1]
+    assert config_columns(configs).config(len(configs) - 1) == configs[-1]
 
 
 @unhurried
@@ -136,7 +136,7 @@ def test_a_region_changes_no_hardware(machine):
 @unhurried
 @given(memories, machines)
 def test_the_largest_batch_fits_and_one_sample_more_does_not(memory, machine):
-    largest = memory.largest_batch(machine)
+    largest = memory.max_local_batch(machine)
     if largest > 0:
         assert memory.fits(min(largest, 1e15), machine)
     if largest < 1e15:
@@ -147,7 +147,7 @@ def smoothly_largest(power: float, one: float, other: float) -> float:
     return (one**power + other**power) ** (1 / power)
 
 
-def seconds_of(model: ParallelModel, config: ClusterConfig) -> tuple[float, float]:
+def seconds_of(model: StepTimeLaw, config: ClusterConfig) -> tuple[float, float]:
     """Compute and whole iteration of one configuration, written out (Eqs. 8-10)."""
     slowness = model.slowness.get(hardware_of(config.machine_type), Slowness())
     r, q = model.flatness, model.overlap
@@ -164,7 +164,7 @@ def seconds_of(model: ParallelModel, config: ClusterConfig) -> tuple[float, floa
 coefficients = st.just(0.0) | st.floats(1e-6, 1e3)
 slow = st.builds(Slowness, st.floats(0, 10), st.floats(0, 10))
 laws = st.builds(
-    ParallelModel,
+    StepTimeLaw,
     *[coefficients] * 5,
     growth=st.sampled_from(("linear", "log", "servers")),
     overlap=st.sampled_from((1.0, 2.0, 7.5)),
@@ -176,7 +176,7 @@ laws = st.builds(
 @unhurried
 @given(spaces(), laws)
 def test_all_configurations_at_once_take_what_each_takes_alone(space, model):
-    grid = grid_of_space(space)
+    grid = space_columns(space)
     compute, steps = model.compute_times(grid), model.step_times(grid)
     for row, config in enumerate(space):
         alone = seconds_of(model, config)

@@ -5,12 +5,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from scavenger.cluster import ClusterConfig, ConfigSpace, MachineType, MemoryModel, grid_of_space
+from scavenger.cluster import ClusterConfig, ConfigSpace, MachineType, MemoryModel, space_columns
 from scavenger.measurement.noise import noise_at
 from scavenger.measurement.profiling import Observation, ScalingIndicators
-from scavenger.models.epochs import StatisticalModel
-from scavenger.models.iteration_time import ParallelModel, Slowness, Uncertainty
+from scavenger.models.epochs import EpochsLaw
+from scavenger.models.iteration_time import Slowness, StepTimeLaw, Uncertainty
 from scavenger.models.performance import PerformanceModel, fit_performance
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import (
     PosteriorDraws,
     TradeoffCurve,
@@ -18,17 +19,16 @@ from scavenger.planning.curve import (
     curve_from_forecast,
     forecast_space,
 )
-from scavenger.planning.decision import decide, decide_within
+from scavenger.planning.decision import decide, decide_with_worker_cap
 from scavenger.planning.knee import Knee
-from scavenger.planning.limits import Within
 from scavenger.planning.objectives import Cheapest, Fastest, Weighted
 from scavenger.planning.search.auto import MAX_EXTRA_PROBES
 from scavenger.planning.search.design import corner_configs, space_filling_order
-from scavenger.planning.search.strategy import Probe, Run
+from scavenger.planning.search.strategy import Probe, TrainOn
 from scavenger.planning.search.value_of_information import best_probe
 from scavenger.planning.state import PlanningState
 from scavenger.planning.transfer import StoredModel
-from scavenger.pricing import Interruptions, PerMachine, PriceModel, on_demand_price
+from scavenger.pricing import Interruptions, MachinePrice, PriceModel, on_demand_price_model
 
 unhurried = settings(max_examples=50)
 
@@ -47,7 +47,7 @@ SPACES = st.sampled_from((SPACE, TYPED, ConfigSpace((1, 16, 64), (8, 16, 32))))
 OBJECTIVES = st.sampled_from((Fastest(), Cheapest(), Knee(), Weighted(0.7)))
 
 truths = st.builds(
-    ParallelModel,
+    StepTimeLaw,
     st.floats(0.2, 2),
     st.floats(0.005, 0.05),
     st.floats(0.1, 1),
@@ -58,7 +58,7 @@ truths = st.builds(
 )
 
 
-def observe(config: ClusterConfig, truth: ParallelModel, scale: float = 120.0) -> Observation:
+def observe(config: ClusterConfig, truth: StepTimeLaw, scale: float = 120.0) -> Observation:
     compute, total = truth.compute_time(config), truth.step_time(config)
     noise = noise_at(scale, config) if config.workers > 1 else None
     indicators = ScalingIndicators(noise, scale, compute, max(total - compute, 0.0))
@@ -75,12 +75,12 @@ def situation(space: ConfigSpace, objective=Knee(), **change) -> PlanningState: 
         dataset_size=50_000,
         reference_batch=64,
         epochs_at_reference=30.0,
-        price=PriceModel(PerMachine(0.3, {"old@here": 0.1, "new": 0.25})),
+        price=PriceModel(MachinePrice(0.3, {"old@here": 0.1, "new": 0.25})),
     )
     return replace(fresh, **change)
 
 
-def search(start: PlanningState, truth: ParallelModel) -> tuple[list[ClusterConfig], Run]:
+def search(start: PlanningState, truth: StepTimeLaw) -> tuple[list[ClusterConfig], TrainOn]:
     """Follow a search to its end: what it timed, and what it chose once the noise had settled."""
     made: list[ClusterConfig] = []
     while isinstance(decision := decide(start), Probe):
@@ -125,13 +125,13 @@ def test_every_strategy_ends_in_a_run(truth, name, objective):
 @given(truths, OBJECTIVES, st.sampled_from(("partial", "none", "universal", "auto")))
 def test_every_strategy_ends_with_the_models_of_other_jobs_too(truth, objective, name):
     kin = stored(truth, SPACE, "kin")
-    start = situation(SPACE, objective, search=name, models=(kin,))
+    start = situation(SPACE, objective, search=name, other_models=(kin,))
     made, run = search(start, truth)
     assert run.config in SPACE
     assert len(made) <= len(SPACE.corners()) + MAX_EXTRA_PROBES
 
 
-def stored(truth: ParallelModel, space: ConfigSpace, name: str) -> StoredModel:
+def stored(truth: StepTimeLaw, space: ConfigSpace, name: str) -> StoredModel:
     seen = tuple(observe(config, truth) for config in space.corners())
     return StoredModel(name, fit_performance(seen, 50_000, 64, None), seen, {}, 1)
 
@@ -142,7 +142,7 @@ def test_a_full_search_reproduces_the_truth(truth, objective):
     small = ConfigSpace((1, 2, 8), (32, 64, 256))
     made, run = search(situation(small, objective, search="full"), truth)
     assert made == list(small)
-    known = PerformanceModel(truth, StatisticalModel(120.0, 120.0), 50_000, 64, 30.0)
+    known = PerformanceModel(truth, EpochsLaw(120.0, 120.0), 50_000, 64, 30.0)
     price = situation(small).price
     true = curve_from_forecast(forecast_space(small, known, price, ()))
     for ours, theirs in zip(run.curve.points, true.points, strict=True):
@@ -174,7 +174,7 @@ def assert_as_good(ours: TradeoffPoint, theirs: TradeoffPoint) -> None:
 jitters = st.lists(st.floats(0.9, 1.1), min_size=7, max_size=7)
 
 
-def jittered(truth: ParallelModel, jitter: list[float]) -> tuple[Observation, ...]:
+def jittered(truth: StepTimeLaw, jitter: list[float]) -> tuple[Observation, ...]:
     """Probes of a few configurations that no law meets exactly."""
     configs = [*SPACE.corners(), *space_filling_order(list(SPACE), 7)[4:]]
     seen = [observe(config, truth) for config in configs]
@@ -187,7 +187,7 @@ def jittered(truth: ParallelModel, jitter: list[float]) -> tuple[Observation, ..
 def chosen(start: PlanningState) -> TradeoffPoint:
     """What is chosen after the probes a situation holds, none added."""
     decision = decide(replace(start, search="partial"))
-    assert isinstance(decision, Run)
+    assert isinstance(decision, TrainOn)
     return decision.choice.point
 
 
@@ -212,14 +212,14 @@ def test_what_a_probe_says_will_follow_does_for_every_result(truth, name, count,
     start = situation(SPACE, search=name)
     model = fit_performance(seen, start.dataset_size, start.reference_batch, None)
     early = [replace(o, has_settled_noise=False) for o in seen[:count]]
-    start = replace(start, models=(StoredModel("a|9|b|c", model, seen, {}, 1),))
+    start = replace(start, other_models=(StoredModel("a|9|b|c", model, seen, {}, 1),))
     probe = decide(replace(start, observations=tuple(early)))
-    if not isinstance(probe, Probe) or probe.then is None:
+    if not isinstance(probe, Probe) or probe.next_config is None:
         return
     shown = observe(probe.config, truth if is_alike else other)
     shown = replace(shown, has_settled_noise=False)
     after = decide(replace(start, observations=(*early, shown)))
-    assert (after.config, isinstance(after, Probe)) == (probe.then, True)
+    assert (after.config, isinstance(after, Probe)) == (probe.next_config, True)
 
 
 @settings(max_examples=10)
@@ -238,13 +238,13 @@ def test_a_search_that_ends_early_takes_no_more_workers_than_it_may(
         replace(observe(config, truth), has_settled_noise=settled)
         for config in SPACE.corners()[:count]
     )
-    wish = Within(objective, max_time=limit)
+    wish = ConstrainedObjective(objective, max_time=limit)
     start = situation(SPACE, wish, observations=seen, epochs_at_reference=30.0)
-    decision = decide_within(start, most)
+    decision = decide_with_worker_cap(start, most)
     assert decision.config in SPACE
     assert decision.config.workers <= max(most, SPACE.workers[0])
-    assert isinstance(decision, Run) == settled
-    if isinstance(decision, Run):
+    assert isinstance(decision, TrainOn) == settled
+    if isinstance(decision, TrainOn):
         assert [point.config for point in decision.curve.points] == list(SPACE)  # it shows them all
     else:
         assert decision.measures == "noise"
@@ -265,14 +265,14 @@ def test_the_unit_of_time_changes_no_choice(truth, jitter, objective, unit, has_
         )
         for o in seen
     )
-    price = PriceModel(PerMachine(0.3), 60.0, interruptions=Interruptions(0.1, 300.0))
+    price = PriceModel(MachinePrice(0.3), 60.0, interruptions=Interruptions(0.1, 300.0))
     scaled = PriceModel(
-        PerMachine(0.3 / unit), 60.0 * unit, interruptions=Interruptions(0.1 / unit, 300.0 * unit)
+        MachinePrice(0.3 / unit), 60.0 * unit, interruptions=Interruptions(0.1 / unit, 300.0 * unit)
     )
     plain = situation(SPACE, objective, observations=seen, price=price)
     limit = 2 * chosen(replace(plain, objective=Fastest())).time if has_limit else None
-    one = chosen(replace(plain, objective=Within(objective, max_time=limit)))
-    within = Within(objective, max_time=None if limit is None else limit * unit)
+    one = chosen(replace(plain, objective=ConstrainedObjective(objective, max_time=limit)))
+    within = ConstrainedObjective(objective, max_time=None if limit is None else limit * unit)
     again = chosen(replace(plain, objective=within, observations=other, price=scaled))
     assert_as_good(replace(again, time=again.time / unit), one)
 
@@ -281,8 +281,8 @@ def test_the_unit_of_time_changes_no_choice(truth, jitter, objective, unit, has_
 @given(truths, jitters, OBJECTIVES, st.sampled_from((0.01, 90.0)))
 def test_the_unit_of_money_changes_no_choice(truth, jitter, objective, unit):
     seen = jittered(truth, jitter)
-    dear = situation(SPACE, objective, observations=seen, price=on_demand_price(0.3 * unit))
-    one = chosen(replace(dear, price=on_demand_price(0.3)))
+    dear = situation(SPACE, objective, observations=seen, price=on_demand_price_model(0.3 * unit))
+    one = chosen(replace(dear, price=on_demand_price_model(0.3)))
     again = chosen(dear)
     assert_as_good(replace(again, cost=again.cost / unit), one)
 
@@ -385,7 +385,7 @@ def test_to_know_more_is_never_worth_less_than_nothing(curve, weight):
 @given(worlds(), st.sampled_from((0.0, 0.3, 1.0)))
 def test_a_probe_of_seconds_that_are_known_is_worth_nothing(curve, weight):
     known = {
-        config: replace(drawn, steps=(1.0,) * len(drawn.steps))
+        config: replace(drawn, step_time_factors=(1.0,) * len(drawn.step_time_factors))
         for config, drawn in curve.draws.items()
     }
     certain = replace(curve, draws=known)
@@ -397,10 +397,10 @@ def test_a_probe_of_seconds_that_are_known_is_worth_nothing(curve, weight):
 @given(worlds(), st.integers(0, 4), st.lists(st.integers(-9, 9), min_size=12, max_size=12))
 def test_a_perfect_probe_of_the_only_thing_uncertain_is_worth_the_most(curve, row, steps):
     uncertain = curve.points[row % len(curve.points)].config
-    count = len(curve.draws[uncertain].steps)
+    count = len(curve.draws[uncertain].step_time_factors)
     sure = PosteriorDraws((1.0,) * count, (1.0,) * count)
     # Half a factor of e apart: far beyond what repeats of one configuration hide.
-    told = PosteriorDraws(tuple(np.exp(np.array(steps[:count]) / 2).tolist()), sure.epochs)
+    told = PosteriorDraws(tuple(np.exp(np.array(steps[:count]) / 2).tolist()), sure.epochs_factors)
     draws = {point.config: sure for point in curve.points} | {uncertain: told}
     known = replace(curve, draws=draws)
     logs = np.log([[max(p.time, 1e-300)] * count * draws[p.config].factors for p in curve.points])
@@ -429,11 +429,11 @@ def test_where_nothing_is_uncertain_there_is_nothing_to_weigh():
 
 def test_unknown_epochs_make_no_probe_of_seconds_worth_anything():
     certain = Uncertainty(0.0, tuple(tuple(map(float, row)) for row in np.eye(5)))
-    law = ParallelModel(0.5, 0.01, 0.1, 0.05, uncertainty=certain)
-    unsure = StatisticalModel(120.0, 120.0, critical_deviation=0.7)
+    law = StepTimeLaw(0.5, 0.01, 0.1, 0.05, uncertainty=certain)
+    unsure = EpochsLaw(120.0, 120.0, critical_deviation=0.7)
     model = PerformanceModel(law, unsure, 50_000, 64, 30.0)
-    curve = curve_from_forecast(forecast_space(SPACE, model, on_demand_price(0.3), ()))
-    assert any(drawn.epochs != drawn.steps for drawn in curve.draws.values())
+    curve = curve_from_forecast(forecast_space(SPACE, model, on_demand_price_model(0.3), ()))
+    assert any(drawn.epochs_factors != drawn.step_time_factors for drawn in curve.draws.values())
     worth = best_probe(curve, 0.5, [(config, 0.0) for config in SPACE])
     assert worth.saving == pytest.approx(0, abs=1e-9)
 
@@ -451,11 +451,11 @@ def test_a_space_too_large_to_draw_gives_the_choice_of_the_whole(truth, objectiv
     space = ConfigSpace(tuple(range(1, 61)), tuple(range(64, 64 + 40)))
     seen = tuple(observe(config, truth) for config in space.corners())
     start = situation(space, objective, observations=seen)
-    whole = grid_of_space(space)
+    whole = space_columns(space)
     run = decide(replace(start, search="partial"))
-    assert run.curve.left_out == len(whole) - len(run.curve.points) > 0
+    assert run.curve.omitted_points == len(whole) - len(run.curve.points) > 0
     every = curve_from_forecast(forecast_space(space, run.model, start.price, seen))
     assert objective.choose(replace(every, draws={})).point == run.choice.point
-    few = decide_within(replace(start, search="partial"), 7)
+    few = decide_with_worker_cap(replace(start, search="partial"), 7)
     paid = tuple(point for point in every.points if point.config.workers <= 7)
     assert objective.choose(replace(every, points=paid, draws={})).point == few.choice.point

@@ -10,17 +10,22 @@ from hypothesis import strategies as st
 from scavenger.cluster import ClusterConfig, ConfigSpace
 from scavenger.errors import NothingFeasible
 from scavenger.measurement.noise import estimate_noise, shard_norms
-from scavenger.measurement.profiling import Measurement, Settled, settle
-from scavenger.models.epochs import StatisticalModel
-from scavenger.models.iteration_time import ParallelModel
+from scavenger.measurement.profiling import Measurement, ProbeComplete, evaluate_probe
+from scavenger.models.epochs import EpochsLaw
+from scavenger.models.iteration_time import StepTimeLaw
 from scavenger.models.performance import PerformanceModel
-from scavenger.offline.simulator.jobs import ModelTruth, SyntheticJob, TimingNoise, TrainingCourse
+from scavenger.offline.simulator.jobs import (
+    ModelTruth,
+    SyntheticJob,
+    TimingJitter,
+    TrainingDynamics,
+)
 from scavenger.offline.simulator.paper import (
     PAPER_JOBS,
     RESNET18,
     UNPERTURBED,
     Perturbations,
-    run_policy,
+    simulate_strategy,
     start_job,
 )
 from scavenger.offline.simulator.simulation import (
@@ -31,21 +36,21 @@ from scavenger.offline.simulator.simulation import (
     true_curve,
 )
 from scavenger.offline.simulator.summary import quartiles, summarise_outcomes
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.decision import CurvePreview, decide, fit_model
 from scavenger.planning.knee import Knee
-from scavenger.planning.limits import Within
 from scavenger.planning.objective import Choice
 from scavenger.planning.objectives import Cheapest, Fastest, Weighted
 from scavenger.planning.replanning import BetterConfig, Replanning, replan
-from scavenger.planning.search.strategy import Run
+from scavenger.planning.search.strategy import TrainOn
 from scavenger.planning.state import PlanningState
-from scavenger.pricing import PerMachine, PriceModel, on_demand_price
+from scavenger.pricing import MachinePrice, PriceModel, on_demand_price_model
 from tests.paper.measured_truth import MeasuredTruth, split_table
 
 SPACE = ConfigSpace((2, 4, 8), (64, 128, 256, 512))
 # So many directions that the norms of every iteration are their means.
-STEADY = TrainingCourse(directions=10**9, loss_jitter=0.0)
-PRICE = on_demand_price(0.5)
+STEADY = TrainingDynamics(directions=10**9, loss_jitter=0.0)
+PRICE = on_demand_price_model(0.5)
 FASTEST = Fastest()
 # A run fits many laws, and how long that takes is no matter of these laws.
 few = settings(max_examples=6)
@@ -59,14 +64,14 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def law(coefficients, noise_scale, epochs=40.0):
-    statistical = StatisticalModel(critical_batch=noise_scale, noise_scale=noise_scale)
-    return PerformanceModel(ParallelModel(*coefficients), statistical, 20_000, 64, epochs)
+    statistical = EpochsLaw(critical_batch=noise_scale, noise_scale=noise_scale)
+    return PerformanceModel(StepTimeLaw(*coefficients), statistical, 20_000, 64, epochs)
 
 
-def job(model, seed=0, course=STEADY, **disturbance):
+def job(model, seed=0, dynamics=STEADY, **disturbance):
     rng = np.random.default_rng(seed)
     return SyntheticJob(
-        ModelTruth(model), rng, course=course, disturbance=TimingNoise(**disturbance)
+        ModelTruth(model), rng, dynamics=dynamics, disturbance=TimingJitter(**disturbance)
     )
 
 
@@ -104,7 +109,7 @@ def test_on_exact_laws_every_search_predicts_the_truth_and_chooses_as_the_oracle
 @given(coefficients, scales, strategies, seeds)
 def test_no_run_beats_the_oracle(coefficients, noise_scale, strategy, seed):
     model = law(coefficients, noise_scale)
-    young = TrainingCourse(settles_after=100)
+    young = TrainingDynamics(settles_after=100)
     fast = simulate(job(model, seed, young), situation(model, strategy, Fastest()))
     cheap = simulate(job(model, seed, young), situation(model, strategy, Cheapest()))
     assert fast.time >= fast.oracle.time * (1 - 1e-9)
@@ -132,7 +137,7 @@ class Recorder:
 @given(coefficients, strategies, seeds, st.floats(0, 100), st.floats(0, 100))
 def test_every_second_and_every_dollar_is_booked_once(coefficients, strategy, seed, pause, boot):
     model = law(coefficients, 300)
-    recorder = Recorder(job(model, seed, TrainingCourse(), jitter=0.1, straggler_chance=0.05))
+    recorder = Recorder(job(model, seed, TrainingDynamics(), jitter=0.1, straggler_chance=0.05))
     outcome = simulate(recorder, situation(model, strategy, Knee()), ResizeOverheads(pause, boot))
     resizes = [i for i in outcome.intervals if i.purpose == "pause"]
     trained = sum(seconds for _, seconds, _ in recorder.trained)
@@ -153,7 +158,7 @@ def test_machines_that_stand_by_cost_no_more_than_to_boot_them_again(
     coefficients, seed, pause, boot
 ):
     model = law(coefficients, 300)
-    drawn = job(model, seed, TrainingCourse(settles_after=50), jitter=0.1)
+    drawn = job(model, seed, TrainingDynamics(settles_after=50), jitter=0.1)
     outcome = simulate(drawn, situation(model, "auto", Knee()), ResizeOverheads(pause, boot))
     longest = max(point.step_time for point in outcome.truth.points)
     idle = 0.0
@@ -168,7 +173,8 @@ def test_machines_that_stand_by_cost_no_more_than_to_boot_them_again(
 def test_a_search_takes_at_most_5_percent_of_time_and_4_percent_of_cost(name, objective):
     """Beside an oracle that knows the truth, at the median of worlds as the paper's."""
     outcomes = [
-        run_policy(PAPER_JOBS[name], Perturbations(), "auto", objective, seed) for seed in range(5)
+        simulate_strategy(PAPER_JOBS[name], Perturbations(), "auto", objective, seed)
+        for seed in range(5)
     ]
     found = summarise_outcomes(outcomes)
     assert found.time_overhead.median <= 0.05
@@ -202,7 +208,9 @@ def test_machines_that_boot_are_paid_while_the_old_ones_train():
 
 
 def test_the_same_seed_gives_the_same_world():
-    first, second = (run_policy(RESNET18, Perturbations(), "partial", Knee(), 7) for _ in range(2))
+    first, second = (
+        simulate_strategy(RESNET18, Perturbations(), "partial", Knee(), 7) for _ in range(2)
+    )
     assert first.intervals == second.intervals
     assert first.truth == second.truth
 
@@ -220,8 +228,8 @@ def test_another_run_of_a_world_differs_in_its_rows_only():
 def test_the_rows_give_an_unbiased_noise_scale(workers, local_batch, scale, directions, seed):
     model = law((0.1, 0.001, 0.1, 0.01), scale)
     config = ClusterConfig(workers, workers * local_batch)
-    course = TrainingCourse(directions=directions)
-    rows = shard_norms(job(model, seed, course).advance(config, 3000))
+    dynamics = TrainingDynamics(directions=directions)
+    rows = shard_norms(job(model, seed, dynamics).advance(config, 3000))
     assert len(rows) >= 400
     norms = [row.gradient_norm_sq for row in rows]
     variances = [row.gradient_variance(config.global_batch) for row in rows]
@@ -233,7 +241,7 @@ def test_the_rows_give_an_unbiased_noise_scale(workers, local_batch, scale, dire
 def test_many_rows_give_the_noise_of_the_law():
     model = law((0.1, 0.001, 0.1, 0.01), 300)
     config = ClusterConfig(4, 256)
-    estimate = estimate_noise(job(model, course=TrainingCourse()).advance(config, 10_000), 256)
+    estimate = estimate_noise(job(model, dynamics=TrainingDynamics()).advance(config, 10_000), 256)
     assert estimate.noise_scale == pytest.approx(300, rel=0.05)
     assert estimate.noise == pytest.approx(model.statistical.noise(config), rel=0.02)
 
@@ -259,7 +267,7 @@ def test_a_run_takes_what_the_truth_says_whether_it_slows_down_or_not(
     coefficients, slowdown, config
 ):
     model = law(coefficients, 300, epochs=10)
-    trained = job(model, course=replace(STEADY, slowdown=slowdown))
+    trained = job(model, dynamics=replace(STEADY, slowdown=slowdown))
     rows = trained.advance(config, 10**6)
     assert trained.is_finished
     batch = config.global_batch
@@ -289,16 +297,16 @@ def test_jitter_and_stragglers_keep_the_mean_the_oracle_counts_with():
 @given(st.floats(0.1, 10))
 def test_noise_grows_around_the_scale_of_the_truth(growth):
     progress = np.linspace(0, 1, 101)
-    factors = TrainingCourse(noise_growth=growth).noise_factor(np.arange(101.0), progress)
+    factors = TrainingDynamics(noise_growth=growth).noise_factor(np.arange(101.0), progress)
     assert factors[-1] / factors[0] == pytest.approx(growth)
     assert np.exp(np.mean(np.log(factors))) == pytest.approx(1)
 
 
 @given(st.integers(10, 10**5), st.floats(1.1, 10))
 def test_early_noise_is_gone_but_for_a_twentieth_when_it_has_settled(settles_after, early):
-    course = TrainingCourse(settles_after=settles_after, early_noise=early)
+    dynamics = TrainingDynamics(settles_after=settles_after, early_noise=early)
     iterations = np.array([0.0, settles_after / 5, settles_after])
-    first, still, settled = course.noise_factor(iterations, np.full(3, 0.5))
+    first, still, settled = dynamics.noise_factor(iterations, np.full(3, 0.5))
     assert first == still == pytest.approx(early)
     assert settled <= max(1.051, 1 + (early - 1) * math.exp(-1) * 1.001)
 
@@ -307,9 +315,9 @@ def test_the_loss_rests_on_a_plateau_and_takes_off_so_that_noise_settles():
     setting = PAPER_JOBS["resnet18"]
     config = setting.space.start
     rows = start_job(setting, Perturbations(), 3).advance(config, 300)
-    assert not isinstance(settle(rows, config, measures="noise"), Settled)
+    assert not isinstance(evaluate_probe(rows, config, measures="noise"), ProbeComplete)
     rows = start_job(setting, Perturbations(), 3).advance(config, 3000)
-    assert isinstance(settle(rows, config, measures="noise"), Settled)
+    assert isinstance(evaluate_probe(rows, config, measures="noise"), ProbeComplete)
 
 
 def test_roughness_belongs_to_the_configuration():
@@ -369,7 +377,7 @@ def test_a_table_says_what_it_does_not_hold():
 
 
 def test_a_table_without_compute_gets_the_share_of_its_law():
-    model = ParallelModel(0.1, 0.002, 0.2, 0.01)
+    model = StepTimeLaw(0.1, 0.002, 0.2, 0.01)
     table = split_table(
         [Measurement(config, model.step_time(config)) for config in SPACE], "parameter_server"
     )
@@ -393,8 +401,12 @@ def test_a_job_shorter_than_its_search_ends_without_a_choice():
 def test_limits_that_no_configuration_meets_are_said():
     model = law((0.1, 0.002, 0.2, 0.01), 300)
     with pytest.raises(NothingFeasible):
-        simulate(job(model), situation(model, objective=Within(Fastest(), max_cost=1e-6)))
-    generous = simulate(job(model), situation(model, objective=Within(Fastest(), max_cost=1e6)))
+        simulate(
+            job(model), situation(model, objective=ConstrainedObjective(Fastest(), max_cost=1e-6))
+        )
+    generous = simulate(
+        job(model), situation(model, objective=ConstrainedObjective(Fastest(), max_cost=1e6))
+    )
     assert generous.cost <= 1e6
 
 
@@ -408,9 +420,9 @@ def test_relative_curves_are_compared_with_the_truth_relative_to_the_start():
 def test_the_workers_count_the_progress_they_make_once_the_law_is_known():
     model = law((0.1, 0.002, 0.2, 0.01), 300)
     outcome = simulate(job(model), situation(model))
-    assert outcome.believed_progress == pytest.approx(1, abs=0.02)
+    assert outcome.counted_progress_ratio == pytest.approx(1, abs=0.02)
     blind = simulate(job(model), situation(model, laws="paper"))
-    assert blind.believed_progress > 1.1
+    assert blind.counted_progress_ratio > 1.1
 
 
 @pytest.mark.parametrize(("growth", "drifts"), [(1.0, False), (16.0, True)])
@@ -422,7 +434,7 @@ def test_a_plan_follows_a_drift_and_only_a_drift(growth, drifts):
         looks.append(state)
         return replan(state, config, steps, rest)
 
-    drifting = job(model, course=TrainingCourse(noise_growth=growth))
+    drifting = job(model, dynamics=TrainingDynamics(noise_growth=growth))
     outcome = simulate(drifting, situation(model), watch=DriftCheck(1000, look))
     assert fit_model(looks[0]) == outcome.run.fitted
     assert (looks[-1] is not looks[0]) == drifts
@@ -442,7 +454,7 @@ def test_a_revised_run_is_resized_to_and_paid():
         run = decide(state)
         drawn = CurvePreview(run.curve, run.fitted)
         choice = Choice(drawn.curve.points[0], "the slowest")
-        better = BetterConfig(slowest, drawn, Within(Fastest()), choice)
+        better = BetterConfig(slowest, drawn, ConstrainedObjective(Fastest()), choice)
         return Replanning(better, 300.0, "for once") if config != slowest else None
 
     outcome = simulate(job(model), situation(model), watch=DriftCheck(100, revise))
@@ -452,8 +464,8 @@ def test_a_revised_run_is_resized_to_and_paid():
 
 
 def test_calm_worlds_of_the_paper_are_searched_without_regret():
-    outcome = run_policy(RESNET18, UNPERTURBED, "partial", Fastest(), 0)
-    assert isinstance(outcome.run, Run)
+    outcome = simulate_strategy(RESNET18, UNPERTURBED, "partial", Fastest(), 0)
+    assert isinstance(outcome.run, TrainOn)
     assert outcome.chosen == outcome.oracle.config
     search_overhead = outcome.search_time / outcome.chosen_truth.time
     assert search_overhead == pytest.approx(outcome.time_overhead, abs=1e-3)
@@ -461,7 +473,7 @@ def test_calm_worlds_of_the_paper_are_searched_without_regret():
 
 @pytest.mark.parametrize("strategy", ["none", "universal"])
 def test_what_was_trained_before_needs_no_search(strategy):
-    outcome = run_policy(RESNET18, Perturbations(), strategy, Fastest(), 1)
+    outcome = simulate_strategy(RESNET18, Perturbations(), strategy, Fastest(), 1)
     assert not outcome.observations
     assert outcome.search_time == 0
     assert [interval.purpose for interval in outcome.intervals] == ["train"]
@@ -473,7 +485,7 @@ def test_a_job_that_has_begun_or_an_odd_bill_is_refused():
     begun.advance(SPACE.start, 1)
     with pytest.raises(ValueError, match="begun already"):
         simulate(begun, situation(model))
-    hourly = PriceModel(PerMachine(1.0), quantum=3600)
+    hourly = PriceModel(MachinePrice(1.0), quantum=3600)
     with pytest.raises(ValueError, match="bills every second once"):
         simulate(job(model), situation(model, price=hourly))
 
@@ -484,10 +496,10 @@ def test_a_job_without_a_target_or_with_odd_disturbances_is_refused():
         ModelTruth(model)
     for wrong in ({"jitter": -1.0}, {"straggler_chance": 1.5}, {"straggler_factor": 0.5}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            TimingNoise(**wrong)
+            TimingJitter(**wrong)
     for wrong in ({"noise_growth": 0.0}, {"settles_after": -1}, {"slowdown": math.nan}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            TrainingCourse(**wrong)
+            TrainingDynamics(**wrong)
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1))

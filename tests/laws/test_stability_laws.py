@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
-from scavenger.measurement.profiling import NotSettled, Settled, settle
+from scavenger.measurement.profiling import ProbeComplete, ProbeIncomplete, evaluate_probe
 from scavenger.measurement.stability import assess_stability
 from scavenger.measurement.steps import StepColumns
 
@@ -33,7 +33,7 @@ def test_no_finite_rows_give_a_figure_that_is_not_finite(chunk, count, has_losse
     if not has_losses:
         columns = repeat([(*row[:-1], None) for row in chunk], count)
     stability = assess_stability(columns, 64)
-    figures = (stability.drift, stability.interval, stability.loss_drop)
+    figures = (stability.drift, stability.drift_half_width, stability.loss_drop)
     assert all(value is None or math.isfinite(value) for value in figures)
     assert stability.why
     if stability.is_stable:
@@ -46,12 +46,12 @@ def test_no_finite_rows_give_a_figure_that_is_not_finite(chunk, count, has_losse
     st.sampled_from(("time", "noise")),
 )
 def test_every_probe_settles_or_says_what_it_waits_for(chunk, count, measures):
-    answer = settle(
-        repeat(chunk, count), ClusterConfig(4, 64), measures=measures, most_noise_rows=30
+    answer = evaluate_probe(
+        repeat(chunk, count), ClusterConfig(4, 64), measures=measures, max_noise_rows=30
     )
     match answer:
-        case Settled(observation, why):
+        case ProbeComplete(observation, why):
             assert observation.iterations >= 20
             assert why
-        case NotSettled(why):
+        case ProbeIncomplete(why):
             assert why

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
 from scavenger.measurement.profiling import Observation, ScalingIndicators
-from scavenger.models.epochs import StatisticalModel
-from scavenger.models.iteration_time import ParallelModel
+from scavenger.models.epochs import EpochsLaw
+from scavenger.models.iteration_time import StepTimeLaw
 from scavenger.models.performance import PerformanceModel
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import (
     PosteriorDraws,
     TradeoffCurve,
@@ -20,16 +21,15 @@ from scavenger.planning.curve import (
     predict_curve,
 )
 from scavenger.planning.knee import Knee, find_knee, knee_row
-from scavenger.planning.limits import Within
 from scavenger.planning.objectives import Cheapest, Fastest, Weighted
-from scavenger.pricing import on_demand_price
+from scavenger.pricing import on_demand_price_model
 
 OBJECTIVES = (
     Fastest(),
     Cheapest(),
     Weighted(0.4),
     Knee(),
-    Within(Knee(), max_cost=1e12, max_time=1e12),
+    ConstrainedObjective(Knee(), max_cost=1e12, max_time=1e12),
 )
 
 
@@ -175,7 +175,7 @@ def test_kneed_is_not_asked_for_every_other_world(monkeypatch):
     points = tuple(point(k, float(k), 1e4 / k) for k in range(1, 200))
     ones = (1.0,) * 64
     curve = TradeoffCurve(points, "total", {p.config: PosteriorDraws(ones, ones) for p in points})
-    assert Within(Knee(), max_cost=1e12).choose(curve).support == 1
+    assert ConstrainedObjective(Knee(), max_cost=1e12).choose(curve).support == 1
     # For the knee, and for the one that might have missed the limits.
     assert len(asked) <= 2
 
@@ -204,13 +204,13 @@ def test_all_weight_on_one_figure_is_the_objective_of_that_figure(curve):
 seconds = st.floats(0, 1e3)
 models = st.builds(
     PerformanceModel,
-    st.builds(ParallelModel, seconds, seconds, seconds, seconds),
-    st.builds(StatisticalModel, st.floats(0, 1e9) | st.none(), st.none()),
+    st.builds(StepTimeLaw, seconds, seconds, seconds, seconds),
+    st.builds(EpochsLaw, st.floats(0, 1e9) | st.none(), st.none()),
     st.integers(1, 10**9),
     st.integers(1, 10**5),
     st.none() | st.floats(1e-3, 1e4),
 )
-prices = st.builds(on_demand_price, st.floats(0, 1e3))
+prices = st.builds(on_demand_price_model, st.floats(0, 1e3))
 SPACE = ConfigSpace((1, 4, 16), (8, 64, 512))
 
 
@@ -223,7 +223,7 @@ def test_every_configuration_has_a_finite_point(model, price):
 
 @given(models, st.floats(1e-3, 1e3))
 def test_a_relative_curve_has_the_shape_of_the_total_one(model, price_per_hour):
-    price = on_demand_price(price_per_hour)
+    price = on_demand_price_model(price_per_hour)
     unknown = PerformanceModel(model.parallel, model.statistical, 50_000, 64, None)
     known = PerformanceModel(model.parallel, model.statistical, 50_000, 64, 90)
     relative, total = (predict_curve(SPACE, m, price, ()) for m in (unknown, known))
@@ -236,14 +236,14 @@ def test_a_relative_curve_has_the_shape_of_the_total_one(model, price_per_hour):
 
 
 def test_a_measured_configuration_uses_its_measured_step_time():
-    parallel, statistical = ParallelModel(1, 0, 0, 0), StatisticalModel(None, None)
+    parallel, statistical = StepTimeLaw(1, 0, 0, 0), EpochsLaw(None, None)
     model = PerformanceModel(parallel, statistical, 64, 64, 10)
     config = ClusterConfig(4, 64)
     measured = [
         Observation(config, ScalingIndicators(None, None, compute, 0.5), 20)
         for compute in (9.0, 2.5)
     ]
-    curve = predict_curve(ConfigSpace((4, 8), (64,)), model, on_demand_price(3.6), measured)
+    curve = predict_curve(ConfigSpace((4, 8), (64,)), model, on_demand_price_model(3.6), measured)
     first, second = curve.points
     assert (first.step_time, first.measured_step_time, first.time) == (1, 3.0, 30)
     assert first.cost == pytest.approx(4 * 30 * 0.001)

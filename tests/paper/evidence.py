@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from kneed import KneeLocator
 
-from scavenger.cluster import ClusterConfig, MemoryModel, grid_of
+from scavenger.cluster import ClusterConfig, MemoryModel, config_columns
 from scavenger.learning_rate import prior_kappa
 from scavenger.measurement.noise import noise_at
 from scavenger.measurement.profiling import Measurement, Observation
@@ -23,20 +23,20 @@ from scavenger.models.epochs import (
     Kappa,
     LawFamily,
     RootNoiseLaw,
-    fit_statistical,
+    fit_epochs_law,
     median_noise_scale,
 )
-from scavenger.offline.simulator.jobs import SyntheticJob, TimingNoise, TrainingCourse
+from scavenger.offline.simulator.jobs import SyntheticJob, TimingJitter, TrainingDynamics
 from scavenger.offline.simulator.paper import PRICE_PER_HOUR
 from scavenger.offline.simulator.simulation import SimulationOutcome, simulate
 from scavenger.planning.curve import TradeoffCurve, TradeoffPoint, pareto_front
 from scavenger.planning.decision import decide
 from scavenger.planning.knee import Knee, find_knee
 from scavenger.planning.objectives import Fastest
-from scavenger.planning.search.strategy import Run
+from scavenger.planning.search.strategy import TrainOn
 from scavenger.planning.state import PlanningState
 from scavenger.planning.transfer import StoredModel
-from scavenger.pricing import PerResource, PriceModel
+from scavenger.pricing import PriceModel, ResourcePrice
 from tests.paper.measured_truth import MeasuredTruth
 from tests.paper.runs import ACTUAL, EARLIER, SEARCHED, AllRuns, Runs
 from tests.paper.workload import JITTER, WORKLOADS, Workload
@@ -60,8 +60,8 @@ LARGEST_BATCH = 8192
 # Paid by the GiB alone, at the price of an e2-standard-4, whose 16 GiB a local batch of 128 fills;
 # and at Google's prices of vCPUs and GiB, which for that machine add up to its price.
 MEMORY = MemoryModel(fixed_gib=2.0, gib_per_sample=14 / 128)
-MEMORY_PRICE = PriceModel(PerResource(0.0, PRICE_PER_HOUR / 16, 4, MEMORY))
-RESOURCE_PRICE = PriceModel(PerResource(0.02181159, 0.00292353, 4, MEMORY))
+MEMORY_PRICE = PriceModel(ResourcePrice(0.0, PRICE_PER_HOUR / 16, 4, MEMORY))
+RESOURCE_PRICE = PriceModel(ResourcePrice(0.02181159, 0.00292353, 4, MEMORY))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +117,7 @@ class Evidence:
             step_time=compute + sync,
             measured_step_time=None,
             time=time,
-            cost=float(price.per_hour(grid_of([config]))[0]) * time / 3600,
+            cost=float(price.per_hour(config_columns([config]))[0]) * time / 3600,
         )
 
     # ---- What is predicted
@@ -157,7 +157,7 @@ class Evidence:
 
     def searched(
         self, strategy: SearchName, laws: LawFamily, knowledge: Knowledge, seed: int
-    ) -> Run:
+    ) -> TrainOn:
         """Return what a search decides."""
         seen = self.runs.search(strategy, seed)
         return run_of(self.situation(strategy, laws, knowledge, seen))
@@ -188,10 +188,10 @@ class Evidence:
         job = SyntheticJob(
             table,
             np.random.default_rng(seed),
-            course=TrainingCourse(
+            dynamics=TrainingDynamics(
                 settles_after=self.workload.setting.settles_after, noise_growth=2.0
             ),
-            disturbance=TimingNoise(JITTER),
+            disturbance=TimingJitter(JITTER),
         )
         situation = replace(self.situation("partial", laws, "same runs"), objective=Knee())
         return simulate(job, situation, self.workload.setting.overheads)
@@ -230,7 +230,7 @@ class Evidence:
 
     def root_law(self) -> RootNoiseLaw:
         """Fit the paper's law of noise to all configurations (Eq. 7)."""
-        law = fit_statistical(self.runs.frozen, laws="paper").root_noise
+        law = fit_epochs_law(self.runs.frozen, laws="paper").root_noise
         if law is None:
             raise ValueError(f"{self.workload.title} shows no noise")
         return law
@@ -266,10 +266,10 @@ class Evidence:
         return global_batch / law.step_time(ClusterConfig(workers, global_batch))
 
 
-def run_of(situation: PlanningState) -> Run:
+def run_of(situation: PlanningState) -> TrainOn:
     """Return the decision of a situation that needs no further probe."""
     match decide(situation):
-        case Run() as run:
+        case TrainOn() as run:
             return run
         case probe:
             raise ValueError(f"the search is not over: {probe.why}")
@@ -290,7 +290,7 @@ def time_errors(
     if strategy == "universal":
         others = tuple(evidence.stored(laws, knowledge) for evidence in evidences)
         situation = of.situation("universal", laws, knowledge)
-        runs = [run_of(replace(situation, models=others))]
+        runs = [run_of(replace(situation, other_models=others))]
     else:
         runs = [of.searched(strategy, laws, knowledge, seed) for seed in SEARCHED]
     return tuple(point.time / true[point.config] - 1 for run in runs for point in run.curve.points)

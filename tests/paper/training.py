@@ -20,9 +20,9 @@ from scavenger.measurement.profiling import (
     WARM_UP_ITERATIONS,
     MeasuredQuantity,
     Observation,
+    ProbeComplete,
     ScalingIndicators,
-    Settled,
-    settle,
+    evaluate_probe,
 )
 from scavenger.measurement.steps import StepColumns
 from scavenger.planning.decision import decide
@@ -137,7 +137,7 @@ def settled_after(rows: StepColumns, config: ClusterConfig) -> int | None:
     """Return the iteration at which a job's first probe would have settled; None if never."""
     for count in range(PROBE_ITERATIONS + WARM_UP_ITERATIONS, len(rows), LOOK):
         first = rows[:count]
-        if isinstance(settle(first, config, measures="noise"), Settled):
+        if isinstance(evaluate_probe(first, config, measures="noise"), ProbeComplete):
             return count
     return None
 
@@ -157,7 +157,7 @@ def smoothed(rows: StepColumns) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def search(workload: Workload, strategy: Literal["full", "partial"], seed: int) -> Search:
-    """Probe as the paper does, noise first, with the controller's ``decide`` and ``settle``."""
+    """Probe as the paper does, noise first, with ``decide`` and ``evaluate_probe``."""
     recipe = workload.recipes[0]
     task = replace(workload.task(recipe), goal=math.inf if is_rising(workload) else -math.inf)
     job = VirtualJob(task, workload.clock, rule=recipe.rule, seed=seed)
@@ -188,6 +188,6 @@ def is_rising(workload: Workload) -> bool:
 def probe(job: VirtualJob, config: ClusterConfig, measures: MeasuredQuantity) -> Observation:
     """Train one configuration until its figures settle."""
     rows = job.advance(config, PROBE_ITERATIONS + WARM_UP_ITERATIONS)
-    while not isinstance(settled := settle(rows, config, measures=measures), Settled):
+    while not isinstance(settled := evaluate_probe(rows, config, measures=measures), ProbeComplete):
         rows = StepColumns.concat((rows, job.advance(config, max(LOOK, len(rows) // LOOKS))))
     return settled.observation

@@ -24,7 +24,7 @@ CHUNK = 50
 
 
 class TimeModel(Protocol):
-    """Seconds an iteration takes; ``ParallelModel`` is one."""
+    """Seconds an iteration takes; ``StepTimeLaw`` is one."""
 
     def compute_time(self, config: ClusterConfig) -> float:
         """Seconds of an iteration that are not synchronisation."""

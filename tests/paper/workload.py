@@ -19,7 +19,7 @@ from scavenger.offline.simulator.paper import (
     TRANSFORMER,
     PaperJob,
 )
-from scavenger.pricing import PriceModel, on_demand_price
+from scavenger.pricing import PriceModel, on_demand_price_model
 from tests.paper.tasks import Task, characters, digits_cnn, digits_mlp
 from tests.paper.virtual import SimulatedClock, TimeModel
 
@@ -116,7 +116,7 @@ class Workload:
     @property
     def price(self) -> PriceModel:
         """The paper's price of a worker."""
-        return on_demand_price(PRICE_PER_HOUR)
+        return on_demand_price_model(PRICE_PER_HOUR)
 
     @property
     def seconds(self) -> TimeModel:

@@ -9,7 +9,7 @@ import pytest
 
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.noise import estimate_noise, shard_norms
-from scavenger.measurement.profiling import NotSettled, Settled, settle
+from scavenger.measurement.profiling import ProbeComplete, ProbeIncomplete, evaluate_probe
 from scavenger.measurement.stability import assess_stability
 from scavenger.measurement.steps import StepColumns
 
@@ -40,12 +40,12 @@ def without_losses(columns: StepColumns) -> StepColumns:
 
 
 @cache
-def settled(name: str) -> tuple[int, Settled]:
+def settled(name: str) -> tuple[int, ProbeComplete]:
     """Replay a run as a first probe and return at which row it settled, and on what."""
     config, columns = recorded(name)
     for count in range(REPORT_EVERY, len(columns) + 1, REPORT_EVERY):
-        answer = settle(columns[:count], config, measures="noise")
-        if isinstance(answer, Settled):
+        answer = evaluate_probe(columns[:count], config, measures="noise")
+        if isinstance(answer, ProbeComplete):
             return count, answer
     raise AssertionError(f"{name} never settled")
 
@@ -55,7 +55,9 @@ def test_noise_never_settles_on_the_plateau(name):
     config, columns = recorded(name)
     began = leaves_plateau(columns)
     for count in range(1, began + 1, REPORT_EVERY):
-        assert isinstance(settle(columns[:count], config, measures="noise"), NotSettled)
+        assert isinstance(
+            evaluate_probe(columns[:count], config, measures="noise"), ProbeIncomplete
+        )
 
 
 @every_run
@@ -109,7 +111,7 @@ def test_later_probes_need_only_twenty_warm_timed_iterations(name):
     counts = [
         count
         for count in range(200)
-        if isinstance(settle(columns[:count], config, measures="time"), NotSettled)
+        if isinstance(evaluate_probe(columns[:count], config, measures="time"), ProbeIncomplete)
     ]
     timed = [row for row, shards in enumerate(columns.shards) if shards == config.workers]
     warm = [row for row in timed if row >= 3]
@@ -119,7 +121,7 @@ def test_later_probes_need_only_twenty_warm_timed_iterations(name):
 @every_run
 def test_times_are_medians_that_add_up_to_the_iteration(name):
     config, columns = recorded(name)
-    indicators = settle(columns, config, measures="time").observation.indicators
+    indicators = evaluate_probe(columns, config, measures="time").observation.indicators
     rows = zip(columns.step_time, columns.shards, strict=True)
     unsplit = [step_time for step_time, shards in rows if shards == config.workers]
     assert indicators.step_time == pytest.approx(median(unsplit), rel=0.1)

@@ -481,7 +481,7 @@ def test_a_terminal_gets_a_picture():
 )
 def test_a_program_gets_every_argument_after_its_name(monkeypatch, command, module, words):
     ran = []
-    monkeypatch.setattr(programs, "become", lambda *words: ran.append(words))
+    monkeypatch.setattr(programs, "replace_process", lambda *words: ran.append(words))
     assert CliRunner().invoke(app, [command, *words]).exit_code == 0
     assert ran == [(module, *words)]
 

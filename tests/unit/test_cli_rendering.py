@@ -25,7 +25,7 @@ from scavenger.cli.errors import (
 )
 from scavenger.cli.jobs import PHASE_ICONS, render_job, render_jobs, report_outcome
 from scavenger.cli.models import render_models
-from scavenger.cli.output import FittedTable
+from scavenger.cli.output import ResponsiveTable
 from scavenger.cli.submit import render_plan
 from scavenger.cli.watch import (
     change_key,
@@ -384,7 +384,7 @@ def test_the_demo_tells_that_the_second_job_needs_no_search():
 
 def tables_in(renderable):
     """Yield every table of something that is shown."""
-    if isinstance(renderable, FittedTable):
+    if isinstance(renderable, ResponsiveTable):
         yield renderable
     for part in getattr(renderable, "renderables", ()):
         yield from tables_in(part)
@@ -529,7 +529,7 @@ def test_a_plot_of_infeasible_points_only_shows_them():
 def test_a_long_curve_hides_what_does_not_matter():
     many = curve_view(points=[point(1, 32 + b, on_front=b == 0) for b in range(40)])
     assert "--all shows them" in text(render_curve(many, width=100))
-    assert "--all" not in text(render_curve(many, width=100, is_complete=True))
+    assert "--all" not in text(render_curve(many, width=100, show_all=True))
 
 
 def test_words_of_others_neither_style_nor_steer():

@@ -7,20 +7,20 @@ from scavenger.errors import NothingFeasible
 from scavenger.measurement.noise import noise_at
 from scavenger.measurement.profiling import Observation, ScalingIndicators
 from scavenger.models.epochs import FinishedRun
-from scavenger.models.iteration_time import ParallelModel
+from scavenger.models.iteration_time import StepTimeLaw
 from scavenger.models.performance import fit_performance
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.decision import decide
 from scavenger.planning.knee import Knee
-from scavenger.planning.limits import Within
 from scavenger.planning.objectives import Cheapest, Fastest
-from scavenger.planning.search.strategy import Probe, Run
+from scavenger.planning.search.strategy import Probe, TrainOn
 from scavenger.planning.state import PlanningState
 from scavenger.planning.transfer import StoredModel, make_signature
-from scavenger.pricing import on_demand_price
+from scavenger.pricing import on_demand_price_model
 
 SPACE = ConfigSpace((2, 4, 8), (64, 128, 256))
 WIDER = ConfigSpace((2, 4, 8, 16), (64, 128, 256))
-TRUTH = ParallelModel(0.02, 0.004, 0.01, 0.006)
+TRUTH = StepTimeLaw(0.02, 0.004, 0.01, 0.006)
 CORNERS = [ClusterConfig(2, 64), ClusterConfig(2, 256), ClusterConfig(8, 256), ClusterConfig(8, 64)]
 
 
@@ -58,13 +58,13 @@ FRESH = PlanningState(
     dataset_size=1797,
     reference_batch=64,
     epochs_at_reference=None,
-    price=on_demand_price(0.13),
-    machine="e2",
+    price=on_demand_price_model(0.13),
+    machine_type="e2",
 )
 
 
 def probes(situation: PlanningState) -> list[ClusterConfig]:
-    """Follow a search to its end and return what it profiled."""
+    """Follow a search to its end and return what it probed."""
     made: list[ClusterConfig] = []
     while isinstance(decision := decide(situation), Probe):
         made.append(decision.config)
@@ -97,8 +97,8 @@ def test_each_strategy_profiles_in_its_order(name, stored, space, expected):
     [
         ({}, "probe 1 of 3, K=2 B=64: corners come first, then what is worth its price"),
         ({"observations": OBSERVED[:1]}, "probe 2 of 3, K=2 B=256: corners come first"),
-        ({"search": "partial"}, "probe 1 of 4, K=2 B=64: partial search profiles corners"),
-        ({"search": "full"}, "probe 1 of 9, K=2 B=64: full search profiles every one"),
+        ({"search": "partial"}, "probe 1 of 4, K=2 B=64: partial search probes corners"),
+        ({"search": "full"}, "probe 1 of 9, K=2 B=64: full search probes every one"),
         ({"search": "none"}, "no model is stored to do without a search"),
         ({"stored": STORED, "space": WIDER}, "the stored model does not span this space"),
     ],
@@ -109,7 +109,7 @@ def test_a_probe_says_why(change, why):
 
 def test_a_search_ends_with_a_run_on_a_relative_curve():
     run = decide(replace(FRESH, observations=OBSERVED))
-    assert isinstance(run, Run)
+    assert isinstance(run, TrainOn)
     assert run.searched
     assert run.why.startswith(f"after 4 probes: {run.config}, ")
     assert run.curve.basis == "relative"
@@ -118,7 +118,7 @@ def test_a_search_ends_with_a_run_on_a_relative_curve():
 
 def test_a_stored_model_runs_without_search_and_says_so():
     run = decide(replace(FRESH, stored=STORED))
-    assert isinstance(run, Run)
+    assert isinstance(run, TrainOn)
     assert not run.searched
     assert run.why.startswith(f"no search: model of 2 earlier jobs: {run.config}, ")
     assert run.curve.basis == "relative"
@@ -155,7 +155,7 @@ def test_epochs_come_from_the_user_or_else_from_earlier_jobs(
         observations=observations,
     )
     decision = decide(situation)
-    if isinstance(decision, Run):
+    if isinstance(decision, TrainOn):
         assert decision.model.epochs_at_reference == pytest.approx(expected)
         assert decision.model.reference_batch == reference_batch
 
@@ -171,7 +171,9 @@ def test_own_measurements_replace_stored_ones():
     assert run.curve.points[0].measured_step_time == 8.0
 
 
-@pytest.mark.parametrize("objective", [Fastest(), Cheapest(), Knee(), Within(Knee(), max_cost=9)])
+@pytest.mark.parametrize(
+    "objective", [Fastest(), Cheapest(), Knee(), ConstrainedObjective(Knee(), max_cost=9)]
+)
 def test_the_run_follows_the_objective(objective):
     situation = replace(FRESH, observations=OBSERVED, objective=objective, epochs_at_reference=30.0)
     run = decide(situation)
@@ -183,7 +185,7 @@ def test_limits_that_cannot_be_met_are_raised():
     situation = replace(
         FRESH,
         observations=OBSERVED,
-        objective=Within(Knee(), max_time=1.0),
+        objective=ConstrainedObjective(Knee(), max_time=1.0),
         epochs_at_reference=30.0,
     )
     with pytest.raises(NothingFeasible, match="the nearest, K=8 B=128, takes"):
@@ -199,19 +201,19 @@ KIN = replace(STORED, signature=make_signature("mnist", 60000, "linear", "e2"))
 
 
 def test_a_job_that_measures_alike_borrows_the_model_after_one_probe():
-    run = decide(replace(FRESH, models=(KIN,), observations=OBSERVED[:1]))
-    assert isinstance(run, Run)
+    run = decide(replace(FRESH, other_models=(KIN,), observations=OBSERVED[:1]))
+    assert isinstance(run, TrainOn)
     assert run.why.startswith("after 1 probe, as mnist measures alike within a factor of 1.5")
     assert run.curve.points[0].measured_step_time == OBSERVED[0].indicators.step_time
 
 
 def test_a_job_that_measures_otherwise_searches_on():
     slow = replace(OBSERVED[0], indicators=replace(OBSERVED[0].indicators, compute_time=9.0))
-    assert isinstance(decide(replace(FRESH, models=(KIN,), observations=(slow,))), Probe)
+    assert isinstance(decide(replace(FRESH, other_models=(KIN,), observations=(slow,))), Probe)
 
 
 def test_the_universal_model_needs_no_search_and_takes_the_speed_that_was_measured():
-    start = replace(FRESH, search="universal", models=(KIN,), epochs_at_reference=30.0)
+    start = replace(FRESH, search="universal", other_models=(KIN,), epochs_at_reference=30.0)
     run = decide(start)
     assert not run.searched
     assert run.why.startswith("no search: the average over the models of 2 earlier jobs")
@@ -241,7 +243,7 @@ def test_the_universal_model_of_the_paper_keeps_the_law_of_noise():
     )
     model = fit_performance(seen, 1797, 64, None, laws="paper")
     paper = replace(KIN, model=model, observations=seen)
-    run = decide(replace(FRESH, search="universal", models=(paper, paper), laws="paper"))
+    run = decide(replace(FRESH, search="universal", other_models=(paper, paper), laws="paper"))
     ratio = model.statistical.relative_epochs(256, 64)
     assert ratio < 1
     assert run.model.statistical.relative_epochs(256, 64) == pytest.approx(ratio)
@@ -255,7 +257,7 @@ def test_runs_that_contradict_the_law_in_use_are_told():
     assert "check lr_scaling" not in decide(start).why
     rising = fit_performance(OBSERVED, 1797, 64, None)
     paper = replace(start, stored=replace(start.stored, model=rising), laws="paper")
-    universal = replace(paper, search="universal", models=(KIN,))
+    universal = replace(paper, search="universal", other_models=(KIN,))
     assert "check lr_scaling" in decide(universal).why
 
 
@@ -284,4 +286,4 @@ def test_workers_that_no_batch_can_feed_do_not_keep_the_search_from_synchronisat
 def test_a_probe_promises_the_next_only_where_that_follows_from_every_result(change, then):
     decision = decide(replace(FRESH, **change))
     assert isinstance(decision, Probe)
-    assert decision.then == then
+    assert decision.next_config == then

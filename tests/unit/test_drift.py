@@ -4,7 +4,7 @@ import pytest
 from scavenger.measurement.stability import (
     DRIFT_FACTOR,
     DRIFT_ROWS,
-    FEWEST_DRIFT_ROWS,
+    MIN_DRIFT_ROWS,
     assess_stability,
     detect_drift,
 )
@@ -60,7 +60,7 @@ def test_a_tripled_noise_scale_is_noticed(scale, before, word):
 
 
 def test_too_few_rows_wait_and_say_so():
-    drift = detect_drift(training(1, 64.0, FEWEST_DRIFT_ROWS - 3), BATCH, 1.0)
+    drift = detect_drift(training(1, 64.0, MIN_DRIFT_ROWS - 3), BATCH, 1.0)
     assert (drift.has_drifted, drift.noise_scale, drift.interval) == (False, None, None)
     assert drift.why == "3 more noise rows are needed to see a drift"
 
@@ -72,7 +72,7 @@ def test_only_the_newest_rows_count():
 
 
 def test_noise_that_hides_the_gradient_is_no_drift():
-    columns = training(3, 1e9, FEWEST_DRIFT_ROWS)
+    columns = training(3, 1e9, MIN_DRIFT_ROWS)
     drift = detect_drift(columns, BATCH, 64.0)
     assert not drift.has_drifted
     assert drift.why

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from scavenger.planning.search.strategy import Run
+from scavenger.planning.search.strategy import TrainOn
 from scavenger.planning.state import ProbeOverhead
 from service.reconciler.actions import ChooseConfig
 from service.reconciler.apply import estimate_eta
@@ -18,7 +18,7 @@ from tests.builders import NOW, directive, job, probe, snapshot, spec, worker
 PROBES = (probe(1, 32), probe(1, 128), probe(2, 128), probe(2, 32))
 
 
-def chosen(**changes: object) -> tuple[JobState, Run]:
+def chosen(**changes: object) -> tuple[JobState, TrainOn]:
     known = job(spec=spec(target={"epochs": 20, "at_batch": 64}))
     seen = snapshot(job=known, probes=PROBES, **changes)
     action = plan(seen)
@@ -29,7 +29,7 @@ def chosen(**changes: object) -> tuple[JobState, Run]:
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.9, 1.0, 2.0])
 def test_what_is_left_is_due_in_that_share_of_the_whole(share: float) -> None:
     seen, run = chosen()
-    expected = seen.knowledge.known_epochs
+    expected = seen.knowledge.expected_epochs
     assert expected is not None
     epochs = share * expected
     part = replace(seen, workers=(worker(1, epochs=epochs), worker(2, epochs=epochs)))
@@ -46,8 +46,10 @@ def test_what_is_left_is_due_in_that_share_of_the_whole(share: float) -> None:
 def test_getting_there_takes_its_pause() -> None:
     seen, run = chosen(directive=directive(1, 32))
     effort = ProbeOverhead(pause=0.0)
-    without = replace(seen, knowledge=replace(seen.knowledge, effort=effort))
-    later = replace(seen, knowledge=replace(seen.knowledge, effort=replace(effort, pause=60.0)))
+    without = replace(seen, knowledge=replace(seen.knowledge, probe_overhead=effort))
+    later = replace(
+        seen, knowledge=replace(seen.knowledge, probe_overhead=replace(effort, pause=60.0))
+    )
     first, second = estimate_eta(without, run), estimate_eta(later, run)
     assert first is not None
     assert second is not None

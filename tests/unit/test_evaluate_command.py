@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.profiling import Measurement
 from scavenger.models.epochs import FinishedRun
-from scavenger.models.iteration_time import ParallelModel
+from scavenger.models.iteration_time import StepTimeLaw
 from scavenger.offline.evaluation.checks import (
     EvaluationScope,
     groups_of,
-    list_checks,
+    list_tasks,
     summarise_findings,
 )
-from scavenger.offline.evaluation.errors import (
-    epochs_error,
-    noise_error,
+from scavenger.offline.evaluation.prediction_errors import (
+    epochs_accuracy,
+    noise_accuracy,
     spread_batches,
-    step_error,
+    step_time_accuracy,
 )
 from scavenger.offline.evaluation.regret import REGRET_OBJECTIVES, regrets
 from scavenger.offline.evaluation.sampling import RandomDesign, Restriction, SearchDesign
@@ -29,7 +29,7 @@ from scavenger.offline.tables.runs import EpochsTable, NoiseRecord, NoiseTable, 
 from scavenger.offline.tables.steps import StepTable
 from tests.unit.test_fit_command import csv_of, keys_of, run
 
-LINES = ParallelModel(0.020, 0.001, 0.010, 0.002)
+LINES = StepTimeLaw(0.020, 0.001, 0.010, 0.002)
 BATCHES = (32, 64, 128, 256, 512)
 RISING = tuple(FinishedRun(batch, 10 * (1 + batch / 1000)) for batch in BATCHES)
 WHOLE = Restriction()
@@ -47,9 +47,9 @@ seconds = st.floats(1e-3, 1.0)
 # The first fit of a process takes long: it imports.
 
 
-@given(st.builds(ParallelModel, seconds, seconds, seconds, seconds))
+@given(st.builds(StepTimeLaw, seconds, seconds, seconds, seconds))
 def test_exact_lines_are_predicted_exactly_from_six_points(truth):
-    found = step_error(table_of(truth=truth), 6, "paper", WHOLE, "all_reduce", SEARCH)
+    found = step_time_accuracy(table_of(truth=truth), 6, "paper", WHOLE, "all_reduce", SEARCH)
     assert found is not None
     assert found.error == pytest.approx(0, abs=1e-6)
     assert (found.windows, found.rest, found.covered) == (1, 14, 1.0)
@@ -58,7 +58,7 @@ def test_exact_lines_are_predicted_exactly_from_six_points(truth):
 @given(st.floats(1, 1e4), st.floats(0.1, 100), st.sampled_from([2, 3]))
 def test_an_exact_rising_arm_is_predicted_exactly(critical, level, batches):
     runs = tuple(FinishedRun(batch, level * (1 + batch / critical)) for batch in BATCHES)
-    found = epochs_error(EpochsTable("job", runs), batches, "measured")
+    found = epochs_accuracy(EpochsTable("job", runs), batches, "measured")
     assert found is not None
     # Three batches hold a prior against the falling arm, which an exact rise does not need.
     assert found.error == pytest.approx(0, abs=1e-3)
@@ -66,22 +66,22 @@ def test_an_exact_rising_arm_is_predicted_exactly(critical, level, batches):
 
 
 @given(st.sets(st.integers(2, 64), min_size=2, max_size=6), st.integers(2, 5), designs)
-def test_what_was_profiled_is_left_out_of_the_rest(batches, points, design):
+def test_what_was_probed_is_left_out_of_the_rest(batches, points, design):
     table = table_of(workers=(1, 2), batches=tuple(sorted(batches)))
-    found = step_error(table, points, "paper", WHOLE, "all_reduce", design)
-    profiles = design.profiles(table.measurements, points)
-    for profiled in profiles:
-        assert len(set(profiled)) == len(profiled) == min(points, len(table.measurements))
-    rest = sum(len(table.measurements) - len(profiled) for profiled in profiles)
+    found = step_time_accuracy(table, points, "paper", WHOLE, "all_reduce", design)
+    choices = design.choose_rows(table.measurements, points)
+    for probed in choices:
+        assert len(set(probed)) == len(probed) == min(points, len(table.measurements))
+    rest = sum(len(table.measurements) - len(probed) for probed in choices)
     assert (found.rest if found else 0) == rest
 
 
 @given(st.permutations(table_of().measurements), st.integers(2, 8), st.integers(0, 99))
 def test_a_seed_draws_the_same_rows_in_any_order_of_arrival(shuffled, points, seed):
-    drawn = RandomDesign(3, seed).profiles(table_of().measurements, points)
-    assert RandomDesign(3, seed).profiles(shuffled, points) == drawn
-    assert RandomDesign(2, seed).profiles(shuffled, points) == drawn[:2]
-    assert RandomDesign(3, seed + 1).profiles(shuffled, points) != drawn
+    drawn = RandomDesign(3, seed).choose_rows(table_of().measurements, points)
+    assert RandomDesign(3, seed).choose_rows(shuffled, points) == drawn
+    assert RandomDesign(2, seed).choose_rows(shuffled, points) == drawn[:2]
+    assert RandomDesign(3, seed + 1).choose_rows(shuffled, points) != drawn
 
 
 @given(st.floats(1, 1e5))
@@ -90,7 +90,7 @@ def test_exact_noise_is_predicted_exactly_from_its_ends(scale):
         NoiseRecord(b, 100.0, 1, 1, 0.5, 100 * (8 + scale) / (b + scale) * b / 8)
         for b in (8, 16, 64, 256)
     )
-    found = noise_error(NoiseTable("job", records))
+    found = noise_accuracy(NoiseTable("job", records))
     assert found is not None
     assert found.noise_scale == pytest.approx(scale, rel=1e-4)
     assert found.error == pytest.approx(0, abs=1e-6)
@@ -164,7 +164,7 @@ def test_means_count_each_table_once():
         epochs=(EpochsTable("a", RISING),),
     )
     scope = EvaluationScope(points=(4,), laws=("paper",))
-    evaluation = summarise_findings(f for check in list_checks(tables, scope) for f in check())
+    evaluation = summarise_findings(f for check in list_tasks(tables, scope) for f in check())
     means = {(m.figure, m.group): m for m in evaluation.means}
     errors = [each.error for each in evaluation.step_times]
     assert means["step_time", ""].error == pytest.approx(sum(errors) / 2)

@@ -18,18 +18,18 @@ from scavenger.cluster import ClusterConfig
 from scavenger.errors import NotEnoughData, NothingFeasible
 from scavenger.measurement.profiling import Measurement
 from scavenger.models.epochs import FinishedRun
-from scavenger.models.iteration_time import ParallelModel
+from scavenger.models.iteration_time import StepTimeLaw
 from scavenger.offline.fit import report_fit
 from scavenger.offline.fitted_laws import FitRequest
 from scavenger.offline.tables.steps import StepTable
-from scavenger.planning.limits import Within
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.objectives import Cheapest, Fastest
 
-TRUTH = ParallelModel(0.020, 0.001, 0.010, 0.002)
+TRUTH = StepTimeLaw(0.020, 0.001, 0.010, 0.002)
 RUNS = tuple(FinishedRun(batch, 10 * (1 + batch / 1000)) for batch in (32, 128, 512))
 TOTAL = FitRequest(price_per_hour=0.5, dataset_size=50_000, epochs=20, at_batch=32)
 seconds = st.floats(1e-3, 1.0)
-truths = st.builds(ParallelModel, seconds, seconds, seconds, seconds)
+truths = st.builds(StepTimeLaw, seconds, seconds, seconds, seconds)
 
 
 def table_of(truth, workers=(2, 4, 8), batches=(32, 128, 512), hosted=1):
@@ -170,12 +170,15 @@ def test_only_what_lies_between_the_measured_local_batches_is_predicted():
 
 def test_limits_are_kept_or_refused():
     second = report_fit(table_of(TRUTH), TOTAL).points[1].point
-    within = Within(Cheapest(), max_time=second.time_range[1])
+    within = ConstrainedObjective(Cheapest(), max_time=second.time_range[1])
     report = report_fit(table_of(TRUTH), replace(TOTAL, objective=within))
     assert any(point.violations for point in report.points)
     assert not point_at(report, report.chosen.point.config).violations
     with pytest.raises(NothingFeasible, match="the nearest"):
-        report_fit(table_of(TRUTH), replace(TOTAL, objective=Within(Fastest(), max_cost=1e-6)))
+        report_fit(
+            table_of(TRUTH),
+            replace(TOTAL, objective=ConstrainedObjective(Fastest(), max_cost=1e-6)),
+        )
 
 
 def test_a_table_too_small_or_too_large_is_refused():

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenger.cluster import ClusterConfig, ConfigSpace, MemoryModel, grid_of, grid_of_space
+from scavenger.cluster import ClusterConfig, ConfigSpace, MemoryModel, config_columns, space_columns
 from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.fields import Bounds, exact_duration, format_price
 from scavenger.job.limits import Limits, MemoryLimit
@@ -38,11 +38,11 @@ from scavenger.job.validation import parse_job, validate_job
 from scavenger.learning_rate import LearningRateScaling
 from scavenger.pricing import (
     Interruptions,
-    PerMachine,
-    PerResource,
+    MachinePrice,
     PriceModel,
+    ResourcePrice,
     ServerPrice,
-    on_demand_price,
+    on_demand_price_model,
 )
 from scavenger.protocol import ExchangeInterval, StopAtMetric, StopAtProgress
 
@@ -78,7 +78,7 @@ def test_a_short_document_gets_the_defaults():
     assert (spec.objective, spec.search, spec.lr_scaling.rule) == ("knee", "auto", "none")
     assert spec.laws == "measured"
     assert spec.price == spec.price_per_hour == Decimal("0.13402")
-    assert spec.price_model == on_demand_price(0.13402)
+    assert spec.price_model == on_demand_price_model(0.13402)
     assert spec.limits.max_cost is None
     assert spec.run.command == ("python", "train.py")
     assert spec.space == ConfigSpace((1, 2, 3, 4), (32, 64, 128, 256))
@@ -202,18 +202,19 @@ def test_a_tariff_makes_a_price_model():
     }
     spec = validate_job(changed(price=spot))
     assert spec.price_model == PriceModel(
-        PerMachine(0.1), 3600.0, ServerPrice(2, 0.2), Interruptions(0.05, 120.0)
+        MachinePrice(0.1), 3600.0, ServerPrice(2, 0.2), Interruptions(0.05, 120.0)
     )
     assert (spec.price_per_hour, spec.quantum) == (Decimal("0.10"), 3600.0)
 
 
 def test_a_machine_of_custom_size_is_reserved_for_the_largest_local_batch():
     spec = validate_job(changed(price=CUSTOM, limits={"workers": "3..4"}))
-    assert spec.price_model.rate == PerResource(0.02, 0.003, 4.0, MemoryModel(2.0, 0.01))
+    assert spec.price_model.rate == ResourcePrice(0.02, 0.003, 4.0, MemoryModel(2.0, 0.01))
     largest = 86  # of 256 samples on 3 workers
     assert spec.price_per_hour == Decimal("0.08") + Decimal("0.003") * (2 + Decimal("0.86"))
     dearest = max(
-        spec.price_model.per_hour(grid_of([config]))[0] / config.workers for config in spec.space
+        spec.price_model.per_hour(config_columns([config]))[0] / config.workers
+        for config in spec.space
     )
     assert dearest <= float(spec.price_per_hour)
     assert float(spec.price_per_hour) == pytest.approx(0.08 + 0.003 * (2 + 0.01 * largest))
@@ -258,7 +259,7 @@ def test_an_objective_is_said_in_words(objective, words):
 )
 def test_a_learning_rate_follows_the_batch_as_written(recipe, epochs, expected):
     spec = validate_job(changed(lr_scaling=recipe, target={"max_epochs": epochs}))
-    assert spec.learning_rate == expected
+    assert spec.learning_rate_scaling == expected
 
 
 @pytest.mark.parametrize(
@@ -279,7 +280,7 @@ def test_a_learning_rate_follows_the_batch_as_written(recipe, epochs, expected):
 def test_servers_cost_what_the_ledger_will_reserve_for_them(strategy, price, servers, total):
     spec = validate_job(changed(strategy=strategy) | {"price": price})
     assert spec.price_model.servers == servers
-    two = spec.price_model.per_hour(grid_of([ClusterConfig(2, 64)]))[0]
+    two = spec.price_model.per_hour(config_columns([ClusterConfig(2, 64)]))[0]
     assert two == pytest.approx(total)
     workers, machines = 2 * spec.price_per_hour, spec.strategy.servers * spec.server_price
     assert float(workers + machines) == pytest.approx(total)
@@ -333,7 +334,7 @@ def test_a_tariff_and_an_objective_are_read_back_from_their_document(price, obje
 def test_what_is_reserved_for_a_machine_pays_it_in_every_configuration(price):
     spec = validate_job(changed() | {"price": price})
     model = replace(spec.price_model, servers=None)
-    grid = grid_of_space(spec.space)
+    grid = space_columns(spec.space)
     each = model.per_hour(grid) / grid.workers
     assert each.max() <= float(spec.price_per_hour) * (1 + 1e-12)
 

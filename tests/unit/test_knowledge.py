@@ -13,7 +13,7 @@ from scavenger.job.spec import JobSpec
 from scavenger.models.epochs import FinishedRun
 from scavenger.planning.decision import (
     CurvePreview,
-    choose_now,
+    choose_without_further_probes,
     decide,
     fit_model,
     preview_curve,
@@ -22,7 +22,7 @@ from scavenger.planning.decision import (
 from scavenger.planning.knee import Knee
 from scavenger.planning.objective import Objective
 from scavenger.planning.objectives import Cheapest, Fastest, Weighted
-from scavenger.planning.search.strategy import Run
+from scavenger.planning.search.strategy import TrainOn
 from scavenger.planning.state import PlanningState, ProbeOverhead, extrapolate_metric
 from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import StopAtMetric
@@ -35,7 +35,12 @@ SLOW = ProbeOverhead(pause=1e6)
 
 
 def knowledge(search: str = "auto", job: JobSpec | None = None, **changes: object) -> PlanningState:
-    facts = {"observations": CORNERS, "stored": None, "machine": "local", "effort": SLOW}
+    facts = {
+        "observations": CORNERS,
+        "stored": None,
+        "machine_type": "local",
+        "probe_overhead": SLOW,
+    }
     return planning_state(job or spec(search=search), **{**facts, **changes})  # type: ignore[arg-type]
 
 
@@ -66,14 +71,14 @@ KNOWN = {
     "a stored model that spans too little, without a search": knowledge(
         "none", observations=(), stored=replace(stored(), observations=CORNERS[:1])
     ),
-    "the average over all": knowledge("universal", observations=(), models=(OTHER,)),
-    "a job that measures alike": knowledge(observations=CORNERS[:1], models=(OTHER,)),
+    "the average over all": knowledge("universal", observations=(), other_models=(OTHER,)),
+    "a job that measures alike": knowledge(observations=CORNERS[:1], other_models=(OTHER,)),
     "two probes, and a job that measures alike": knowledge(
-        observations=CORNERS[:2], models=(OTHER,)
+        observations=CORNERS[:2], other_models=(OTHER,)
     ),
-    "own probes and a learning curve": knowledge(history=curve(8.0)),
+    "own probes and a learning curve": knowledge(metric_history=curve(8.0)),
     "a job that measures alike on other machines": knowledge(
-        models=(replace(OTHER, signature="other|9|none|elsewhere"),)
+        other_models=(replace(OTHER, signature="other|9|none|elsewhere"),)
     ),
 }
 
@@ -81,7 +86,7 @@ KNOWN = {
 @pytest.mark.parametrize("known", KNOWN.values(), ids=KNOWN)
 def test_a_page_draws_the_curve_that_the_choice_was_made_from(known: PlanningState) -> None:
     run, preview = decide(known), preview_curve(known)
-    assert isinstance(run, Run), run
+    assert isinstance(run, TrainOn), run
     assert preview is not None
     assert preview.fitted.model == run.model
     assert preview.curve.points == run.curve.points
@@ -89,14 +94,14 @@ def test_a_page_draws_the_curve_that_the_choice_was_made_from(known: PlanningSta
 
 
 def test_the_source_of_a_choice_names_no_more_than_it_was_made_from() -> None:
-    lent = knowledge(observations=CORNERS[:2], models=(OTHER,))
+    lent = knowledge(observations=CORNERS[:2], other_models=(OTHER,))
     assert "measured alike" in source(lent)
-    assert choose_now(lent).fitted.source == "2 probes of this job"
+    assert choose_without_further_probes(lent).fitted.source == "2 probes of this job"
     # By the estimate nothing meets the limits, and an estimate ends no job.
     strict = spec(limits={"max_cost": "0.0001 USD", "workers": "1..2", "batch": [32, 128]})
-    hopeful = knowledge(job=strict, history=curve(8.0))
+    hopeful = knowledge(job=strict, metric_history=curve(8.0))
     assert "extrapolated" in source(hopeful)
-    run = choose_now(hopeful)
+    run = choose_without_further_probes(hopeful)
     assert run.curve.basis == "relative"
     assert run.fitted.source == "4 probes of this job"
 
@@ -115,14 +120,18 @@ def test_nothing_is_believed_before_anything_is_known() -> None:
 
 def test_jobs_on_other_machines_do_not_compare() -> None:
     elsewhere = replace(OTHER, signature="other|9|none|elsewhere")
-    assert knowledge(models=(OTHER, elsewhere)).comparable_models == (OTHER,)
+    assert knowledge(other_models=(OTHER, elsewhere)).comparable_models == (OTHER,)
 
 
 def test_a_job_that_measures_alike_lends_its_model_until_three_corners_are_probed() -> None:
     sources = [
         fitted_model.source
         for count in range(1, 4)
-        if (fitted_model := fit_model(knowledge(observations=CORNERS[:count], models=(OTHER,))))
+        if (
+            fitted_model := fit_model(
+                knowledge(observations=CORNERS[:count], other_models=(OTHER,))
+            )
+        )
     ]
     assert sources == [
         "1 probe of this job, and 1 earlier job that measured alike",
@@ -132,7 +141,7 @@ def test_a_job_that_measures_alike_lends_its_model_until_three_corners_are_probe
 
 
 def test_a_learning_curve_tells_the_epochs_until_something_better_does() -> None:
-    before, now = preview_curve(knowledge()), preview_curve(knowledge(history=curve(8.0)))
+    before, now = preview_curve(knowledge()), preview_curve(knowledge(metric_history=curve(8.0)))
     assert before is not None
     assert now is not None
     assert (before.curve.basis, now.curve.basis) == ("relative", "total")
@@ -140,12 +149,12 @@ def test_a_learning_curve_tells_the_epochs_until_something_better_does() -> None
         "4 probes of this job, epochs extrapolated from the accuracy so far: 9.83 (7.42 to 51.1)"
     )
     assert now.fitted.model.epochs_deviation > 0.12
-    assert knowledge(history=curve(8.0)).known_epochs == pytest.approx(9.5, rel=0.1)
+    assert knowledge(metric_history=curve(8.0)).expected_epochs == pytest.approx(9.5, rel=0.1)
     better = {"an earlier job": {"stored": stored()}, "its own run": {"epochs_to_target": 12.0}}
     for known in better.values():
-        assert knowledge(history=curve(8.0), **known).known_epochs == 12.0
+        assert knowledge(metric_history=curve(8.0), **known).expected_epochs == 12.0
     in_epochs = spec(target={"epochs": 12, "at_batch": 32})
-    assert knowledge(job=in_epochs, history=curve(8.0)).known_epochs == 12.0
+    assert knowledge(job=in_epochs, metric_history=curve(8.0)).expected_epochs == 12.0
 
 
 @pytest.mark.parametrize(
@@ -169,21 +178,21 @@ def test_a_curve_is_trusted_no_further_than_it_reaches(
 def test_what_was_not_reached_takes_longer_than_was_seen() -> None:
     found = extrapolate_metric(curve(10.0), StopAtMetric("accuracy", 0.97, "at_least", 60.0))
     assert found is not None
-    assert found.low < found.progress == 10.0 < found.high
+    assert found.low < found.epochs == 10.0 < found.high
 
 
 def test_an_extrapolation_ends_no_job_as_known_epochs_do() -> None:
     limits = {"max_time": "1s", "workers": "1..2", "batch": [32, 128]}
-    hurried = knowledge(job=spec(limits=limits), history=curve(8.0))
-    assert isinstance(decide(hurried), Run)
-    assert choose_now(hurried) == decide(hurried)
+    hurried = knowledge(job=spec(limits=limits), metric_history=curve(8.0))
+    assert isinstance(decide(hurried), TrainOn)
+    assert choose_without_further_probes(hurried) == decide(hurried)
     with pytest.raises(NothingFeasible):
         decide(replace(hurried, stored=stored()))
 
 
 def test_what_others_ran_teaches_kappa() -> None:
     taught = replace(OTHER, signature="other|9|none|elsewhere", runs=RUNS)
-    before, after = (knowledge(models=models).kappa for models in ((), (taught,)))
+    before, after = (knowledge(other_models=models).kappa for models in ((), (taught,)))
     assert before.value == 1.0
     assert after.value > before.value
     assert after.deviation < before.deviation
@@ -226,13 +235,15 @@ def test_models_do_not_compare_where_gradients_travel_otherwise() -> None:
     name = signature_of(served, "local")
     assert name == "digits|1437|none|local|parameter_server 2"
     alike = replace(OTHER, signature=f"other|9|none|local|{name.split('|')[-1]}")
-    known = planning_state(served, (), None, models=(OTHER, alike), machine="local")
+    known = planning_state(served, (), None, other_models=(OTHER, alike), machine_type="local")
     assert known.comparable_models == (alike,)
     assert known.topology == "parameter_server"
 
 
 def test_nothing_is_believed_of_workers_that_wait_for_none() -> None:
     one = {"workers": 2, "batch": 128}
-    alone = planning_state(spec(strategy="downpour", limits=one), (), stored(), machine="local")
+    alone = planning_state(
+        spec(strategy="downpour", limits=one), (), stored(), machine_type="local"
+    )
     assert fit_model(alone) is None
     assert progress_per_iteration(alone, ClusterConfig(2, 128)) == pytest.approx(128 / 1437)

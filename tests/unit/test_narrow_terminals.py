@@ -25,7 +25,7 @@ from scavenger.cli.evaluate import render_evaluation
 from scavenger.cli.fit_report import render_fit
 from scavenger.cli.jobs import render_jobs
 from scavenger.cli.models import render_models
-from scavenger.cli.output import Column, FittedTable
+from scavenger.cli.output import Column, ResponsiveTable
 from scavenger.cli.simulate import (
     StrategyComparison,
     render_comparison,
@@ -33,7 +33,7 @@ from scavenger.cli.simulate import (
     run_comparison,
 )
 from scavenger.cli.tokens import render_tokens
-from scavenger.offline.evaluation.checks import EvaluationScope, list_checks, summarise_findings
+from scavenger.offline.evaluation.checks import EvaluationScope, list_tasks, summarise_findings
 from scavenger.offline.evaluation.sampling import Restriction
 from scavenger.offline.fit import report_fit
 from scavenger.offline.simulator.paper import PAPER_JOBS, Perturbations
@@ -99,7 +99,7 @@ def token(name: str) -> TokenView:
 def evaluation() -> Any:
     steps = (evaluated(),)
     scope = EvaluationScope((4,), ("measured", "paper"), Restriction(), "all_reduce")
-    checks = list_checks(MeasurementTables(steps=steps), scope)
+    checks = list_tasks(MeasurementTables(steps=steps), scope)
     return summarise_findings(tuple(finding for check in checks for finding in check()))
 
 
@@ -154,15 +154,15 @@ COLUMNS = st.builds(
 
 
 @st.composite
-def any_tables(draw: st.DrawFn) -> FittedTable:
+def any_tables(draw: st.DrawFn) -> ResponsiveTable:
     columns = draw(st.lists(COLUMNS, min_size=1, max_size=8))
     rows = draw(st.lists(st.tuples(*[CELLS] * len(columns)), max_size=4))
-    return FittedTable(columns, rows, draw(st.integers(1, 2)))
+    return ResponsiveTable(columns, rows, draw(st.integers(1, 2)))
 
 
 @given(any_tables(), st.integers(10, 200))
 def test_the_least_important_column_leaves_first_and_none_before_it_must(
-    table: FittedTable, width: int
+    table: ResponsiveTable, width: int
 ) -> None:
     widths = table.fit(width)
     left = [c for place, c in enumerate(table.columns) if place not in widths]
@@ -178,7 +178,7 @@ def test_the_least_important_column_leaves_first_and_none_before_it_must(
 
 
 @given(any_tables(), st.integers(10, 200))
-def test_what_is_shown_is_whole(table: FittedTable, width: int) -> None:
+def test_what_is_shown_is_whole(table: ResponsiveTable, width: int) -> None:
     widths = table.fit(width)
     total = sum(widths.values()) + table.gap * (len(widths) - 1)
     assume(total <= width)

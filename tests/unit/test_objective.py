@@ -3,13 +3,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scavenger.cluster import ClusterConfig, grid_of
+from scavenger.cluster import ClusterConfig, config_columns
 from scavenger.errors import NothingFeasible
+from scavenger.planning.constrained_objective import (
+    ConstrainedObjective,
+    chance_below,
+    format_precise_seconds,
+)
 from scavenger.planning.curve import PosteriorDraws, TradeoffCurve, TradeoffPoint
 from scavenger.planning.knee import Knee, find_bends
-from scavenger.planning.limits import Within, chance_below, format_seconds
 from scavenger.planning.objectives import Cheapest, Fastest, Weighted
-from scavenger.pricing import on_demand_price
+from scavenger.pricing import on_demand_price_model
 
 
 def curve(*figures: tuple[float, float], basis="total") -> TradeoffCurve:
@@ -30,7 +34,7 @@ def test_the_knee_of_a_bent_front_is_found_by_kneedle():
     assert choice.point.config == ClusterConfig(3, 64)
     assert choice.why == "knee of 5 points: 50% slower than the fastest, 60% cheaper"
     assert choice.bends
-    assert Within(Knee(), max_cost=1e6, max_time=1e6).choose(BENT).bends
+    assert ConstrainedObjective(Knee(), max_cost=1e6, max_time=1e6).choose(BENT).bends
 
 
 @pytest.mark.parametrize(
@@ -70,7 +74,7 @@ def test_fastest_and_cheapest_compare_with_each_other():
 
 
 def test_limits_exclude_points_and_say_how_many_remain():
-    choice = Within(Fastest(), max_cost=9).choose(BENT)
+    choice = ConstrainedObjective(Fastest(), max_cost=9).choose(BENT)
     assert choice.point.config == ClusterConfig(3, 64)
     assert choice.why.endswith("3 of 6 configurations meet the limits")
 
@@ -97,13 +101,13 @@ def test_limits_exclude_points_and_say_how_many_remain():
 )
 def test_when_nothing_is_feasible_the_nearest_relaxation_is_named(limits, message):
     with pytest.raises(NothingFeasible) as failure:
-        Within(Knee(), **limits).choose(BENT)
+        ConstrainedObjective(Knee(), **limits).choose(BENT)
     assert str(failure.value) == message
 
 
 def test_a_relative_curve_keeps_every_point_and_says_so():
     relative = curve((1, 1), (0.5, 2), basis="relative")
-    limited = Within(Fastest(), max_cost=0.1, max_time=0.1)
+    limited = ConstrainedObjective(Fastest(), max_cost=0.1, max_time=0.1)
     choice = limited.choose(relative)
     assert choice.point.config == ClusterConfig(2, 64)
     assert "the limits cannot be judged before the epochs to target are known" in choice.why
@@ -111,26 +115,26 @@ def test_a_relative_curve_keeps_every_point_and_says_so():
 
 
 def test_no_limits_change_nothing():
-    assert Within(Knee()).choose(BENT) == Knee().choose(BENT)
-    assert Within(Knee()).name == "knee"
+    assert ConstrainedObjective(Knee()).choose(BENT) == Knee().choose(BENT)
+    assert ConstrainedObjective(Knee()).name == "knee"
 
 
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_must_be_positive(limit):
     with pytest.raises(ValueError, match="must be positive"):
-        Within(Knee(), max_cost=limit)
+        ConstrainedObjective(Knee(), max_cost=limit)
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.5, "0.5 s"), (100, "100 s"), (600, "10.0 min"), (9000, "2.50 h")]
 )
 def test_durations_are_written_for_people(seconds, text):
-    assert format_seconds(seconds) == text
+    assert format_precise_seconds(seconds) == text
 
 
 def test_cost_is_workers_times_hours_times_price():
-    grid = grid_of([ClusterConfig(4, 64)])
-    assert on_demand_price(0.5).costs(grid, np.array([1800.0])) == 1.0
+    grid = config_columns([ClusterConfig(4, 64)])
+    assert on_demand_price_model(0.5).costs(grid, np.array([1800.0])) == 1.0
 
 
 def unsure(*figures: tuple[float, float, float]) -> TradeoffCurve:
@@ -141,7 +145,7 @@ def unsure(*figures: tuple[float, float, float]) -> TradeoffCurve:
 
 def test_a_limit_keeps_a_margin_for_what_is_uncertain():
     near = unsure((100, 9.9, 0.1), (200, 8.0, 0.1), (300, 7.0, 0.1))
-    choice = Within(Fastest(), max_cost=10).choose(near)
+    choice = ConstrainedObjective(Fastest(), max_cost=10).choose(near)
     assert choice.point.config == ClusterConfig(2, 64)
     assert choice.why.endswith(
         "2 of 3 configurations meet the limits; K=1 B=64 would be better but meets them only "
@@ -151,7 +155,7 @@ def test_a_limit_keeps_a_margin_for_what_is_uncertain():
 
 def test_where_nothing_is_sure_enough_the_surest_is_taken_though_another_dominates_it():
     near = unsure((100, 9.0, 0.2), (101, 9.1, 0.09))
-    choice = Within(Fastest(), max_cost=10).choose(near)
+    choice = ConstrainedObjective(Fastest(), max_cost=10).choose(near)
     assert choice.point.config == ClusterConfig(2, 64)
     assert choice.why.startswith("the surest to meet the limits, though only with 85%")
 

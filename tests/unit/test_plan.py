@@ -914,7 +914,7 @@ def test_a_worker_that_never_stands_by_is_ended(
 
 
 AHEAD = WantedConfig(
-    ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), "", then=ClusterConfig(2, 64))
+    ClusterConfig(1, 64), "", Probe(ClusterConfig(1, 64), "", next_config=ClusterConfig(2, 64))
 )
 
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scavenger.cluster import ClusterConfig, ConfigSpace, grid_of_space
+from scavenger.cluster import ClusterConfig, ConfigSpace, space_columns
 from scavenger.measurement.profiling import Observation, ScalingIndicators
-from scavenger.models.epochs import FinishedRun, Kappa, RootNoiseLaw, StatisticalModel
+from scavenger.models.epochs import EpochsLaw, FinishedRun, Kappa, RootNoiseLaw
 from scavenger.models.forms import ALL_FORMS
-from scavenger.models.iteration_time import ParallelModel, Uncertainty
+from scavenger.models.iteration_time import StepTimeLaw, Uncertainty
 from scavenger.models.performance import PerformanceModel
 from scavenger.planning.transfer import (
     SIMILARITY_FACTOR,
@@ -25,7 +25,7 @@ from scavenger.planning.transfer import (
 
 unhurried = settings(max_examples=50)
 
-MODEL = PerformanceModel(ParallelModel(0, 1, 0, 1), StatisticalModel(100, 100), 1000, 50, None)
+MODEL = PerformanceModel(StepTimeLaw(0, 1, 0, 1), EpochsLaw(100, 100), 1000, 50, None)
 FOUR_CORNERS = ConfigSpace((2, 8), (64, 256)).corners()
 
 
@@ -66,12 +66,12 @@ def test_epochs_are_told_at_the_other_jobs_reference_batch(target, reference_bat
 
 
 SPACE = ConfigSpace((1, 2, 4, 8), (32, 128, 512))
-GRID = grid_of_space(SPACE)
+GRID = space_columns(SPACE)
 BATCHES = np.array([8.0, 64.0, 512.0, 4096.0])
 
 of_all_reduce = [form for form in ALL_FORMS if form.growth != "servers"]
 parallel_laws = st.builds(
-    lambda form, *coefficients: ParallelModel(
+    lambda form, *coefficients: StepTimeLaw(
         *coefficients, growth=form.growth, overlap=form.overlap, flatness=form.flatness
     ),
     st.sampled_from(of_all_reduce),
@@ -81,7 +81,7 @@ parallel_laws = st.builds(
     st.floats(0.02, 0.2),
 )
 statistical_laws = st.builds(
-    StatisticalModel,
+    EpochsLaw,
     st.none() | st.just(0.0) | st.floats(1, 1e5),
     st.none() | st.just(0.0) | st.floats(1, 1e5),
     st.just(0.0) | st.floats(1, 1e4),
@@ -89,12 +89,12 @@ statistical_laws = st.builds(
 )
 
 
-def of_job(parallel: ParallelModel, statistical: StatisticalModel, name: str = "x") -> StoredModel:
+def of_job(parallel: StepTimeLaw, statistical: EpochsLaw, name: str = "x") -> StoredModel:
     return StoredModel(name, PerformanceModel(parallel, statistical, 1000, 64, None), (), {}, 1)
 
 
-def relative(law: StatisticalModel) -> np.ndarray:
-    return law.shape(BATCHES) / law.shape(BATCHES[:1])
+def relative(law: EpochsLaw) -> np.ndarray:
+    return law.unscaled_epochs(BATCHES) / law.unscaled_epochs(BATCHES[:1])
 
 
 @unhurried
@@ -111,7 +111,7 @@ def test_the_average_of_equal_jobs_has_their_epochs(law, count):
 @settings(max_examples=8)
 @given(parallel_laws, st.integers(1, 2))
 def test_the_average_of_equal_jobs_has_their_speed(law, count):
-    models = [of_job(law, StatisticalModel(100, 100), f"job {n}") for n in range(count)]
+    models = [of_job(law, EpochsLaw(100, 100), f"job {n}") for n in range(count)]
     averaged = average_models(models, SPACE).parallel
     assert averaged.step_times(GRID) == pytest.approx(law.step_times(GRID), rel=0.02)
 
@@ -119,8 +119,8 @@ def test_the_average_of_equal_jobs_has_their_speed(law, count):
 @settings(max_examples=5)
 @given(st.floats(1.1, 5))
 def test_the_average_lies_between_two_jobs_and_knows_how_far_they_differ(factor):
-    slow = ParallelModel(*(np.array(MODEL.parallel.coefficients) * factor).tolist())
-    law = StatisticalModel(100 * factor, 100 / factor)
+    slow = StepTimeLaw(*(np.array(MODEL.parallel.coefficients) * factor).tolist())
+    law = EpochsLaw(100 * factor, 100 / factor)
     averaged = average_models([of_job(MODEL.parallel, MODEL.statistical), of_job(slow, law)], SPACE)
     middle = MODEL.parallel.step_times(GRID) * factor**0.5
     assert averaged.parallel.step_times(GRID) == pytest.approx(middle, rel=0.01)
@@ -167,16 +167,16 @@ def test_a_model_borrowed_by_a_lone_worker_follows_its_speed(law, compute):
 
 
 def test_a_borrowed_model_without_synchronisation_still_takes_as_long_as_was_measured():
-    free = ParallelModel(0.5, 0.01, 0.0, 0.0)
+    free = StepTimeLaw(0.5, 0.01, 0.0, 0.0)
     own = transfer_model(
         of_job(free, MODEL.statistical).model, [measure(ClusterConfig(4, 128), 1.0, 0.5)]
     )
     assert own.parallel.step_time(ClusterConfig(4, 128)) == pytest.approx(1.5)
 
 
-def of_speed(law: ParallelModel, factor: float, scale: float) -> StoredModel:
-    scaled = ParallelModel(*(np.array(law.coefficients) * factor).tolist())
-    return of_job(scaled, StatisticalModel(100, scale))
+def of_speed(law: StepTimeLaw, factor: float, scale: float) -> StoredModel:
+    scaled = StepTimeLaw(*(np.array(law.coefficients) * factor).tolist())
+    return of_job(scaled, EpochsLaw(100, scale))
 
 
 def seen_by(stored: StoredModel, config: ClusterConfig) -> Observation:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
-from scavenger.measurement.profiling import NotSettled, Settled, settle
+from scavenger.measurement.profiling import ProbeComplete, ProbeIncomplete, evaluate_probe
 from scavenger.measurement.steps import StepColumns
 
 CONFIG = ClusterConfig(4, 64)
@@ -49,14 +49,14 @@ def test_rows_put_together_follow_one_another(lengths):
     ],
 )
 def test_a_probe_waits_and_says_for_what(columns, measures, why):
-    answer = settle(columns, CONFIG, measures=measures)
-    assert isinstance(answer, NotSettled)
+    answer = evaluate_probe(columns, CONFIG, measures=measures)
+    assert isinstance(answer, ProbeIncomplete)
     assert why in answer.why
 
 
 def test_a_probe_of_time_settles_on_time_alone():
-    answer = settle(steady(23), CONFIG, measures="time")
-    assert isinstance(answer, Settled)
+    answer = evaluate_probe(steady(23), CONFIG, measures="time")
+    assert isinstance(answer, ProbeComplete)
     indicators = answer.observation.indicators
     assert (answer.observation.config, answer.observation.iterations) == (CONFIG, 20)
     assert (indicators.noise, indicators.noise_scale) == (2.0, 32.0)
@@ -64,22 +64,24 @@ def test_a_probe_of_time_settles_on_time_alone():
 
 
 def test_a_probe_of_noise_settles_once_the_loss_falls_and_the_noise_is_steady():
-    answer = settle(steady(100, falling(100)), CONFIG, measures="noise")
-    assert isinstance(answer, Settled)
+    answer = evaluate_probe(steady(100, falling(100)), CONFIG, measures="noise")
+    assert isinstance(answer, ProbeComplete)
     assert "settled" in answer.why
     assert answer.observation.indicators.noise_scale == 32.0
 
 
 def test_compute_is_never_less_than_was_measured():
     columns = replace(steady(23), step_time=(0.5,) * 23)
-    answer = settle(columns, CONFIG, measures="time")
+    answer = evaluate_probe(columns, CONFIG, measures="time")
     assert answer.observation.indicators.compute_time == 1.0
 
 
 def test_warm_up_rows_do_not_count():
     columns = replace(steady(23), step_time=(99.0,) * 3 + (1.5,) * 20, shards=(4,) * 23)
     cold = replace(columns, local_norm_sq=(900.0,) * 3 + (6.0,) * 20)
-    assert settle(cold, CONFIG, measures="time") == settle(columns, CONFIG, measures="time")
+    assert evaluate_probe(cold, CONFIG, measures="time") == evaluate_probe(
+        columns, CONFIG, measures="time"
+    )
 
 
 def test_a_lone_worker_is_timed_on_unsplit_rows_and_its_noise_comes_from_split_ones():
@@ -89,7 +91,7 @@ def test_a_lone_worker_is_timed_on_unsplit_rows_and_its_noise_comes_from_split_o
         step_time=(1.5, 9.0) * 21 + (1.5,),
         sync_time=(0.0,) * 43,
     )
-    answer = settle(columns, ClusterConfig(1, 64), measures="time")
+    answer = evaluate_probe(columns, ClusterConfig(1, 64), measures="time")
     indicators = answer.observation.indicators
     assert (indicators.compute_time, indicators.sync_time) == (1.5, 0)
     assert indicators.noise == 2.0
@@ -97,7 +99,9 @@ def test_a_lone_worker_is_timed_on_unsplit_rows_and_its_noise_comes_from_split_o
 
 def test_a_lone_worker_that_never_splits_has_no_noise():
     columns = replace(steady(23), shards=(1,) * 23)
-    indicators = settle(columns, ClusterConfig(1, 64), measures="time").observation.indicators
+    indicators = evaluate_probe(
+        columns, ClusterConfig(1, 64), measures="time"
+    ).observation.indicators
     assert (indicators.noise, indicators.noise_scale) == (None, None)
 
 
@@ -105,6 +109,8 @@ def test_a_lone_worker_that_never_splits_has_no_noise():
 def test_patience_ends_with_a_sentence_that_says_so(shards):
     workers = shards
     columns = replace(steady(60, (2.0,) * 60), shards=(shards,) * 60)
-    answer = settle(columns, ClusterConfig(workers, 64), measures="noise", most_noise_rows=60)
-    assert isinstance(answer, Settled)
+    answer = evaluate_probe(
+        columns, ClusterConfig(workers, 64), measures="noise", max_noise_rows=60
+    )
+    assert isinstance(answer, ProbeComplete)
     assert answer.why.startswith("noise did not settle in 60 iterations and is used as it is")

@@ -10,7 +10,7 @@ import torch
 
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.noise import estimate_noise, noise_at
-from scavenger.models.iteration_time import ParallelModel
+from scavenger.models.iteration_time import StepTimeLaw
 from tests.paper.networks import Perceptron, TrainedNetwork, shard_samples, split
 from tests.paper.tasks import TASKS, Task, digits_mlp
 from tests.paper.virtual import (
@@ -21,7 +21,7 @@ from tests.paper.virtual import (
     run_to_target,
 )
 
-CLOCK = SimulatedClock(ParallelModel(0.1, 0.001, 0.05, 0.01), jitter=0.05)
+CLOCK = SimulatedClock(StepTimeLaw(0.1, 0.001, 0.05, 0.01), jitter=0.05)
 TIMES = ("compute_time", "sync_time", "step_time")
 
 

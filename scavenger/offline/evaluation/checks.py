@@ -17,13 +17,13 @@ import numpy as np
 
 from scavenger.models.epochs import LawFamily
 from scavenger.models.forms import Topology
-from scavenger.offline.evaluation.errors import (
-    EpochsError,
-    NoiseError,
-    StepError,
-    epochs_error,
-    noise_error,
-    step_error,
+from scavenger.offline.evaluation.prediction_errors import (
+    EpochsAccuracy,
+    NoiseAccuracy,
+    StepTimeAccuracy,
+    epochs_accuracy,
+    noise_accuracy,
+    step_time_accuracy,
 )
 from scavenger.offline.evaluation.regret import Regret, RegretObjective, regrets
 from scavenger.offline.evaluation.sampling import Design, DesignName, Restriction, SearchDesign
@@ -64,8 +64,8 @@ def groups_by_last(first: str, members: Sequence[str]) -> dict[str, tuple[str, .
     return {f"{first}/*/{last}": tuple(names) for last, names in sorted(shared.items())}
 
 
-EvaluationFinding = StepError | EpochsError | NoiseError | Regret
-EvaluationCheck = Callable[[], tuple[EvaluationFinding, ...]]
+EvaluationFinding = StepTimeAccuracy | EpochsAccuracy | NoiseAccuracy | Regret
+EvaluationTask = Callable[[], tuple[EvaluationFinding, ...]]
 EvaluatedFigure = Literal["step_time", "epochs", "noise"] | RegretObjective
 
 EPOCH_BATCHES = (2, 3)
@@ -77,7 +77,7 @@ class EvaluationScope:
     """What is checked, and how.
 
     Attributes:
-        points: Numbers of profiled configurations to fit to.
+        points: Numbers of probed configurations to fit to.
         laws: Laws to compare.
         restriction: Which part of each table of seconds counts.
         topology: How gradients travelled where a table does not say.
@@ -130,25 +130,25 @@ class Evaluation:
         means: Means of all of these by group, all tables first.
     """
 
-    step_times: tuple[StepError, ...]
-    epochs: tuple[EpochsError, ...]
-    noise: tuple[NoiseError, ...]
+    step_times: tuple[StepTimeAccuracy, ...]
+    epochs: tuple[EpochsAccuracy, ...]
+    noise: tuple[NoiseAccuracy, ...]
     regrets: tuple[Regret, ...]
     means: tuple[GroupMean, ...]
 
 
-def list_checks(tables: MeasurementTables, scope: EvaluationScope) -> tuple[EvaluationCheck, ...]:
+def list_tasks(tables: MeasurementTables, scope: EvaluationScope) -> tuple[EvaluationTask, ...]:
     """Return what there is to check, so that a caller can show how far it has come."""
-    epochs = all_epochs(tables)
+    epochs = list_epochs_tables(tables)
     return (
-        *steps_checks(tables.steps, scope),
-        *epochs_checks(epochs, scope),
-        *(partial(found_by, noise_error, table) for table in tables.noise),
-        *regret_checks(tables.steps, epochs, scope),
+        *steps_tasks(tables.steps, scope),
+        *epochs_tasks(epochs, scope),
+        *(partial(as_findings, noise_accuracy, table) for table in tables.noise),
+        *regret_tasks(tables.steps, epochs, scope),
     )
 
 
-def all_epochs(tables: MeasurementTables) -> tuple[EpochsTable, ...]:
+def list_epochs_tables(tables: MeasurementTables) -> tuple[EpochsTable, ...]:
     """Return the tables of epochs, and those that metrics along runs tell."""
     told = ((table.name, common_target(table)) for table in tables.noise)
     return (
@@ -157,25 +157,30 @@ def all_epochs(tables: MeasurementTables) -> tuple[EpochsTable, ...]:
     )
 
 
-def steps_checks(tables: Iterable[StepTable], scope: EvaluationScope) -> Iterator[EvaluationCheck]:
+def steps_tasks(tables: Iterable[StepTable], scope: EvaluationScope) -> Iterator[EvaluationTask]:
     """Yield a check for each table of seconds, number of points, design and laws."""
     for table in tables:
         topology = table.topology or scope.topology
         for points, design, laws in product(scope.points, scope.designs, scope.laws):
             yield partial(
-                found_by, step_error, table, points, laws, scope.restriction, topology, design
+                as_findings,
+                step_time_accuracy,
+                table,
+                points,
+                laws,
+                scope.restriction,
+                topology,
+                design,
             )
 
 
-def epochs_checks(
-    tables: Iterable[EpochsTable], scope: EvaluationScope
-) -> Iterator[EvaluationCheck]:
+def epochs_tasks(tables: Iterable[EpochsTable], scope: EvaluationScope) -> Iterator[EvaluationTask]:
     """Yield a check for each table of epochs, number of batches and laws."""
     for table, batches, laws in product(tables, EPOCH_BATCHES, scope.laws):
-        yield partial(found_by, epochs_error, table, batches, laws)
+        yield partial(as_findings, epochs_accuracy, table, batches, laws)
 
 
-def found_by(
+def as_findings(
     predict: Callable[_P, EvaluationFinding | None], *args: _P.args, **kwargs: _P.kwargs
 ) -> tuple[EvaluationFinding, ...]:
     """Return what a prediction found; nothing where the table is too small for it."""
@@ -183,9 +188,9 @@ def found_by(
     return () if found is None else (found,)
 
 
-def regret_checks(
+def regret_tasks(
     steps: Iterable[StepTable], epochs: Iterable[EpochsTable], scope: EvaluationScope
-) -> Iterator[EvaluationCheck]:
+) -> Iterator[EvaluationTask]:
     """Yield a check of choices for each table of seconds whose epochs are known."""
     by_name = {table.name: table for table in epochs}
     for table in steps:
@@ -201,9 +206,9 @@ def summarise_findings(findings: Iterable[EvaluationFinding]) -> Evaluation:
     """Put findings together with their means by group."""
     found = tuple(findings)
     return Evaluation(
-        step_times=tuple(each for each in found if isinstance(each, StepError)),
-        epochs=tuple(each for each in found if isinstance(each, EpochsError)),
-        noise=tuple(each for each in found if isinstance(each, NoiseError)),
+        step_times=tuple(each for each in found if isinstance(each, StepTimeAccuracy)),
+        epochs=tuple(each for each in found if isinstance(each, EpochsAccuracy)),
+        noise=tuple(each for each in found if isinstance(each, NoiseAccuracy)),
         regrets=tuple(each for each in found if isinstance(each, Regret)),
         means=tuple(means_of(found)),
     )
@@ -239,13 +244,13 @@ def means_of(findings: Iterable[EvaluationFinding]) -> Iterator[GroupMean]:
 def entries_of(finding: EvaluationFinding) -> Iterator[MeanEntry]:
     """Yield what a finding contributes to means."""
     match finding:
-        case StepError(table=table, laws=laws, points=points, design=design):
+        case StepTimeAccuracy(table=table, laws=laws, points=points, design=design):
             series: MeanSeries = ("step_time", laws, points, design)
             yield MeanEntry(table, series, finding.error, finding.covered, finding.rest)
-        case EpochsError(table=table, laws=laws, batches=batches):
+        case EpochsAccuracy(table=table, laws=laws, batches=batches):
             series = ("epochs", laws, batches, "search")
             yield MeanEntry(table, series, finding.error, finding.covered, finding.rest)
-        case NoiseError(table=table):
+        case NoiseAccuracy(table=table):
             yield MeanEntry(table, ("noise", "measured", 2, "search"), finding.error, None, 1)
             yield MeanEntry(table, ("noise", "paper", 2, "search"), finding.root_error, None, 1)
         case Regret(table=table, laws=laws, points=points, design=design, wish=wish):

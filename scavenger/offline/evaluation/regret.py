@@ -9,16 +9,17 @@ from typing import Literal
 
 import numpy as np
 
-from scavenger.cluster import ClusterConfig, Floats, MemoryModel, grid_of
+from scavenger.cluster import ClusterConfig, Floats, MemoryModel, config_columns
 from scavenger.errors import NothingFeasible
 from scavenger.measurement.profiling import Measurement
-from scavenger.models.epochs import FinishedRun, LawFamily, average_runs, epochs_at, fit_statistical
+from scavenger.models.epochs import FinishedRun, LawFamily, average_runs, epochs_at, fit_epochs_law
 from scavenger.models.forms import Topology
 from scavenger.models.iteration_time_fitting import fit_step_time
 from scavenger.models.performance import PerformanceModel, forms_for
-from scavenger.offline.evaluation.errors import spread_batches
-from scavenger.offline.evaluation.sampling import Design, DesignName, ProfiledRows, Restriction
+from scavenger.offline.evaluation.prediction_errors import spread_batches
+from scavenger.offline.evaluation.sampling import Design, DesignName, ProbedRows, Restriction
 from scavenger.offline.tables.steps import StepTable
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import (
     TradeoffCurve,
     TradeoffPoint,
@@ -26,9 +27,8 @@ from scavenger.planning.curve import (
     forecast_grid,
 )
 from scavenger.planning.knee import find_knee, knee_row_of_points
-from scavenger.planning.limits import Within
 from scavenger.planning.objectives import Cheapest, Fastest
-from scavenger.pricing import PerResource, PriceModel
+from scavenger.pricing import PriceModel, ResourcePrice
 
 RegretObjective = Literal[
     "fastest", "cheapest", "cheapest_in_time", "cheapest_likely_in_time", "knee"
@@ -42,10 +42,10 @@ REGRET_OBJECTIVES: tuple[RegretObjective, ...] = (
     "knee",
 )
 # The deadline, as a multiple of the least time there is.
-DEADLINE = 1.5
+DEADLINE_FACTOR = 1.5
 REGRET_BATCHES = 3
 # Every worker costs the same, on a shared machine too.
-UNIT_PRICE = PriceModel(PerResource(1.0, 0.0, 1.0, MemoryModel(0.0, 0.0)))
+UNIT_PRICE = PriceModel(ResourcePrice(1.0, 0.0, 1.0, MemoryModel(0.0, 0.0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Regret:
     Attributes:
         table: Name of the table of seconds; its epochs come from the table it begins with.
         laws: Laws the choice was predicted with.
-        points: Configurations that were profiled.
+        points: Configurations that were probed.
         design: How these were chosen.
         wish: The objective; ``cheapest_in_time`` is 90 % sure to meet a deadline of 1.5 times the
             least time, as a job is, ``cheapest_likely_in_time`` is only expected to.
@@ -96,7 +96,7 @@ class WindowTruth:
     @property
     def deadline(self) -> float:
         """The deadline that choices are made under."""
-        return DEADLINE * float(self.time.min())
+        return DEADLINE_FACTOR * float(self.time.min())
 
 
 def regrets(
@@ -125,8 +125,8 @@ def regrets(
     outcomes = []
     for window in windows:
         truth = true_figures(window, known)
-        for profiled in design.profiles(window, points):
-            curve = predict_window(window, known, profiled, laws, topology)
+        for probed in design.choose_rows(window, points):
+            curve = predict_window(window, known, probed, laws, topology)
             outcomes.append({wish: outcome_of(wish, truth, curve) for wish in REGRET_OBJECTIVES})
     return tuple(
         Regret(
@@ -161,20 +161,20 @@ def true_figures(window: Sequence[Measurement], runs: Sequence[FinishedRun]) -> 
 def predict_window(
     window: Sequence[Measurement],
     runs: Sequence[FinishedRun],
-    profiled: ProfiledRows,
+    probed: ProbedRows,
     laws: LawFamily,
     topology: Topology,
 ) -> TradeoffCurve:
     """Predict a window from a few of its configurations and from three batches' epochs."""
-    parallel = fit_step_time(profiled, topology, forms=forms_for(laws))
+    parallel = fit_step_time(probed, topology, forms=forms_for(laws))
     known = spread_batches(runs, REGRET_BATCHES)
-    statistical = fit_statistical((), runs=known, laws=laws)
+    statistical = fit_epochs_law((), runs=known, laws=laws)
     reference = known[0].global_batch
     epochs = epochs_at(statistical, known, reference)
     model = PerformanceModel(parallel, statistical, 1, reference, epochs)
-    grid = grid_of(m.config for m in window)
+    grid = config_columns(m.config for m in window)
     return curve_from_forecast(
-        forecast_grid(grid, model, UNIT_PRICE, {m.config: m.step_time for m in profiled})
+        forecast_grid(grid, model, UNIT_PRICE, {m.config: m.step_time for m in probed})
     )
 
 
@@ -213,7 +213,7 @@ def choose_for_objective(
         case "cheapest_in_time":
             # As a job with a deadline chooses; the fastest where that gives up.
             try:
-                return Within(Cheapest(), max_time=truth.deadline).choose(curve).point
+                return ConstrainedObjective(Cheapest(), max_time=truth.deadline).choose(curve).point
             except NothingFeasible:
                 return Fastest().choose(curve).point
         case "cheapest_likely_in_time":

@@ -1,7 +1,7 @@
 """Which rows of a table are predicted, and which of them the laws are fitted to.
 
 ``Restriction`` cuts a table into windows as a job would be limited to them; a design picks the
-profiled rows of a window, as a search would probe them or at random.
+probed rows of a window, as a search would probe them or at random.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scavenger.measurement.profiling import Measurement
 from scavenger.planning.search.design import corner_configs, space_filling_order
 
 DesignName = Literal["search", "random"]
-ProfiledRows = tuple[Measurement, ...]
+ProbedRows = tuple[Measurement, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class SearchDesign:
 
     name: ClassVar[DesignName] = "search"
 
-    def profiles(self, window: Sequence[Measurement], points: int) -> tuple[ProfiledRows, ...]:
+    def choose_rows(self, window: Sequence[Measurement], points: int) -> tuple[ProbedRows, ...]:
         """Return the measurements that a search would make with this many probes."""
         by_config = {m.config: m for m in window}
         return (
@@ -52,7 +52,7 @@ class RandomDesign:
         if self.draws < 1 or self.seed < 0:
             raise ValueError(f"draws {self.draws} must be at least 1, seed {self.seed} at least 0")
 
-    def profiles(self, window: Sequence[Measurement], points: int) -> tuple[ProfiledRows, ...]:
+    def choose_rows(self, window: Sequence[Measurement], points: int) -> tuple[ProbedRows, ...]:
         """Return as many random choices as asked for, each without repeats."""
         listed = sorted(window, key=lambda m: m.config)
         which = crc32("; ".join(str(m.config) for m in listed).encode())
@@ -63,7 +63,7 @@ class RandomDesign:
 
     def _draw(
         self, listed: Sequence[Measurement], rng: np.random.Generator, points: int
-    ) -> ProfiledRows:
+    ) -> ProbedRows:
         rows = rng.choice(len(listed), min(points, len(listed)), replace=False)
         return tuple(listed[row] for row in rows)
 
@@ -71,8 +71,8 @@ class RandomDesign:
 Design = SearchDesign | RandomDesign
 
 # A window with fewer counts or rows than this is no space to choose in.
-FEWEST_WORKER_COUNTS = 3
-FEWEST_WINDOW_ROWS = 6
+MIN_WORKER_COUNTS = 3
+MIN_WINDOW_ROWS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +80,15 @@ class Restriction:
     """Limits on workers, and on how far batches lie apart.
 
     Attributes:
-        fewest: Fewest workers.
-        most: Most workers; None without limit.
+        min_workers: Fewest workers.
+        max_workers: Most workers; None without limit.
         batch_ratio: Largest batch of a window over its smallest; None for the whole table at once.
         needs_corners: Whether what has fewer than four distinct corners is left out: with one
             batch for each worker count nothing tells compute from synchronisation.
     """
 
-    fewest: int = 1
-    most: int | None = None
+    min_workers: int = 1
+    max_workers: int | None = None
     batch_ratio: float | None = None
     needs_corners: bool = False
 
@@ -101,8 +101,8 @@ class Restriction:
         kept = tuple(
             m
             for m in measurements
-            if m.config.workers >= self.fewest
-            and (self.most is None or m.config.workers <= self.most)
+            if m.config.workers >= self.min_workers
+            and (self.max_workers is None or m.config.workers <= self.max_workers)
         )
         windows = self._split(kept)
         if self.needs_corners:
@@ -117,10 +117,10 @@ class Restriction:
             tuple(m for m in kept if low <= m.config.global_batch <= self.batch_ratio * low)
             for low in starts
         )
-        return tuple(dict.fromkeys(window for window in opened if is_space(window)))
+        return tuple(dict.fromkeys(window for window in opened if is_large_enough(window)))
 
 
-def is_space(window: Sequence[Measurement]) -> bool:
+def is_large_enough(window: Sequence[Measurement]) -> bool:
     """Tell whether there is something to choose in a window."""
     counts = {m.config.workers for m in window}
-    return len(counts) >= FEWEST_WORKER_COUNTS and len(window) >= FEWEST_WINDOW_ROWS
+    return len(counts) >= MIN_WORKER_COUNTS and len(window) >= MIN_WINDOW_ROWS

@@ -1,1 +1,1 @@
-"""Simulated jobs with a known truth, run through the same `decide` and `settle` as real ones."""
+"""Simulated jobs with a known truth, run through the `decide` and `evaluate_probe` of real ones."""

@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from scavenger.cluster import ClusterConfig, Floats, RowIndices
-from scavenger.figures import require_above_zero, require_not_negative
 from scavenger.measurement.steps import StepColumns
 from scavenger.models.performance import PerformanceModel
+from scavenger.number_checks import require_above_zero, require_not_negative
 
 
 class JobTruth(Protocol):
@@ -87,12 +87,12 @@ PROGRESS_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingCourse:
+class TrainingDynamics:
     """How noise and loss go over a run: high noise and no progress first, then slow growth of φ.
 
     Attributes:
         settles_after: Iterations after which early noise is gone, all but a twentieth. A fifth of
-            them is a plateau, on which the loss does not fall; 0 for a job without a youth.
+            them is a plateau, on which the loss does not fall; 0 for a job without early noise.
         early_noise: Factor on φ at the first iteration.
         noise_growth: φ at the end of the run relative to its start.
         slowdown: Iteration time at the end relative to the start.
@@ -113,8 +113,10 @@ class TrainingCourse:
         require_not_negative(self, "settles_after", "loss_jitter")
 
     def noise_factor(self, iteration: Floats, progress: Floats) -> Floats:
-        """Factor on φ; its geometric mean over a run without a youth is 1."""
-        young = (self.early_noise - 1) * np.exp(-self._since_plateau(iteration) / self._youth)
+        """Factor on φ; its geometric mean over a run without early noise is 1."""
+        young = (self.early_noise - 1) * np.exp(
+            -self._since_plateau(iteration) / self._early_noise_decay
+        )
         growth = self.noise_growth ** (progress - 0.5)
         return np.asarray((1 + young * (self.settles_after > 0)) * growth)
 
@@ -122,7 +124,7 @@ class TrainingCourse:
         """Factor on iteration time, a line whose mean over a run is 1."""
         return np.asarray(1 + self._slope * (progress - 0.5))
 
-    def elapsed(self, share: float) -> float:
+    def time_factor_integral(self, share: float) -> float:
         """Integral of the time factor from 0 to a share of the run."""
         return share + self._slope * (share**2 - share) / 2
 
@@ -136,7 +138,7 @@ class TrainingCourse:
         return 2 * (self.slowdown - 1) / (self.slowdown + 1)
 
     @property
-    def _youth(self) -> float:
+    def _early_noise_decay(self) -> float:
         """Iterations in which early noise falls by a factor of e."""
         excess = max(abs(self.early_noise - 1), 0.05)
         return 0.8 * max(self.settles_after, 1) / max(math.log(excess / 0.05), 1.0)
@@ -146,7 +148,7 @@ class TrainingCourse:
 
 
 @dataclass(frozen=True, slots=True)
-class TimingNoise:
+class TimingJitter:
     """What makes two iterations of one configuration differ.
 
     Attributes:
@@ -167,15 +169,15 @@ class TimingNoise:
             raise ValueError(f"straggler_factor must be at least 1, got {self.straggler_factor}")
 
     @property
-    def mean_delay(self) -> float:
+    def mean_straggler_factor(self) -> float:
         """Mean factor of stragglers on compute."""
         return 1 + self.straggler_chance * (self.straggler_factor - 1)
 
-    def spread(self, count: int, rng: np.random.Generator) -> Floats:
+    def draw_jitter(self, count: int, rng: np.random.Generator) -> Floats:
         """Draw factors on seconds, log-normal with mean 1."""
         return np.exp(rng.normal(-(self.jitter**2) / 2, self.jitter, count))
 
-    def delays(self, count: int, rng: np.random.Generator) -> Floats:
+    def draw_straggler_factors(self, count: int, rng: np.random.Generator) -> Floats:
         """Draw factors on the compute of the slowest worker."""
         late = rng.random(count) < self.straggler_chance
         return np.where(late, self.straggler_factor, 1.0)
@@ -191,7 +193,7 @@ class SyntheticJob:
     Args:
         truth: What configurations take.
         rng: Where chance comes from.
-        course: How noise and loss go over a run.
+        dynamics: How noise and loss go over a run.
         disturbance: What makes iterations differ.
         split_every: With one worker, split one of this many iterations in two shards so that
             noise can be measured; 0 never splits.
@@ -202,12 +204,12 @@ class SyntheticJob:
         truth: JobTruth,
         rng: np.random.Generator,
         *,
-        course: TrainingCourse = TrainingCourse(),
-        disturbance: TimingNoise = TimingNoise(),
+        dynamics: TrainingDynamics = TrainingDynamics(),
+        disturbance: TimingJitter = TimingJitter(),
         split_every: int = 5,
     ) -> None:
         self.truth, self.rng = truth, rng
-        self.course, self.disturbance, self.split_every = course, disturbance, split_every
+        self.dynamics, self.disturbance, self.split_every = dynamics, disturbance, split_every
         self.iterations = 0
         self.progress = 0.0
 
@@ -227,7 +229,7 @@ class SyntheticJob:
 
     def compute_time(self, config: ClusterConfig) -> float:
         """Mean seconds of an iteration that are not synchronisation, stragglers included."""
-        return self.truth.compute_time(config) * self.disturbance.mean_delay
+        return self.truth.compute_time(config) * self.disturbance.mean_straggler_factor
 
     def sync_time(self, config: ClusterConfig) -> float:
         """Mean exposed seconds of synchronisation."""
@@ -235,9 +237,9 @@ class SyntheticJob:
 
     def seconds_to(self, config: ClusterConfig, share: float) -> float:
         """Seconds from the first iteration to this share of the training, in one configuration."""
-        iterations = 1 / self._worth(config.global_batch)
+        iterations = 1 / self._progress_share(config.global_batch)
         seconds = self.compute_time(config) + self.sync_time(config)
-        return iterations * seconds * self.course.elapsed(share)
+        return iterations * seconds * self.dynamics.time_factor_integral(share)
 
     def advance(self, config: ClusterConfig, iterations: int) -> StepColumns:
         """Train this many iterations, fewer if the target is reached on the way.
@@ -246,28 +248,30 @@ class SyntheticJob:
             What workers would report of them: one row per iteration, seconds as a clock would
             have shown them.
         """
-        worth = self._worth(config.global_batch)
-        left = max(math.ceil((1 - self.progress) / worth - PROGRESS_ROUNDING), 0)
+        share = self._progress_share(config.global_batch)
+        left = max(math.ceil((1 - self.progress) / share - PROGRESS_ROUNDING), 0)
         count = min(iterations, left)
         number = self.iterations + 1 + np.arange(count)
-        rows = self._rows(config, number, np.asarray(self.progress + worth * np.arange(count)))
+        rows = self._rows(config, number, np.asarray(self.progress + share * np.arange(count)))
         self.iterations += count
-        self.progress = 1.0 if count == left else self.progress + worth * count
+        self.progress = 1.0 if count == left else self.progress + share * count
         return rows
 
-    def _worth(self, global_batch: int) -> float:
+    def _progress_share(self, global_batch: int) -> float:
         """Share of the whole training that one iteration is (Eq. 4)."""
         return global_batch / self.dataset_size / self.epochs_needed(global_batch)
 
     def _rows(self, config: ClusterConfig, number: RowIndices, progress: Floats) -> StepColumns:
         count = len(number)
-        pace = self.course.time_factor(progress)
-        compute = self.truth.compute_time(config) * pace * self.disturbance.spread(count, self.rng)
-        compute *= self.disturbance.delays(count, self.rng)
-        sync = self.truth.sync_time(config) * pace * self.disturbance.spread(count, self.rng)
+        pace = self.dynamics.time_factor(progress)
+        compute = (
+            self.truth.compute_time(config) * pace * self.disturbance.draw_jitter(count, self.rng)
+        )
+        compute *= self.disturbance.draw_straggler_factors(count, self.rng)
+        sync = self.truth.sync_time(config) * pace * self.disturbance.draw_jitter(count, self.rng)
         shards = self._shards(config, number)
         local, mean = self._norms(shards, config.global_batch, number, progress)
-        flicker = np.exp(self.rng.normal(0.0, self.course.loss_jitter, count))
+        flicker = np.exp(self.rng.normal(0.0, self.dynamics.loss_jitter, count))
         return StepColumns(
             iteration=tuple(number.tolist()),
             shards=tuple(shards.tolist()),
@@ -276,7 +280,7 @@ class SyntheticJob:
             compute_time=tuple(compute.tolist()),
             sync_time=tuple(sync.tolist()),
             step_time=tuple((compute + sync).tolist()),
-            loss=tuple((self.course.loss(number.astype(float)) * flicker).tolist()),
+            loss=tuple((self.dynamics.loss(number.astype(float)) * flicker).tolist()),
         )
 
     def _shards(self, config: ClusterConfig, number: RowIndices) -> RowIndices:
@@ -295,12 +299,12 @@ class SyntheticJob:
         if scale is None:
             unknown = np.full(len(number), np.nan)
             return unknown, unknown
-        norm_sq = 1 / self.course.noise_factor(number.astype(float), progress)
+        norm_sq = 1 / self.dynamics.noise_factor(number.astype(float), progress)
         several = np.maximum(shards, 2)
         if scale == 0:
             mean, within = norm_sq, np.zeros(len(number))
         else:
-            directions = self.course.directions
+            directions = self.dynamics.directions
             each = scale / global_batch / directions
             mean = each * self.rng.noncentral_chisquare(directions, norm_sq / each)
             within = each * self.rng.chisquare(directions * (several - 1))

@@ -12,16 +12,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scavenger.cluster import ConfigSpace
-from scavenger.models.epochs import StatisticalModel
-from scavenger.models.iteration_time import ParallelModel
+from scavenger.models.epochs import EpochsLaw
+from scavenger.models.iteration_time import StepTimeLaw
 from scavenger.models.performance import PerformanceModel
-from scavenger.offline.simulator.jobs import ModelTruth, SyntheticJob, TimingNoise, TrainingCourse
+from scavenger.offline.simulator.jobs import (
+    ModelTruth,
+    SyntheticJob,
+    TimingJitter,
+    TrainingDynamics,
+)
 from scavenger.offline.simulator.simulation import ResizeOverheads, SimulationOutcome, simulate
 from scavenger.planning.objective import Objective
 from scavenger.planning.objectives import Fastest
 from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.planning.transfer import StoredModel
-from scavenger.pricing import on_demand_price
+from scavenger.pricing import on_demand_price_model
 
 PRICE_PER_HOUR = 0.13402
 
@@ -67,10 +72,10 @@ class PaperJob:
             dataset_size=self.model.dataset_size,
             reference_batch=self.model.reference_batch,
             epochs_at_reference=self.model.epochs_at_reference,
-            price=on_demand_price(PRICE_PER_HOUR),
+            price=on_demand_price_model(PRICE_PER_HOUR),
             topology="parameter_server",
-            models=others,
-            effort=ProbeOverhead(pause=self.pause, boot=self.overheads.boot),
+            other_models=others,
+            probe_overhead=ProbeOverhead(pause=self.pause, boot=self.overheads.boot),
         )
 
 
@@ -98,34 +103,36 @@ UNPERTURBED = Perturbations(
 )
 
 
-def start_job(setting: PaperJob, hazards: Perturbations, seed: int, rerun: int = 0) -> SyntheticJob:
+def start_job(
+    job: PaperJob, perturbations: Perturbations, seed: int, rerun: int = 0
+) -> SyntheticJob:
     """Return a fresh job.
 
     Args:
-        setting: What kind of job.
-        hazards: How far the world is from its laws.
+        job: What kind of job.
+        perturbations: How far the world is from its laws.
         seed: Of the world: B_crit and roughness.
         rerun: Of the iterations, so that one world can be trained in several times.
     """
-    law = setting.model.statistical
+    law = job.model.statistical
     if law.critical_batch is not None:
         world = np.random.default_rng(seed)
-        factor = math.exp(hazards.batch_spread * float(world.standard_normal()))
+        factor = math.exp(perturbations.batch_spread * float(world.standard_normal()))
         law = replace(law, critical_batch=law.critical_batch * factor)
-    model = replace(setting.model, statistical=law)
+    model = replace(job.model, statistical=law)
     return SyntheticJob(
-        ModelTruth(model, hazards.roughness, seed),
+        ModelTruth(model, perturbations.roughness, seed),
         np.random.default_rng([seed, rerun]),
-        course=TrainingCourse(
-            settles_after=setting.settles_after, noise_growth=hazards.noise_growth
+        dynamics=TrainingDynamics(
+            settles_after=job.settles_after, noise_growth=perturbations.noise_growth
         ),
-        disturbance=TimingNoise(hazards.jitter, hazards.stragglers),
+        disturbance=TimingJitter(perturbations.jitter, perturbations.stragglers),
     )
 
 
-def run_policy(
-    setting: PaperJob,
-    hazards: Perturbations,
+def simulate_strategy(
+    job: PaperJob,
+    perturbations: Perturbations,
     strategy: str,
     objective: Objective,
     seed: int,
@@ -135,34 +142,34 @@ def run_policy(
     The strategy ``none`` has the model of the same job, run with full search before; ``universal``
     has those of all others. The others know nothing.
     """
-    stored = recall_stored_model(setting, hazards, seed) if strategy == "none" else None
+    stored = simulate_earlier_run(job, perturbations, seed) if strategy == "none" else None
     others = tuple(
-        recall_stored_model(other, hazards, seed)
+        simulate_earlier_run(other, perturbations, seed)
         for other in PAPER_JOBS.values()
-        if strategy == "universal" and other.name != setting.name
+        if strategy == "universal" and other.name != job.name
     )
-    state = setting.planning_state(strategy, objective, stored=stored, others=others)
-    return simulate(start_job(setting, hazards, seed), state, setting.overheads)
+    state = job.planning_state(strategy, objective, stored=stored, others=others)
+    return simulate(start_job(job, perturbations, seed), state, job.overheads)
 
 
-def recall_stored_model(setting: PaperJob, hazards: Perturbations, seed: int) -> StoredModel:
+def simulate_earlier_run(job: PaperJob, perturbations: Perturbations, seed: int) -> StoredModel:
     """Return what an earlier run of a job in this world taught, with full search.
 
     Raises:
         ValueError: The job is so short that it ended before it had chosen.
     """
-    job = start_job(setting, hazards, seed, rerun=1)
-    outcome = simulate(job, setting.planning_state("full", Fastest()), setting.overheads)
+    simulated = start_job(job, perturbations, seed, rerun=1)
+    outcome = simulate(simulated, job.planning_state("full", Fastest()), job.overheads)
     if outcome.run is None:
-        raise ValueError(f"{setting.name} ended during its search: it taught nothing")
-    return StoredModel(setting.name, outcome.run.model, outcome.observations, {}, 1)
+        raise ValueError(f"{job.name} ended during its search: it taught nothing")
+    return StoredModel(job.name, outcome.run.model, outcome.observations, {}, 1)
 
 
 RESNET18 = PaperJob(
     name="resnet18",
     model=PerformanceModel(
-        ParallelModel(0.15, 0.0095, 0.3, 0.0112),
-        StatisticalModel(critical_batch=1500, noise_scale=1500),
+        StepTimeLaw(0.15, 0.0095, 0.3, 0.0112),
+        EpochsLaw(critical_batch=1500, noise_scale=1500),
         dataset_size=50_000,
         reference_batch=384,
         epochs_at_reference=240,
@@ -174,8 +181,8 @@ RESNET18 = PaperJob(
 RESNET50 = PaperJob(
     name="resnet50",
     model=PerformanceModel(
-        ParallelModel(0.15, 0.008, 0.35, 0.016),
-        StatisticalModel(critical_batch=2500, noise_scale=2500),
+        StepTimeLaw(0.15, 0.008, 0.35, 0.016),
+        EpochsLaw(critical_batch=2500, noise_scale=2500),
         dataset_size=50_000,
         reference_batch=384,
         epochs_at_reference=300,
@@ -187,8 +194,8 @@ RESNET50 = PaperJob(
 TRANSFORMER = PaperJob(
     name="transformer",
     model=PerformanceModel(
-        ParallelModel(0.1, 0.0065, 0.3, 0.024),
-        StatisticalModel(critical_batch=4000, noise_scale=4000),
+        StepTimeLaw(0.1, 0.0065, 0.3, 0.024),
+        EpochsLaw(critical_batch=4000, noise_scale=4000),
         dataset_size=4_500_000,
         reference_batch=512,
         epochs_at_reference=4.5,
@@ -197,4 +204,4 @@ TRANSFORMER = PaperJob(
     settles_after=10_000,
     pause=127,
 )
-PAPER_JOBS = {setting.name: setting for setting in (RESNET18, RESNET50, TRANSFORMER)}
+PAPER_JOBS = {job.name: job for job in (RESNET18, RESNET50, TRANSFORMER)}

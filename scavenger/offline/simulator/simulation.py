@@ -1,6 +1,6 @@
-"""simulate(): the planner's decisions on a simulated job, every second and dollar booked.
+"""simulate(): the planner's decisions on a simulated job, every second and dollar recorded.
 
-It does what the controller does, with the same ``decide`` and the same ``settle``: start small,
+It does what the controller does, with the same ``decide`` and ``evaluate_probe``: start small,
 probe until the search is over, resize to the choice, train to the target. The oracle knows the
 truth and runs its choice from the first iteration; both clocks start when the first machines are
 ready.
@@ -14,24 +14,24 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-from scavenger.cluster import ClusterConfig, ConfigSpace, grid_of
+from scavenger.cluster import ClusterConfig, ConfigSpace, config_columns
 from scavenger.measurement.profiling import (
     PROBE_ITERATIONS,
     WARM_UP_ITERATIONS,
-    NotSettled,
     Observation,
-    Settled,
-    settle,
+    ProbeComplete,
+    ProbeIncomplete,
+    evaluate_probe,
 )
 from scavenger.measurement.steps import StepColumns
-from scavenger.models.epochs import StatisticalModel, fit_statistical
+from scavenger.models.epochs import EpochsLaw, fit_epochs_law
 from scavenger.offline.simulator.jobs import SyntheticJob
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import TradeoffCurve, TradeoffPoint
 from scavenger.planning.decision import decide, fit_model
-from scavenger.planning.limits import Within
 from scavenger.planning.objective import Objective
 from scavenger.planning.replanning import Remainder, Replanning, replan
-from scavenger.planning.search.strategy import Probe, Run
+from scavenger.planning.search.strategy import Probe, TrainOn
 from scavenger.planning.state import PlanningState
 from scavenger.pricing import PriceModel
 
@@ -60,14 +60,14 @@ def true_point(job: SyntheticJob, config: ClusterConfig, price: PriceModel) -> T
 
 def price_per_hour_of(config: ClusterConfig, price: PriceModel) -> float:
     """Dollars per hour of one configuration."""
-    return float(price.per_hour(grid_of([config]))[0])
+    return float(price.per_hour(config_columns([config]))[0])
 
 
 IntervalPurpose = Literal["probe", "boot", "pause", "train"]
 ReplanFunction = Callable[[PlanningState, ClusterConfig, StepColumns, Remainder], Replanning | None]
 
 # A probe is looked at again after a twentieth more rows, so that it is at most that much too long.
-SHORTEST_CHECK = 10
+MIN_CHECK_ITERATIONS = 10
 CHECKS_PER_PROBE = 20
 UNBOUNDED_ITERATIONS = 2**31
 
@@ -86,7 +86,7 @@ class ResizeOverheads:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldMachines:
+class PaidMachines:
     """Machines that are paid, whether they train or not.
 
     Attributes:
@@ -105,10 +105,10 @@ class HeldMachines:
             return UNBOUNDED_ITERATIONS
         return self.ready_in + boot - self.idle
 
-    def after(self, seconds: float, config: ClusterConfig) -> HeldMachines:
+    def after(self, seconds: float, config: ClusterConfig) -> PaidMachines:
         """Return the same machines after a configuration has trained on them."""
         if not adds_machines(config, self.held):
-            return HeldMachines(self.held)
+            return PaidMachines(self.held)
         late = max(seconds - self.ready_in, 0.0)
         return replace(self, ready_in=max(self.ready_in - seconds, 0.0), idle=self.idle + late)
 
@@ -175,7 +175,7 @@ class SimulationOutcome:
         chosen_truth: What the chosen configuration takes from the first iteration on.
         errors: By configuration, predicted over true time to target, less 1; a relative curve is
             compared with the truth relative to its start.
-        believed_progress: Reference epochs the workers would have counted, over the true ones.
+        counted_progress_ratio: Reference epochs the workers would have counted, over the true ones.
         objective: What was optimised.
     """
 
@@ -184,12 +184,12 @@ class SimulationOutcome:
     observations: tuple[Observation, ...]
     search_time: float
     search_cost: float
-    run: Run | None
+    run: TrainOn | None
     truth: TradeoffCurve
     oracle: TradeoffPoint
     chosen_truth: TradeoffPoint
     errors: Mapping[ClusterConfig, float]
-    believed_progress: float
+    counted_progress_ratio: float
     objective: Objective
 
     @property
@@ -257,7 +257,7 @@ def simulate(
     simulated = SimulationRun(job, state, overheads)
     run = simulated.search()
     chosen = true_point(job, simulated.config if run is None else run.config, state.price)
-    search_time, search_cost = simulated.off(chosen.config)
+    search_time, search_cost = simulated.search_overhead(chosen.config)
     if run is not None:
         simulated.train(watch)
     return SimulationOutcome(
@@ -271,32 +271,33 @@ def simulate(
         oracle=best,
         chosen_truth=chosen,
         errors={} if run is None else prediction_errors(run.curve, truth),
-        believed_progress=simulated.believed / job.epochs_needed(state.reference_batch),
+        counted_progress_ratio=simulated.counted_progress
+        / job.epochs_needed(state.reference_batch),
         objective=state.objective,
     )
 
 
 class SimulationRun:
-    """A job on its way: which machines it has, what it was told, and what has been booked."""
+    """A job on its way: which machines it has, what it was told, and what has been recorded."""
 
     def __init__(self, job: SyntheticJob, state: PlanningState, overheads: ResizeOverheads) -> None:
         self.job, self.state, self.overheads = job, state, overheads
         self.intervals: list[SimulatedInterval] = []
         self.losses: tuple[float | None, ...] = ()
-        self.believed = self.provisional = 0.0
+        self.counted_progress = self.provisional_progress = 0.0
         self.config = decide(state).config
-        self.machines = HeldMachines(self.config)
-        self.worth = 0.0
+        self.machines = PaidMachines(self.config)
+        self.progress_per_iteration = 0.0
 
-    def search(self) -> Run | None:
-        """Probe until the brain has chosen, and go there; None if training ended before."""
+    def search(self) -> TrainOn | None:
+        """Probe until ``decide`` returns a choice, then resize to it; None if training ended."""
         while not self.job.is_finished:
             held = self.machines.held.machines if self.intervals else 0
-            decision = decide(replace(self.state, machines=held))
-            self.move(decision.config, progress_law(decision, self.state))
-            if isinstance(decision, Run) or decision.measures == "noise":
-                self.machines = HeldMachines(self.config)  # no probe will follow soon
-            if isinstance(decision, Run):
+            decision = decide(replace(self.state, running_machines=held))
+            self.switch_config(decision.config, progress_law(decision, self.state))
+            if isinstance(decision, TrainOn) or decision.measures == "noise":
+                self.machines = PaidMachines(self.config)  # no probe will follow soon
+            if isinstance(decision, TrainOn):
                 return decision
             observation = self.probe(decision)
             if observation is not None:
@@ -305,21 +306,21 @@ class SimulationRun:
         return None
 
     def probe(self, probe: Probe) -> Observation | None:
-        """Train the configuration until its figures settle; None if training ended before."""
-        rows = self.time(probe.then)
-        while isinstance(settled := self.settle(rows, probe), NotSettled):
+        """Train the configuration until the probe is complete; None if training ended before."""
+        rows = self.run_time_probe(probe.next_config)
+        while isinstance(result := self.evaluate(rows, probe), ProbeIncomplete):
             if self.job.is_finished:
                 return None
             more = self.train_iterations(
-                "probe", max(SHORTEST_CHECK, len(rows) // CHECKS_PER_PROBE)
+                "probe", max(MIN_CHECK_ITERATIONS, len(rows) // CHECKS_PER_PROBE)
             )
             rows = StepColumns.concat((rows, more))
         self.losses += rows.loss
-        return settled.observation
+        return result.observation
 
-    def settle(self, rows: StepColumns, probe: Probe) -> Settled | NotSettled:
+    def evaluate(self, rows: StepColumns, probe: Probe) -> ProbeComplete | ProbeIncomplete:
         """Condense the rows of a probe, or say what is missing."""
-        return settle(
+        return evaluate_probe(
             rows,
             self.config,
             measures=probe.measures,
@@ -327,14 +328,14 @@ class SimulationRun:
             losses_before=self.losses,
         )
 
-    def time(self, then: ClusterConfig | None) -> StepColumns:
+    def run_time_probe(self, next_config: ClusterConfig | None) -> StepColumns:
         """Train as long as a probe of time takes; the next one's machines boot meanwhile."""
         iterations = PROBE_ITERATIONS + WARM_UP_ITERATIONS
-        if then is None or not adds_machines(self.machines.held, then):
+        if next_config is None or not adds_machines(self.machines.held, next_config):
             return self.train_iterations("probe", iterations)
-        alone = max(iterations - math.ceil(self.overheads.boot / self.seconds), 0)
+        alone = max(iterations - math.ceil(self.overheads.boot / self.mean_step_time), 0)
         early = self.train_iterations("probe", alone) if alone else StepColumns()
-        self.machines = HeldMachines(then, self.overheads.boot)
+        self.machines = PaidMachines(next_config, self.overheads.boot)
         return StepColumns.concat((early, self.train_iterations("probe", iterations - alone)))
 
     def train(self, watch: DriftCheck | None) -> None:
@@ -346,17 +347,17 @@ class SimulationRun:
             if watch is not None and not self.job.is_finished:
                 found = watch.replan(self.state, self.config, rows, self.remainder)
                 if found is not None:
-                    self.follow(found)
+                    self.apply_replanning(found)
 
     @property
     def remainder(self) -> Remainder:
         """What is left of the target by what the workers counted, and of the limits."""
         state, spent = self.state, self.intervals
         most = math.inf if state.most_epochs is None else state.most_epochs
-        rest = Remainder(None, most - self.believed)
-        if state.known_epochs is not None:
-            rest = replace(rest, epochs=state.known_epochs - self.believed)
-        if not isinstance(state.objective, Within):
+        rest = Remainder(None, most - self.counted_progress)
+        if state.expected_epochs is not None:
+            rest = replace(rest, epochs=state.expected_epochs - self.counted_progress)
+        if not isinstance(state.objective, ConstrainedObjective):
             return rest
         cap, longest = state.objective.max_cost, state.objective.max_time
         return replace(
@@ -365,67 +366,75 @@ class SimulationRun:
             time=None if longest is None else longest - sum(each.seconds for each in spent),
         )
 
-    def follow(self, found: Replanning) -> None:
+    def apply_replanning(self, found: Replanning) -> None:
         """Go on by the new noise scale, on a better configuration where there is one."""
-        self.state = replace(self.state, noise_scale=found.noise_scale)
+        self.state = replace(self.state, drifted_noise_scale=found.noise_scale)
         fitted = fit_model(self.state)
         assert fitted is not None
         better = self.config if found.better is None else found.better.config
-        self.move(better, fitted.model.statistical)
-        self.machines = HeldMachines(self.config)
+        self.switch_config(better, fitted.model.statistical)
+        self.machines = PaidMachines(self.config)
 
-    def move(self, config: ClusterConfig, law: StatisticalModel) -> None:
+    def switch_config(self, config: ClusterConfig, law: EpochsLaw) -> None:
         """Resize: machines boot while the old configuration trains, then all pause.
 
         From then on an iteration counts as many reference epochs as the law says, right or wrong.
         """
-        if self.provisional and self.state.has_settled_noise:
+        if self.provisional_progress and self.state.has_settled_noise:
             # What was counted by noise that had not settled is counted anew.
-            corrected = self.progress_per_iteration(law, self.config)
-            self.believed += self.provisional * (corrected / self.worth - 1)
-            self.provisional = 0.0
+            corrected = self.iteration_progress(law, self.config)
+            self.counted_progress += self.provisional_progress * (
+                corrected / self.progress_per_iteration - 1
+            )
+            self.provisional_progress = 0.0
         if config != self.config:
             self.resize(config)
-        self.worth = self.progress_per_iteration(law, config)
+        self.progress_per_iteration = self.iteration_progress(law, config)
 
-    def progress_per_iteration(self, law: StatisticalModel, config: ClusterConfig) -> float:
+    def iteration_progress(self, law: EpochsLaw, config: ClusterConfig) -> float:
         """Reference epochs of one iteration by a law."""
         state = self.state
-        return law.progress(config.global_batch, state.reference_batch, state.dataset_size)
+        return law.progress_per_iteration(
+            config.global_batch, state.reference_batch, state.dataset_size
+        )
 
     def resize(self, config: ClusterConfig) -> None:
         """Change the configuration, unless training ends before the machines are ready."""
         if adds_machines(self.machines.held, config):
-            self.machines = HeldMachines(config, self.overheads.boot)
+            self.machines = PaidMachines(config, self.overheads.boot)
         if self.machines.ready_in > 0 and adds_machines(self.config, config):
-            self.train_iterations("boot", max(round(self.machines.ready_in / self.seconds), 1))
+            self.train_iterations(
+                "boot", max(round(self.machines.ready_in / self.mean_step_time), 1)
+            )
         if not self.job.is_finished:
             both = resize_price_per_hour(self.config, self.machines.held, self.state.price)
             self.config = config
-            self.book(SimulatedInterval(config, "pause", self.overheads.pause, both, 0))
+            self.record_interval(SimulatedInterval(config, "pause", self.overheads.pause, both, 0))
 
     @property
-    def seconds(self) -> float:
+    def mean_step_time(self) -> float:
         """Mean seconds of an iteration where the job is."""
         return max(self.job.compute_time(self.config) + self.job.sync_time(self.config), 1e-3)
 
     def train_iterations(self, purpose: IntervalPurpose, iterations: int) -> StepColumns:
-        """Train the configuration as it stands, and book it, with the machines that stand by."""
+        """Train the configuration as it stands, and record it, with the machines that stand by."""
         longest = self.machines.until_released(self.config, self.overheads.boot)
-        most = min(iterations, max(math.ceil(longest / self.seconds), 1))
+        most = min(iterations, max(math.ceil(longest / self.mean_step_time), 1))
         rows = self.job.advance(self.config, most)
         held = resize_price_per_hour(self.config, self.machines.held, self.state.price)
         seconds = sum(rows.step_time)
-        self.book(SimulatedInterval(self.config, purpose, seconds, held, len(rows)))
-        self.believed += len(rows) * self.worth
-        self.provisional += len(rows) * self.worth * (not self.state.has_settled_noise)
+        self.record_interval(SimulatedInterval(self.config, purpose, seconds, held, len(rows)))
+        self.counted_progress += len(rows) * self.progress_per_iteration
+        self.provisional_progress += (
+            len(rows) * self.progress_per_iteration * (not self.state.has_settled_noise)
+        )
         self.machines = self.machines.after(seconds, self.config)
         if most < iterations and not self.job.is_finished:
-            self.machines = HeldMachines(self.config)
+            self.machines = PaidMachines(self.config)
             return StepColumns.concat((rows, self.train_iterations(purpose, iterations - most)))
         return rows
 
-    def book(self, interval: SimulatedInterval) -> None:
+    def record_interval(self, interval: SimulatedInterval) -> None:
         """Append an interval, or lengthen the last one where nothing has changed since."""
         if interval.purpose != "pause" and not interval.iterations:
             return  # training has ended
@@ -439,7 +448,7 @@ class SimulationRun:
             self.intervals.pop()
         self.intervals.append(interval)
 
-    def off(self, config: ClusterConfig) -> tuple[float, float]:
+    def search_overhead(self, config: ClusterConfig) -> tuple[float, float]:
         """Seconds and dollars so far, beyond what one configuration takes for as much training."""
         useful = self.job.seconds_to(config, self.job.progress)
         cost = useful * price_per_hour_of(config, self.state.price) / 3600
@@ -449,13 +458,13 @@ class SimulationRun:
         )
 
 
-def progress_law(decision: Probe | Run, state: PlanningState) -> StatisticalModel:
+def progress_law(decision: Probe | TrainOn, state: PlanningState) -> EpochsLaw:
     """Return the law by which progress counts; before any probe epochs depend on no batch."""
     match decision:
-        case Run(model=model):
+        case TrainOn(model=model):
             return model.statistical
         case Probe():
-            return fit_statistical(state.observations, state.kappa, laws=state.laws)
+            return fit_epochs_law(state.observations, state.kappa, laws=state.laws)
 
 
 def adds_machines(old: ClusterConfig, new: ClusterConfig) -> bool:
@@ -464,7 +473,10 @@ def adds_machines(old: ClusterConfig, new: ClusterConfig) -> bool:
 
 
 def resize_price_per_hour(old: ClusterConfig, new: ClusterConfig, price: PriceModel) -> float:
-    """Dollars per hour during a resize: growing precedes using, leaving precedes deleting."""
+    """Dollars per hour in a resize.
+
+    New machines are paid before they train, old ones until they are deleted.
+    """
     prices = (price_per_hour_of(old, price), price_per_hour_of(new, price))
     return max(prices) if new.machine_type == old.machine_type else sum(prices)
 

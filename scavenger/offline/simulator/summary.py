@@ -1,4 +1,4 @@
-"""summarise(): many simulated runs of one strategy as medians and quartiles."""
+"""summarise_outcomes(): many simulated runs of one strategy as medians and quartiles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Quartiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Savings:
+class BaselineQuartiles:
     """Quartiles against configurations run from the start to the target, nothing searched.
 
     Attributes:
@@ -67,8 +67,8 @@ class SimulationSummary:
     time: Quartiles
     cost: Quartiles
     probes: float
-    speedup: Savings
-    saving: Savings
+    speedup: BaselineQuartiles
+    saving: BaselineQuartiles
 
 
 def summarise_outcomes(outcomes: Sequence[SimulationOutcome]) -> SimulationSummary:
@@ -92,8 +92,8 @@ def summarise_outcomes(outcomes: Sequence[SimulationOutcome]) -> SimulationSumma
         time=quartiles([outcome.time for outcome in outcomes]),
         cost=quartiles([outcome.cost for outcome in outcomes]),
         probes=fmean(len(outcome.observations) for outcome in outcomes),
-        speedup=savings(outcomes, speedup_over),
-        saving=savings(outcomes, saving_over),
+        speedup=baseline_quartiles(outcomes, speedup_over),
+        saving=baseline_quartiles(outcomes, saving_over),
     )
 
 
@@ -103,15 +103,15 @@ def quartiles(values: Sequence[float]) -> Quartiles:
     return Quartiles(low, middle, high)
 
 
-def savings(
+def baseline_quartiles(
     outcomes: Sequence[SimulationOutcome],
     over: Callable[[SimulationOutcome, Callable[[list[float]], float]], float],
-) -> Savings:
+) -> BaselineQuartiles:
     """Compare runs with the best, the median and the worst configuration."""
     best, middle, worst = (
         quartiles([over(outcome, pick) for outcome in outcomes]) for pick in (min, median, max)
     )
-    return Savings(best, middle, worst)
+    return BaselineQuartiles(best, middle, worst)
 
 
 def speedup_over(outcome: SimulationOutcome, pick: Callable[[list[float]], float]) -> float:

@@ -13,7 +13,7 @@ from scavenger.job.parser import clip_text, show_value
 MAX_CSV_PROBLEMS = 10
 MAX_CSV_ROWS = 2_000_000
 # Larger whole numbers are no batch, and floats no longer hold each of them.
-LARGEST_INTEGER = 2**53
+MAX_INTEGER = 2**53
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
@@ -75,7 +75,7 @@ class CsvRow:
             raise InvalidCell(column, message)
         return value
 
-    def not_negative(self, column: str) -> float | None:
+    def optional_not_negative(self, column: str) -> float | None:
         """Return a finite number of at least 0; None where the cell is empty.
 
         Raises:
@@ -95,7 +95,7 @@ class CsvRow:
             InvalidCell: It is none.
         """
         value = self.number(column)
-        if not (value.is_integer() and 1 <= value <= LARGEST_INTEGER):
+        if not (value.is_integer() and 1 <= value <= MAX_INTEGER):
             message = f"{show_value(self.text(column))} is no whole number from 1 up: write e.g. 4"
             raise InvalidCell(column, message)
         return int(value)
@@ -154,13 +154,13 @@ class CsvReader:
     def _refuse_header(self, header: Sequence[str]) -> None:
         line = self._reader.line_num
         problems = [
-            DocumentProblem("", message, line, self.column_of(place))
+            DocumentProblem("", message, line, self.character_column(place))
             for place, message in _header_flaws([cell.strip().lower() for cell in header])
         ]
         if problems:
             raise InvalidDocument(problems[:MAX_CSV_PROBLEMS])
 
-    def read(self, take: Callable[[CsvRow], None]) -> int:
+    def read(self, add_row: Callable[[CsvRow], None]) -> int:
         """Hand every row to a function and return how many there were; blank lines are skipped.
 
         Raises:
@@ -170,7 +170,7 @@ class CsvReader:
         rows = 0
         while len(problems) < MAX_CSV_PROBLEMS and (cells := self._next_cells()) is not None:
             rows += 1
-            problem = self._take(cells, take, rows)
+            problem = self._add(cells, add_row, rows)
             if problem is not None:
                 problems.append(problem)
         if len(problems) == MAX_CSV_PROBLEMS:
@@ -184,8 +184,8 @@ class CsvReader:
             raise InvalidDocument(problems)
         return rows
 
-    def _take(
-        self, cells: list[str], take: Callable[[CsvRow], None], rows: int
+    def _add(
+        self, cells: list[str], add_row: Callable[[CsvRow], None], rows: int
     ) -> DocumentProblem | None:
         line = self._reader.line_num
         if rows > MAX_CSV_ROWS:
@@ -195,22 +195,22 @@ class CsvReader:
             message = f"has {len(cells)} cells where the header names {len(self.columns)} columns"
             return DocumentProblem("", f"{message}: add or remove commas", line, 1)
         try:
-            take(CsvRow(cells, self._places))
+            add_row(CsvRow(cells, self._places))
         except InvalidCell as error:
             place = self._places.get(error.column, 0)
-            return DocumentProblem(error.column, str(error), line, self.column_of(place))
+            return DocumentProblem(error.column, str(error), line, self.character_column(place))
         return None
 
-    def column_of(self, place: int) -> int:
+    def character_column(self, cell_index: int) -> int:
         """Return the character, from 1, at which a cell of the newest row begins."""
         is_quoted = False
         for position, character in enumerate(self._line):
-            if place == 0:
+            if cell_index == 0:
                 return position + 1
             if character == '"':
                 is_quoted = not is_quoted
             elif character == "," and not is_quoted:
-                place -= 1
+                cell_index -= 1
         return max(len(self._line.rstrip("\r\n")), 1)
 
 

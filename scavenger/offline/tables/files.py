@@ -61,7 +61,7 @@ class PriceListBuilder:
         """Start without rows."""
         self._prices: list[ListedPrice] = []
 
-    def take(self, row: CsvRow) -> None:
+    def add_row(self, row: CsvRow) -> None:
         """Add one row.
 
         Raises:
@@ -69,7 +69,7 @@ class PriceListBuilder:
         """
         if not row.text("item"):
             raise InvalidCell("item", "is empty: write the machine type")
-        price = row.not_negative("usd_per_hour")
+        price = row.optional_not_negative("usd_per_hour")
         if price is None:
             raise InvalidCell("usd_per_hour", "is empty: write dollars per hour, 0 if not offered")
         names = (row.text("cloud"), row.text("item"), row.text("region"))
@@ -151,19 +151,19 @@ def read_tables(lines: Iterable[str], name: str) -> MeasurementTables:
     match kind:
         case "steps":
             steps = StepTableBuilder(name)
-            sheet.read(steps.take)
+            sheet.read(steps.add_row)
             return MeasurementTables(steps=steps.tables(), ignored=ignored)
         case "epochs":
             epochs = EpochsTableBuilder(name)
-            sheet.read(epochs.take)
+            sheet.read(epochs.add_row)
             return MeasurementTables(epochs=epochs.tables(), ignored=ignored)
         case "noise":
             noise = NoiseTableBuilder(name)
-            sheet.read(noise.take)
+            sheet.read(noise.add_row)
             return MeasurementTables(noise=noise.tables(), ignored=ignored)
         case "prices":
             prices = PriceListBuilder()
-            sheet.read(prices.take)
+            sheet.read(prices.add_row)
             return MeasurementTables(prices=prices.prices(), ignored=ignored)
 
 
@@ -199,7 +199,7 @@ def missing_column(
 ) -> DocumentProblem:
     """Say that a column is missing, and which one was probably meant."""
     close = get_close_matches(column, spare, n=1)
-    place = sheet.column_of(sheet.columns.index(close[0])) if close else 1
+    place = sheet.character_column(sheet.columns.index(close[0])) if close else 1
     if close:
         remedy = f'rename "{clip_text(close[0])}"'
     else:

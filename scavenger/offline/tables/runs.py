@@ -42,7 +42,7 @@ class EpochsTableBuilder:
         self._runs: dict[str, list[FinishedRun]] = {}
         self._known = 0
 
-    def take(self, row: CsvRow) -> None:
+    def add_row(self, row: CsvRow) -> None:
         """Add one row.
 
         Raises:
@@ -109,7 +109,7 @@ class NoiseTableBuilder:
         self._records: dict[str, list[NoiseRecord]] = {}
         self._known = 0
 
-    def take(self, row: CsvRow) -> None:
+    def add_row(self, row: CsvRow) -> None:
         """Add one row.
 
         Raises:
@@ -121,7 +121,7 @@ class NoiseTableBuilder:
             row.number("grad_sqr"),
             row.number("grad_var"),
             row.number("metric"),
-            row.not_negative("progress"),
+            row.optional_not_negative("progress"),
         )
         self._records.setdefault(row.text("table") or self._name, []).append(record)
         self._known += 1

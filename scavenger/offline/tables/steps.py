@@ -103,7 +103,7 @@ class StepTableBuilder:
         self._topologies: dict[str, Topology | None] = {}
         self._known = 0
 
-    def take(self, row: CsvRow) -> None:
+    def add_row(self, row: CsvRow) -> None:
         """Add one row.
 
         Raises:
@@ -111,8 +111,11 @@ class StepTableBuilder:
         """
         name = row.text("table") or self._name
         key, step_time = read_key(row), row.positive("step_time")
-        sync_time, noise = row.not_negative("sync_time"), row.not_negative("noise")
-        noise_scale = row.not_negative("noise_scale")
+        sync_time, noise = (
+            row.optional_not_negative("sync_time"),
+            row.optional_not_negative("noise"),
+        )
+        noise_scale = row.optional_not_negative("noise_scale")
         if sync_time is not None and sync_time >= step_time:
             message = f"{sync_time:g} must be below step_time {step_time:g}, which it is a part of"
             raise InvalidCell("sync_time", f"{message}: leave it empty if it was not measured")

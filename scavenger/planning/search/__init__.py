@@ -1,1 +1,1 @@
-"""Search strategies: which configurations to profile before one is chosen, and when to stop."""
+"""Search strategies: which configurations to probe before one is chosen, and when to stop."""

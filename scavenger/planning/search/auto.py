@@ -12,25 +12,25 @@ from typing import ClassVar
 
 import numpy as np
 
-from scavenger.cluster import ClusterConfig, ConfigSpace, Floats, Grid, grid_of
-from scavenger.planning.search.corners import count_corners
+from scavenger.cluster import ClusterConfig, ConfigColumns, ConfigSpace, Floats, config_columns
+from scavenger.planning.search.corners import format_corner_count
 from scavenger.planning.search.design import space_filling_order
 from scavenger.planning.search.strategy import (
     Probe,
-    Run,
+    TrainOn,
     choose_by_stored_model,
     choose_config,
     fit_own_or_stored,
-    follow_list,
+    probe_in_order,
 )
 from scavenger.planning.search.value_of_information import ProbeValue, best_probe
 from scavenger.planning.state import (
     FittedModel,
     PlanningState,
     adapt_model,
-    count_jobs,
-    count_probes,
     describe_probes,
+    format_job_count,
+    format_probe_count,
 )
 from scavenger.planning.transfer import (
     SIMILARITY_FACTOR,
@@ -51,42 +51,44 @@ class AutoSearch:
 
     name: ClassVar[str] = "auto"
 
-    def search(self, state: PlanningState) -> Probe | Run:
+    def search(self, state: PlanningState) -> Probe | TrainOn:
         stored = state.stored
         if stored is not None and stored.covers(state.space) and not state.observations:
             return choose_by_stored_model(state, stored)
         reason = "corners come first, then what is worth its price"
         if stored is not None:
-            reason = "the stored model does not span this space, so corners are profiled"
-        first = follow_list(state, state.space.corners(FIRST_CORNERS), reason)
+            reason = "the stored model does not span this space, so corners are probed"
+        first = probe_in_order(state, state.space.corners(FIRST_CORNERS), reason)
         if isinstance(first, Probe):
-            similar = find_similar_job(state)
+            similar = find_similar_model(state)
             if similar is not None:
                 return choose_by_transfer(state, similar)
             # The first probe may show that another job measures alike, and end the search.
             is_last = not state.observations and any(
                 other.covers(state.space) for other in state.comparable_models
             )
-            return replace(first, then=None) if is_last else first
+            return replace(first, next_config=None) if is_last else first
         value = value_of_next_probe(state, first)
         if value is None or value.gain <= 0:
             return first
         why = (
             f"one more probe, {value.config}: choosing better after it is expected to save "
-            f"{value.saving:.1%} of the job, and it takes {value.price:.1%}"
+            f"{value.saving:.1%} of the job, and it takes {value.relative_cost:.1%}"
         )
         return Probe(value.config, why)
 
     def fit(self, state: PlanningState) -> FittedModel | None:
-        similar = find_similar_job(state)
-        return fit_own_or_stored(state) if similar is None else transfer_from(state, similar)
+        similar = find_similar_model(state)
+        return (
+            fit_own_or_stored(state) if similar is None else transfer_similar_model(state, similar)
+        )
 
     def describe(self, space: ConfigSpace) -> str:
-        first = count_corners(space, FIRST_CORNERS)
+        first = format_corner_count(space, FIRST_CORNERS)
         return f"a stored model if one fits, or else probes of {first} and what pays"
 
 
-def find_similar_job(state: PlanningState) -> StoredModel | None:
+def find_similar_model(state: PlanningState) -> StoredModel | None:
     """Return the model of a job that measures alike, to be used while corners are missing.
 
     None once those that come first were probed, and when no job whose model covers the space is
@@ -102,32 +104,32 @@ def find_similar_job(state: PlanningState) -> StoredModel | None:
     return similar if similar is not None and similar.covers(space) else None
 
 
-def transfer_from(state: PlanningState, similar: StoredModel) -> FittedModel:
+def transfer_similar_model(state: PlanningState, similar: StoredModel) -> FittedModel:
     """Make the model of a similar job a prior for this one, at the speed it measured itself."""
     model = transfer_model(adapt_model(similar.model, state), state.observations)
-    source = f"{describe_probes(state)}, and {count_jobs([similar])} that measured alike"
+    source = f"{describe_probes(state)}, and {format_job_count([similar])} that measured alike"
     return FittedModel(model, state.observations, source)
 
 
-def choose_by_transfer(state: PlanningState, similar: StoredModel) -> Probe | Run:
+def choose_by_transfer(state: PlanningState, similar: StoredModel) -> Probe | TrainOn:
     """Choose with the model of a job that measures alike, or probe where that is worth it."""
     name = similar.signature.split("|")[0]
     source = (
-        f"after {count_probes(state)}, as {name} measures alike within a factor of "
+        f"after {format_probe_count(state)}, as {name} measures alike within a factor of "
         f"{SIMILARITY_FACTOR}"
     )
-    run = choose_config(state, transfer_from(state, similar), source, searched=True)
+    run = choose_config(state, transfer_similar_model(state, similar), source, searched=True)
     value = value_of_next_probe(state, run)
     if value is None or value.gain <= 0:
         return run
     why = (
         f"probe of {value.config}: {name} measures alike but may differ, which is expected to "
-        f"cost {value.saving:.1%} of the job, and the probe takes {value.price:.1%}"
+        f"cost {value.saving:.1%} of the job, and the probe takes {value.relative_cost:.1%}"
     )
     return Probe(value.config, why)
 
 
-def value_of_next_probe(state: PlanningState, run: Run) -> ProbeValue | None:
+def value_of_next_probe(state: PlanningState, run: TrainOn) -> ProbeValue | None:
     """Return what the best further probe is worth; None when there is nothing left to weigh."""
     probed = {observation.config for observation in state.observations}
     if len(probed) >= len(state.space.corners()) + MAX_EXTRA_PROBES:
@@ -135,12 +137,12 @@ def value_of_next_probe(state: PlanningState, run: Run) -> ProbeValue | None:
     drawn = [point.config for point in run.curve.points]
     order = space_filling_order(drawn, MAX_PROBE_CANDIDATES + len(probed))
     candidates = [config for config in order if config not in probed]
-    prices = price_probes(state, run, candidates)
-    return best_probe(run.curve, state.objective.time_weight, prices)
+    costs = relative_probe_costs(state, run, candidates)
+    return best_probe(run.curve, state.objective.time_weight, costs)
 
 
-def price_probes(
-    state: PlanningState, run: Run, candidates: Sequence[ClusterConfig]
+def relative_probe_costs(
+    state: PlanningState, run: TrainOn, candidates: Sequence[ClusterConfig]
 ) -> list[tuple[ClusterConfig, float]]:
     """Say what probing each candidate takes, as a share of the whole job.
 
@@ -151,27 +153,27 @@ def price_probes(
     if epochs is None or not candidates:
         return []
     model = replace(run.model, epochs_at_reference=epochs)
-    grid = grid_of((run.config, *candidates))
+    grid = config_columns((run.config, *candidates))
     seconds = model.parallel.step_times(grid)
     iterations = model.iterations(grid)
     times = iterations * seconds
     costs = state.price.costs(grid, times)
-    effort = state.effort
+    overhead = state.probe_overhead
     stays = state.observations[-1].config == run.config
-    probing = effort.iterations * seconds + effort.pause * (2 if stays else 1)
+    probing = overhead.iterations * seconds + overhead.pause * (2 if stays else 1)
     spent = state.price.costs(grid, probing) + idle_machine_cost(state, grid, probing)
     weight = state.objective.time_weight
     # Row 0 is the whole job on the configuration it would choose now.
     of_time = probing / times[0] if times[0] > 0 else probing * 0
     of_cost = spent / costs[0] if costs[0] > 0 else spent * 0
-    done = effort.iterations / iterations
-    prices = weight * of_time + (1 - weight) * of_cost - done
-    return [(c, max(float(p), 0.0)) for c, p in zip(candidates, prices[1:], strict=True)]
+    done = overhead.iterations / iterations
+    shares = weight * of_time + (1 - weight) * of_cost - done
+    return [(c, max(float(s), 0.0)) for c, s in zip(candidates, shares[1:], strict=True)]
 
 
-def idle_machine_cost(state: PlanningState, grid: Grid, probing: Floats) -> Floats:
+def idle_machine_cost(state: PlanningState, grid: ConfigColumns, probing: Floats) -> Floats:
     """Dollars for machines that do not train: that boot for a probe, or stand by while it runs."""
-    boot, machines = state.effort.boot, state.machines
+    boot, machines = state.probe_overhead.boot, state.running_machines
     booting = np.maximum(grid.machines - machines, 0.0) * boot
     # Machines that stand by longer than a boot takes would be ended and started again.
     standing_by = np.maximum(machines - grid.machines, 0.0) * np.minimum(probing, boot)

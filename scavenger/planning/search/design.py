@@ -39,7 +39,12 @@ def corner_configs(configs: Sequence[ClusterConfig]) -> tuple[ClusterConfig, ...
     most = max(config.workers for config in configs)
     few = [config for config in configs if config.workers == fewest]
     many = [config for config in configs if config.workers == most]
-    found = (smallest_batch(few), largest_batch(few), largest_batch(many), smallest_batch(many))
+    found = (
+        config_with_smallest_batch(few),
+        config_with_largest_batch(few),
+        config_with_largest_batch(many),
+        config_with_smallest_batch(many),
+    )
     return tuple(dict.fromkeys(found))
 
 
@@ -56,17 +61,17 @@ def machine_boundary(configs: Sequence[ClusterConfig]) -> tuple[ClusterConfig, .
     most = max(config.workers for config in within)
     fewest = min(config.workers for config in across)
     return (
-        smallest_batch([config for config in within if config.workers == most]),
-        largest_batch([config for config in across if config.workers == fewest]),
+        config_with_smallest_batch([config for config in within if config.workers == most]),
+        config_with_largest_batch([config for config in across if config.workers == fewest]),
     )
 
 
-def smallest_batch(configs: Sequence[ClusterConfig]) -> ClusterConfig:
+def config_with_smallest_batch(configs: Sequence[ClusterConfig]) -> ClusterConfig:
     """Return the configuration with the smallest batch."""
     return min(configs, key=lambda config: (config.global_batch, config))
 
 
-def largest_batch(configs: Sequence[ClusterConfig]) -> ClusterConfig:
+def config_with_largest_batch(configs: Sequence[ClusterConfig]) -> ClusterConfig:
     """Return the configuration with the largest batch."""
     return max(configs, key=lambda config: (config.global_batch, config))
 

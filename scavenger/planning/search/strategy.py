@@ -15,49 +15,49 @@ from scavenger.cluster import ClusterConfig, ConfigSpace
 from scavenger.measurement.profiling import MeasuredQuantity
 from scavenger.models.epochs import explain_contradiction
 from scavenger.models.performance import PerformanceModel
+from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import (
     Forecast,
     TradeoffCurve,
     curve_from_forecast,
     forecast_space,
 )
-from scavenger.planning.limits import Within
 from scavenger.planning.objective import Choice, Objective
 from scavenger.planning.state import (
     FittedModel,
     PlanningState,
-    count_jobs,
-    count_probes,
+    adapt_stored_model,
     describe_source,
     fit_probes,
-    recall_model,
+    format_job_count,
+    format_probe_count,
 )
 from scavenger.planning.transfer import StoredModel
 
 # A larger space is not drawn point by point.
-MAX_DRAWN_POINTS = 2000
+MAX_CURVE_POINTS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Profile this configuration next.
+    """Probe this configuration next.
 
     Attributes:
         config: The configuration.
         why: One sentence for people.
         measures: Its iteration time, or also the noise, which takes as long as it needs to settle.
-        then: The probe that follows this one with any result, so that its machines can boot
+        next_config: The probe that follows this one with any result, so that its machines can boot
             meanwhile; None where that depends on what is measured.
     """
 
     config: ClusterConfig
     why: str
     measures: MeasuredQuantity = "time"
-    then: ClusterConfig | None = None
+    next_config: ClusterConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrainOn:
     """Train on this configuration until something changes.
 
     Attributes:
@@ -65,7 +65,7 @@ class Run:
         curve: What it was chosen from.
         fitted: What the curve was predicted with.
         why: One sentence for people: where the model comes from and why this point.
-        searched: Whether this job profiled configurations; if not, a stored model was reused.
+        searched: Whether this job probed configurations; if not, a stored model was reused.
         choice: The objective's choice, with support and runner-up.
     """
 
@@ -83,12 +83,12 @@ class Run:
 
 
 class SearchStrategy(Protocol):
-    """A way to search: which configurations to profile, and with which laws to choose."""
+    """A way to search: which configurations to probe, and with which laws to choose."""
 
     name: ClassVar[str]
     """Word for the strategy in job documents and on the command line."""
 
-    def search(self, state: PlanningState) -> Probe | Run:
+    def search(self, state: PlanningState) -> Probe | TrainOn:
         """Return the next probe of time, or the choice by what is known of time.
 
         Raises:
@@ -98,7 +98,7 @@ class SearchStrategy(Protocol):
     def fit(self, state: PlanningState) -> FittedModel | None:
         """Return the laws that ``search`` would choose with now; None while nothing tells.
 
-        Pages draw the curve from these, so a ``Run`` has to rest on the same laws.
+        Pages draw the curve from these, so a ``TrainOn`` has to rest on the same laws.
         """
 
     def describe(self, space: ConfigSpace) -> str:
@@ -109,12 +109,12 @@ def fit_own_or_stored(state: PlanningState) -> FittedModel | None:
     """Return the laws of this job's own probes; before the first, those of the stored model."""
     if state.observations:
         return fit_probes(state)
-    return None if state.stored is None else recall_model(state, state.stored)
+    return None if state.stored is None else adapt_stored_model(state, state.stored)
 
 
-def follow_list(
+def probe_in_order(
     state: PlanningState, probes: Collection[ClusterConfig], reason: str
-) -> Probe | Run:
+) -> Probe | TrainOn:
     """Probe the configurations of a list in its order, then choose by what was measured."""
     seen = {observation.config for observation in state.observations}
     left = [config for config in probes if config not in seen]
@@ -122,44 +122,52 @@ def follow_list(
         return choose_by_probes(state)
     number = min(sum(1 for known in seen if known in state.space) + 1, len(probes))
     why = f"probe {number} of {len(probes)}, {left[0]}: {reason}"
-    return Probe(left[0], why, then=left[1] if len(left) > 1 else None)
+    return Probe(left[0], why, next_config=left[1] if len(left) > 1 else None)
 
 
-def choose_by_probes(state: PlanningState) -> Run:
+def choose_by_probes(state: PlanningState) -> TrainOn:
     """Choose with a model fitted to this job's own probes."""
-    return choose_config(state, fit_probes(state), f"after {count_probes(state)}", searched=True)
+    return choose_config(
+        state, fit_probes(state), f"after {format_probe_count(state)}", searched=True
+    )
 
 
-def choose_by_stored_model(state: PlanningState, stored: StoredModel) -> Run:
+def choose_by_stored_model(state: PlanningState, stored: StoredModel) -> TrainOn:
     """Choose with a stored model; what this job measured itself replaces older measurements."""
     note = "" if stored.covers(state.space) else ", which it does not span"
-    source = f"no search: model of {count_jobs([stored])}{note}"
-    return choose_config(state, recall_model(state, stored), source, searched=False)
+    source = f"no search: model of {format_job_count([stored])}{note}"
+    return choose_config(state, adapt_stored_model(state, stored), source, searched=False)
 
 
-def choose_config(state: PlanningState, fitted: FittedModel, source: str, *, searched: bool) -> Run:
+def choose_config(
+    state: PlanningState, fitted: FittedModel, source: str, *, searched: bool
+) -> TrainOn:
     """Predict the curve and let the objective choose from it.
 
     Args:
         state: What is known.
         fitted: The laws to predict with.
         source: Beginning of the sentence that says why.
-        searched: Whether this job profiled configurations.
+        searched: Whether this job probed configurations.
 
     Raises:
         NothingFeasible: No configuration meets the limits.
     """
     model = fitted.model
     whole = forecast_space(state.space, model, state.price, fitted.observations)
-    shown = whole if len(whole) <= MAX_DRAWN_POINTS else _shortlist(whole, state.objective)
-    curve = replace(curve_from_forecast(shown), left_out=len(whole) - len(shown))
+    shown = whole if len(whole) <= MAX_CURVE_POINTS else _shortlist(whole, state.objective)
+    curve = replace(curve_from_forecast(shown), omitted_points=len(whole) - len(shown))
     choice = state.objective.choose(curve)
     warning = explain_contradiction(model.statistical, state.earlier_runs)
     why = f"{source}: {choice.point.config}, {choice.why}{'; ' + warning if warning else ''}"
     fitted = replace(fitted, source=describe_source(state, fitted.source))
-    return Run(choice.point.config, curve, fitted, why, searched, choice)
+    return TrainOn(choice.point.config, curve, fitted, why, searched, choice)
 
 
 def _shortlist(forecast: Forecast, objective: Objective) -> Forecast:
-    limits = objective if isinstance(objective, Within) else Within(objective)
-    return forecast.rows(limits.shortlist(forecast))
+    limits = (
+        objective
+        if isinstance(objective, ConstrainedObjective)
+        else ConstrainedObjective(objective)
+    )
+    return forecast.select(limits.shortlist(forecast))

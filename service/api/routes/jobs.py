@@ -263,6 +263,6 @@ def draw_curve(app_state: AppState, connection: Connection, job: jobs.StoredJob)
     (state,) = load_job_states(connection, app_state.machine, [job], app_state.now())
     known, why = state.knowledge, job.choice or job.reason
     if job.phase.is_final and job.chosen is None:
-        known = replace(known, stored=None, models=())
+        known = replace(known, stored=None, other_models=())
     curve = CurveReport.of(objective_within_limits(job.spec), preview_curve(known))
     return curve_view(curve, job.spec, job.chosen, why)

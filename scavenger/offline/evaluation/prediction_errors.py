@@ -8,27 +8,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scavenger.cluster import Floats, grid_of
+from scavenger.cluster import Floats, config_columns
 from scavenger.measurement.profiling import Measurement
 from scavenger.models.epochs import (
     FinishedRun,
     LawFamily,
     average_runs,
     epochs_at,
+    fit_epochs_law,
     fit_root_noise,
-    fit_statistical,
 )
 from scavenger.models.forms import Topology
 from scavenger.models.iteration_time import Z_90
 from scavenger.models.iteration_time_fitting import fit_step_time
 from scavenger.models.performance import forms_for
-from scavenger.offline.evaluation.sampling import Design, DesignName, ProfiledRows, Restriction
+from scavenger.offline.evaluation.sampling import Design, DesignName, ProbedRows, Restriction
 from scavenger.offline.tables.runs import EpochsTable, NoiseTable
 from scavenger.offline.tables.steps import StepTable
 
 
 @dataclass(frozen=True, slots=True)
-class StepError:
+class StepTimeAccuracy:
     """How far predictions of a table lie from what was measured.
 
     Attributes:
@@ -52,24 +52,24 @@ class StepError:
     covered: float
 
 
-def step_error(
+def step_time_accuracy(
     table: StepTable,
     points: int,
     laws: LawFamily,
     restriction: Restriction,
     topology: Topology,
     design: Design,
-) -> StepError | None:
+) -> StepTimeAccuracy | None:
     """Predict a table from a few of its points; None where no window has more than these."""
     windows = [w for w in restriction.windows(table.measurements) if len(w) > points]
     if not windows:
         return None
     found = [
-        predict_rest(window, profiled, laws, topology)
+        predict_rest(window, probed, laws, topology)
         for window in windows
-        for profiled in design.profiles(window, points)
+        for probed in design.choose_rows(window, points)
     ]
-    return StepError(
+    return StepTimeAccuracy(
         table=table.name,
         laws=laws,
         points=points,
@@ -82,12 +82,12 @@ def step_error(
 
 
 def predict_rest(
-    window: Sequence[Measurement], profiled: ProfiledRows, laws: LawFamily, topology: Topology
+    window: Sequence[Measurement], probed: ProbedRows, laws: LawFamily, topology: Topology
 ) -> tuple[Floats, Floats]:
-    """Return relative errors outside the profiled points, and 1 for each inside its band."""
-    model = fit_step_time(profiled, topology, forms=forms_for(laws))
-    rest = [m for m in window if m not in profiled]
-    grid = grid_of(m.config for m in rest)
+    """Return relative errors outside the probed points, and 1 for each inside its band."""
+    model = fit_step_time(probed, topology, forms=forms_for(laws))
+    rest = [m for m in window if m not in probed]
+    grid = config_columns(m.config for m in rest)
     predicted = model.step_times(grid)
     measured = np.array([m.step_time for m in rest])
     apart = np.abs(np.log(np.maximum(predicted, measured * 1e-9) / measured))
@@ -95,7 +95,7 @@ def predict_rest(
 
 
 @dataclass(frozen=True, slots=True)
-class EpochsError:
+class EpochsAccuracy:
     """How far predicted epochs of a table lie from what was measured.
 
     Attributes:
@@ -115,20 +115,20 @@ class EpochsError:
     covered: float | None
 
 
-def epochs_error(table: EpochsTable, batches: int, laws: LawFamily) -> EpochsError | None:
+def epochs_accuracy(table: EpochsTable, batches: int, laws: LawFamily) -> EpochsAccuracy | None:
     """Predict a table from some of its batches; None where it has no more than these."""
     runs = average_runs(table.runs)
     if len(runs) <= batches:
         return None
     known = spread_batches(runs, batches)
-    model = fit_statistical((), runs=known, laws=laws)
+    model = fit_epochs_law((), runs=known, laws=laws)
     rest = [run for run in runs if run not in known]
     predicted = np.array([epochs_at(model, known, run.global_batch) for run in rest])
     measured = np.array([run.epochs for run in rest])
     apart = np.abs(np.log(predicted / measured))
     batches_left = np.array([float(run.global_batch) for run in rest])
     band = Z_90 * model.deviations(batches_left, known[0].global_batch)
-    return EpochsError(
+    return EpochsAccuracy(
         table=table.name,
         laws=laws,
         batches=batches,
@@ -158,11 +158,11 @@ def spread_batches(runs: Sequence[FinishedRun], count: int) -> tuple[FinishedRun
     return first, min(gaps, key=lambda run: (gaps[run], run.global_batch)), last
 
 
-FEWEST_BATCHES = 3
+MIN_BATCHES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class NoiseError:
+class NoiseAccuracy:
     """How far the laws of noise lie from what runs at several batches recorded.
 
     Attributes:
@@ -178,7 +178,7 @@ class NoiseError:
     root_error: float
 
 
-def noise_error(table: NoiseTable) -> NoiseError | None:
+def noise_accuracy(table: NoiseTable) -> NoiseAccuracy | None:
     """Predict noise from the two extreme batches; None where the table cannot tell.
 
     The noise of a whole run is iterations over progress: how many it took for what one iteration
@@ -186,7 +186,7 @@ def noise_error(table: NoiseTable) -> NoiseError | None:
     """
     ends = {r.global_batch: r for r in table.records if r.progress}
     batches = np.array(sorted(ends), dtype=float)
-    if len(batches) < FEWEST_BATCHES:
+    if len(batches) < MIN_BATCHES:
         return None
     records = [ends[int(batch)] for batch in batches]
     noise = np.array([record.iteration / (record.progress or 1.0) for record in records])
@@ -196,7 +196,7 @@ def noise_error(table: NoiseTable) -> NoiseError | None:
         return None
     exact = noise[0] * (batches + scale) / (batches[0] + scale) * batches[0] / batches
     root = law.normalized(batches)
-    return NoiseError(
+    return NoiseAccuracy(
         table=table.name,
         noise_scale=scale,
         error=float(np.abs(exact / noise - 1)[1:-1].mean()),

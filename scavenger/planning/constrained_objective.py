@@ -1,4 +1,4 @@
-"""Within: any objective under limits of time, cost and workers (III-E)."""
+"""ConstrainedObjective: any objective under limits of time, cost and workers (III-E)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ CHANCE_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class ConstrainedObjective:
     """An objective under limits, which count as met when that is at least 90 % sure.
 
     Attributes:
         objective: What is optimised among the points within the limits.
         max_cost: Dollars the job may cost; None without limit.
         max_time: Seconds the job may take; None without limit.
-        max_workers: Workers that can be paid now; None where all can. The fewest always count, and
-            where none of these points meets the other limits, the objective alone chooses.
+        max_workers: Most workers the money left can pay; None without a cap. The smallest worker
+            count is always allowed. Where none of these points meets the other limits, the
+            objective alone chooses.
     """
 
     objective: Objective
@@ -77,10 +78,10 @@ class Within:
         if not kept:
             return self._surest(curve)
         choice = self.objective.choose(replace(curve, points=kept))
-        drawn = "drawn " if curve.left_out else ""
+        drawn = "drawn " if curve.omitted_points else ""
         share = f"{len(kept)} of {len(curve.points)} {drawn}configurations meet the limits"
         likely = tuple(point for point in curve.points if chances[point.config] >= 0.5)
-        # How sure it is does not matter, so that other worlds need not be drawn.
+        # How sure it is does not matter, so that no posterior samples are needed.
         missed = self.objective.choose(replace(curve, points=likely, draws={})).point
         if missed in kept:
             return replace(choice, why=f"{choice.why}; {share}")
@@ -112,12 +113,16 @@ class Within:
             return ()
         broken = []
         if self.max_cost is not None and point.cost > self.max_cost:
-            broken.append(f"costs {describe_excess(point.cost, self.max_cost, format_dollars)}")
+            broken.append(
+                f"costs {describe_excess(point.cost, self.max_cost, format_short_dollars)}"
+            )
         if self.max_time is not None and point.time > self.max_time:
-            broken.append(f"takes {describe_excess(point.time, self.max_time, format_seconds)}")
+            broken.append(
+                f"takes {describe_excess(point.time, self.max_time, format_precise_seconds)}"
+            )
         chance = self.chance(point)
         if not broken and chance < REQUIRED_CHANCE:
-            broken.append(f"meets the limits only with {chance:.0%}")
+            broken.append(f"has only a {chance:.0%} chance of meeting the limits")
         return tuple(broken)
 
     def shortlist(self, forecast: Forecast) -> RowIndices:
@@ -142,7 +147,7 @@ class Within:
             return np.arange(0)
         workers = forecast.grid.workers
         rows = np.flatnonzero(workers <= max(self.max_workers, workers.min()))
-        return rows[replace(self, max_workers=None).shortlist(forecast.rows(rows))]
+        return rows[replace(self, max_workers=None).shortlist(forecast.select(rows))]
 
     def _sureness(self, forecast: Forecast) -> Floats:
         """Standard deviations by which each row stays below the tighter limit."""
@@ -164,7 +169,8 @@ class Within:
         return Choice(
             surest,
             f"the surest to meet the limits, though only with {chance:.0%}: "
-            f"{format_dollars(surest.cost)} and {format_seconds(surest.time)} are expected",
+            f"{format_short_dollars(surest.cost)} and {format_precise_seconds(surest.time)} "
+            "are expected",
         )
 
     def _nearest_relaxation(self, points: Sequence[TradeoffPoint]) -> str:
@@ -193,12 +199,12 @@ def describe_excess(value: float, limit: float, write: Callable[[float], str]) -
     return f"{write(value)}, {relative_change(value, limit):.1%} more than {write(limit)}"
 
 
-def format_dollars(amount: float) -> str:
+def format_short_dollars(amount: float) -> str:
     """Write an amount of money for people."""
     return f"${amount:,.2f}" if amount >= 0.1 else f"${amount:.3g}"
 
 
-def format_seconds(seconds: float) -> str:
+def format_precise_seconds(seconds: float) -> str:
     """Write seconds for people, to a precision at which 1 % shows."""
     if seconds < 600:
         return f"{seconds:.3g} s"

@@ -13,7 +13,7 @@ import numpy as np
 from scavenger.cluster import Floats
 from scavenger.models.iteration_time import Z_90
 
-FEWEST_VALUES = 8
+MIN_CURVE_VALUES = 8
 MAX_BINS = 40
 EXPONENTS = tuple(np.geomspace(0.2, 3.0, 20).tolist())
 # Where the power law begins, as shares of the progress seen: after a while, or before the start.
@@ -25,7 +25,7 @@ EVIDENCE_WEIGHT = 0.1
 # Earlier than this share of what was seen nothing tells about the end.
 EARLIEST_SHARE = 1e-6
 # No curve is trusted beyond this many times what was seen of it.
-LONGEST_EXTRAPOLATION = 50.0
+MAX_EXTRAPOLATION_FACTOR = 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +33,24 @@ class Extrapolation:
     """When a metric is expected to reach its goal.
 
     Attributes:
-        progress: Median of the reference epochs at which it is reached.
+        epochs: Median of the reference epochs at which it is reached.
         low: Reference epochs that 10 % of the likely curves need at most.
         high: Reference epochs that 90 % of the likely curves need at most; infinite when more than
             a tenth of them never get there.
         chance: Share of the likely curves that reach the goal at all.
     """
 
-    progress: float
+    epochs: float
     low: float
     high: float
     chance: float
 
     @property
     def deviation(self) -> float:
-        """Relative standard deviation of ``progress``; of the lower side where ``high`` is open."""
+        """Relative standard deviation of ``epochs``; of the lower side where ``high`` is open."""
         if math.isfinite(self.high):
             return math.log(self.high / self.low) / (2 * Z_90)
-        return 2 * math.log(self.progress / self.low) / Z_90
+        return 2 * math.log(self.epochs / self.low) / Z_90
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class PowerLaw:
     delay: float
 
 
-def extrapolate_curve(
+def extrapolate_learning_curve(
     progress: Sequence[float],
     values: Sequence[float],
     goal: float,
@@ -93,7 +93,7 @@ def extrapolate_curve(
     shares = np.array([x / last if last > 0 else 0.0 for x, _ in kept])
     above = np.array([v - goal for _, v in kept]) * (1.0 if direction == "at_most" else -1.0)
     known = shares > EARLIEST_SHARE
-    height = float(np.ptp(above[known])) if known.sum() >= FEWEST_VALUES else 0.0
+    height = float(np.ptp(above[known])) if known.sum() >= MIN_CURVE_VALUES else 0.0
     if not (math.isfinite(height) and height > 0):
         return None
     at, seen, worth = bin_medians(shares[known], above[known] / height)
@@ -102,9 +102,7 @@ def extrapolate_curve(
     found = weighted_quantiles([curve for curve in curves if curve is not None], len(at))
     if found is None:
         return None
-    return replace(
-        found, progress=found.progress * last, low=found.low * last, high=found.high * last
-    )
+    return replace(found, epochs=found.epochs * last, low=found.low * last, high=found.high * last)
 
 
 def bin_medians(at: Floats, values: Floats) -> tuple[Floats, Floats, Floats]:
@@ -124,7 +122,7 @@ def fit_power_law(
 ) -> tuple[float, tuple[float, ...]] | None:
     """Fit one power law; return its squared error, and where it meets 0 in slices of chance."""
     late = at > law.delay * 1.2
-    if late.sum() < FEWEST_VALUES // 2:
+    if late.sum() < MIN_CURVE_VALUES // 2:
         return None
     falling = (at[late] - law.delay) ** -law.exponent
     weights = worth[late] / np.sqrt(np.mean(worth[late] ** 2))
@@ -154,7 +152,7 @@ def weighted_quantiles(
     likelihood = np.exp(-0.5 * count * EVIDENCE_WEIGHT * np.log(errors / errors.min()))
     crossings = np.array([crossing for _, crossing in curves]).ravel()
     weights = np.repeat(likelihood, len(QUANTILE_SCORES))
-    crossings[(crossings > LONGEST_EXTRAPOLATION) | (crossings <= 0)] = math.inf
+    crossings[(crossings > MAX_EXTRAPOLATION_FACTOR) | (crossings <= 0)] = math.inf
     order = np.argsort(crossings)
     share = np.cumsum(weights[order]) / weights.sum()
     low, middle, high = (
