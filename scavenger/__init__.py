@@ -5,7 +5,7 @@ agent, the REST client and the command line. ``service`` acts on its decisions, 
 measures; both import from here. The names below are the public ones, imported when first used,
 because a training container imports the wire types and nothing else::
 
-    from scavenger import Knee, ConstrainedObjective, decide, parse_job, planning_state
+    from scavenger import ConstrainedObjective, Knee, decide, parse_job, planning_state
 
     spec = parse_job(text, "yaml")
     decision = decide(planning_state(spec, observations=(), stored=None))

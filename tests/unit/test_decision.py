@@ -270,10 +270,10 @@ def test_workers_that_no_batch_can_feed_do_not_keep_the_search_from_synchronisat
     ("change", "then"),
     [
         ({}, CORNERS[1]),
-        ({"models": (STORED,)}, None),
-        ({"models": (STORED,), "space": WIDER}, WIDER.corners()[1]),
-        ({"models": (STORED,), "search": "partial"}, CORNERS[1]),
-        ({"models": (SLOW,), "observations": OBSERVED[:1]}, CORNERS[2]),
+        ({"other_models": (STORED,)}, None),
+        ({"other_models": (STORED,), "space": WIDER}, WIDER.corners()[1]),
+        ({"other_models": (STORED,), "search": "partial"}, CORNERS[1]),
+        ({"other_models": (SLOW,), "observations": OBSERVED[:1]}, CORNERS[2]),
     ],
     ids=[
         "the next corner",

@@ -200,7 +200,7 @@ def test_what_others_ran_teaches_kappa() -> None:
 
 def test_a_noise_that_drifted_moves_the_critical_batch_and_keeps_kappa() -> None:
     fitted_model = fit_model(knowledge())
-    drifted = fit_model(knowledge(noise_scale=600.0))
+    drifted = fit_model(knowledge(drifted_noise_scale=600.0))
     assert fitted_model is not None
     assert drifted is not None
     before, after = fitted_model.model.statistical, drifted.model.statistical
