@@ -49,7 +49,10 @@ from service.settings import Settings, driver_url
 
 
 def freeze_loaded_objects() -> None:
-    """Leave all that there is now out of every later collection; meant for once, before serving."""
+    """Exclude the objects that exist now from later garbage collections.
+
+    Call it once, before serving.
+    """
     gc.collect()
     gc.freeze()
 
@@ -82,7 +85,7 @@ def main() -> int:
         signal.signal(number, lambda *_: sys.exit(0))
     try:
         with open_database(settings) as url:
-            redactor.learn(url, make_url(url).password or "")
+            redactor.add_secrets(url, make_url(url).password or "")
             serve(settings, url, redactor, open_cloud(settings))
     except ServiceError as error:
         print(redactor.clean(error.headline), file=sys.stderr)
@@ -118,26 +121,26 @@ def open_database(settings: Settings) -> Iterator[str]:
 def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> None:
     """Run reconciler and HTTP until a signal comes."""
     keys = ControllerKeys.at(settings.home, settings.secret_file)
-    redactor.learn(keys.token, keys.secret)
+    redactor.add_secrets(keys.home_token, keys.secret)
     engine = open_pool(url)
     migrate(engine)
     with engine.begin() as connection:
         controllers.check_secret(connection, keys.fingerprint)
         controllers.check_account(connection, cloud.account)
-    listener = bind_port(settings)
+    server_socket = bind_port(settings)
     scheme = "http" if settings.tls_cert is None else "https"
-    address = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
-    acting = build_reconciler(
+    address = f"{scheme}://{settings.host}:{server_socket.getsockname()[1]}"
+    reconciler = build_reconciler(
         settings, engine, keys, settings.address or address, MeteredProvider(cloud)
     )
     loop = ReconcilerLoop(
-        acting, CloudInventory(engine, acting.fleet.provider, CloudExecutor(1, "lists"))
+        reconciler, CloudInventory(engine, reconciler.fleet.provider, CloudExecutor(1, "lists"))
     )
-    listener_of_news = PgListener(engine.url, loop.nudge, loop.nudge_all)
-    provider = acting.fleet.provider
-    collector = CollectorLoop(GarbageCollector(engine, provider, acting.fleet.resource_labels))
+    pg_listener = PgListener(engine.url, loop.nudge, loop.nudge_all)
+    provider = reconciler.fleet.provider
+    collector = CollectorLoop(GarbageCollector(engine, provider, reconciler.fleet.resource_labels))
     maintenance = Maintenance(engine, timedelta(days=settings.keep_telemetry), provider)
-    world = AppState(
+    app_state = AppState(
         engine,
         provider.name,
         CheckpointStorage(settings.home.resolve()),
@@ -145,19 +148,19 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
             RECONCILER_TASK: loop.periodic.heartbeat,
             SWEEPER_TASK: collector.periodic.heartbeat,
         },
-        boot=provider.boot + provider.pause,
+        max_startup_seconds=provider.max_boot_seconds + provider.resize_seconds,
         secret_store=SecretStore(settings.home / "secrets"),
     )
-    server = http_server(settings, build_app(world, keys, names=settings.known_names))
+    server = http_server(settings, build_app(app_state, keys, allowed_hosts=settings.allowed_hosts))
     freeze_loaded_objects()
     with ExitStack() as stack:
         stack.callback(engine.dispose)
-        for part in (maintenance, listener_of_news, loop, collector.periodic):
+        for part in (maintenance, pg_listener, loop, collector.periodic):
             part.start()
             stack.callback(part.stop)
-        listener_of_news.check_delivery(engine)
-        announce_address(settings.home, address, keys.token)
-        server.run(sockets=[listener])
+        pg_listener.check_delivery(engine)
+        announce_address(settings.home, address, keys.home_token)
+        server.run(sockets=[server_socket])
         if not server.started:  # as when the database went away just now
             raise SystemExit("the controller could not begin to serve; its log says why")
 
@@ -187,20 +190,20 @@ def bind_port(settings: Settings) -> socket.socket:
     """
     # asyncio lets short answers leave at once (TCP_NODELAY) only where the protocol is named; else
     # every answer after a connection's first waits 40 ms for the acknowledgement of its headers.
-    listener = socket.socket(proto=socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server_socket = socket.socket(proto=socket.IPPROTO_TCP)
+    server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if settings.port == 0:
         with suppress(OSError):
-            listener.bind((settings.host, last_port(settings.home)))
-            return listener
+            server_socket.bind((settings.host, last_port(settings.home)))
+            return server_socket
     try:
-        listener.bind((settings.host, settings.port))
+        server_socket.bind((settings.host, settings.port))
     except OSError as error:
         raise SystemExit(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
             "choose another with --port, or 0 for any"
         ) from error
-    return listener
+    return server_socket
 
 
 def last_port(home: Path) -> int:

@@ -42,7 +42,7 @@ def build_app(
     app_state: AppState,
     keys: ControllerKeys,
     limiter: RateLimiter | None = None,
-    names: Collection[str] = (),
+    allowed_hosts: Collection[str] = (),
 ) -> FastAPI:
     """Put the application together.
 
@@ -50,7 +50,7 @@ def build_app(
         app_state: What routes need of the controller.
         keys: The first token, which is stored when the application starts, and the signing secret.
         limiter: Counts requests.
-        names: Host names of the controller; empty means any.
+        allowed_hosts: Host names of the controller; empty means any.
 
     Raises:
         ValueError: A route does not state who may use it.
@@ -80,7 +80,7 @@ def build_app(
     for status in (404, 405):
         app.add_exception_handler(status, guard.answer_unrouted)
     install_openapi(app)
-    lowered = frozenset(name.lower() for name in names)
+    lowered = frozenset(name.lower() for name in allowed_hosts)
     app.add_middleware(RequestGateMiddleware, app_state=app_state, keys=keys, allowed_hosts=lowered)
     app.add_middleware(AccessLogMiddleware)
     return app
@@ -88,7 +88,7 @@ def build_app(
 
 def store_home_token(app_state: AppState, keys: ControllerKeys) -> None:
     """Store the token of the home directory, unless it is there: it may be revoked."""
-    credential, now = TokenDigest.of(keys.token), app_state.now()
+    credential, now = TokenDigest.of(keys.home_token), app_state.now()
     token = StoredToken(
         id=credential.id,
         name="home",

@@ -1,7 +1,8 @@
 """Background work: periodic tasks, notifications between controllers, and maintenance.
 
 Each task runs on a thread of its own. Notifications travel by LISTEN and NOTIFY: the transaction
-that writes news announces it (`jobs.announce`), and all controllers hear it once it is committed.
+that changes a job notifies them (`jobs.notify_job_changed`), and all controllers hear it once it is
+committed.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.clouds.provider import LAUNCH_KEY_PATTERN, InstanceState, Provider
 from service.db import clock, partitions, vms
 from service.db.database import CONNECTION_TIMEOUTS
-from service.db.jobs import NEWS_CHANNEL, announce
-from service.errors import CloudError, NewsLost
+from service.db.jobs import JOB_CHANGES_CHANNEL, notify_job_changed
+from service.errors import CloudError, NotificationsUndelivered
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +39,12 @@ class TaskHeartbeat:
     """Tells when a periodic task last finished a round.
 
     Args:
-        patience: Seconds after which a task without a beat counts as stuck.
+        stale_after: Seconds after which a task without a beat counts as stuck.
         clock: Returns seconds.
     """
 
-    def __init__(self, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._patience, self._clock = patience, clock
+    def __init__(self, stale_after: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stale_after, self._clock = stale_after, clock
         self._beaten_at = clock()
 
     def beat(self) -> None:
@@ -58,7 +59,7 @@ class TaskHeartbeat:
     @property
     def is_alive(self) -> bool:
         """Whether the last round was finished recently."""
-        return self.lag < self._patience
+        return self.lag < self._stale_after
 
 
 class Periodic:
@@ -70,7 +71,7 @@ class Periodic:
         name: Name of the thread, and of the task in log lines.
         work: Does one round.
         pauses: Seconds after each round; ``wake`` cuts a pause short.
-        patience: Seconds without a beat after which the task counts as stuck.
+        stale_after: Seconds without a beat after which the task counts as stuck.
         stop_timeout: Seconds that ``stop`` waits for the running round. A round that takes longer
             keeps no process alive. None waits for its end.
         on_failure: Called when a round fails, which then counts as a beat all the same. Without
@@ -83,14 +84,14 @@ class Periodic:
         work: Callable[[], object],
         pauses: Iterable[float],
         *,
-        patience: float = math.inf,
+        stale_after: float = math.inf,
         stop_timeout: float | None = None,
         on_failure: Callable[[], object] | None = None,
     ) -> None:
         self.name, self.work, self.pauses = name, work, pauses
-        self.news = threading.Event()
+        self.wake_event = threading.Event()
         self.is_stopping = False
-        self.heartbeat = TaskHeartbeat(patience)
+        self.heartbeat = TaskHeartbeat(stale_after)
         self._stop_timeout, self._on_failure = stop_timeout, on_failure
         self.thread = threading.Thread(target=self.run, name=name, daemon=stop_timeout is not None)
 
@@ -101,12 +102,12 @@ class Periodic:
     def stop(self) -> None:
         """Begin no further round, and wait for the running one as long as the task allows."""
         self.is_stopping = True
-        self.news.set()
+        self.wake_event.set()
         self.thread.join(self._stop_timeout)
 
     def wake(self) -> None:
         """Begin the next round now."""
-        self.news.set()
+        self.wake_event.set()
 
     def run(self) -> None:
         """Do rounds until the task is stopped."""
@@ -114,8 +115,8 @@ class Periodic:
             if self.is_stopping:
                 return
             self.attempt()
-            self.news.wait(pause)
-            self.news.clear()
+            self.wake_event.wait(pause)
+            self.wake_event.clear()
 
     def attempt(self) -> None:
         """Do one round and survive its failure."""
@@ -140,19 +141,19 @@ class PgListener:
 
     Args:
         url: The database. The connection is none of a pool's, as it waits most of the time.
-        wake: Called with the job of which there is news.
-        missed: Called after every reconnection: news of any job may have been missed.
+        on_job_changed: Called with the job of which there is news.
+        on_reconnect: Called after every reconnection: news of any job may have been missed.
     """
 
     def __init__(
-        self, url: URL, wake: Callable[[str], object], missed: Callable[[], object]
+        self, url: URL, on_job_changed: Callable[[str], object], on_reconnect: Callable[[], object]
     ) -> None:
         # It never sends anything, so only keepalives find out that the database is gone.
         plain = url.set(drivername="postgresql").update_query_dict(
             {name: str(value) for name, value in CONNECTION_TIMEOUTS.items()}
         )
         self._address = plain.render_as_string(hide_password=False)
-        self._wake, self._missed = wake, missed
+        self._on_job_changed, self._on_reconnect = on_job_changed, on_reconnect
         self._has_heard = threading.Event()
         self._periodic = Periodic("listener", self._connect, repeat(RECONNECT_PAUSE))
         self.stop = self._periodic.stop
@@ -161,35 +162,36 @@ class PgListener:
         """Start the thread."""
         self._periodic.start()
 
-    def check_delivery(self, engine: Engine, patience: float = DELIVERY_TIMEOUT) -> None:
+    def check_delivery(self, engine: Engine, timeout: float = DELIVERY_TIMEOUT) -> None:
         """Make sure that news of the controller's own transactions is heard.
 
         Raises:
-            NewsLost: It is not. Jobs would rest for as long as an hour while there is news of them.
+            NotificationsUndelivered: It is not. Jobs would rest for as long as an hour while there
+                is news of them.
         """
-        ends_at = time.monotonic() + patience
+        ends_at = time.monotonic() + timeout
         while not self._has_heard.wait(RECONNECT_PAUSE):
             if time.monotonic() > ends_at:
-                raise NewsLost(
+                raise NotificationsUndelivered(
                     "the database delivers no notifications (LISTEN and NOTIFY), by which "
                     "controllers hear of new jobs and reports: in --database-url name Postgres "
                     "itself, or a proxy that pools by session, not by transaction"
                 )
             with engine.begin() as connection:
-                announce(connection, NO_JOB)
+                notify_job_changed(connection, NO_JOB)
 
     def _connect(self) -> None:
         try:
             with psycopg.connect(self._address, autocommit=True) as connection:
-                connection.execute(f"LISTEN {NEWS_CHANNEL}")
-                self._missed()
+                connection.execute(f"LISTEN {JOB_CHANGES_CHANNEL}")
+                self._on_reconnect()
                 while not self._periodic.is_stopping:
                     for news in connection.notifies(timeout=STOP_CHECK_INTERVAL):
                         self._has_heard.set()
                         if news.payload != NO_JOB:
-                            self._wake(news.payload)
+                            self._on_job_changed(news.payload)
         except psycopg.Error as error:
-            log.info("no news of jobs for a while: %s", error)
+            log.info("notification connection lost, reconnecting: %s", error)
 
 
 class Maintenance:

@@ -4,19 +4,19 @@
 
     ScavengerError
     └── ServiceError
-        ├── SecretRefused            this controller may not act here: tell the person, stop
-        ├── AccountRefused           its machines are elsewhere: tell the person, stop
-        ├── NewsLost                 the database delivers no notifications: tell the person, stop
-        ├── UnknownCloud             no provider has the name given: tell the person, stop
-        ├── PostgresUnavailable      the embedded database cannot run: tell the person, stop
-        ├── BackupFailed             nothing was saved or restored: tell the person
-        ├── LeaseLost                another controller acts for this job now: drop what was decided
-        ├── AddressRefused           a user's address the controller does not go to: refuse it
-        ├── Unanswered               nothing usable came from a user's address: try again later
+        ├── SecretRefused             this controller may not act here: tell the person, stop
+        ├── AccountRefused            its machines are elsewhere: tell the person, stop
+        ├── NotificationsUndelivered  the database delivers no notifications: tell the person, stop
+        ├── UnknownCloud              no provider has the name given: tell the person, stop
+        ├── PostgresUnavailable       the embedded database cannot run: tell the person, stop
+        ├── BackupFailed              nothing was saved or restored: tell the person
+        ├── LeaseLost                 another controller acts for this job: drop what was decided
+        ├── AddressRefused            a user's address the controller does not go to: refuse it
+        ├── Unanswered                nothing usable came from a user's address: try again later
         └── CloudError
-            ├── OutOfCapacity        the cloud cannot start more now: wait, then the same key again
-            ├── ProviderUnavailable  the cloud did not answer or not yet obey: retry next tick
-            └── LaunchRefused        this launch can never succeed: give up its key
+            ├── OutOfCapacity         the cloud cannot start more: wait, then the same key again
+            ├── ProviderUnavailable   the cloud did not answer or not yet obey: retry next tick
+            └── LaunchRefused         this launch can never succeed: give up its key
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class AccountRefused(ServiceError):
     """The machines of this controller are not where those of the others are; the message helps."""
 
 
-class NewsLost(ServiceError):
-    """The database does not deliver what a transaction announces; the message says what to do."""
+class NotificationsUndelivered(ServiceError):
+    """The database does not deliver notifications; the message says what to do."""
 
 
 class UnknownCloud(ServiceError):

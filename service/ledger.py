@@ -102,7 +102,7 @@ def reserve_attempt(
     return True
 
 
-def longest_run(terms: BillingTerms, cap: Decimal | None) -> float:
+def max_run_seconds(terms: BillingTerms, cap: Decimal | None) -> float:
     """Return the seconds that one machine could run if it had all of a job's money."""
     if cap is None or terms.price_per_hour == 0:
         return math.inf
@@ -119,7 +119,7 @@ def span_for(dollars: Decimal, terms: BillingTerms) -> timedelta:
     return span - span % terms.quantum if terms.quantum else span
 
 
-def renew_lease(
+def reserve_more_time(
     connection: Connection,
     job: str,
     vm_id: str,

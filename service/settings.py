@@ -108,7 +108,7 @@ class Settings(BaseSettings):
         return is_loopback(self.host)
 
     @property
-    def known_names(self) -> frozenset[str]:
+    def allowed_hosts(self) -> frozenset[str]:
         """Host names it may be asked under; none means any."""
         more = frozenset(name.strip().lower() for name in self.names.split(",") if name.strip())
         if self.is_loopback_only:

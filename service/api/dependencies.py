@@ -22,18 +22,18 @@ class AppState:
     """What routes need of the controller.
 
     Attributes:
-        machine: Name of the machines that jobs run on, part of a model's signature.
+        machine_type: Name of the machines that jobs run on, part of a model's signature.
         storage: Where machines keep what outlives them.
         heartbeats: Of the background tasks of this controller, by name.
-        boot: Seconds that a machine may take to come up.
+        max_startup_seconds: Seconds that a machine may take to come up.
         secret_store: The secrets of jobs.
     """
 
     engine: Engine
-    machine: str
+    machine_type: str
     storage: CheckpointStorage
     heartbeats: Mapping[str, TaskHeartbeat] = field(default_factory=dict)
-    boot: float = 0.0
+    max_startup_seconds: float = 0.0
     secret_store: SecretStore = EMPTY_SECRET_STORE
 
     def now(self) -> datetime:

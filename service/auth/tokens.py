@@ -77,7 +77,7 @@ class ControllerKeys:
     signature made for one purpose is worthless for another.
     """
 
-    token: str = field(repr=False)
+    home_token: str = field(repr=False)
     secret: str = field(repr=False)
 
     @classmethod

@@ -24,7 +24,7 @@ from service.errors import CloudError, ProviderUnavailable
 
 log = logging.getLogger(__name__)
 
-LIST_BATCH = "look"
+LIST_BATCH = "list"
 LIST_WAIT = 0.2
 LIST_TIMEOUT = timedelta(minutes=1)  # the longest that a call to a provider may take
 RETRY_PAUSE = timedelta(seconds=5)
@@ -35,20 +35,20 @@ class CloudListing:
     """One answer of the cloud to a list call.
 
     Attributes:
-        at: Just before the call.
-        until: When it had answered; the moment it shows lies between the two.
-        shown: Machines by launch key.
-        standing: How far the launches of all machines had come just before the call.
+        requested_at: Just before the call.
+        answered_at: When it had answered; the moment it shows lies between the two.
+        instances: Machines by launch key.
+        launch_statuses: How far the launches of all machines had come just before the call.
     """
 
-    at: datetime
-    until: datetime
-    shown: Mapping[str, Instance]
-    standing: frozenset[LaunchStatus]
+    requested_at: datetime
+    answered_at: datetime
+    instances: Mapping[str, Instance]
+    launch_statuses: frozenset[LaunchStatus]
 
     def covers(self, vm: Vm) -> bool:
         """Whether the listing says something about a machine: it is in it, or should be."""
-        return vm.launch_key in self.shown or vm.standing in self.standing
+        return vm.launch_key in self.instances or vm.launch_status in self.launch_statuses
 
 
 class CloudInventory:
@@ -56,7 +56,7 @@ class CloudInventory:
 
     A failed call fails for all of them, so a cloud that does not answer is not asked once for each
     job. While a call takes long, the listing before it stays valid for a while. All jobs between
-    two calls of ``renew`` see the same: an answer that arrives in between waits.
+    two calls of ``mark_stale`` see the same: an answer that arrives in between waits.
 
     Args:
         executor: Runs the list calls.
@@ -78,7 +78,7 @@ class CloudInventory:
         self._answer: CloudListing | None = None
         self._failure: CloudError | None = None
 
-    def renew(self) -> None:
+    def mark_stale(self) -> None:
         """List anew when the next job needs it."""
         self._is_due = True
 
@@ -133,7 +133,7 @@ class CloudInventory:
     def _look(self, now: datetime) -> None:
         began = self._stopwatch()
         with self._engine.connect() as connection:
-            standing = vms.launch_statuses(connection)
-        shown = {instance.launch_key: instance for instance in self._provider.list()}
-        until = now + timedelta(seconds=self._stopwatch() - began)
-        self._answer = CloudListing(now, until, shown, standing)
+            statuses = vms.launch_statuses(connection)
+        instances = {instance.launch_key: instance for instance in self._provider.list()}
+        answered_at = now + timedelta(seconds=self._stopwatch() - began)
+        self._answer = CloudListing(now, answered_at, instances, statuses)

@@ -44,7 +44,7 @@ class LocalProvider:
 
     A machine's environment is what the request says, plus a PATH that begins with the directory
     of ``python``, HOME and what the supervisor needs; nothing leaks from the controller. Only
-    its supervisor ends it by the clock, so ``longest_run`` says nothing here.
+    its supervisor ends it by the clock, so ``max_run_seconds`` says nothing here.
 
     Args:
         root: Directory for the machines' files; made if missing.
@@ -53,7 +53,8 @@ class LocalProvider:
     """
 
     name = "local"
-    lag = boot = 0.0  # what is listed is what runs; a supervisor starts within the ledger's grace
+    # What is listed is what runs, and a supervisor starts within the ledger's grace.
+    max_list_lag_seconds = max_boot_seconds = 0.0
 
     def __init__(self, root: Path, python: str, boot_delay: float = 0.0) -> None:
         self._root = root.resolve()
@@ -79,7 +80,7 @@ class LocalProvider:
         return file.read_text()
 
     @property
-    def pause(self) -> float:
+    def resize_seconds(self) -> float:
         return PROCESS_START_SECONDS + self._boot_delay
 
     def launch(self, request: LaunchRequest) -> Instance:

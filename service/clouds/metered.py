@@ -22,7 +22,11 @@ class MeteredProvider:
         self.provider = provider
         # None of these changes while a controller runs.
         self.name, self.account = provider.name, provider.account
-        self.pause, self.lag, self.boot = provider.pause, provider.lag, provider.boot
+        self.resize_seconds, self.max_list_lag_seconds, self.max_boot_seconds = (
+            provider.resize_seconds,
+            provider.max_list_lag_seconds,
+            provider.max_boot_seconds,
+        )
 
     def launch(self, request: LaunchRequest) -> Instance:
         try:

@@ -41,8 +41,8 @@ class LaunchRequest:
         variables: Further environment variables that the job asks for; never to be logged.
         labels: Written by the call that makes the machine, never afterwards; at most 16, keys and
             values 1 to 63 letters, digits, ``-``, ``_``, ``.``.
-        longest_run: Seconds after which the cloud itself ends the machine, where it can; infinite
-            for never.
+        max_run_seconds: After how many seconds the cloud itself ends the machine, where it can;
+            infinite for never.
     """
 
     launch_key: str
@@ -50,7 +50,7 @@ class LaunchRequest:
     price_per_hour: float
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     labels: Mapping[str, str] = field(default_factory=dict)
-    longest_run: float = math.inf
+    max_run_seconds: float = math.inf
 
     def __post_init__(self) -> None:
         if not LAUNCH_KEY_PATTERN.fullmatch(self.launch_key):
@@ -66,8 +66,8 @@ class LaunchRequest:
         for text in (text for pair in self.labels.items() for text in pair):
             if not LABEL_PATTERN.fullmatch(text):
                 raise ValueError(f"labels must match {LABEL_PATTERN.pattern}, got {text!r}")
-        if not self.longest_run > 0:
-            raise ValueError(f"longest_run must be above 0, got {self.longest_run}")
+        if not self.max_run_seconds > 0:
+            raise ValueError(f"max_run_seconds must be above 0, got {self.max_run_seconds}")
 
     @property
     def job(self) -> str:
@@ -117,18 +117,18 @@ class Provider(Protocol):
         """Where its machines are: one of another account neither lists them nor ends them."""
 
     @property
-    def pause(self) -> float:
+    def resize_seconds(self) -> float:
         """Seconds a change of machines usually takes: their start, and the resize after it."""
 
     @property
-    def lag(self) -> float:
+    def max_list_lag_seconds(self) -> float:
         """Seconds for which a list may lag behind what was done.
 
         No existing machine is missing from all lists for longer than this.
         """
 
     @property
-    def boot(self) -> float:
+    def max_boot_seconds(self) -> float:
         """Longest seconds from a call of ``launch`` to the start of the machine's own clock.
 
         How long the call itself may take is among them.

@@ -102,16 +102,16 @@ class StoredJob:
         return self.phase.is_final or self.cancel_requested_at is not None
 
 
-NEWS_CHANNEL = "scavenger_news"
+JOB_CHANGES_CHANNEL = "scavenger_news"
 
 
-def announce(connection: Connection, job: str) -> None:
-    """Let every controller look at a job as soon as this transaction is committed.
+def notify_job_changed(connection: Connection, job: str) -> None:
+    """Notify every controller that a job changed, as soon as this transaction is committed.
 
     The database delivers what was committed, and nothing else: a controller that is killed between
     its commit and a message of its own would leave the job at rest.
     """
-    connection.execute(select(func.pg_notify(NEWS_CHANNEL, job)))
+    connection.execute(select(func.pg_notify(JOB_CHANGES_CHANNEL, job)))
 
 
 def create(
@@ -139,7 +139,7 @@ def create(
         "diverged": False,
     }
     connection.execute(insert(outcomes).values(job=job, **begun))
-    announce(connection, job)
+    notify_job_changed(connection, job)
 
 
 def find(connection: Connection, job: str) -> StoredJob | None:
@@ -199,7 +199,7 @@ def unfinished(connection: Connection, most: int) -> list[StoredJob]:
     return [job_of_row(row) for row in connection.execute(ordered)]
 
 
-def needing_attention(connection: Connection) -> Sequence[str]:
+def to_reconcile(connection: Connection) -> Sequence[str]:
     """Return the ids of jobs that still have a machine, which costs, then of others not final."""
     with_vms = select(vms.c.job).where(vms.c.state != "gone")
     unfinished = select(outcomes.c.job).where(outcomes.c.phase.not_in(FINAL_PHASES))
@@ -221,7 +221,7 @@ def request_cancel(connection: Connection, job: str, now: datetime) -> None:
         .where(jobs.c.id == job, jobs.c.cancel_requested_at.is_(None))
         .values(cancel_requested_at=now)
     )
-    announce(connection, job)
+    notify_job_changed(connection, job)
 
 
 def change_outcome(connection: Connection, job: str, **values: object) -> None:
@@ -293,8 +293,8 @@ def newest_curve(connection: Connection, job: str) -> CurveView | None:
     if row is None:
         return None
     facts = {"decision": row.number, "decided_at": row.at, "points": columns_to_points(row.points)}
-    told_elsewhere: dict[str, Any] = {"current": None, "probes": [], "resizes": []}
-    return CurveView.model_validate({**row.curve, **facts, **told_elsewhere})
+    stored_elsewhere: dict[str, Any] = {"current": None, "probes": [], "resizes": []}
+    return CurveView.model_validate({**row.curve, **facts, **stored_elsewhere})
 
 
 def points_to_columns(points: list[PointView]) -> dict[str, list[Any]]:

@@ -123,8 +123,8 @@ def is_progress_outdated(directive: Directive, progress: Progress) -> bool:
 def is_newest_directive(connection: Connection, job: str, directive: Directive) -> bool:
     """Whether a job was told nothing else since; nothing else can be until the transaction ends."""
     lock_job(connection, job)
-    told = directives.newest(connection, job)
-    return told is None or told[0].generation == directive.generation
+    published = directives.newest(connection, job)
+    return published is None or published[0].generation == directive.generation
 
 
 def rescale_readings(connection: Connection, job: str, factor: float) -> None:
@@ -182,6 +182,6 @@ def record_divergence(
 ) -> bool:
     """Store that a series of a job was not finite; False when that is known already."""
     row = {"job": job, "series": series, "worker": worker, "at": now}
-    told = {"value": found.value, "iteration": found.first}
-    query = insert(divergences).values({**row, **told}).on_conflict_do_nothing()
+    facts = {"value": found.value, "iteration": found.first}
+    query = insert(divergences).values({**row, **facts}).on_conflict_do_nothing()
     return connection.execute(query.returning(divergences.c.job)).first() is not None

@@ -58,10 +58,10 @@ WITH moved AS (
     ON CONFLICT (job, generation) DO UPDATE SET first_iteration = excluded.first_iteration
     WHERE excluded.first_iteration < known.first_iteration
 )
-SELECT moved.job, moved.rejected, vms.state <> 'gone' AS exists, told.directive
+SELECT moved.job, moved.rejected, vms.state <> 'gone' AS exists, newest.directive
 FROM moved JOIN vms ON vms.id = moved.worker LEFT JOIN LATERAL (
     SELECT directive FROM directives WHERE directives.job = moved.job
-    ORDER BY generation DESC LIMIT 1) AS told ON true
+    ORDER BY generation DESC LIMIT 1) AS newest ON true
 """).bindparams(bindparam("metrics", type_=JSONB), bindparam("not_finite", type_=JSONB))
 
 
@@ -138,8 +138,8 @@ def store_rows(connection: Connection, new_rows: NewRows, now: datetime) -> Stor
     ).one_or_none()
     if row is None:
         return None
-    told = None if row.directive is None else DIRECTIVE_ADAPTER.validate_python(row.directive)
-    return StoredRows(row.job, row.rejected, row.exists, told)
+    directive = None if row.directive is None else DIRECTIVE_ADAPTER.validate_python(row.directive)
+    return StoredRows(row.job, row.rejected, row.exists, directive)
 
 
 REPORTS_PER_PAGE = 16

@@ -93,7 +93,7 @@ class Vm:
         return self.state != "gone"
 
     @property
-    def standing(self) -> LaunchStatus:
+    def launch_status(self) -> LaunchStatus:
         return self.launch_key, self.provider_id, self.attempted_at
 
     @property
@@ -236,7 +236,7 @@ def record_gone(connection: Connection, vm_id: str, now: datetime) -> None:
     connection.execute(query.values(state="gone", ended_at=now))
 
 
-def running_job_of(connection: Connection, vm_id: str) -> str | None:
+def job_of_existing_vm(connection: Connection, vm_id: str) -> str | None:
     """Return the job of a machine that may still exist, or None."""
     query = select(vms.c.job).where(vms.c.id == vm_id, vms.c.state != "gone")
     return connection.execute(query).scalar()

@@ -84,7 +84,7 @@ class GarbageCollector:
             launches=vms.launch_counts(connection, counter_ids),
             previous_sweep=previous[0] if previous else None,
             confirmed=sweeps.confirmed_orphans(connection),
-            grace=timedelta(seconds=MIN_ORPHAN_AGE + self.provider.lag),
+            grace=timedelta(seconds=MIN_ORPHAN_AGE + self.provider.max_list_lag_seconds),
         )
 
     def _end(self, number: int, orphans: Sequence[OrphanView], now: datetime) -> None:
@@ -124,7 +124,7 @@ class CollectorLoop:
             "sweeper",
             self.sweep,
             self._pauses(),
-            patience=SWEEP_TIMEOUT,
+            stale_after=SWEEP_TIMEOUT,
             stop_timeout=SWEEP_STOP_TIMEOUT,
             on_failure=metrics.SWEEP_RESULTS.labels("failed").inc,
         )

@@ -39,9 +39,9 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._known: re.Pattern[str] | None = None
         self._secrets: set[str] = set()
-        self.learn(*secrets)
+        self.add_secrets(*secrets)
 
-    def learn(self, *secrets: str) -> None:
+    def add_secrets(self, *secrets: str) -> None:
         """Take out these, too, from now on, also as they look in a URL or in JSON."""
         for secret in secrets:
             if len(secret) >= MIN_SECRET_LENGTH:

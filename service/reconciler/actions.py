@@ -17,11 +17,11 @@ class Launch:
     """Start so many more machines, all at once or none.
 
     Attributes:
-        count: Workers.
-        servers: Parameter servers.
+        workers: How many workers' machines.
+        servers: How many parameter servers.
     """
 
-    count: int
+    workers: int
     why: str
     servers: int = 0
 

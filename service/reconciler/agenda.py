@@ -2,9 +2,10 @@
 
 Looking at every job in every pass costs as much for a job that rests for hours as for one that is
 being searched. What a plan follows from changes in three ways. A row changes: the transaction that
-writes it announces the job (`jobs.announce`). The cloud shows other machines: `note_listing` sees
-that. Or time passes: `next_deadline` returns the first moment at which time alone can change the
-plan. A law (tests/laws/test_agenda_laws.py) holds that, and so does `make money`.
+writes it notifies all controllers (`jobs.notify_job_changed`). The cloud shows other machines:
+`note_listing` sees that. Or time passes: `next_deadline` returns the first moment at which time
+alone can change the plan. A property test (tests/laws/test_agenda_laws.py) checks that, and so does
+`make money`.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from service.db.vms import Vm
 from service.reconciler.actions import Action, Idle
 from service.reconciler.diff import launch_retry_at, termination_retry_at
 from service.reconciler.timeouts import (
-    ALL_WORKERS_SILENT,
+    ALL_WORKERS_SILENT_TIMEOUT,
     BOOT_TIMEOUT,
     COMMAND_TIMEOUT,
     ENTRY_TIMEOUT,
     FIRST_ITERATION_TIMEOUT,
-    FRUITLESS_DIRECTIVES,
-    LAUNCH_FREEZE,
-    LAUNCH_SILENCE,
-    LAUNCH_UNANSWERED,
+    FRUITLESS_DIRECTIVES_TIMEOUT,
+    LAUNCH_EVENT_DELAY,
+    LAUNCH_FREEZE_TIMEOUT,
+    LAUNCH_UNANSWERED_TIMEOUT,
     PROBE_TIMEOUT,
     RELEASE_TIMEOUT,
     STANDBY_TIMEOUT,
-    WORKER_SILENT,
-    directive_audible_since,
-    reform_delay,
+    WORKER_SILENT_TIMEOUT,
+    directive_deliverable_since,
+    regroup_delay,
 )
 from service.state.job_state import REVIEW_AGE, JobState
 
@@ -98,7 +99,7 @@ class Agenda:
             self._is_hidden = is_hidden
         if is_hidden or listing is None:
             return
-        shown = {key: (one.job, one.state) for key, one in listing.shown.items()}
+        shown = {key: (one.job, one.state) for key, one in listing.instances.items()}
         changed = {job for _, (job, _) in shown.items() ^ self._shown.items()}
         for job in changed & self.jobs:  # the cloud also shows machines of jobs that ended long ago
             self.note(job)
@@ -156,7 +157,7 @@ class Agenda:
 
 def time_to_rest(state: JobState, action: Action) -> timedelta:
     """Return for how long a job may be left alone after an action, as long as there is no news."""
-    if not isinstance(action, Idle) or is_moving(state):
+    if not isinstance(action, Idle) or needs_polling(state):
         return timedelta(0)
     longest = LONGEST_REST
     # Iterations, and reports that say nothing new, are too many to announce each.
@@ -169,7 +170,7 @@ def time_to_rest(state: JobState, action: Action) -> timedelta:
     return longest if deadline is None else min(deadline - state.now, longest)
 
 
-def is_moving(state: JobState) -> bool:
+def needs_polling(state: JobState) -> bool:
     """Whether a job waits for what no row announces, so that every pass looks at it.
 
     Iterations of a probe, and first reports in a generation, are rows of which there are too many
@@ -190,11 +191,16 @@ def next_deadline(state: JobState) -> datetime | None:
 def deadlines(state: JobState) -> Iterator[datetime]:
     """Yield every moment that a concern of the plan compares with now; some are long past."""
     for worker in state.workers:
-        heard = state.heard_since_start(worker.seen_at)
-        for timeout in (WORKER_SILENT, ALL_WORKERS_SILENT, BOOT_TIMEOUT, COMMAND_TIMEOUT):
-            yield heard + timeout.after
+        heard = state.not_before_start(worker.seen_at)
+        for timeout in (
+            WORKER_SILENT_TIMEOUT,
+            ALL_WORKERS_SILENT_TIMEOUT,
+            BOOT_TIMEOUT,
+            COMMAND_TIMEOUT,
+        ):
+            yield heard + timeout.limit
     for vm in state.vms:
-        yield vm.intended_at + LAUNCH_FREEZE.after
+        yield vm.intended_at + LAUNCH_FREEZE_TIMEOUT.limit
         if vm.is_alive:
             yield from machine_deadlines(state, vm)
     yield from directive_deadlines(state)
@@ -204,9 +210,9 @@ def deadlines(state: JobState) -> Iterator[datetime]:
 def machine_deadlines(state: JobState, vm: Vm) -> Iterator[datetime]:
     """Yield when a machine counts as late, is asked for again, or is told to end again."""
     asked = vm.attempted_at or vm.intended_at
-    yield vm.intended_at + LAUNCH_SILENCE
-    yield vm.intended_at + LAUNCH_UNANSWERED.after
-    yield state.heard_since_start(asked) + BOOT_TIMEOUT.after
+    yield vm.intended_at + LAUNCH_EVENT_DELAY
+    yield vm.intended_at + LAUNCH_UNANSWERED_TIMEOUT.limit
+    yield state.not_before_start(asked) + BOOT_TIMEOUT.limit
     yield asked + state.boot
     yield launch_retry_at(vm)
     yield termination_retry_at(vm)
@@ -214,20 +220,20 @@ def machine_deadlines(state: JobState, vm: Vm) -> Iterator[datetime]:
 
 def directive_deadlines(state: JobState) -> Iterator[datetime]:
     """Yield when the newest Directive should have been entered, or have borne iterations."""
-    published, audible = state.published_at, directive_audible_since(state)
-    if published is None or audible is None:
+    published, deliverable = state.published_at, directive_deliverable_since(state)
+    if published is None or deliverable is None:
         return
     stall = timedelta(seconds=2 * state.job.spec.run.stall)
-    yield audible + ENTRY_TIMEOUT.after + stall
+    yield deliverable + ENTRY_TIMEOUT.limit + stall
     for timeout in (FIRST_ITERATION_TIMEOUT, PROBE_TIMEOUT, STANDBY_TIMEOUT):
-        yield audible + timeout.after
-    yield published + RELEASE_TIMEOUT.after
-    yield published + reform_delay(state)
+        yield deliverable + timeout.limit
+    yield published + RELEASE_TIMEOUT.limit
+    yield published + regroup_delay(state)
     yield published + REVIEW_AGE
     if state.drifted is not None:
         yield state.drifted.at + REVIEW_AGE
-    if state.fruitless:
-        yield state.fruitless[0] + FRUITLESS_DIRECTIVES.after
+    if state.published_without_iteration:
+        yield state.published_without_iteration[0] + FRUITLESS_DIRECTIVES_TIMEOUT.limit
 
 
 def limit_deadlines(state: JobState) -> Iterator[datetime]:

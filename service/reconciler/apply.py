@@ -54,8 +54,8 @@ def estimate_eta(state: JobState, run: TrainOn) -> tuple[datetime, datetime] | N
     expected, point = state.knowledge.expected_epochs, run.choice.point
     if expected is None or run.curve.basis != "total" or point.deviation == 0:
         return None
-    left, told = max(1 - state.epochs / expected, 0.0), state.directive
-    is_there = told is not None and told.config == run.config
+    left, directive = max(1 - state.epochs / expected, 0.0), state.directive
+    is_there = directive is not None and directive.config == run.config
     pause = 0.0 if is_there else state.knowledge.probe_overhead.pause
     low, high = (state.now + to_span(pause + left * seconds) for seconds in point.time_range)
     return low, high
@@ -72,7 +72,7 @@ def to_span(seconds: float) -> timedelta:
 
 def record_action(
     connection: Connection,
-    machine: str,
+    machine_type: str,
     state: JobState,
     action: RecordedAction,
 ) -> None:
@@ -91,9 +91,9 @@ def record_action(
             measurements.record_probe(connection, job, priced_probe(state, settled.observation))
             record_event(connection, job, now, "probe", why, event_data(action))
         case ChooseConfig():
-            record_choice(connection, machine, state, action)
+            record_choice(connection, machine_type, state, action)
         case KeepConfig():
-            record_kept_config(connection, machine, state, action)
+            record_kept_config(connection, machine_type, state, action)
         case Advise(config, why, curve):
             jobs.change_outcome(connection, job, advised=config, advice=why)
             store_curve_report(connection, state, curve, state.job.chosen, why)
@@ -107,7 +107,7 @@ def record_action(
             jobs.change_outcome(connection, job, waiting=None)
             record_event(connection, job, now, "resumed", why)
         case Finish():
-            record_finish(connection, machine, state, action)
+            record_finish(connection, machine_type, state, action)
         case _:
             assert_never(action)
 
@@ -148,7 +148,7 @@ def record_replan(connection: Connection, state: JobState, action: Replan) -> No
 
 
 def record_choice(
-    connection: Connection, machine: str, state: JobState, action: ChooseConfig
+    connection: Connection, machine_type: str, state: JobState, action: ChooseConfig
 ) -> None:
     """Fix the configuration that was chosen, and when the job should end on it."""
     job, run, why = state.job.id, action.run, action.why
@@ -159,19 +159,19 @@ def record_choice(
     curve = CurveReport(preview, objective_within_limits(state.job.spec), run.choice)
     start_training(connection, state, run.config, why, curve, **outcome)
     if run.searched:
-        update_stored_model(connection, machine, state)
+        update_stored_model(connection, machine_type, state)
     record_event(connection, job, state.now, "choice", why, event_data(action))
 
 
 def record_kept_config(
-    connection: Connection, machine: str, state: JobState, action: KeepConfig
+    connection: Connection, machine_type: str, state: JobState, action: KeepConfig
 ) -> None:
     """Fix a configuration that was not chosen; its measurements teach as any probe does."""
     job, why = state.job.id, action.why
     objective = objective_within_limits(state.job.spec)
     curve = CurveReport.of(objective, preview_curve(state.knowledge))
     start_training(connection, state, action.config, why, curve, search=why)
-    update_stored_model(connection, machine, state)
+    update_stored_model(connection, machine_type, state)
     record_event(connection, job, state.now, "choice", why, event_data(action))
 
 
@@ -189,7 +189,9 @@ def start_training(
     store_curve_report(connection, state, curve, config, why)
 
 
-def record_finish(connection: Connection, machine: str, state: JobState, action: Finish) -> None:
+def record_finish(
+    connection: Connection, machine_type: str, state: JobState, action: Finish
+) -> None:
     """Write the outcome, once; a reached target teaches how many epochs it takes."""
     job, now = state.job.id, state.now
     jobs.change_outcome(
@@ -204,7 +206,7 @@ def record_finish(connection: Connection, machine: str, state: JobState, action:
         waiting=None,
     )
     if action.phase is JobPhase.SUCCEEDED:
-        update_stored_model(connection, machine, state, action.epochs)
+        update_stored_model(connection, machine_type, state, action.epochs)
     facts = {"exit_code": action.exit_code, "epochs": action.epochs}
     known = {name: fact for name, fact in facts.items() if fact is not None}
     record_event(connection, job, now, str(action.phase), action.why, known)

@@ -37,7 +37,7 @@ def diff_machine(
     lag: timedelta,
     boot: timedelta,
     *,
-    is_final: bool,
+    is_job_over: bool,
 ) -> VmChange:
     """Return what is to be done about a machine that is not known to be gone.
 
@@ -50,10 +50,10 @@ def diff_machine(
         now: Just before the cloud was asked for the list.
         lag: How long a list may lag behind.
         boot: After how long a machine that was asked for is there, or never will be.
-        is_final: Whether its job has ended, or is to: nothing is launched for it any more.
+        is_job_over: Whether its job has ended, or is to: nothing is launched for it any more.
     """
     if instance is None:
-        return diff_unlisted(vm, now, lag, boot, is_final=is_final)
+        return diff_unlisted(vm, now, lag, boot, is_job_over=is_job_over)
     if instance.state is InstanceState.GONE:
         return VmChange.MARK_GONE
     # The answer to its launch was lost, as when the controller was killed before it stored it.
@@ -65,13 +65,13 @@ def diff_machine(
 
 
 def diff_unlisted(
-    vm: Vm, now: datetime, lag: timedelta, boot: timedelta, *, is_final: bool
+    vm: Vm, now: datetime, lag: timedelta, boot: timedelta, *, is_job_over: bool
 ) -> VmChange:
     """Return what to do about a machine that a list does not show.
 
     That counts from when it should have: lists before tell nothing of one that may yet come.
     """
-    if vm.state == "intended" and not is_final:
+    if vm.state == "intended" and not is_job_over:
         return VmChange.RETRY_LAUNCH if now >= launch_retry_at(vm) else VmChange.NONE
     if vm.attempted_at is None:
         return VmChange.MARK_GONE  # the cloud was never asked for it

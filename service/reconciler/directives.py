@@ -102,11 +102,11 @@ def choose_servers(state: JobState) -> tuple[Member, ...]:
         ValueError: Fewer are there than the job needs: wait for them first.
     """
     serving = {member.worker: member for member in state.ready_servers}
-    told = () if state.directive is None else state.directive.servers
+    servers = () if state.directive is None else state.directive.servers
     needed = state.job.spec.strategy.servers
     if len(serving) < needed:
         raise ValueError(f"{len(serving)} of {needed} servers are there")
-    seats = [serving.pop(member.worker, None) for member in told] or [None] * needed
+    seats = [serving.pop(member.worker, None) for member in servers] or [None] * needed
     spare = iter(serving.values())
     return tuple(seat or next(spare) for seat in seats)
 

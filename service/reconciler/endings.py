@@ -66,7 +66,7 @@ def end_by_itself(state: JobState) -> Action | None:
         return None
     vm = next(vm for vm in state.vms if vm.id == leader.worker)
     is_overdue = leader.finished is not None and COMMAND_TIMEOUT.is_over(
-        state.heard_since_start(leader.seen_at), state.now
+        state.not_before_start(leader.seen_at), state.now
     )
     is_running = vm.is_alive and vm.exit_code is None and not is_overdue
     has_failed = vm.exit_code is not None and vm.exit_code > 0

@@ -115,14 +115,19 @@ class Fleet:
         listing = inventory.listing(present())
         if listing is None:
             return None
-        lag, boot = (timedelta(seconds=s) for s in (self.provider.lag, self.provider.boot))
+        lag, boot = (
+            timedelta(seconds=s)
+            for s in (self.provider.max_list_lag_seconds, self.provider.max_boot_seconds)
+        )
         pending: list[PendingChange] = []
-        is_news, is_final = False, state.job.is_ended_or_ending
+        is_news, is_job_over = False, state.job.is_ended_or_ending
         alive = [vm for vm in state.vms if vm.is_alive]
         covered = [vm for vm in alive if listing.covers(vm)]
         for vm in covered:
-            instance = listing.shown.get(vm.launch_key)
-            found = diff_machine(vm, instance, listing.at, lag, boot, is_final=is_final)
+            instance = listing.instances.get(vm.launch_key)
+            found = diff_machine(
+                vm, instance, listing.requested_at, lag, boot, is_job_over=is_job_over
+            )
             if found in (VmChange.RETRY_END, VmChange.RETRY_LAUNCH):
                 pending.append((vm, found))
             if found is VmChange.RETRY_END and vm.missed_at is not None:
@@ -156,17 +161,17 @@ class Fleet:
     ) -> None:
         """Write the intents, reserve their money, and only then call the provider."""
         spec, now = state.job.spec, state.now
-        boot = timedelta(seconds=self.provider.boot)
+        boot = timedelta(seconds=self.provider.max_boot_seconds)
         with under_lease(self.engine, lease) as connection:
             vms.lock_job(connection, state.job.id)
             machines = vms.of_job(connection, state.job.id)
-            span = ledger.affordable_span(machines, spec, action.count, action.servers, boot)
+            span = ledger.affordable_span(machines, spec, action.workers, action.servers, boot)
             if span is None:
                 # Since the plan was made, another machine has reserved more time and used the
                 # money up; the next tick sees that.
                 log.info("%s: max_cost no longer pays for %s", state.job.id, action.why)
                 return
-            whole = ledger.terms_for(spec, action.count, action.servers)
+            whole = ledger.terms_for(spec, action.workers, action.servers)
             for number, role in enumerate(roles_of(action), len(machines) + 1):
                 terms = ledger.terms_for_role(spec, role)
                 vms.record_intent(
@@ -177,7 +182,7 @@ class Fleet:
                     connection, state.job.id, phase=JobPhase.STARTING, reason="machines boot"
                 )
             facts = {
-                "workers": action.count,
+                "workers": action.workers,
                 "servers": action.servers,
                 "prepaid": span.total_seconds(),
                 "price_per_hour": float(whole.price_per_hour),
@@ -193,7 +198,7 @@ class Fleet:
     ) -> None:
         """Launch one intended machine; the key makes doing it twice harmless."""
         now = present()
-        boot, cap = timedelta(seconds=self.provider.boot), job.spec.limits.max_cost
+        boot, cap = timedelta(seconds=self.provider.max_boot_seconds), job.spec.limits.max_cost
         with under_lease(self.engine, lease) as connection:
             current = jobs.find(connection, job.id)
             if current is None or current.is_ended_or_ending:
@@ -248,7 +253,7 @@ class Fleet:
             worker=worker,
             price_per_hour=float(vm.price_per_hour),
             variables=run.env or {},
-            longest_run=ledger.longest_run(vm.terms, job.spec.limits.max_cost),
+            max_run_seconds=ledger.max_run_seconds(vm.terms, job.spec.limits.max_cost),
             labels=labels,
         )
 
@@ -296,9 +301,9 @@ def store_change(
     """Store what has become of a machine."""
     match found:
         case VmChange.CONFIRM_LAUNCH:
-            store_launch(connection, vm, listing.shown[vm.launch_key], now)
+            store_launch(connection, vm, listing.instances[vm.launch_key], now)
         case VmChange.MARK_MISSING:
-            vms.record_missing(connection, vm.id, listing.until)
+            vms.record_missing(connection, vm.id, listing.answered_at)
         case VmChange.MARK_LISTED:
             vms.record_missing(connection, vm.id, None)
         case VmChange.MARK_GONE:
@@ -344,5 +349,5 @@ def store_refusal(connection: Connection, vm: Vm, now: datetime, error: LaunchRe
 
 def roles_of(action: Launch) -> tuple[Role, ...]:
     """Return the role of each machine of a launch: servers first, since workers wait for them."""
-    roles: tuple[tuple[Role, int], ...] = (("server", action.servers), ("worker", action.count))
+    roles: tuple[tuple[Role, int], ...] = (("server", action.servers), ("worker", action.workers))
     return tuple(role for role, number in roles for _ in range(number))

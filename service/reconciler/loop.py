@@ -63,7 +63,7 @@ class ReconcilerLoop:
         self.executor = reconciler.fleet.executor
         self.engine: Engine = reconciler.engine
         self.periodic = Periodic(
-            "reconciler", self._timed_pass, repeat(PASS_INTERVAL), patience=PASS_TIMEOUT
+            "reconciler", self._timed_pass, repeat(PASS_INTERVAL), stale_after=PASS_TIMEOUT
         )
         self.agenda = Agenda()
         self.said: dict[str, str] = {}
@@ -116,7 +116,7 @@ class ReconcilerLoop:
             self._note_clock_jump(began)
             if began - self.called_at >= ROLL_CALL_INTERVAL:
                 self.called_at = began
-                self.agenda.keep(jobs.needing_attention(connection))
+                self.agenda.keep(jobs.to_reconcile(connection))
             kept = controllers.renew_leases(connection, self.held.values(), controllers.LEASE_TERM)
             theirs = controllers.leased_by_others(connection, self._own_leases())
         self._note_answer()
@@ -171,7 +171,7 @@ class ReconcilerLoop:
         if is_idle and now - self.listed_at < LIST_INTERVAL.total_seconds():
             return
         self.listed_at = now
-        self.inventory.renew()
+        self.inventory.mark_stale()
         try:
             listing = self.inventory.listing(clock.now(self.engine))
         except CloudError:
@@ -210,7 +210,7 @@ class ReconcilerLoop:
         try:
             return self.executor.is_finished(job)
         except (*DATABASE_AWAY, LeaseLost) as error:
-            log.warning("%s: what its cloud answered could not be written down: %s", job, error)
+            log.warning("%s: the results of its cloud calls could not be stored: %s", job, error)
             return True
 
     def _tick(self, lease: JobLease) -> tuple[Action, float]:

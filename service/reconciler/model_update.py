@@ -18,7 +18,7 @@ from service.state.job_state import JobState
 
 
 def update_stored_model(
-    connection: Connection, machine: str, state: JobState, epochs: float | None = None
+    connection: Connection, machine_type: str, state: JobState, epochs: float | None = None
 ) -> None:
     """Store what a job taught; called when a search has ended and when a target is reached.
 
@@ -27,7 +27,7 @@ def update_stored_model(
 
     Args:
         connection: Where to.
-        machine: Kind of the machines it ran on.
+        machine_type: Kind of the machines it ran on.
         state: The job.
         epochs: Reference epochs its target took, once it is reached.
     """
@@ -35,7 +35,7 @@ def update_stored_model(
     preview = preview_curve(replace(state.knowledge, drifted_noise_scale=None, metric_history=()))
     if preview is None or not preview.fitted.observations:
         return
-    signature, target = signature_of(spec, machine), spec.target_text
+    signature, target = signature_of(spec, machine_type), spec.target_text
     has_counted = state.job.chosen is not None and bool(state.probes)
     run = None if epochs is None else epochs_of_run(connection, state, preview)
     fresh = StoredModel(

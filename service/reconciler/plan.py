@@ -65,13 +65,13 @@ from service.reconciler.target import (
 )
 from service.reconciler.timeouts import (
     BOOT_TIMEOUT,
-    LAUNCH_FREEZE,
-    LAUNCH_SILENCE,
-    LAUNCH_UNANSWERED,
+    LAUNCH_EVENT_DELAY,
+    LAUNCH_FREEZE_TIMEOUT,
+    LAUNCH_UNANSWERED_TIMEOUT,
     PROBE_TIMEOUT,
     RELEASE_TIMEOUT,
     STANDBY_TIMEOUT,
-    directive_audible_since,
+    directive_deliverable_since,
     ignores_standby,
     is_boot_late,
 )
@@ -146,11 +146,8 @@ def advance(state: JobState) -> Action:
         action = concern(state, wanted)
         if action is not None:
             return action
-    return (
-        Idle(f"running {wanted.config}")
-        if wanted.shortfall_reason is None
-        else Blocked(wanted.shortfall_reason)
-    )
+    shortfall = wanted.shortfall_reason
+    return Idle(f"running {wanted.config}") if shortfall is None else Blocked(shortfall)
 
 
 def settle_running_probe(state: JobState, wanted: WantedConfig) -> Action | None:
@@ -183,14 +180,14 @@ def settle_probe(
 def give_up_probe(state: JobState, probe: Probe, why: str) -> Action | None:
     """A probe that does not settle is settled with what there is, or ends the search."""
     config = probe.config
-    if not PROBE_TIMEOUT.is_over(directive_audible_since(state), state.now):
+    if not PROBE_TIMEOUT.is_over(directive_deliverable_since(state), state.now):
         return None
     settled = settle_probe(state, probe, 0)
     if not isinstance(settled, ProbeIncomplete):
         return StoreProbe(
-            settled, f"probe {len(state.probes) + 1} took {PROBE_TIMEOUT.span}: {settled.why}"
+            settled, f"probe {len(state.probes) + 1} took {PROBE_TIMEOUT.limit_text}: {settled.why}"
         )
-    said = f"no probe of {config} within {PROBE_TIMEOUT.span}: {why}"
+    said = f"no probe of {config} within {PROBE_TIMEOUT.limit_text}: {why}"
     if not (state.probes and is_searched(state.job.spec)):
         return KeepConfig(config, f"{said}; training on it")
     run = choose_without_further_probes(state.knowledge)
@@ -221,10 +218,10 @@ def launch_missing(state: JobState, wanted: WantedConfig) -> Action | None:
     """Launch what is missing; training goes on meanwhile."""
     late = tuple(vm.id for vm in state.unfinished_worker_vms if is_boot_late(state, vm))
     if late:
-        return Terminate(late, f"{', '.join(late)} did not say hello in {BOOT_TIMEOUT.after}")
+        return Terminate(late, f"{', '.join(late)} did not say hello in {BOOT_TIMEOUT.limit}")
     astray = tuple(vm.id for vm in state.unfinished_worker_vms if ignores_standby(state, vm))
     if astray:
-        return Terminate(astray, f"{', '.join(astray)} did not stand by in {STANDBY_TIMEOUT.after}")
+        return Terminate(astray, f"{', '.join(astray)} did not stand by in {STANDBY_TIMEOUT.limit}")
     missing = missing_worker_machines(state, wanted.config)
     servers = missing_servers(state)
     if not missing and not servers:
@@ -283,12 +280,11 @@ def freeze_launches(state: JobState, missing: int) -> Action | None:
     """Launch nothing for a while if too much was launched lately: something kills machines."""
     spec = state.job.spec
     most = 2 * (spec.space.workers[-1] + spec.strategy.servers) + 2
-    lately = [
-        vm.intended_at for vm in state.vms if state.now - vm.intended_at < LAUNCH_FREEZE.after
-    ]
+    freeze = LAUNCH_FREEZE_TIMEOUT.limit
+    lately = [vm.intended_at for vm in state.vms if state.now - vm.intended_at < freeze]
     if len(lately) + missing <= most:
         return None
-    again_at = lately[min(len(lately) + missing - most, len(lately)) - 1] + LAUNCH_FREEZE.after
+    again_at = lately[min(len(lately) + missing - most, len(lately)) - 1] + freeze
     return Blocked(
         f"{len(lately)} machines were launched within an hour, where {most} are allowed: none "
         f"before {again_at:%H:%M} UTC; read the events for how each ended"
@@ -317,17 +313,19 @@ def publish_target(state: JobState, wanted: WantedConfig) -> Action | None:
     if not are_servers_ready(state):
         return end_late_servers(state) or Idle("waiting for the parameter servers to boot")
     members = choose_members(state, wanted.config.workers)
-    told = next_directive(state, wanted.config, members, wanted.why)
+    proposed = next_directive(state, wanted.config, members, wanted.why)
     if wanted.probe is not None:
         split = NOISE_SPLIT_EVERY if wanted.probe.measures == "noise" else PROBE_SPLIT_EVERY
-        told = replace(told, purpose="probe", split_every=split, report_after=PROBE_REPORT_ROWS)
-    if directive is not None and is_same_assignment(directive, told):
+        proposed = replace(
+            proposed, purpose="probe", split_every=split, report_after=PROBE_REPORT_ROWS
+        )
+    if directive is not None and is_same_assignment(directive, proposed):
         return None
     if wanted.is_time_probe:
         names = [member.worker for member in members]
-        aside = tuple(vm.id for vm in state.unfinished_worker_vms if vm.id not in names)
-        told = replace(told, standby=aside)
-    return PublishDirective(told, wanted.why)
+        standby = tuple(vm.id for vm in state.unfinished_worker_vms if vm.id not in names)
+        proposed = replace(proposed, standby=standby)
+    return PublishDirective(proposed, wanted.why)
 
 
 def is_same_assignment(directive: Directive, wanted: Directive) -> bool:
@@ -342,12 +340,12 @@ def is_same_assignment(directive: Directive, wanted: Directive) -> bool:
 def await_boot(state: JobState, missing: int) -> Action:
     """Wait for machines that boot, and say so of those that the cloud does not give."""
     asked = [vm.intended_at for vm in state.unfinished_worker_vms if vm.state == "intended"]
-    if not asked or state.now - min(asked) < LAUNCH_SILENCE:
+    if not asked or state.now - min(asked) < LAUNCH_EVENT_DELAY:
         return Idle(f"waiting for {counted(missing, 'worker')} to boot")
     since = min(asked)
     return Blocked(
         f"the cloud has given no machine since {since:%H:%M} UTC: it is asked again twice a "
-        f"minute, and for another at {since + LAUNCH_UNANSWERED.after:%H:%M} UTC"
+        f"minute, and for another at {since + LAUNCH_UNANSWERED_TIMEOUT.limit:%H:%M} UTC"
     )
 
 
@@ -363,7 +361,7 @@ def end_spare_machines(state: JobState, wanted: WantedConfig) -> Action | None:
     if not ended:
         return None
     published_at = state.published_at or state.now
-    if state.now - published_at < RELEASE_TIMEOUT.after:
+    if state.now - published_at < RELEASE_TIMEOUT.limit:
         ended = tuple(vm for vm in ended if is_unassigned(state, vm))
     if not ended:
         return Idle("letting released workers end by themselves")
@@ -385,7 +383,7 @@ def is_worth_keeping(state: JobState, vm: Vm) -> bool:
     known, boot = state.worker(vm.id), state.fastest_boot
     if known is None or boot is None or not vm.price_per_hour:
         return True  # it still boots, or is free
-    gone_at = state.now + RELEASE_TIMEOUT.after
+    gone_at = state.now + RELEASE_TIMEOUT.limit
     kept = vm.terms.price_of(gone_at - vm.paid_from)
     used = vm.terms.price_of(known.hello_at - vm.paid_from)
-    return kept - used < vm.terms.price_of(max(boot, state.boot) + RELEASE_TIMEOUT.after)
+    return kept - used < vm.terms.price_of(max(boot, state.boot) + RELEASE_TIMEOUT.limit)

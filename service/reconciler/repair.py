@@ -15,13 +15,13 @@ from service.reconciler.directives import (
 from service.reconciler.endings import has_leader_finished
 from service.reconciler.servers import replace_servers, stuck_servers
 from service.reconciler.timeouts import (
-    ALL_WORKERS_SILENT,
+    ALL_WORKERS_SILENT_TIMEOUT,
     ENTRY_TIMEOUT,
     FIRST_ITERATION_TIMEOUT,
     has_entry_timed_out,
     has_first_iteration_timed_out,
     is_fruitless,
-    reform_delay,
+    regroup_delay,
 )
 from service.state.job_state import JobState
 
@@ -37,13 +37,9 @@ def repair(state: JobState) -> Action | None:
     # Silent machines first: any generation that is formed anew would wait for them again.
     hung = hung_members(state)
     if hung:
-        others = " while the others wait"
-        why = (
-            f" for {ALL_WORKERS_SILENT.after}"
-            if are_all_silent(state, state.member_ids)
-            else others
-        )
-        return Terminate(hung, f"{', '.join(hung)} silent{why}")
+        are_all = are_all_silent(state, state.member_ids)
+        how = f"for {ALL_WORKERS_SILENT_TIMEOUT.limit}" if are_all else "while the others wait"
+        return Terminate(hung, f"{', '.join(hung)} silent {how}")
     stuck = stuck_servers(state)
     if stuck:
         return Terminate(stuck, f"{', '.join(stuck)} silent while the workers wait")
@@ -71,12 +67,12 @@ def regroup(state: JobState, directive: Directive, what: str) -> Action:
 
 def fruitless_reason(state: JobState, directive: Directive) -> str:
     """Say what was tried and who did not follow."""
-    told = state.fruitless
-    minutes = (state.now - told[0]).total_seconds() / 60
+    published = state.published_without_iteration
+    minutes = (state.now - published[0]).total_seconds() / 60
     outside = [w.worker for w in living_members(state) if w.generation < directive.generation]
     missing = f", the newest not entered by {', '.join(outside)}" if outside else ""
     return (
-        f"and no iteration came of {len(told)} directives within {minutes:.0f} min{missing}; "
+        f"and no iteration came of {len(published)} directives within {minutes:.0f} min{missing}; "
         "read what these workers printed, and whether they can reach each other"
     )
 
@@ -86,19 +82,21 @@ def enforce_entry(state: JobState, directive: Directive) -> Action:
     members = living_members(state)
     newcomers = tuple(worker.worker for worker in members if worker.generation == 0)
     if newcomers and len(newcomers) < len(members):
-        return Terminate(newcomers, f"{', '.join(newcomers)} did not join in {ENTRY_TIMEOUT.span}")
+        return Terminate(
+            newcomers, f"{', '.join(newcomers)} did not join in {ENTRY_TIMEOUT.limit_text}"
+        )
     return regroup(state, directive, f"directive {directive.generation} was not entered")
 
 
 def replace_never_started(state: JobState, directive: Directive) -> Action | None:
     """Members that entered a generation and never finished an iteration get new machines."""
     idle = tuple(worker.worker for worker in living_members(state))
-    if not (idle and state.fruitless and has_first_iteration_timed_out(state)):
+    if not (idle and state.published_without_iteration and has_first_iteration_timed_out(state)):
         return None
     if is_fruitless(state):
         return Finish(JobPhase.FAILED, f"no worker trains, {fruitless_reason(state, directive)}")
     return Terminate(
-        idle, f"{', '.join(idle)} finished no iteration in {FIRST_ITERATION_TIMEOUT.span}"
+        idle, f"{', '.join(idle)} finished no iteration in {FIRST_ITERATION_TIMEOUT.limit_text}"
     )
 
 
@@ -124,9 +122,9 @@ def loss_reason(state: JobState) -> str:
     if not state.lost_members:
         return f"{again}: going on"
     lost = f"lost {', '.join(state.lost_members)}"
-    return (
-        f"{lost}; {again}: going on" if state.restarted_members else f"{lost}: the survivors go on"
-    )
+    if state.restarted_members:
+        return f"{lost}; {again}: going on"
+    return f"{lost}: the survivors go on"
 
 
 def replace_released(state: JobState, directive: Directive) -> Action | None:
@@ -146,7 +144,7 @@ def is_broken(state: JobState) -> bool:
     """Whether a member waits for a new generation, for long enough that it is no accident."""
     age = state.now - (state.published_at or state.now)
     waits = any(worker.broken is not None for worker in state.member_workers)
-    return waits and age > reform_delay(state)
+    return waits and age > regroup_delay(state)
 
 
 def hung_members(state: JobState) -> tuple[str, ...]:
@@ -162,6 +160,6 @@ def are_all_silent(state: JobState, workers: tuple[str, ...]) -> bool:
     """Whether none of these processes has spoken for so long that none will."""
     known = [state.worker(worker) for worker in workers]
     return all(
-        w is not None and w.is_up and state.silence(w.worker) > ALL_WORKERS_SILENT.after
+        w is not None and w.is_up and state.silence(w.worker) > ALL_WORKERS_SILENT_TIMEOUT.limit
         for w in known
     )

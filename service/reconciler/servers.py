@@ -44,7 +44,7 @@ def end_late_servers(state: JobState) -> Action | None:
     """End servers that have existed for longer than any boot takes and never said hello."""
     late = tuple(vm.id for vm in state.servers if is_boot_late(state, vm))
     return (
-        Terminate(late, f"{', '.join(late)} did not say hello in {BOOT_TIMEOUT.after}")
+        Terminate(late, f"{', '.join(late)} did not say hello in {BOOT_TIMEOUT.limit}")
         if late
         else None
     )

@@ -164,12 +164,14 @@ def running_noise_probe(state: JobState) -> Probe | None:
     What would be chosen changes with every reading of the target's metric. Moving the job each time
     would restart the noise measurement and its deadline.
     """
-    told = state.directive
-    if told is None or told.purpose != "probe" or told.split_every != NOISE_SPLIT_EVERY:
-        return None
+    directive = state.directive
     if state.knowledge.has_settled_noise or state.departed_members:
         return None
-    return Probe(told.config, told.why, measures="noise")
+    if directive is None or directive.purpose != "probe":
+        return None
+    if directive.split_every != NOISE_SPLIT_EVERY:
+        return None
+    return Probe(directive.config, directive.why, measures="noise")
 
 
 def target_of_decision(decision: Probe | TrainOn) -> WantedConfig | ChooseConfig:
@@ -188,10 +190,8 @@ def target_of_choice(state: JobState, chosen: ClusterConfig) -> WantedConfig:
     missing = unaffordable_machines(state, chosen)
     if not missing:
         return WantedConfig(chosen, f"training on {chosen}{objective}")
-    config, why = (
-        shrink_config(state, chosen, len(state.unfinished_worker_vms)),
-        unaffordable_reason(missing),
-    )
+    why = unaffordable_reason(missing)
+    config = shrink_config(state, chosen, len(state.unfinished_worker_vms))
     return WantedConfig(config, f"{why}: training on {config}", shortfall_reason=why)
 
 
@@ -219,13 +219,9 @@ def unaffordable_machines(state: JobState, config: ClusterConfig) -> int:
 
     Also 0 for a job that has no machine, and for one whose training is ending.
     """
-    missing = config.workers - len(state.unfinished_worker_vms)
-    if (
-        missing <= 0
-        or not state.unfinished_worker_vms
-        or missing_servers(state)
-        or has_any_member_finished(state)
-    ):
+    vms = state.unfinished_worker_vms
+    missing = config.workers - len(vms)
+    if missing <= 0 or not vms or missing_servers(state) or has_any_member_finished(state):
         return 0
     return 0 if state.can_afford(missing, 0) else missing
 

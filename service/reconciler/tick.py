@@ -73,7 +73,8 @@ class Reconciler:
             lease: The right to act for it.
             now: The moment.
             inventory: Shows the cloud; None for one of its own.
-            reviews: Whether a plan that has stood for a while is held against the newest noise.
+            reviews: Whether to check if the noise scale has drifted since the configuration was
+                chosen.
 
         Raises:
             LeaseLost: Another controller acts for this job; nothing more was written.
@@ -119,12 +120,12 @@ class Reconciler:
                 provider.name,
                 lease.job,
                 now,
-                provider.pause,
+                provider.resize_seconds,
                 reviews=reviews,
                 needs_fruitless=may_be_fruitless,
             )
         return replace(
             state,
             listening_since=self.started_at,
-            boot=timedelta(seconds=provider.boot),
+            boot=timedelta(seconds=provider.max_boot_seconds),
         )

@@ -16,9 +16,9 @@ from service.reconciler.diff import ALARM_ORDERS, MAX_RETRY
 from service.state.job_state import SILENCE_LIMIT, JobState
 
 MAX_FRUITLESS_DIRECTIVES = 5
-MAX_REFORM_DELAY = timedelta(minutes=1)
+MAX_REGROUP_DELAY = timedelta(minutes=1)
 
-LAUNCH_SILENCE = timedelta(minutes=1)  # a slow launch is not worth an event before
+LAUNCH_EVENT_DELAY = timedelta(minutes=1)  # a slow launch is not worth an event before
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,45 +26,45 @@ class Timeout:
     """How long something may last.
 
     Attributes:
-        state: What is waited for.
-        after: How long at most, as far as that is a constant.
-        span: The same in words, with what it depends on.
+        waits_for: What is waited for.
+        limit: How long at most, as far as that is a constant.
+        limit_text: The same in words, with what it depends on.
         watcher: Who notices.
-        successor: What follows.
+        consequence: What follows.
     """
 
-    state: str
-    after: timedelta
-    span: str
+    waits_for: str
+    limit: timedelta
+    limit_text: str
     watcher: str
-    successor: str
+    consequence: str
 
     def is_over(self, since: datetime | None, now: datetime) -> bool:
-        return since is not None and now - since > self.after
+        return since is not None and now - since > self.limit
 
 
-PASS_DELAY = Timeout(
+PASS_DELAY_TIMEOUT = Timeout(
     "submitted, or its cancellation requested, or nothing left to wait for",
     timedelta(seconds=5),
     "one pass of the loop, or the 5 s that a tick which failed rests",
     "loop",
     "the next action; after a crash, that of another controller or of this one once restarted",
 )
-LEASE_EXPIRY = Timeout(
+LEASE_EXPIRY_TIMEOUT = Timeout(
     "its controller is dead",
     LEASE_TERM,
     "5 s, the term of a lease",
     "every other controller",
     "another controller takes the lease and goes on",
 )
-LAUNCH_FREEZE = Timeout(
+LAUNCH_FREEZE_TIMEOUT = Timeout(
     "too many machines were launched lately",
     timedelta(hours=1),
     "an hour after the oldest of them",
     "plan",
     "said once with the time of the next launch, which then follows",
 )
-LAUNCH_UNANSWERED = Timeout(
+LAUNCH_UNANSWERED_TIMEOUT = Timeout(
     "the cloud has not given a machine",
     timedelta(minutes=15),
     "15 min since it was intended; asked again after 2 s and ever later, up to 30 s",
@@ -85,28 +85,28 @@ ENTRY_TIMEOUT = Timeout(
     "plan",
     "newcomers who hold it up are ended and the others go on without; else it is formed anew",
 )
-REFORM_DELAY = Timeout(
+REGROUP_TIMEOUT = Timeout(
     "the workers lost touch with each other",
     timedelta(seconds=2),
     "2 s, twice as long after each try in vain, up to 1 min",
     "plan",
     "the generation is formed anew",
 )
-FRUITLESS_DIRECTIVES = Timeout(
+FRUITLESS_DIRECTIVES_TIMEOUT = Timeout(
     "directives in a row bore no iteration",
     timedelta(minutes=15),
     "5 directives and 15 min",
     "plan",
     "the job fails, and says what its workers did",
 )
-WORKER_SILENT = Timeout(
+WORKER_SILENT_TIMEOUT = Timeout(
     "a worker or server does not speak while others do",
     SILENCE_LIMIT,
     "60 s",
     "plan",
     "it is ended and replaced",
 )
-ALL_WORKERS_SILENT = Timeout(
+ALL_WORKERS_SILENT_TIMEOUT = Timeout(
     "no worker speaks",
     timedelta(minutes=10),
     "10 min, counted only while this controller listened",
@@ -155,14 +155,14 @@ COMMAND_TIMEOUT = Timeout(
     "plan",
     "the job ends by what the leader said",
 )
-MACHINE_UNLISTED = Timeout(
+MACHINE_UNLISTED_TIMEOUT = Timeout(
     "lists do not show a machine",
     timedelta(0),
     "for as long as the provider's lists may lag, and its boot when it was never seen",
     "diff",
     "it counts as gone, and is replaced",
 )
-CLOUD_HIDDEN = Timeout(
+CLOUD_HIDDEN_TIMEOUT = Timeout(
     "the cloud shows no machines",
     LIST_TIMEOUT,
     "for as long as that lasts; it counts from the first refusal, or after 1 min without an answer",
@@ -190,12 +190,12 @@ def is_boot_late(state: JobState, vm: Vm) -> bool:
     known = state.worker(vm.id)
     if known is not None:
         return not known.is_up and BOOT_TIMEOUT.is_over(
-            state.heard_since_start(known.seen_at), state.now
+            state.not_before_start(known.seen_at), state.now
         )
     if vm.state == "intended":
-        return LAUNCH_UNANSWERED.is_over(vm.intended_at, state.now)
+        return LAUNCH_UNANSWERED_TIMEOUT.is_over(vm.intended_at, state.now)
     asked_at = vm.attempted_at or vm.intended_at
-    return BOOT_TIMEOUT.is_over(state.heard_since_start(asked_at), state.now)
+    return BOOT_TIMEOUT.is_over(state.not_before_start(asked_at), state.now)
 
 
 def ignores_standby(state: JobState, vm: Vm) -> bool:
@@ -208,20 +208,20 @@ def ignores_standby(state: JobState, vm: Vm) -> bool:
     if known is None or vm.id not in state.standby_ids:
         return False
     is_behind = known.generation > 0 and state.is_applied
-    return is_behind and STANDBY_TIMEOUT.is_over(directive_audible_since(state), state.now)
+    return is_behind and STANDBY_TIMEOUT.is_over(directive_deliverable_since(state), state.now)
 
 
-def directive_audible_since(state: JobState) -> datetime | None:
+def directive_deliverable_since(state: JobState) -> datetime | None:
     """Return since when the newest Directive could be heard, and its workers."""
-    told = state.published_at
-    return None if told is None else state.heard_since_start(told)
+    published_at = state.published_at
+    return None if published_at is None else state.not_before_start(published_at)
 
 
 def has_entry_timed_out(state: JobState) -> bool:
     """Whether the newest Directive should have been entered long ago, and was not."""
     stall = timedelta(seconds=2 * state.job.spec.run.stall)
     return not state.is_applied and ENTRY_TIMEOUT.is_over(
-        directive_audible_since(state), state.now - stall
+        directive_deliverable_since(state), state.now - stall
     )
 
 
@@ -232,7 +232,7 @@ def has_first_iteration_timed_out(state: JobState) -> bool:
     return (
         is_training
         and state.is_applied
-        and FIRST_ITERATION_TIMEOUT.is_over(directive_audible_since(state), state.now)
+        and FIRST_ITERATION_TIMEOUT.is_over(directive_deliverable_since(state), state.now)
     )
 
 
@@ -244,14 +244,14 @@ def may_be_fruitless(state: JobState) -> bool:
 
 def is_fruitless(state: JobState) -> bool:
     """Whether Directive after Directive bore no iteration."""
-    told = state.fruitless
-    return len(told) >= MAX_FRUITLESS_DIRECTIVES and FRUITLESS_DIRECTIVES.is_over(
-        told[0], state.now
+    published = state.published_without_iteration
+    return len(published) >= MAX_FRUITLESS_DIRECTIVES and FRUITLESS_DIRECTIVES_TIMEOUT.is_over(
+        published[0], state.now
     )
 
 
-def reform_delay(state: JobState) -> timedelta:
+def regroup_delay(state: JobState) -> timedelta:
     """Return how old a Directive has to be whose workers lost touch, to be formed anew."""
-    in_vain = max(len(state.fruitless) - 1, 0)
-    pause: timedelta = REFORM_DELAY.after * 2 ** min(in_vain, 10)
-    return min(pause, MAX_REFORM_DELAY)
+    in_vain = max(len(state.published_without_iteration) - 1, 0)
+    pause: timedelta = REGROUP_TIMEOUT.limit * 2 ** min(in_vain, 10)
+    return min(pause, MAX_REGROUP_DELAY)

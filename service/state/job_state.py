@@ -43,8 +43,8 @@ class JobState:
             to settle.
         knowledge: What is known for a decision, from probes and earlier jobs.
         listening_since: When this controller began to listen; it can have heard no worker before.
-        fruitless: When the newest Directives were published that bore no iteration, oldest first;
-            read only where it matters.
+        published_without_iteration: When the newest Directives were published that bore no
+            iteration, oldest first; read only where it matters.
         boot: What a new machine may take of its prepaid time before its own clock starts.
         is_hidden: Whether the cloud does not show its machines, so that nothing new of them is
             known.
@@ -62,7 +62,7 @@ class JobState:
     knowledge: PlanningState
     losses_before: tuple[float | None, ...] = ()
     listening_since: datetime | None = None
-    fruitless: tuple[datetime, ...] = ()
+    published_without_iteration: tuple[datetime, ...] = ()
     is_hidden: bool = False
     boot: timedelta = timedelta(0)
 
@@ -85,8 +85,8 @@ class JobState:
     @property
     def lost_servers(self) -> tuple[str, ...]:
         """Servers of the newest Directive that are gone, or were started again and are empty."""
-        told = () if self.directive is None else self.directive.servers
-        return tuple(member.worker for member in told if member not in self.ready_servers)
+        assigned = () if self.directive is None else self.directive.servers
+        return tuple(member.worker for member in assigned if member not in self.ready_servers)
 
     @property
     def unfinished_worker_vms(self) -> tuple[Vm, ...]:
@@ -163,8 +163,8 @@ class JobState:
     @property
     def restarted_members(self) -> tuple[str, ...]:
         """Members whose process died and is started again on the same machine: it holds nothing."""
-        told = () if self.directive is None else self.directive.members
-        known = [(member, self.worker(member.worker)) for member in told]
+        members = () if self.directive is None else self.directive.members
+        known = [(member, self.worker(member.worker)) for member in members]
         return tuple(
             member.worker
             for member, worker in known
@@ -229,11 +229,11 @@ class JobState:
         return self.silence(worker) > SILENCE_LIMIT
 
     def silence(self, worker: str) -> timedelta:
-        """Return for how long a worker has not been heard by one who listened."""
+        """Return the time since a worker was last heard, at most since this controller started."""
         known = self.worker(worker)
-        return timedelta.max if known is None else self.now - self.heard_since_start(known.seen_at)
+        return timedelta.max if known is None else self.now - self.not_before_start(known.seen_at)
 
-    def heard_since_start(self, moment: datetime) -> datetime:
+    def not_before_start(self, moment: datetime) -> datetime:
         """Return a moment, or when this controller began to listen, whichever came later."""
         return moment if self.listening_since is None else max(moment, self.listening_since)
 

@@ -26,10 +26,10 @@ MAX_MODELS = 200
 
 def load_job_state(
     connection: Connection,
-    machine: str,
+    machine_type: str,
     job_id: str,
     now: datetime,
-    pause: float = 0.0,
+    resize_seconds: float = 0.0,
     *,
     reviews: bool = True,
     needs_fruitless: Callable[[JobState], bool] = lambda _: True,
@@ -38,33 +38,36 @@ def load_job_state(
 
     Args:
         connection: Where from.
-        machine: Kind of the machines it runs on.
+        machine_type: Kind of the machines it runs on.
         job_id: Which job.
         now: The moment.
-        pause: Seconds a change of machines usually takes with the provider.
+        resize_seconds: Seconds a change of machines usually takes with the provider.
         reviews: Whether to check if the noise scale has drifted since the configuration was chosen.
         needs_fruitless: Whether it matters how many directives bore no iteration; reading that
             where it does not costs a query and changes nothing.
     """
     job = jobs.find(connection, job_id)
     assert job is not None
-    (state,) = load_job_states(connection, machine, [job], now)
+    (state,) = load_job_states(connection, machine_type, [job], now)
     state = replace(
         state,
         steps=steps_to_decide_by(connection, state, reviews=reviews),
         losses_before=losses_before_probe(connection, state),
     )
     if job.chosen is None or len(state.steps):  # the job is searched, or may be planned anew
-        effort = probe_effort(connection, state, pause)
+        effort = probe_effort(connection, state, resize_seconds)
         state = replace(state, knowledge=replace(state.knowledge, probe_overhead=effort))
     if job.phase.is_final or not needs_fruitless(state):
         return state
-    return replace(state, fruitless=directives.published_without_iterations(connection, job_id))
+    return replace(
+        state,
+        published_without_iteration=directives.published_without_iterations(connection, job_id),
+    )
 
 
 def load_job_states(
     connection: Connection,
-    machine: str,
+    machine_type: str,
     wanted: Sequence[StoredJob],
     now: datetime,
 ) -> list[JobState]:
@@ -72,20 +75,20 @@ def load_job_states(
 
     Args:
         connection: Where from.
-        machine: Kind of the machines they run on.
+        machine_type: Kind of the machines they run on.
         wanted: The jobs.
         now: The moment.
     """
     ids = [job.id for job in wanted]
-    told = directives.newest_of(connection, ids)
+    published = directives.newest_of(connection, ids)
     probes = measurements.probes_of_jobs(connection, ids)
     drifted = measurements.newest_drifts(connection, ids)
     machines = vms.of_jobs(connection, ids)
     agents = workers.of_jobs(connection, ids)
-    known = load_knowledge(connection, machine, wanted, probes)
+    known = load_knowledge(connection, machine_type, wanted, probes)
     found = []
     for job in wanted:
-        directive, published_at = told.get(job.id, (None, None))
+        directive, published_at = published.get(job.id, (None, None))
         drift = drifted.get(job.id)
         scale = None if drift is None else drift.noise_scale
         workers_alive = sum(vm.role == "worker" for vm in running_machines(machines[job.id]))
@@ -130,28 +133,29 @@ def losses_before_probe(connection: Connection, state: JobState) -> tuple[float 
     return telemetry.losses_before_generation(connection, job.id, directive.generation)
 
 
-def probe_effort(connection: Connection, state: JobState, pause: float) -> ProbeOverhead:
+def probe_effort(connection: Connection, state: JobState, resize_seconds: float) -> ProbeOverhead:
     """Return what a probe takes besides training, as this job has seen it so far.
 
     Args:
         connection: Where from.
         state: The job.
-        pause: Seconds a change of machines usually takes with the provider, start and resize.
+        resize_seconds: Seconds a change of machines usually takes with the provider: start and
+            resize.
     """
     pauses = directives.resize_pauses(connection, state.job.id)
-    usual, boot = median(pauses) if pauses else pause, state.fastest_boot
-    seconds = pause if boot is None else boot.total_seconds()
+    usual, boot = median(pauses) if pauses else resize_seconds, state.fastest_boot
+    seconds = resize_seconds if boot is None else boot.total_seconds()
     return ProbeOverhead(PROBE_ITERATIONS + WARM_UP_ITERATIONS, usual, seconds)
 
 
 def load_knowledge(
     connection: Connection,
-    machine: str,
+    machine_type: str,
     wanted: Sequence[StoredJob],
     probes: Mapping[str, tuple[SettledProbe, ...]],
 ) -> Mapping[str, PlanningState]:
     """Return what probes and earlier jobs of its project tell about each job, by job."""
-    signatures = {job.id: signature_of(job.spec, machine) for job in wanted}
+    signatures = {job.id: signature_of(job.spec, machine_type) for job in wanted}
     history = measurements.readings_of_jobs(connection, list(signatures))
     stored: dict[str, Mapping[str, StoredModel]] = {}
     recent: dict[str, tuple[StoredModel, ...]] = {}
@@ -167,7 +171,7 @@ def load_knowledge(
             epochs_to_target=job.epochs_to_target,
             # Its own model is passed as `stored`; among the others it would count twice.
             other_models=tuple(m for m in recent[job.project] if m.signature != signatures[job.id]),
-            machine_type=machine,
+            machine_type=machine_type,
             metric_history=history[job.id],
         )
         for job in wanted

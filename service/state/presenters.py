@@ -152,9 +152,9 @@ def curve_view_of_job(
     resizes: Sequence[PublishedDirective],
 ) -> CurveView:
     """Show a curve with where its job is, and how its points came to be."""
-    told = None if job.phase.is_final or not resizes else resizes[-1].directive
+    directive = None if job.phase.is_final or not resizes else resizes[-1].directive
     shown = {
-        "current": None if told is None else config_view(told.config),
+        "current": None if directive is None else config_view(directive.config),
         "probes": [probe_view(probe) for probe in probes],
         "resizes": resize_views(resizes),
     }
@@ -221,10 +221,10 @@ MAX_RECENT_REPORTS, MAX_RECENT_ROWS = 10, 100
 
 
 def load_with_recent_steps(
-    connection: Connection, machine: str, wanted: Sequence[StoredJob], now: datetime
+    connection: Connection, machine_type: str, wanted: Sequence[StoredJob], now: datetime
 ) -> list[tuple[JobState, StepColumns]]:
     """Return how jobs stand, and their newest iterations, with as many queries as for one."""
-    states = load_job_states(connection, machine, wanted, now)
-    told = {s.job.id: s.directive.generation for s in states if s.directive is not None}
-    recent = telemetry.newest_steps_of(connection, told, MAX_RECENT_REPORTS, MAX_RECENT_ROWS)
+    states = load_job_states(connection, machine_type, wanted, now)
+    generations = {s.job.id: s.directive.generation for s in states if s.directive is not None}
+    recent = telemetry.newest_steps_of(connection, generations, MAX_RECENT_REPORTS, MAX_RECENT_ROWS)
     return [(state, recent.get(state.job.id, StepColumns())) for state in states]

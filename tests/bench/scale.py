@@ -120,13 +120,13 @@ def bench_rest(engine: Engine, loop: ReconcilerLoop, resting: int) -> bool:
     quiet = sum("launched within an hour" in said for said in loop.said.values())
     print(f"{resting:,} jobs at rest, {quiet:,} of them waiting to launch again")
     print(f"  the first look {taken[0]:6.2f} s, {taken[1]:5.2f} s of processor")
-    loop.periodic.news.clear()
+    loop.periodic.wake_event.clear()
 
     def rest() -> None:
         ends_at = time.perf_counter() + IDLE_SPAN
         while time.perf_counter() < ends_at:
             loop._pass()
-            loop.periodic.news.wait(PASS_INTERVAL)
+            loop.periodic.wake_event.wait(PASS_INTERVAL)
 
     passed, worked = measured(rest, psutil.Process())
     verdict = "ok" if worked / passed <= IDLE_SHARE else "MISSED"
@@ -188,7 +188,7 @@ def bench_lists(port: int) -> list[bool]:
         for child in psutil.Process().children()
         if "tests.telemetry.controller" in child.cmdline()
     )
-    headers = {"Authorization": f"Bearer {KEYS.token}"}
+    headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     results = []
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as client:
         for name, path in LISTS.items():

@@ -83,7 +83,7 @@ class Bench:
     def watch(self, port: int, what: str, seconds: float) -> bool:
         """Ask for pages and look at the heartbeat for a while; whether both were soon enough."""
         pages, lag, end = list[float](), 0.0, time.monotonic() + seconds
-        headers = {"Authorization": f"Bearer {KEYS.token}"}
+        headers = {"Authorization": f"Bearer {KEYS.home_token}"}
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers) as client:
             while (began := time.monotonic()) < end:
                 client.get("/v1/jobs?limit=50").raise_for_status()

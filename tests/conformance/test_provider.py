@@ -144,7 +144,7 @@ class TestFakeCloudProvider(ProviderConformance):
     def test_the_cloud_itself_ends_what_runs_too_long(
         self, fake: CloudServer, reach: Reach, request_for: Request, eventually: Eventually
     ) -> None:
-        machine = reach().launch(replace(request_for(), longest_run=20.0))
+        machine = reach().launch(replace(request_for(), max_run_seconds=20.0))
         eventually(lambda: is_gone(reach(), machine))
         (truth,) = fake.cloud.machines()
         assert truth.description.reason == "longest run"
@@ -559,8 +559,8 @@ def unused_address() -> str:
         {"labels": {"a b": "c"}},
         {"labels": {"a": "c" * 64}},
         {"labels": {f"key-{n}": "value" for n in range(17)}},
-        {"longest_run": 0.0},
-        {"longest_run": float("nan")},
+        {"max_run_seconds": 0.0},
+        {"max_run_seconds": float("nan")},
     ],
 )
 def test_a_request_that_makes_no_sense_is_not_made(

@@ -32,7 +32,7 @@ def examine(host: Host, directory: Path, *options: str) -> subprocess.CompletedP
         env={
             **os.environ,
             "PYTHONPATH": f"{HERE.parents[1]}:{os.environ.get('PYTHONPATH', '')}",
-            "PERSON": KEYS.token,
+            "PERSON": KEYS.home_token,
             "MACHINE": KEYS.issue_worker_token(WORKER),
             "COLUMNS": "120",
         },

@@ -34,7 +34,7 @@ from service.db.access import StoredToken
 from service.db.jobs import record_event
 from tests.builders import NOW, directive, observation, orphan, probe, spec
 
-KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 JOB = "job_0"
 WORKER = f"{JOB}-w1"
 PREY = TokenDigest("0123456789ab", "0" * 64)

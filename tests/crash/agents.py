@@ -135,7 +135,7 @@ class Agents:
         self.renewed_at = now
         cap, is_over = job.spec.limits.max_cost, job.phase.is_final
         for truth, vm in running:
-            left = ledger.renew_lease(connection, self.job, vm.id, cap, now, is_over=is_over)
+            left = ledger.reserve_more_time(connection, self.job, vm.id, cap, now, is_over=is_over)
             with suppress(Refusal):
                 self.cloud.renew(truth.description.id, max(left.total_seconds(), 0.0))
 

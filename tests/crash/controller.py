@@ -73,7 +73,7 @@ def control(engine: Engine, ask: Ask, now: datetime, lag: float, boot: float) ->
     fleet = Fleet(engine, provider, CONTACT, storage, resource_labels, stopwatch=lambda: 0.0)
     loop = ReconcilerLoop(Reconciler(fleet, now))
     rounds = CollectorLoop(GarbageCollector(engine, provider, resource_labels))
-    loop.periodic.news = Nap(loop, rounds, ask)  # type: ignore[assignment]
+    loop.periodic.wake_event = Nap(loop, rounds, ask)  # type: ignore[assignment]
     loop.periodic.run()
     loop.close()
     provider.close()

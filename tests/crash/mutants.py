@@ -46,7 +46,7 @@ def key_with_the_answer(
     fleet: Fleet, lease: JobLease, job: StoredJob, vm: Vm, present: CurrentTime
 ) -> None:
     """Make a launch key up, and write it down once the machine is there."""
-    now, boot = present(), timedelta(seconds=fleet.provider.boot)
+    now, boot = present(), timedelta(seconds=fleet.provider.max_boot_seconds)
     with under_lease(fleet.engine, lease) as connection:
         ledger.reserve_attempt(connection, vm, job.spec.limits.max_cost, now, boot)
         stamp = fleet.launch_counter.count_launch(connection)
@@ -102,7 +102,9 @@ def launched_and_attempted(connection: Connection, vm: str, provider_id: str) ->
     connection.execute(update(schema.vms).where(mine).values(attempted_at=asked_at))
 
 
-def finish_in_two(connection: Connection, machine: str, snapshot: JobState, action: Action) -> None:
+def finish_in_two(
+    connection: Connection, machine_type: str, snapshot: JobState, action: Action
+) -> None:
     """End a job in one transaction, and say and learn it in the next."""
     if isinstance(action, Finish):
         with connection.engine.begin() as other:
@@ -115,7 +117,7 @@ def finish_in_two(connection: Connection, machine: str, snapshot: JobState, acti
                 epochs_to_target=action.epochs,
                 finished_at=snapshot.now,
             )
-    record_action(connection, machine, snapshot, action)  # type: ignore[arg-type]
+    record_action(connection, machine_type, snapshot, action)  # type: ignore[arg-type]
 
 
 def forget_final_jobs(connection: Connection) -> list[str]:
@@ -166,7 +168,7 @@ MUTANTS: Mapping[str, tuple[tuple[object, str, object], ...]] = {
     ),
     "a launch is never repeated": ((ledger, "reserve_attempt", rush_stamp),),
     "the end and its lesson apart": ((tick, "record_action", finish_in_two),),
-    "jobs that have ended are forgotten": ((jobs, "needing_attention", forget_final_jobs),),
+    "jobs that have ended are forgotten": ((jobs, "to_reconcile", forget_final_jobs),),
     "a sweep waits for the last one": ((sweeps, "begin", sweep_one_by_one),),
     "leases of the dead hold": ((controllers, "acquire_lease", lease_for_ever),),
 }

@@ -20,7 +20,7 @@ def test_the_page_about_the_api_runs_as_written(engine: Engine, tmp_path: Path) 
         environment = {
             "PATH": os.defpath,
             "SCAVENGER_URL": controller.url,
-            "SCAVENGER_TOKEN": KEYS.token,
+            "SCAVENGER_TOKEN": KEYS.home_token,
         }
         shell = subprocess.run(
             ["bash", "-c", "\n".join(steps)],

@@ -15,10 +15,10 @@ PAGE = (DOCS / "deadlines.md").read_text()
 def test_the_page_shows_every_deadline() -> None:
     declared = [value for value in vars(timeouts).values() if isinstance(value, Timeout)]
     head = ("| State | At most | Who watches | What follows |", "|---|---|---|---|")
-    rows = [f"| {d.state} | {d.span} | {d.watcher} | {d.successor} |" for d in declared]
+    rows = [f"| {d.waits_for} | {d.limit_text} | {d.watcher} | {d.consequence} |" for d in declared]
     table = "\n".join((*head, *rows))
     assert f"\n\n{table}\n\n" in PAGE
-    assert len({row.state for row in declared}) == len(declared)
+    assert len({row.waits_for for row in declared}) == len(declared)
 
 
 def test_the_page_shows_what_may_become_of_jobs_and_machines() -> None:

@@ -50,7 +50,7 @@ def test_a_section_says_what_it_means_what_to_do_and_shows_one(code: str) -> Non
 
 def test_the_type_of_a_problem_is_the_address_of_its_page(engine: Engine) -> None:
     with host(engine) as controller, httpx.Client(base_url=controller.url) as client:
-        mine = {"Authorization": f"Bearer {KEYS.token}"}
+        mine = {"Authorization": f"Bearer {KEYS.home_token}"}
         for code, kind in PROBLEM_TYPES.items():
             page = client.get(problem_uri(code), headers=mine)
             assert page.headers["content-type"] == "text/markdown; charset=utf-8"

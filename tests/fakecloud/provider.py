@@ -72,17 +72,17 @@ class FakeCloudProvider:
         return self._installation
 
     @property
-    def pause(self) -> float:
+    def resize_seconds(self) -> float:
         """Seconds a change of machines usually takes in this cloud."""
         return self._pause
 
     @property
-    def lag(self) -> float:
+    def max_list_lag_seconds(self) -> float:
         """Seconds for which this cloud's lists may lag behind."""
         return self._lag
 
     @property
-    def boot(self) -> float:
+    def max_boot_seconds(self) -> float:
         """Longest seconds until a machine's own clock starts."""
         return self._boot
 
@@ -134,7 +134,7 @@ class FakeCloudProvider:
             command=request.worker.command,
             environment=request.environment,
             labels={**request.labels, **ours},
-            longest_run=request.longest_run if math.isfinite(request.longest_run) else None,
+            longest_run=request.max_run_seconds if math.isfinite(request.max_run_seconds) else None,
         )
 
     def _adopt(self, launch_key: str) -> Instance:

@@ -23,7 +23,7 @@ from service.db.schema import audit
 from tests.builders import document
 from tests.contract.host import unhurried
 
-KEYS = ControllerKeys(token="a word from before", secret="s" * 48)
+KEYS = ControllerKeys(home_token="a word from before", secret="s" * 48)
 JSON = {"Content-Type": "application/json"}
 
 

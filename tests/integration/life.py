@@ -66,7 +66,7 @@ class Life:
         jobs.change_outcome(self.connection, self.job, **chosen)
 
     def look(self, after: timedelta = timedelta(0)) -> JobState:
-        return load_job_state(self.connection, "local", self.job, NOW + after, pause=0.0)
+        return load_job_state(self.connection, "local", self.job, NOW + after, resize_seconds=0.0)
 
     def finish(self, epochs: float = 10.0) -> None:
         reached = Finish(JobPhase.SUCCEEDED, "target reached", epochs=epochs)

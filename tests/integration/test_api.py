@@ -36,14 +36,14 @@ from service.db.schema import jobs as jobs_table
 from service.state.loader import load_knowledge
 from tests.builders import NOW, directive, document, probe
 
-KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 REPORT = TypeAdapter(StepReport)
 
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
     app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
-    headers = {"Authorization": f"Bearer {KEYS.token}"}
+    headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client
 

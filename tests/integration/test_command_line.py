@@ -61,7 +61,7 @@ class Desk:
 
     controller: Host
 
-    def run(self, *words: str, token: str = KEYS.token) -> Said:
+    def run(self, *words: str, token: str = KEYS.home_token) -> Said:
         wire, data, stderr = Wire(), console(), console()
         with Client(self.controller.url, token, transport=wire) as client:
             terminal = Terminal(data, stderr, lambda: client)
@@ -143,7 +143,7 @@ def test_a_list_says_where_what_it_leaves_out_begins(desk: Desk) -> None:
         rest = httpx.get(
             f"{desk.controller.url}/v1/jobs",
             params={"cursor": shown.next_cursor or ""},
-            headers={"Authorization": f"Bearer {KEYS.token}"},
+            headers={"Authorization": f"Bearer {KEYS.home_token}"},
         )
         listed = [*shown.jobs, *JobList.model_validate_json(rest.text).jobs]
         assert [job.id for job in listed] == [job.id for job in every]

@@ -28,13 +28,13 @@ from tests.builders import NOW, observation, probe, steps
 from tests.integration.life import CORNERS, Life, numbered
 
 LIMITS = {"max_cost": "1 USD", "workers": "1..2", "batch": [32, 128]}
-KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
     app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
-    headers = {"Authorization": f"Bearer {KEYS.token}"}
+    headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     with TestClient(app, headers=headers) as client:
         yield client
 

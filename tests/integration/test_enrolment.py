@@ -31,8 +31,8 @@ from tests.integration.test_supervisor import Machine
 from worker_agent.controller import ControllerClient, TelemetryUploader
 from worker_agent.errors import ControllerUnreachable
 
-KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
-STRANGER = ControllerKeys(token="scv_token", secret="t" * 48)
+KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
+STRANGER = ControllerKeys(home_token="scv_token", secret="t" * 48)
 MINUTE = timedelta(minutes=1)
 HOUR = 3600.0
 
@@ -79,8 +79,10 @@ class Fleet:
 @pytest.fixture
 def fleet(engine: Engine, tmp_path: Path) -> Iterator[Fleet]:
     storage = CheckpointStorage(Path("/srv/scavenger"))
-    world = AppState(engine, "local", storage, boot=60.0, secret_store=SecretStore(tmp_path))
-    headers = {"Authorization": f"Bearer {KEYS.token}"}
+    world = AppState(
+        engine, "local", storage, max_startup_seconds=60.0, secret_store=SecretStore(tmp_path)
+    )
+    headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     with TestClient(build_app(world, KEYS), headers=headers) as client:
         yield Fleet(engine, client, tmp_path)
 

@@ -30,14 +30,14 @@ from service.db import idempotency, schema
 from service.db.idempotency import ANSWERS_KEPT, MAX_ANSWERS_DELETED, IdempotencyKey, StoredAnswer
 from tests.builders import NOW, document
 
-KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 STORAGE = CheckpointStorage(Path("/srv/scavenger"))
 
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
     app = build_app(AppState(engine, "local", STORAGE), KEYS)
-    headers = {"Authorization": f"Bearer {KEYS.token}"}
+    headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client
 
@@ -147,7 +147,9 @@ def test_many_at_once_make_one_job(client: TestClient, engine: Engine) -> None:
 
 def test_while_one_is_worked_on_others_are_told_to_wait(client: TestClient, engine: Engine) -> None:
     with engine.begin() as connection:
-        assert idempotency.lock_key(connection, IdempotencyKey(TokenDigest.of(KEYS.token).id, "k"))
+        assert idempotency.lock_key(
+            connection, IdempotencyKey(TokenDigest.of(KEYS.home_token).id, "k")
+        )
         answer = submit(client, "k")
         assert submit(client, "other").status_code == 201
     assert (answer.status_code, code(answer)) == (409, "idempotency_in_progress")
@@ -167,7 +169,7 @@ def test_callers_do_not_share_keys(engine: Engine) -> None:
 
 def test_a_key_is_free_again_after_a_day(engine: Engine) -> None:
     key, answer = (
-        IdempotencyKey(TokenDigest.of(KEYS.token).id, "k"),
+        IdempotencyKey(TokenDigest.of(KEYS.home_token).id, "k"),
         StoredAnswer(201, "{}", {"ETag": '"x"'}),
     )
     with engine.begin() as connection:
@@ -232,7 +234,7 @@ def test_a_crash_between_effect_and_answer_leaves_neither(engine: Engine, moment
     assert ended.returncode == -signal.SIGKILL
     assert (count(engine, "jobs"), count(engine, "requests")) == (0, 0)
     world = AppState(engine, "local", STORAGE)
-    errand = IdempotentRequest(IdempotencyKey(TokenDigest.of(KEYS.token).id, "k"), "print")
+    errand = IdempotentRequest(IdempotencyKey(TokenDigest.of(KEYS.home_token).id, "k"), "print")
     patient(lambda: errand.run_once(world, lambda _: StoredAnswer(201, "{}", {})))
     assert count(engine, "requests") == 1
 
@@ -260,7 +262,7 @@ def test_a_key_that_cannot_be_stored_undoes_the_effect(engine: Engine) -> None:
 
     world = AppState(engine, "local", STORAGE)
     with pytest.raises((DBAPIError, ValueError)):
-        IdempotentRequest(IdempotencyKey(TokenDigest.of(KEYS.token).id, "k"), "print").run_once(
-            world, effect
-        )
+        IdempotentRequest(
+            IdempotencyKey(TokenDigest.of(KEYS.home_token).id, "k"), "print"
+        ).run_once(world, effect)
     assert count(engine, "jobs") == 0

@@ -39,7 +39,7 @@ from tests.fakecloud.settings import Settings
 from tests.integration.test_health import silent
 
 LAG = 60.0
-KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_a_silent_database_is_answered_for_within_seconds() -> None:
         world = AppState(engine, "local", CheckpointStorage(Path("/srv")), {})
         client = TestClient(build_app(world, KEYS), raise_server_exceptions=False)
         began = datetime.now(UTC)
-        answer = client.get("/v1/jobs", headers={"Authorization": f"Bearer {KEYS.token}"})
+        answer = client.get("/v1/jobs", headers={"Authorization": f"Bearer {KEYS.home_token}"})
         assert (datetime.now(UTC) - began).total_seconds() < 20
         engine.dispose()
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
@@ -212,7 +212,7 @@ def test_a_database_whose_connections_others_have_taken_is_away_until_they_leave
         migrate(engine)
         world = AppState(engine, "local", CheckpointStorage(Path("/srv")), {})
         with TestClient(build_app(world, KEYS), raise_server_exceptions=False) as client:
-            client.headers["Authorization"] = f"Bearer {KEYS.token}"
+            client.headers["Authorization"] = f"Bearer {KEYS.home_token}"
             engine.dispose()
             with pytest.raises(psycopg.OperationalError, match="too many clients"):
                 crowd.extend(psycopg.connect(plain) for _ in range(1000))
@@ -229,7 +229,7 @@ def test_a_database_that_can_only_be_read_is_away(engine: Engine) -> None:
     """Like a standby before its promotion."""
     world = AppState(engine, "local", CheckpointStorage(Path("/srv")), {})
     with TestClient(build_app(world, KEYS), raise_server_exceptions=False) as client:
-        client.headers["Authorization"] = f"Bearer {KEYS.token}"
+        client.headers["Authorization"] = f"Bearer {KEYS.home_token}"
 
         @event.listens_for(engine, "begin")
         def only_read(connection: Connection) -> None:

@@ -32,7 +32,7 @@ from service.reconciler.apply import estimate_eta, record_action
 from service.reconciler.plan import plan
 from tests.builders import NOW, document, job, orphan, probe, snapshot, spec
 
-KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -46,7 +46,7 @@ def ask(
 ) -> TestClient:
     beats = heartbeats() if beats is None else beats
     world = AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), beats)
-    headers = {"Authorization": f"Bearer {KEYS.token}"}
+    headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     app = build_app(world, KEYS)
     app.state.health.timeout = timeout  # a busy computer is no database that is away
     return TestClient(app, headers=headers, raise_server_exceptions=False)

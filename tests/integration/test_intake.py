@@ -33,8 +33,8 @@ from tests.poison import corpus
 from tests.telemetry.source import measured
 from tests.telemetry.stage import set_up
 
-KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
-PERSON = {"Authorization": f"Bearer {KEYS.token}"}
+KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
+PERSON = {"Authorization": f"Bearer {KEYS.home_token}"}
 REPLY = TypeAdapter(Reply)
 DAY = timedelta(days=1)
 NOWHERE = LocalProvider(Path("/nowhere"), "python")

@@ -103,7 +103,7 @@ def test_a_mistake_of_the_controller_leaves_in_the_same_envelope(house: House) -
     ],
 )
 def test_only_known_names_are_answered(house: House, host: str, status: int) -> None:
-    client = house.open(names={"127.0.0.1", "localhost", "[::1]", "ctl.example.org"})
+    client = house.open(allowed_hosts={"127.0.0.1", "localhost", "[::1]", "ctl.example.org"})
     answer = client.get("/healthz", headers={"Host": host})
     assert answer.status_code == status
 
@@ -113,7 +113,7 @@ def test_only_known_names_are_answered(house: House, host: str, status: int) -> 
 def test_what_is_nested_very_deep_is_refused_before_it_is_parsed(
     house: House, path: str, piece: str
 ) -> None:
-    answer = house.ask("POST", path, KEYS.token, content=piece * 100_000, headers=JSON)
+    answer = house.ask("POST", path, KEYS.home_token, content=piece * 100_000, headers=JSON)
     assert (answer.status_code, code_of(answer)) == (422, "validation")
     assert "nested too deep" in answer.json()["detail"]
 
@@ -131,5 +131,5 @@ def test_a_body_that_trickles_in_is_not_waited_for_for_ever() -> None:
 
 def test_many_brackets_are_not_deep(house: House) -> None:
     wide = json.dumps({"name": "x", "role": "viewer", "more": [["]["]] * 1000})
-    answer = house.ask("POST", "/v1/tokens", KEYS.token, content=wide, headers=JSON)
+    answer = house.ask("POST", "/v1/tokens", KEYS.home_token, content=wide, headers=JSON)
     assert "nested" not in answer.text

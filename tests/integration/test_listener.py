@@ -16,8 +16,8 @@ from service.background import PgListener
 from service.clouds.labels import ResourceLabels
 from service.clouds.storage import CheckpointStorage
 from service.db import jobs
-from service.db.jobs import NEWS_CHANNEL
-from service.errors import NewsLost
+from service.db.jobs import JOB_CHANGES_CHANNEL
+from service.errors import NotificationsUndelivered
 from service.reconciler import loop as looping
 from service.reconciler.fleet import Fleet
 from service.reconciler.loop import ReconcilerLoop
@@ -71,7 +71,7 @@ def test_all_controllers_hear_what_a_transaction_announced_once_it_is_committed(
 def test_a_listener_whose_connection_broke_listens_again_and_says_so(engine: Engine) -> None:
     with listener(engine) as first, listener(engine) as second:
         with engine.connect() as connection:
-            cut = connection.execute(HANG_UP, {"words": f"LISTEN {NEWS_CHANNEL}%"}).all()
+            cut = connection.execute(HANG_UP, {"words": f"LISTEN {JOB_CHANGES_CHANNEL}%"}).all()
         assert len(cut) == 2
         for heard in (first, second):
             assert heard.get(timeout=LONG) is None, "something may have been missed"
@@ -88,7 +88,7 @@ def test_a_controller_whose_database_delivers_nothing_says_so(engine: Engine) ->
         one.start()
     try:
         hears.check_delivery(engine, LONG)
-        with pytest.raises(NewsLost, match="pools by session"):
+        with pytest.raises(NotificationsUndelivered, match="pools by session"):
             deaf.check_delivery(engine, 0.0)
     finally:
         for one in (deaf, hears):
@@ -130,7 +130,7 @@ def test_a_job_that_one_controller_took_in_is_launched_by_another_at_once(
         owner = ResourceLabels("ours", b"secret")
         fleet = Fleet(engine, provider, CONTACT, CheckpointStorage(Path("/nowhere")), owner)
         loop = ReconcilerLoop(Reconciler(fleet, datetime.now(UTC)))
-        loop.periodic.news = bed = Bed()
+        loop.periodic.wake_event = bed = Bed()
         hears = PgListener(engine.url, loop.nudge, loop.nudge_all)
         hears.start()
         assert bed.wait(LONG), "it looks when it begins to listen"

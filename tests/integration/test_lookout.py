@@ -96,7 +96,7 @@ class Sky:
     def shown(self, inventory: CloudInventory) -> Set[str]:
         listing = inventory.listing(self.now)
         assert listing is not None
-        return listing.shown.keys()
+        return listing.instances.keys()
 
     def rows(self, job: str = "job_1") -> tuple[Vm, ...]:
         with self.engine.connect() as connection:
@@ -146,7 +146,7 @@ def test_a_machine_launched_after_the_list_is_not_judged_by_it(sky: Sky) -> None
 class Mistaken(CloudInventory):
     """A inventory that fails before any job is looked at."""
 
-    def renew(self) -> None:
+    def mark_stale(self) -> None:
         raise ValueError("a mistake")
 
 
@@ -251,7 +251,7 @@ def test_a_list_that_cannot_be_read_hides_the_cloud_from_all(
     for _ in range(3):
         with pytest.raises(ProviderUnavailable, match="not what was agreed"):
             inventory.listing(sky.now)
-        inventory.renew()
+        inventory.mark_stale()
     assert caplog.text.count("Traceback") == 1
 
 
@@ -293,7 +293,7 @@ def test_a_list_is_good_until_the_next_pass(sky: Sky) -> None:
     inventory = sky.reconciler.open_inventory()
     first = inventory.listing(sky.now)
     assert inventory.listing(sky.now + timedelta(seconds=5)) is first
-    inventory.renew()
+    inventory.mark_stale()
     assert inventory.listing(sky.now + timedelta(seconds=5)) not in (None, first)
 
 
@@ -314,7 +314,7 @@ def test_a_cloud_that_did_not_answer_is_left_alone_for_a_while(sky: Sky) -> None
     sky.cloud.faults.next("list", Refused("RequestLimitExceeded"))
     inventory = sky.reconciler.open_inventory()
     for second in range(6):
-        inventory.renew()
+        inventory.mark_stale()
         with suppress(ProviderUnavailable):
             assert inventory.listing(NOW + timedelta(seconds=second)) is not None
             assert second == 5

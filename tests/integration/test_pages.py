@@ -27,7 +27,7 @@ from service.db import jobs, stored_models, sweeps
 from service.db.jobs import record_event
 from tests.builders import NOW, observation, spec
 
-KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 LISTS = {
     "jobs": "/v1/jobs",
     "events": "/v1/jobs/job_0/events",
@@ -41,7 +41,7 @@ POSITION = TypeAdapter(tuple[str, int])
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
     app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
-    headers = {"Authorization": f"Bearer {KEYS.token}"}
+    headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     fill(engine)
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client

@@ -51,7 +51,7 @@ def token_for(access: Permission) -> str:
         case BootstrapOnly():
             return KEYS.bootstrap_token(WORKER)
         case _:
-            return KEYS.token
+            return KEYS.home_token
 
 
 def ask(client: TestClient, method: str, path: str, **options: Any) -> Any:
@@ -132,7 +132,7 @@ def test_no_refusal_repeats_a_pattern_that_only_programs_read(client: TestClient
 
 
 def ask_with(client: TestClient, headers: dict[str, str]) -> Any:
-    mine = {"Authorization": f"Bearer {KEYS.token}", **headers}
+    mine = {"Authorization": f"Bearer {KEYS.home_token}", **headers}
     return client.post("/v1/jobs", json=document(), headers=mine)
 
 
@@ -166,7 +166,7 @@ def test_what_an_answer_names_as_its_location_is_there(client: TestClient) -> No
         headers = described[path]["post"]["responses"][str(answer.status_code)].get("headers", {})
         assert ("location" in answer.headers) is ("Location" in headers), path
         if place := answer.headers.get("location"):
-            at = client.get(place, headers={"Authorization": f"Bearer {KEYS.token}"})
+            at = client.get(place, headers={"Authorization": f"Bearer {KEYS.home_token}"})
             told[path] = at.status_code
             assert at.json()["id"] == answer.json()["id"]
     assert told == {"/v1/jobs": 200, "/v1/tokens": 200}

@@ -111,7 +111,7 @@ class Victim:
     ) -> httpx.Response:
         """Send something, and demand an answer that is a refusal or none, and soon."""
         raw = (path or filled(target.path)) + (f"?{query}" if query else "")
-        token = KEYS.issue_worker_token(WORKER) if "/agent/" in target.path else KEYS.token
+        token = KEYS.issue_worker_token(WORKER) if "/agent/" in target.path else KEYS.home_token
         sent = {"Authorization": f"Bearer {token}".encode(), "Content-Type": b"application/json"}
         url = httpx.URL(self.host.url).copy_with(raw_path=raw.encode())
         began = time.process_time()
@@ -206,7 +206,8 @@ def test_nothing_that_was_swallowed_makes_it_ill(victim: Victim) -> None:
         if target.method == "GET":
             assert victim.swallow("nothing", target).is_success
     listed = victim.http.get(
-        f"{victim.host.url}/v1/jobs?limit=30", headers={"Authorization": f"Bearer {KEYS.token}"}
+        f"{victim.host.url}/v1/jobs?limit=30",
+        headers={"Authorization": f"Bearer {KEYS.home_token}"},
     )
     for job in json.loads(listed.content, parse_constant=refuse_constant)["jobs"]:
         target = Target("get_curve", "GET", f"/v1/jobs/{job['id']}/curve", {})
@@ -216,7 +217,7 @@ def test_nothing_that_was_swallowed_makes_it_ill(victim: Victim) -> None:
 def test_a_database_that_has_no_time_is_waited_for(engine: Engine) -> None:
     busy = create_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.05)
     with host(busy) as asked, busy.connect():
-        headers = {"Authorization": f"Bearer {KEYS.token}"}
+        headers = {"Authorization": f"Bearer {KEYS.home_token}"}
         answer = httpx.get(f"{asked.url}/v1/jobs", headers=headers)
     busy.dispose()
     assert answer.status_code == 503

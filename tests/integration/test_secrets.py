@@ -56,7 +56,7 @@ def house(engine: Engine, open_directory: Path, monkeypatch: pytest.MonkeyPatch)
         keys, told = ControllerKeys.at(home), trainer.environ()
         worker = told["SCAVENGER_WORKER"]
         secrets |= {
-            "of the home": keys.token,
+            "of the home": keys.home_token,
             "that signs": keys.secret,
             "of a person": made["token"],
             "that starts a machine": keys.bootstrap_token(worker),

@@ -51,7 +51,7 @@ def test_homes_that_name_one_file_have_one_secret_and_each_its_own_token(tmp_pat
     second = ControllerKeys.at(tmp_path / "second", tmp_path / "first" / "secret")
     assert second.secret == first.secret
     assert second.fingerprint == first.fingerprint
-    assert second.token != first.token
+    assert second.home_token != first.home_token
     assert not (tmp_path / "second" / "secret").exists()
     assert ControllerKeys("t", "another secret").fingerprint != first.fingerprint
 

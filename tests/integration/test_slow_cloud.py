@@ -138,7 +138,7 @@ def test_while_the_cloud_shows_nothing_only_jobs_that_ended_change_machines(
     until(lambda: "no answer within 0:00:00.1" in caplog.text)
     with house.engine.begin() as connection:  # one worker's command went away: it is replaced
         vms.record_exit(connection, house.machines("job_1")[0].id, -9, "", datetime.now(UTC))
-        jobs.announce(connection, "job_1")
+        jobs.notify_job_changed(connection, "job_1")
     until(lambda: house.job("job_1").waiting is not None)
     assert "does not show its machines" in str(house.job("job_1").waiting)
     house.cancel("job_2")

@@ -38,8 +38,8 @@ from tests.spool import rows_on_disk
 from worker_agent.cli import app
 from worker_agent.telemetry.spool import Spool, SpoolHeader
 
-KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
-PERSON = {"Authorization": f"Bearer {KEYS.token}"}
+KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
+PERSON = {"Authorization": f"Bearer {KEYS.home_token}"}
 
 
 class Service:
@@ -153,7 +153,7 @@ class Measurer:
         self.process.stdin.flush()
 
 
-def sync(spool: Path, *options: str, token: str = KEYS.token) -> Result:
+def sync(spool: Path, *options: str, token: str = KEYS.home_token) -> Result:
     words = ["sync", str(spool), *options]
     return CliRunner().invoke(app, words, env={"SCAVENGER_TOKEN": token, "COLUMNS": "200"})
 

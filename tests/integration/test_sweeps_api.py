@@ -19,7 +19,7 @@ from service.clouds.storage import CheckpointStorage
 from service.db import sweeps
 from tests.builders import NOW, orphan
 
-KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 HELD = orphan("i-1", "key-1", "job_1", "hold", "the database does not know it", NOW)
 KEPT = orphan("i-2", "key-2", "job_1", "keep", "the database is older than it", None)
 SPARED = orphan("i-3", "key-3", "", "spare", "it carries no label of ours", None)
@@ -28,7 +28,7 @@ SPARED = orphan("i-3", "key-3", "", "spare", "it carries no label of ours", None
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
     app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
-    headers = {"Authorization": f"Bearer {KEYS.token}"}
+    headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client
 

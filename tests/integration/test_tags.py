@@ -23,13 +23,13 @@ from service.clouds.storage import CheckpointStorage
 from service.db import directives, jobs, vms, workers
 from tests.builders import NOW, directive, document
 
-KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
     app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
-    headers = {"Authorization": f"Bearer {KEYS.token}"}
+    headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client
 

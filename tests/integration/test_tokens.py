@@ -101,10 +101,10 @@ def test_the_use_of_a_token_is_noted_once_a_minute(house: House) -> None:
 
 
 def test_the_first_token_is_let_in_once_and_stays_revoked(house: House) -> None:
-    me = house.ask("GET", "/v1/tokens", KEYS.token).json()["tokens"]
+    me = house.ask("GET", "/v1/tokens", KEYS.home_token).json()["tokens"]
     home = next(token for token in me if token["name"] == "home")
     assert (home["project"], home["role"], home["created_by"]) == ("*", "admin", "serve")
     path = f"/v1/tokens/{home['id']}/actions/revoke"
-    assert house.ask("POST", path, KEYS.token).status_code == 200
-    headers = {"Authorization": f"Bearer {KEYS.token}"}
+    assert house.ask("POST", path, KEYS.home_token).status_code == 200
+    headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     assert house.open().get("/v1/jobs", headers=headers).status_code == 401

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scavenger.cluster import ClusterConfig
 from scavenger.schemas import JobPhase
 from service.reconciler.actions import Blocked, Idle
-from service.reconciler.agenda import Agenda, is_moving, next_deadline, time_to_rest
+from service.reconciler.agenda import Agenda, needs_polling, next_deadline, time_to_rest
 from service.reconciler.endings import max_launches
 from service.reconciler.plan import plan
 from service.state.job_state import JobState
@@ -79,7 +79,7 @@ def check_rest(state: JobState, shares: Sequence[float]) -> None:
     """Plan again at moments up to each deadline, while nothing else changes."""
     action = plan(state)
     assert isinstance(action, Idle)
-    if is_moving(state):
+    if needs_polling(state):
         assert time_to_rest(state, action) == timedelta(0)
     for _ in range(MOST_DEADLINES):
         end = next_deadline(state)

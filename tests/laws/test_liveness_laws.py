@@ -49,7 +49,7 @@ HELLO, DEATH = timedelta(minutes=2), timedelta(minutes=20)
 EPOCHS_PER_STEP = 2.0
 MOST_AT_ONCE = 20
 DEADLINES = [each for each in vars(timeouts).values() if isinstance(each, Timeout)]
-WHOLE = sum((deadline.after for deadline in DEADLINES), timedelta(0))
+WHOLE = sum((deadline.limit for deadline in DEADLINES), timedelta(0))
 
 
 class Fate(StrEnum):
@@ -109,7 +109,10 @@ class World:
             ),
             is_hidden=self.is_hidden,
         )
-        return replace(seen, fruitless=tuple(self.told[self.bearing :] if doubts(seen) else ()))
+        return replace(
+            seen,
+            published_without_iteration=tuple(self.told[self.bearing :] if doubts(seen) else ()),
+        )
 
     @property
     def is_hidden(self) -> bool:

@@ -83,9 +83,11 @@ def round_up(dollars: Decimal, terms: BillingTerms) -> timedelta:
 
 
 def bury_at_once(
-    vm: Vm, now: datetime, lag: timedelta, boot: timedelta, *, is_final: bool
+    vm: Vm, now: datetime, lag: timedelta, boot: timedelta, *, is_job_over: bool
 ) -> VmChange:
-    return VmChange.RETRY_LAUNCH if vm.state == "intended" and not is_final else VmChange.MARK_GONE
+    return (
+        VmChange.RETRY_LAUNCH if vm.state == "intended" and not is_job_over else VmChange.MARK_GONE
+    )
 
 
 def stay_missed(connection: Connection, vm: str, at: datetime | None) -> None:

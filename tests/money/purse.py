@@ -45,7 +45,7 @@ from tests.money import promises
 from tests.money.stage import Stage, crash
 from tests.money.world import EXACTLY, FOREVER, Journey, Manners, World
 
-LONGEST_PAUSE = 1.0  # seconds a tick may be held up; every provider's ``boot`` has room for it
+LONGEST_PAUSE = 1.0  # seconds a tick may be held up; max_boot_seconds has room for it
 LEAST_SPARE = 4.0
 PATIENCE = 5.0
 LAST_STEP = 60
@@ -135,7 +135,7 @@ class Purse(RuleBasedStateMachine):
         before = len(self.world.rows())
         action = self.world.tick(controller)
         if isinstance(action, Launch):
-            planned, written = action.count + action.servers, len(self.world.rows()) - before
+            planned, written = action.workers + action.servers, len(self.world.rows()) - before
             assert written == planned, f"{written} machines are launched, planned is {action.why}"
 
     @rule(controller=controllers)
@@ -198,7 +198,7 @@ class Purse(RuleBasedStateMachine):
         if not alive:
             return
         vm = alive[place % len(alive)]
-        lag, boot = self.world.provider.lag, self.world.provider.boot
+        lag, boot = self.world.provider.max_list_lag_seconds, self.world.provider.max_boot_seconds
         at = {
             "boots": (vm.attempted_at or vm.intended_at) + timedelta(seconds=boot),
             "paid": vm.prepaid_until,

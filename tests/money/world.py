@@ -54,7 +54,8 @@ class Manners:
 
     Attributes:
         boot: Seconds a machine takes to boot.
-        spare: Seconds by which a launch may reach the cloud late; the provider's ``boot`` is both.
+        spare: Seconds by which a launch may reach the cloud late; the provider's
+            ``max_boot_seconds`` is both.
         ending: Seconds a machine takes to power off.
         lag: Seconds for which lists may lag.
     """
@@ -238,7 +239,7 @@ class World:
             job = jobs.find(connection, JOB)
             is_over = job.phase.is_final or job.cancel_requested_at is not None
             now = self.clock.moment()
-            left = ledger.renew_lease(connection, JOB, first[1].id, cap, now, is_over=is_over)
+            left = ledger.reserve_more_time(connection, JOB, first[1].id, cap, now, is_over=is_over)
             other.start()
             self._wait_for_lock(other)
         other.join()
@@ -249,7 +250,7 @@ class World:
         """Let a machine's agent say hello, or that it does as it was told."""
         with self.engine.begin() as connection:
             now, told = self.clock.moment(), directives.newest(connection, JOB)
-            if vms.running_job_of(connection, vm.id) is None:
+            if vms.job_of_existing_vm(connection, vm.id) is None:
                 return
             if workers.address_of(connection, vm.id) is None:
                 hello = Hello(vm.id, f"{truth.description.address}:1", vm.role)
@@ -263,7 +264,7 @@ class World:
         """Let a machine's command end, and the machine with it."""
         self.announce()
         with self.engine.begin() as connection:
-            if vms.running_job_of(connection, vm.id) is not None:
+            if vms.job_of_existing_vm(connection, vm.id) is not None:
                 vms.record_exit(connection, vm.id, code, "", self.clock.moment())
         self.cloud.interrupt(truth.description.id)
 

@@ -18,7 +18,7 @@ from service.app import build_app
 from service.auth.tokens import ControllerKeys
 from service.clouds.storage import CheckpointStorage
 
-KEYS = ControllerKeys(token="scv_token", secret="s" * 48)
+KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 
 
 def main(port: int, url: str) -> None:

@@ -31,7 +31,7 @@ def shown(state: InstanceState) -> Instance:
 
 
 @pytest.mark.parametrize(
-    ("machine", "is_final", "expected"),
+    ("machine", "is_job_over", "expected"),
     [
         (NEVER, False, VmChange.RETRY_LAUNCH),
         (INTENDED, False, VmChange.RETRY_LAUNCH),
@@ -60,9 +60,9 @@ def shown(state: InstanceState) -> Instance:
     ],
 )
 def test_a_machine_that_no_list_shows(
-    machine: dict[str, object], is_final: bool, expected: VmChange
+    machine: dict[str, object], is_job_over: bool, expected: VmChange
 ) -> None:
-    assert diff_machine(vm(1, **machine), None, NOW, LAG, BOOT, is_final=is_final) is expected
+    assert diff_machine(vm(1, **machine), None, NOW, LAG, BOOT, is_job_over=is_job_over) is expected
 
 
 @pytest.mark.parametrize("state", [state for state in InstanceState if state != "gone"])
@@ -84,16 +84,21 @@ def test_a_machine_that_no_list_shows(
 def test_a_machine_that_a_list_shows(
     state: InstanceState, machine: dict[str, object], expected: VmChange
 ) -> None:
-    assert diff_machine(vm(1, **machine), shown(state), NOW, LAG, BOOT, is_final=False) is expected
+    assert (
+        diff_machine(vm(1, **machine), shown(state), NOW, LAG, BOOT, is_job_over=False) is expected
+    )
 
 
 @pytest.mark.parametrize("machine", [NEVER, INTENDED, {}, ENDING, UNSEEN, OVER])
 def test_what_the_cloud_shows_as_gone_is_gone(machine: dict[str, object]) -> None:
     gone = shown(InstanceState.GONE)
     assert (
-        diff_machine(vm(1, **machine), gone, NOW, LAG, BOOT, is_final=False) is VmChange.MARK_GONE
+        diff_machine(vm(1, **machine), gone, NOW, LAG, BOOT, is_job_over=False)
+        is VmChange.MARK_GONE
     )
 
 
 def test_where_lists_do_not_lag_one_is_enough() -> None:
-    assert diff_machine(vm(1), None, NOW, timedelta(0), BOOT, is_final=False) is VmChange.MARK_GONE
+    assert (
+        diff_machine(vm(1), None, NOW, timedelta(0), BOOT, is_job_over=False) is VmChange.MARK_GONE
+    )

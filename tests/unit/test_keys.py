@@ -19,14 +19,14 @@ def test_an_empty_file_is_no_key(tmp_path: Path) -> None:
     for name in ("token", "secret"):
         (tmp_path / name).write_text("")
     keys = ControllerKeys.at(tmp_path)
-    assert keys.token
+    assert keys.home_token
     assert keys.secret
     assert keys.read_worker_token("") is None
 
 
 def test_tokens_say_who_holds_them(tmp_path: Path) -> None:
     keys = ControllerKeys.at(tmp_path)
-    assert keys.read_worker_token(keys.token) is None
+    assert keys.read_worker_token(keys.home_token) is None
     assert keys.read_worker_token(
         keys.issue_worker_token("job_1-w1", 3, now := int(time.time()))
     ) == WorkerPrincipal("job_1-w1", "job_1", 3, now)
@@ -60,7 +60,7 @@ def test_the_secret_of_ownership_opens_nothing_and_is_of_one_controller(tmp_path
     assert keys.label_secret() == ControllerKeys.at(tmp_path).label_secret()
     assert (
         keys.label_secret()
-        != ControllerKeys(keys.token, "another secret that is long enough!").label_secret()
+        != ControllerKeys(keys.home_token, "another secret that is long enough!").label_secret()
     )
     assert keys.read_worker_token(keys.label_secret().hex()) is None
     assert keys.label_secret().hex() != keys.job_secret("label_secret")

@@ -45,5 +45,5 @@ def test_calls_reach_the_cloud_and_are_counted_by_result(tmp_path: Path) -> None
     assert [b - a for a, b in zip(before, after, strict=True)] == [1, 1, 1]
     assert launches("refused", "refused") >= 1
     assert calls("forget", "error") >= 1
-    facts = ("name", "pause", "lag", "boot")
+    facts = ("name", "resize_seconds", "max_list_lag_seconds", "max_boot_seconds")
     assert [getattr(provider, f) for f in facts] == [getattr(local, f) for f in facts]

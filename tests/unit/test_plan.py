@@ -681,7 +681,7 @@ def test_a_new_server_takes_the_shard_of_the_lost_one() -> None:
 def test_a_launch_counts_servers_apart() -> None:
     action = plan(served(job=job(phase=JobPhase.PENDING, spec=SERVED), **FRESH))
     assert isinstance(action, Launch)
-    assert (action.count, action.servers) == (1, 2)
+    assert (action.workers, action.servers) == (1, 2)
 
 
 ONE = {**document()["limits"], "workers": 2, "batch": 128}
@@ -936,7 +936,7 @@ def test_machines_of_the_next_probe_boot_while_this_one_ends(
     action = launch_missing(alone, AHEAD)
     assert isinstance(action, Launch) == is_launched
     if isinstance(action, Launch):
-        assert (action.count, action.why) == (1, "1 machine for K=2 B=64")
+        assert (action.workers, action.why) == (1, "1 machine for K=2 B=64")
         both = replace(alone, vms=(*alone.vms, vm(2)))
         assert launch_missing(both, AHEAD) is None
         assert end_spare_machines(both, AHEAD) is None
@@ -1305,20 +1305,23 @@ LATE = {
         "waiting for the workers to regroup",
     ),
     "nor for ever": (
-        snapshot(**LONG_TOLD, fruitless=tuple(AGO)),
+        snapshot(**LONG_TOLD, published_without_iteration=tuple(AGO)),
         Finish,
         "directive 2 was not entered, and no iteration came of 5 directives within 16 min, the "
         "newest not entered by w1, w2",
     ),
     "workers that lose touch again and again are given more and more time": (
-        snapshot(workers=(worker(1, **PARTED), worker(2, **PARTED)), fruitless=tuple(AGO)[1:]),
+        snapshot(
+            workers=(worker(1, **PARTED), worker(2, **PARTED)),
+            published_without_iteration=tuple(AGO)[1:],
+        ),
         PublishDirective,
         "the workers lost touch: forming K=2 B=128 anew",
     ),
     "such as this": (
         snapshot(
             workers=(worker(1, **PARTED), worker(2, **PARTED)),
-            fruitless=tuple(AGO),
+            published_without_iteration=tuple(AGO),
             published_at=NOW - timedelta(seconds=20),
         ),
         Idle,
@@ -1327,14 +1330,14 @@ LATE = {
     "and the job fails in the end": (
         snapshot(
             workers=(worker(1, **PARTED), worker(2, **PARTED)),
-            fruitless=tuple(AGO),
+            published_without_iteration=tuple(AGO),
             published_at=AGO[-1],
         ),
         Finish,
         "the workers lost touch, and no iteration came of 5 directives within 16 min; read",
     ),
     "workers that never finish an iteration get other machines": (
-        snapshot(published_at=NOW - timedelta(minutes=121), fruitless=(NOW,)),
+        snapshot(published_at=NOW - timedelta(minutes=121), published_without_iteration=(NOW,)),
         Terminate,
         "w1, w2 finished no iteration in 2 h",
     ),

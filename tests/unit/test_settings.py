@@ -17,14 +17,14 @@ from service.settings import Settings
 def test_this_computer_alone_needs_neither_certificate_nor_proxy(host: str) -> None:
     settings = Settings(host=host)
     assert settings.is_loopback_only
-    assert settings.known_names == {"127.0.0.1", "localhost", "[::1]", host}
+    assert settings.allowed_hosts == {"127.0.0.1", "localhost", "[::1]", host}
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "ctl.example.org", ""])
 def test_an_address_that_others_reach_needs_one(host: str) -> None:
     with pytest.raises(ValidationError, match="in the clear"):
         Settings(host=host)
-    assert Settings(host=host, behind_proxy=True).known_names == frozenset()
+    assert Settings(host=host, behind_proxy=True).allowed_hosts == frozenset()
     files = {"tls_cert": Path("cert.pem"), "tls_key": Path("key.pem")}
     assert not Settings(host=host, **files).is_loopback_only
     with pytest.raises(ValidationError, match="belong together"):
@@ -33,8 +33,8 @@ def test_an_address_that_others_reach_needs_one(host: str) -> None:
 
 def test_more_names_are_written_with_commas() -> None:
     named = Settings(host="0.0.0.0", behind_proxy=True, names="Ctl.example.org, b")
-    assert named.known_names == {"ctl.example.org", "b", "0.0.0.0"}
-    assert Settings(names="b").known_names > {"b", "127.0.0.1"}
+    assert named.allowed_hosts == {"ctl.example.org", "b", "0.0.0.0"}
+    assert Settings(names="b").allowed_hosts > {"b", "127.0.0.1"}
 
 
 def test_the_sentence_reaches_the_person_who_starts_it(tmp_path: Path) -> None:

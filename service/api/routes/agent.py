@@ -90,7 +90,7 @@ def hello(app_state: State, caller: CurrentWorker, message: Hello) -> Reply:
             facts = {"worker": caller.worker}
             record_event(connection, job, now, "hello", f"{caller.worker} is ready", facts)
         if is_news or message.role == "worker":  # a server says hello every second
-            jobs.announce(connection, job)
+            jobs.notify_job_changed(connection, job)
         return Reply(newest_directive(connection, job), expected)
 
 
@@ -112,7 +112,7 @@ def lease(app_state: State, caller: CurrentWorker) -> VmLease:
         job = jobs.find(connection, job_of(connection, caller.worker))
         assert job is not None
         cap, now = job.spec.limits.max_cost, app_state.now()
-        left = ledger.renew_lease(
+        left = ledger.reserve_more_time(
             connection, job.id, caller.worker, cap, now, is_over=job.is_ended_or_ending
         )
     return VmLease(max(left.total_seconds(), 0.0))
@@ -134,7 +134,7 @@ def exit_(app_state: State, caller: CurrentWorker, message: CommandExit) -> dict
             record_event(connection, job, now, "restart", why, facts)
         elif vms.record_exit(connection, worker, message.code, tail, now):
             record_event(connection, job, now, "exit", f"{worker} ended: {how}", facts)
-        jobs.announce(connection, job)
+        jobs.notify_job_changed(connection, job)
     return {}
 
 
@@ -153,7 +153,7 @@ def backfill(app_state: State, user: Operator, report: ReportBody) -> Reply:
     with app_state.engine.begin() as connection:
         job = visible_job_of(connection, user, worker)
         is_greeted = workers.address_of(connection, worker) is not None
-        if vms.running_job_of(connection, worker) is not None:
+        if vms.job_of_existing_vm(connection, worker) is not None:
             if not is_greeted:
                 why = f"{worker} may still come up; upload its rows when its job has ended"
                 raise ApiProblem("conflict_state", why)
@@ -161,7 +161,7 @@ def backfill(app_state: State, user: Operator, report: ReportBody) -> Reply:
         now = app_state.now()
         if not is_greeted:
             workers.record_hello(connection, job, Hello(worker, ""), now)
-        jobs.announce(connection, job)  # it may have finished
+        jobs.notify_job_changed(connection, job)  # it may have finished
         # The machine is gone: its other news is old, and no Directive concerns it.
         _, reply = store_report(connection, report, now)
         return replace(reply, directive=None)
@@ -175,7 +175,7 @@ def check_own_worker(caller: WorkerPrincipal | BootstrapPrincipal, worker: str) 
 
 def job_of(connection: Connection, worker: str) -> str:
     """Return the job of a machine that still exists."""
-    job = vms.running_job_of(connection, worker)
+    job = vms.job_of_existing_vm(connection, worker)
     if job is None:
         raise no_machine_problem(worker)
     return job
@@ -199,12 +199,12 @@ def job_of_new_machine(
     connection: Connection, app_state: AppState, worker: str, now: datetime
 ) -> StoredJob:
     """Return the job of a machine that was launched recently, or refuse."""
-    job = vms.running_job_of(connection, worker)
+    job = vms.job_of_existing_vm(connection, worker)
     attempted_at = vms.last_attempt_of(connection, worker)
     found = None if job is None else jobs.find(connection, job)
     if found is None or attempted_at is None:
         raise no_machine_problem(worker)
-    if now > attempted_at + ENROLMENT_WINDOW + timedelta(seconds=app_state.boot):
+    if now > attempted_at + ENROLMENT_WINDOW + timedelta(seconds=app_state.max_startup_seconds):
         raise ApiProblem("forbidden", f"{worker} was launched too long ago to come up now")
     return found
 
@@ -247,7 +247,7 @@ def store_report_and_news(
         if directive.members[0].worker == message.worker:
             measurements.record_reading(connection, job, directive, message.progress)
     if has_news(message, reply.directive):
-        jobs.announce(connection, job)
+        jobs.notify_job_changed(connection, job)
     return reply
 
 

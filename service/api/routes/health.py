@@ -71,7 +71,9 @@ def metrics_of_jobs(app_state: State) -> Response:
     """Return the metrics of each unfinished job, for Prometheus; of the newest thousand."""
     with app_state.engine.connect() as connection:
         unfinished = jobs.unfinished(connection, MAX_JOBS_SCRAPED)
-        found = load_with_recent_steps(connection, app_state.machine, unfinished, app_state.now())
+        found = load_with_recent_steps(
+            connection, app_state.machine_type, unfinished, app_state.now()
+        )
     series = [
         JobMetrics(state, job_view(state, recent, app_state.storage)) for state, recent in found
     ]

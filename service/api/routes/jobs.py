@@ -245,7 +245,7 @@ def job_views(
     app_state: AppState, connection: Connection, wanted: Sequence[jobs.StoredJob]
 ) -> list[JobView]:
     """Return jobs as the API shows them, with as many queries for many as for one."""
-    found = load_with_recent_steps(connection, app_state.machine, wanted, app_state.now())
+    found = load_with_recent_steps(connection, app_state.machine_type, wanted, app_state.now())
     return [job_view(state, recent, app_state.storage) for state, recent in found]
 
 
@@ -260,7 +260,7 @@ def draw_curve(app_state: AppState, connection: Connection, job: jobs.StoredJob)
     One that ended before it chose is drawn from its own measurements alone, so that later jobs do
     not change it; one that chose before curves were stored, from all that is known.
     """
-    (state,) = load_job_states(connection, app_state.machine, [job], app_state.now())
+    (state,) = load_job_states(connection, app_state.machine_type, [job], app_state.now())
     known, why = state.knowledge, job.choice or job.reason
     if job.phase.is_final and job.chosen is None:
         known = replace(known, stored=None, other_models=())
