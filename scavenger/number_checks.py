@@ -1,4 +1,4 @@
-"""Checks of figures where a value is born: a NaN or a negative second would surface far away."""
+"""Checks of numbers where a value is made: a NaN or a negative second would surface far away."""
 
 from __future__ import annotations
 

@@ -140,8 +140,8 @@ def evaluate(
         designs=(SearchDesign(), RandomDesign(random, seed)) if random else (SearchDesign(),),
     )
     tables = select_tables(read_table_files(files), table)
-    checks = list_tasks(tables, scope)
-    findings = tuple(run_checks(checks, terminal.stderr))
+    tasks = list_tasks(tables, scope)
+    findings = tuple(run_tasks(tasks, terminal.stderr))
     if not findings:
         terminal.print_message("Nothing to check: no table has more rows than points to fit to")
     evaluation = summarise_findings(findings)
@@ -206,14 +206,14 @@ def ancestor_names(name: str) -> list[str]:
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
-def run_checks(checks: Sequence[EvaluationTask], console: Console) -> Iterator[EvaluationFinding]:
-    """Run checks and yield what they find; a terminal shows a progress bar."""
+def run_tasks(tasks: Sequence[EvaluationTask], console: Console) -> Iterator[EvaluationFinding]:
+    """Run tasks and yield what they find; a terminal shows a progress bar."""
     columns = (TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
-        for check in bar.track(checks):
-            yield from check()
+        for task in bar.track(tasks):
+            yield from task()
 
 
 EVALUATION_FORMAT_VERSION = 1  # counts up when a key of the JSON changes its meaning

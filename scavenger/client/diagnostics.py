@@ -12,7 +12,7 @@ from scavenger.schemas import CheckView
 
 DURABILITY_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 OLDEST_POSTGRES = 15  # the oldest that migrations and tests were run on
-TOLERATED_CLOCK_SKEW, LARGEST_CLOCK_SKEW = timedelta(seconds=1), timedelta(seconds=10)
+TOLERATED_CLOCK_SKEW, MAX_WARNED_CLOCK_SKEW = timedelta(seconds=1), timedelta(seconds=10)
 LOW_DISK_BYTES, CRITICAL_DISK_BYTES = 5 << 30, 1 << 30
 MAX_SWEEP_AGE = timedelta(minutes=3)
 
@@ -46,7 +46,9 @@ def check_clocks(name: str, skew: timedelta) -> CheckView:
     if abs(skew) <= TOLERATED_CLOCK_SKEW:
         return passed_check(name, found)
     remedy = "let both computers follow a time server (timedatectl set-ntp true)"
-    return (warning_check if abs(skew) <= LARGEST_CLOCK_SKEW else failed_check)(name, found, remedy)
+    return (warning_check if abs(skew) <= MAX_WARNED_CLOCK_SKEW else failed_check)(
+        name, found, remedy
+    )
 
 
 def check_disk(free: int) -> CheckView:

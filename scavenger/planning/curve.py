@@ -180,8 +180,8 @@ class TradeoffCurve:
     Attributes:
         points: One per configuration; of a very large space only those that can matter.
         basis: ``total`` in seconds and dollars, ``relative`` with the start configuration as 1.
-        draws: Each configuration in other worlds that the measurements allow just as well, as
-            many for each; empty where nothing is uncertain.
+        draws: Posterior samples of each configuration, as many for each; empty where nothing is
+            uncertain.
         omitted_points: How many configurations are not among the points, as they cannot matter.
     """
 

@@ -1,4 +1,4 @@
-"""The checks that a set of tables allows, and the means of their errors by group of tables.
+"""The evaluation tasks that a set of tables allows, and means of their errors by group of tables.
 
 Names of tables are paths; groups form by their first part, and by their last where several share
 it.
@@ -74,7 +74,7 @@ _P = ParamSpec("_P")
 
 @dataclass(frozen=True, slots=True)
 class EvaluationScope:
-    """What is checked, and how.
+    """What is evaluated, and how.
 
     Attributes:
         points: Numbers of probed configurations to fit to.
@@ -138,7 +138,7 @@ class Evaluation:
 
 
 def list_tasks(tables: MeasurementTables, scope: EvaluationScope) -> tuple[EvaluationTask, ...]:
-    """Return what there is to check, so that a caller can show how far it has come."""
+    """Return what there is to evaluate, so that a caller can show how far it has come."""
     epochs = list_epochs_tables(tables)
     return (
         *steps_tasks(tables.steps, scope),
@@ -158,7 +158,7 @@ def list_epochs_tables(tables: MeasurementTables) -> tuple[EpochsTable, ...]:
 
 
 def steps_tasks(tables: Iterable[StepTable], scope: EvaluationScope) -> Iterator[EvaluationTask]:
-    """Yield a check for each table of seconds, number of points, design and laws."""
+    """Yield a task for each table of seconds, number of points, design and laws."""
     for table in tables:
         topology = table.topology or scope.topology
         for points, design, laws in product(scope.points, scope.designs, scope.laws):
@@ -175,7 +175,7 @@ def steps_tasks(tables: Iterable[StepTable], scope: EvaluationScope) -> Iterator
 
 
 def epochs_tasks(tables: Iterable[EpochsTable], scope: EvaluationScope) -> Iterator[EvaluationTask]:
-    """Yield a check for each table of epochs, number of batches and laws."""
+    """Yield a task for each table of epochs, number of batches and laws."""
     for table, batches, laws in product(tables, EPOCH_BATCHES, scope.laws):
         yield partial(as_findings, epochs_accuracy, table, batches, laws)
 
@@ -191,7 +191,7 @@ def as_findings(
 def regret_tasks(
     steps: Iterable[StepTable], epochs: Iterable[EpochsTable], scope: EvaluationScope
 ) -> Iterator[EvaluationTask]:
-    """Yield a check of choices for each table of seconds whose epochs are known."""
+    """Yield a task of choices for each table of seconds whose epochs are known."""
     by_name = {table.name: table for table in epochs}
     for table in steps:
         name = nearest_ancestor(table.name, by_name)
