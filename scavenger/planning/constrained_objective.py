@@ -85,8 +85,9 @@ class ConstrainedObjective:
         missed = self.objective.choose(replace(curve, points=likely, draws={})).point
         if missed in kept:
             return replace(choice, why=f"{choice.why}; {share}")
-        near = f"{missed.config} would be better but meets them only with"
-        return replace(choice, why=f"{choice.why}; {share}; {near} {chances[missed.config]:.0%}")
+        chance = f"only a {chances[missed.config]:.0%} chance of meeting them"
+        near = f"{missed.config} would be better but has {chance}"
+        return replace(choice, why=f"{choice.why}; {share}; {near}")
 
     def _choose_among(self, curve: TradeoffCurve, workers: int) -> Choice:
         most = max(workers, min(point.config.workers for point in curve.points))
@@ -168,7 +169,7 @@ class ConstrainedObjective:
             raise NothingFeasible(self._nearest_relaxation(curve.points))
         return Choice(
             surest,
-            f"the surest to meet the limits, though only with {chance:.0%}: "
+            f"the surest to meet the limits, though with a chance of only {chance:.0%}: "
             f"{format_short_dollars(surest.cost)} and {format_precise_seconds(surest.time)} "
             "are expected",
         )

@@ -148,8 +148,8 @@ def test_a_limit_keeps_a_margin_for_what_is_uncertain():
     choice = ConstrainedObjective(Fastest(), max_cost=10).choose(near)
     assert choice.point.config == ClusterConfig(2, 64)
     assert choice.why.endswith(
-        "2 of 3 configurations meet the limits; K=1 B=64 would be better but meets them only "
-        "with 54%"
+        "2 of 3 configurations meet the limits; K=1 B=64 would be better but has only a "
+        "54% chance of meeting them"
     )
 
 
@@ -157,7 +157,7 @@ def test_where_nothing_is_sure_enough_the_surest_is_taken_though_another_dominat
     near = unsure((100, 9.0, 0.2), (101, 9.1, 0.09))
     choice = ConstrainedObjective(Fastest(), max_cost=10).choose(near)
     assert choice.point.config == ClusterConfig(2, 64)
-    assert choice.why.startswith("the surest to meet the limits, though only with 85%")
+    assert choice.why.startswith("the surest to meet the limits, though with a chance of only 85%")
 
 
 @pytest.mark.parametrize(
