@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Set
+from collections.abc import Callable, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -55,23 +55,29 @@ class ReconcilerLoop:
     Args:
         reconciler: Does one tick of one job.
         inventory: Lists the cloud's machines; None for one that waits for the cloud.
+        seconds: Returns the time by a clock that never goes back.
     """
 
-    def __init__(self, reconciler: Reconciler, inventory: CloudInventory | None = None) -> None:
-        self.reconciler = reconciler
+    def __init__(
+        self,
+        reconciler: Reconciler,
+        inventory: CloudInventory | None = None,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.reconciler, self._seconds = reconciler, seconds
         self.inventory = inventory or reconciler.open_inventory()
         self.executor = reconciler.fleet.executor
         self.engine: Engine = reconciler.engine
         self.periodic = Periodic(
             "reconciler", self._timed_pass, repeat(PASS_INTERVAL), stale_after=PASS_TIMEOUT
         )
-        self.agenda = Agenda()
+        self.agenda = Agenda(seconds)
         self.said: dict[str, str] = {}
         self.held: dict[str, JobLease] = {}
         self.parked: dict[str, tuple[JobLease, float]] = {}
         self.prolonged: dict[str, float] = {}
         self.reviewed: dict[str, float] = {}
-        self.answered_at = time.monotonic()
+        self.answered_at = self._seconds()
         self.listed_at = -math.inf
         self.clock_start = datetime.min.replace(tzinfo=UTC)
         self.called_at = -math.inf
@@ -110,7 +116,7 @@ class ReconcilerLoop:
             self._pass()
 
     def _pass(self) -> None:
-        began = time.monotonic()
+        began = self._seconds()
         with self.engine.begin() as connection:
             clock.synchronize(connection)
             self._note_clock_jump(began)
@@ -135,7 +141,7 @@ class ReconcilerLoop:
 
     def _attend_due(self, theirs: Set[str]) -> None:
         """Look at the jobs that are due, for about a second; the next pass goes on from there."""
-        began = time.monotonic()
+        began = self._seconds()
         for job in self.agenda.due():
             if self.periodic.is_stopping:
                 return
@@ -145,7 +151,7 @@ class ReconcilerLoop:
             else:
                 with log_context(partial(dict, job=job)):
                     self._attend(job)
-            if time.monotonic() - began > LONGEST_PASS:
+            if self._seconds() - began > LONGEST_PASS:
                 self.periodic.wake()
                 return
 
@@ -161,13 +167,13 @@ class ReconcilerLoop:
 
     def _own_leases(self) -> list[JobLease]:
         """Return the leases of this controller that may not have expired yet."""
-        recent = time.monotonic() - controllers.LEASE_TERM.total_seconds()
+        recent = self._seconds() - controllers.LEASE_TERM.total_seconds()
         self.parked = {job: one for job, one in self.parked.items() if one[1] > recent}
         return [*self.held.values(), *(lease for lease, _ in self.parked.values())]
 
     def _list_machines(self, *, is_idle: bool) -> None:
         """Ask the cloud for its machines, more rarely while no job waits for the answer."""
-        now = time.monotonic()
+        now = self._seconds()
         if is_idle and now - self.listed_at < LIST_INTERVAL.total_seconds():
             return
         self.listed_at = now
@@ -181,7 +187,7 @@ class ReconcilerLoop:
 
     def _note_answer(self) -> None:
         """Note that the database answered; while it did not, no worker could be heard either."""
-        now = time.monotonic()
+        now = self._seconds()
         if now - self.answered_at > MAX_DATABASE_SILENCE:
             self.reconciler = replace(self.reconciler, started_at=clock.now(self.engine))
         self.answered_at = now
@@ -193,7 +199,7 @@ class ReconcilerLoop:
         transaction under it notices.
         """
         fresh, held = self.prolonged.get(job, -math.inf) + LEASE_FRESH, self.held.get(job)
-        if held is not None and time.monotonic() < fresh:
+        if held is not None and self._seconds() < fresh:
             return held
         if held is None and job in self.parked:
             held, _ = self.parked.pop(job)
@@ -219,7 +225,7 @@ class ReconcilerLoop:
         Its noise changes slowly and is not looked at in every tick. What a job waited for is taken
         back before anything else is done, so that its noise is looked at in the next tick too.
         """
-        now = time.monotonic()
+        now = self._seconds()
         interval = REVIEW_INTERVAL.total_seconds()
         reviews = now >= self.reviewed.get(lease.job, -math.inf) + interval
         moment = clock.now(self.engine)
@@ -236,7 +242,7 @@ class ReconcilerLoop:
                 lease = self._take(job)
                 if lease is None or not is_finished:
                     # Another controller acts, or the executor says when the calls have ended.
-                    return self.agenda.rest(job, time.monotonic() + OTHERS_INTERVAL)
+                    return self.agenda.rest(job, self._seconds() + OTHERS_INTERVAL)
                 self._note_answer()
                 with span("tick", job=job):
                     action, rest = self._tick(lease)
@@ -248,19 +254,19 @@ class ReconcilerLoop:
                     return self._leave_alone(job, rest)
         except DATABASE_AWAY:
             # Should the database refuse only what this job asks, the others come first next time.
-            self.agenda.rest(job, time.monotonic() + FAILED_TICK_PAUSE)
+            self.agenda.rest(job, self._seconds() + FAILED_TICK_PAUSE)
             raise
         except LeaseLost as error:
             self.held.pop(job, None)
             metrics.LEASES_LOST.inc()
             log.info("%s", error)
         except Exception:
-            self.agenda.rest(job, time.monotonic() + FAILED_TICK_PAUSE)
+            self.agenda.rest(job, self._seconds() + FAILED_TICK_PAUSE)
             log.exception("%s: tick failed, resting for %.0f s", job, FAILED_TICK_PAUSE)
 
     def _leave_alone(self, job: str, rest: float) -> None:
         """Let a job rest; while it does, another controller may take its lease."""
-        now = time.monotonic()
+        now = self._seconds()
         self.agenda.rest(job, now + rest)
         if rest > LEASE_FRESH and job in self.held:
             self.parked[job] = self.held.pop(job), now

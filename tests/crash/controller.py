@@ -47,8 +47,8 @@ class Nap:
         answer = self.ask("/nap", b"")
         assert answer is not None
         told = from_json(answer[2])
-        # The world's time passes, not the computer's by which jobs rest: look at all of them.
-        self.loop.agenda.note_all()
+        # The world's time passes, not the loop's by which jobs rest: look at all of them.
+        self.loop.nudge_all()
         self.loop.periodic.is_stopping = told["is_over"]
         if told["sweeps"] and not told["is_over"]:
             self.rounds.periodic.attempt()
@@ -71,7 +71,7 @@ def control(engine: Engine, ask: Ask, now: datetime, lag: float, boot: float) ->
         resource_labels = ResourceLabels(controllers.installation_id(connection), SECRET)
     storage = CheckpointStorage(Path("/nowhere"))
     fleet = Fleet(engine, provider, CONTACT, storage, resource_labels, stopwatch=lambda: 0.0)
-    loop = ReconcilerLoop(Reconciler(fleet, now))
+    loop = ReconcilerLoop(Reconciler(fleet, now), seconds=lambda: 0.0)
     rounds = CollectorLoop(GarbageCollector(engine, provider, resource_labels))
     loop.periodic.wake_event = Nap(loop, rounds, ask)  # type: ignore[assignment]
     loop.periodic.run()
