@@ -51,7 +51,7 @@ class DdpInstrumentation:
     def patches(self) -> tuple[Patch, ...]:
         ddp = DistributedDataParallel
         return (
-            Patch(ddp, "__init__", after=self.timer.guarded(self._listen)),
+            Patch(ddp, "__init__", after=self.timer.guarded(self.listen)),
             Patch(ddp, "register_comm_hook", before=self._gets_hook),
             Patch(ddp, "_register_builtin_comm_hook", before=self._gets_builtin_hook),
         )
@@ -70,7 +70,8 @@ class DdpInstrumentation:
             del self.listeners[module]
             log.warning("scavenger: unmeasured: a built-in hook of DDP over bucket views")
 
-    def _listen(self, module: DistributedDataParallel, *_: Any) -> None:
+    def listen(self, module: DistributedDataParallel, *_: Any) -> None:
+        """Measure a module from now on, unless it averages over a part of the ranks."""
         group = module.process_group
         if group.size() != dist.get_world_size():
             sizes = group.size(), dist.get_world_size()
