@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -157,7 +157,7 @@ class World:
         """
         now, inventory = self.clock.moment(), self.reconciler.open_inventory()
         agenda = self.agendas[controller]
-        is_due, before = agenda.is_any_due(), self.written()
+        is_due, before = agenda.is_any_due(), self.decided()
         if is_due:
             agenda.begin(JOB)
         self.sightings.begin(now)
@@ -179,8 +179,11 @@ class World:
             self.sightings.end()
         if is_due:
             agenda.rest(JOB, (now - NOW + rest).total_seconds())
-        elif not agenda.is_any_due():
-            assert self.written() == before, f"the job rested, and yet: {action.why}"
+            return action
+        after = self.decided()
+        # Reading is a step, too, in which another controller may take over.
+        if controller == self.holder and not agenda.is_any_due():
+            assert after == before, f"the job rested, and yet: {action.why}"
         return action
 
     def announce(self) -> None:
@@ -192,11 +195,16 @@ class World:
         with self.engine.connect() as connection:
             return vms.of_job(connection, JOB)
 
-    def written(self) -> tuple[object, ...]:
+    def written(self) -> tuple[tuple[Vm, ...], *tuple[object, ...]]:
         """Return all that a controller may have written."""
         with self.engine.connect() as connection:
             told = connection.execute(text("SELECT max(sequence) FROM events")).scalar()
             return vms.of_job(connection, JOB), jobs.find(connection, JOB), told
+
+    def decided(self) -> tuple[object, ...]:
+        """Return what only a controller writes: agents may renew their leases meanwhile."""
+        rows, *others = self.written()
+        return tuple(replace(vm, prepaid_until=NOW) for vm in rows), *others
 
     def cancel(self) -> None:
         with self.engine.begin() as connection:
