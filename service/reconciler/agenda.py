@@ -46,8 +46,8 @@ from service.state.job_state import REVIEW_AGE, JobState
 JUST_AFTER = timedelta(milliseconds=1)
 SILENCE_INTERVAL = timedelta(seconds=5)
 REVIEW_INTERVAL = timedelta(seconds=15)  # noise and metrics of a job that trains change slowly
-# No news can be lost and no deadline is left out, as far as the laws can tell: a mistake in either
-# delays a job by an hour, not for ever. 10 000 jobs cost three looks a second.
+# Should a notification or a deadline be missed after all, the job waits an hour, not for ever.
+# Shorter would cost: with an hour, 10 000 jobs at rest are three looks a second.
 LONGEST_REST = timedelta(hours=1)
 CAP_HORIZON = timedelta(minutes=10)
 CAP_PRECISION = timedelta(seconds=1)
@@ -56,7 +56,7 @@ CAP_PRECISION = timedelta(seconds=1)
 class Agenda:
     """Which jobs are to be looked at, and in which order.
 
-    Any thread may note news; all other methods belong to the loop.
+    Any thread may call ``note`` and ``note_all``; all other methods belong to the loop.
 
     Args:
         seconds: Returns the time by a clock that never goes back.
@@ -130,8 +130,8 @@ class Agenda:
         until they are begun and rest.
         """
         now = self._seconds()
-        since = {job: at for job, at in self._look_at.items() if at <= now}
         with self._lock:
+            since = {job: at for job, at in self._look_at.items() if at <= now}
             for job, at in self._news.items():
                 since[job] = min(at, since.get(job, math.inf))
             queues = [sorted(since, key=since.__getitem__), list(self._unseen)]
@@ -147,12 +147,13 @@ class Agenda:
         with self._lock:
             self._news.pop(job, None)
             self._unseen.pop(job, None)
-        now = self._seconds()
-        self._look_at[job] = min(self._look_at.get(job, now), now)
+            now = self._seconds()
+            self._look_at[job] = min(self._look_at.get(job, now), now)
 
     def rest(self, job: str, until: float) -> None:
         """Leave a job alone until then, unless there is news of it."""
-        self._look_at[job] = until
+        with self._lock:
+            self._look_at[job] = until
 
 
 def time_to_rest(state: JobState, action: Action) -> timedelta:

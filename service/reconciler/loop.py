@@ -229,7 +229,7 @@ class ReconcilerLoop:
         interval = REVIEW_INTERVAL.total_seconds()
         reviews = now >= self.reviewed.get(lease.job, -math.inf) + interval
         moment = clock.now(self.engine)
-        action, rest = self.reconciler.tick_and_rest(lease, moment, self.inventory, reviews=reviews)
+        action, rest = self.reconciler.tick(lease, moment, self.inventory, reviews=reviews)
         if reviews and not isinstance(action, Unblocked):
             self.reviewed[lease.job] = now
         return action, rest.total_seconds()

@@ -55,17 +55,6 @@ class Reconciler:
         inventory: CloudInventory | None = None,
         *,
         reviews: bool = True,
-    ) -> Action:
-        """Do one thing for a job, and return what it was; see ``tick_and_rest``."""
-        return self.tick_and_rest(lease, now, inventory, reviews=reviews)[0]
-
-    def tick_and_rest(
-        self,
-        lease: JobLease,
-        now: datetime,
-        inventory: CloudInventory | None = None,
-        *,
-        reviews: bool = True,
     ) -> tuple[Action, timedelta]:
         """Do one thing for a job; return what it was, and how long the job may be left alone.
 

@@ -72,7 +72,7 @@ def tick(acting: Reconciler, now: datetime) -> str:
     with acting.engine.begin() as connection:
         lease = controllers.acquire_lease(connection, "job_1", None, timedelta(0))
     assert lease is not None
-    return acting.tick(lease, now).why
+    return acting.tick(lease, now)[0].why
 
 
 def machines(engine: Engine, job: str = "job_1") -> tuple[Vm, ...]:

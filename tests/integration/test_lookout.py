@@ -91,7 +91,7 @@ class Sky:
         with self.engine.begin() as connection:
             lease = controllers.acquire_lease(connection, job, None, timedelta(0))
         assert lease is not None
-        return self.reconciler.tick(lease, self.now, inventory).why
+        return self.reconciler.tick(lease, self.now, inventory)[0].why
 
     def shown(self, inventory: CloudInventory) -> Set[str]:
         listing = inventory.listing(self.now)

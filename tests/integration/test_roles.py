@@ -60,7 +60,7 @@ def tick(reconciler: Reconciler) -> str:
     with reconciler.engine.begin() as connection:
         lease = controllers.acquire_lease(connection, "job_1", None, timedelta(0))
     assert lease is not None
-    return reconciler.tick(lease, NOW).why
+    return reconciler.tick(lease, NOW)[0].why
 
 
 def machines(reconciler: Reconciler) -> tuple[Vm, ...]:

@@ -88,7 +88,7 @@ class World:
         with self.engine.begin() as connection:
             lease = controllers.acquire_lease(connection, job, None, timedelta(0))
         assert lease is not None
-        return self.reconciler.tick(lease, self.now).why
+        return self.reconciler.tick(lease, self.now)[0].why
 
     def sweep(self, after: float = 0.0) -> SweepVerdict:
         """Sweep so many seconds later."""

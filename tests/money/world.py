@@ -162,7 +162,7 @@ class World:
             agenda.begin(JOB)
         self.sightings.begin(now)
         try:
-            action, rest = self.reconciler.tick_and_rest(self.held[controller], now, inventory)
+            action, rest = self.reconciler.tick(self.held[controller], now, inventory)
         except LeaseLost:
             return None
         except BaseException:
