@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import httpx
 
-from tests.fakecloud.server import Answer
+from tests.fakecloud.http_server import Answer
 
 Ask = Callable[[str, bytes], Answer | None]
 

@@ -26,10 +26,11 @@ from tests.crash.virtual_time import set_clock
 from tests.fakecloud.bill import Bill, Tariff
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud, Truth
+from tests.fakecloud.http_server import Answer
 from tests.fakecloud.machine import Request, State
 from tests.fakecloud.provider import INSTALLATION, JOB, KEY
 from tests.fakecloud.refusal import ConnectionLost
-from tests.fakecloud.server import Answer, answer
+from tests.fakecloud.server import answer
 from tests.fakecloud.settings import Settings
 
 JOB_ID, BOOT, ENDING = "job_1", 2.0, 2.0

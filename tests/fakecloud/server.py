@@ -6,30 +6,25 @@ JSON objects that name the arguments. Nothing is kept: this is the outside world
 
 from __future__ import annotations
 
-import socket
-import struct
-import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 from pydantic import validate_call
 from pydantic_core import from_json, to_json
 
 from tests.fakecloud.cloud import FakeCloud
-from tests.fakecloud.refusal import ConnectionLost, Gibberish, Refusal
+from tests.fakecloud.http_server import Answer, HttpServer
+from tests.fakecloud.refusal import Gibberish, Refusal
 
+JSON = "application/json"
 HTML = b"<html><head><title>500</title></head><body><h1>Something broke</h1></body></html>"
-RESET = struct.pack("ii", 1, 0)  # closing drops what was sent and resets the connection
 BUSY = {"RequestLimitExceeded", "InsufficientInstanceCapacity", "InternalError", "Unavailable"}
 
-Answer = tuple[int, str, bytes]
 Verbs = tuple[Callable[..., object], ...]
 Doors = Mapping[str, Callable[..., object]]
 
 
-class CloudServer:
+class CloudServer(HttpServer):
     """Serves a cloud on a free port of this computer until it is closed.
 
     Attributes:
@@ -39,55 +34,7 @@ class CloudServer:
     def __init__(self, cloud: FakeCloud) -> None:
         self.cloud = cloud
         doors = doors_of(cloud)
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            wbufsize = -1  # one packet for head and body, or the client's computer waits 40 ms
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                try:
-                    status, kind, content = answer(doors, self.path, body)
-                except ConnectionLost:
-                    self.reset()
-                    return
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def reset(self) -> None:
-                self.close_connection = True
-                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-                socket.close(self.connection.detach())
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_: Any) -> None:
-                """Controllers are killed in the middle of a request; that is the test."""
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_port
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def __enter__(self) -> CloudServer:
-        self._thread = threading.Thread(target=self.serve, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    def serve(self) -> None:
-        """Serve in this thread."""
-        self._server.serve_forever(poll_interval=0.01)
+        super().__init__(lambda asked: answer(doors, asked.target, asked.body))
 
 
 def doors_of(cloud: FakeCloud) -> Doors:
@@ -109,7 +56,7 @@ def answer(doors: Doors, path: str, body: bytes) -> Answer:
     if path not in doors:
         return _refuse(HTTPStatus.NOT_FOUND, "InvalidAction", f"there is no {path}")
     try:
-        return HTTPStatus.OK, "application/json", to_json(doors[path](**from_json(body)))
+        return HTTPStatus.OK, JSON, to_json(doors[path](**from_json(body)))
     except Gibberish:
         return HTTPStatus.INTERNAL_SERVER_ERROR, "text/html", HTML
     except ValueError as error:
@@ -121,4 +68,4 @@ def answer(doors: Doors, path: str, body: bytes) -> Answer:
 
 
 def _refuse(status: int, code: str, message: str) -> Answer:
-    return status, "application/json", to_json({"code": code, "message": message})
+    return status, JSON, to_json({"code": code, "message": message})
