@@ -22,11 +22,13 @@ class Tariff:
         price_per_hour: Dollars per hour.
         quantum: Seconds that are billed at once; 0 bills exactly.
         minimum: Seconds that are billed at least.
+        disk_per_hour: Dollars per hour of its disk, which a stopped machine keeps.
     """
 
     price_per_hour: float
     quantum: float = 0.0
     minimum: float = 0.0
+    disk_per_hour: float = 0.0
 
     def billed(self, life: float) -> Fraction:
         """Return the seconds that are paid for a life of so many."""
@@ -42,6 +44,10 @@ class Tariff:
         0.2
         """
         return Fraction(repr(self.price_per_hour)) * self.billed(life) / 3600
+
+    def disk_dollars(self, life: float) -> Fraction:
+        """Return what the disk of a machine costs that exists for so many seconds, exactly."""
+        return Fraction(repr(self.disk_per_hour)) * Fraction(life) / 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +99,11 @@ def bill(machines: Iterable[Machine], tariffs: Mapping[str, Tariff], until: floa
 def _line(machine: Machine, tariff: Tariff, until: float) -> Line:
     # Whole microseconds: a sum of floats may make an hour a trifle longer, and so two.
     life = round(min(until, machine.gone_at) - machine.created_at, 6)
+    run = round(min(until, machine.halted_at) - machine.created_at, 6)
     return Line(
         machine=machine.id,
         token=machine.token,
         labels=machine.request.labels,
         life=life,
-        dollars=float(tariff.dollars(life)),
+        dollars=float(tariff.dollars(run) + tariff.disk_dollars(life)),
     )

@@ -94,9 +94,14 @@ class FakeCloud:
         """Start machines, or return those this token started."""
         return self._call("launch", token, lambda now: self._launch(now, token, request))
 
-    def list(self, after: int = 0, labels: Mapping[str, str] | None = None) -> Page:
-        """Return a page of the machines that carry these labels, as far as the cloud has heard."""
-        return self._call("list", None, lambda now: self._list(now, after, labels or {}))
+    def list(
+        self, after: int = 0, labels: Mapping[str, str] | None = None, zone: str | None = None
+    ) -> Page:
+        """Return a page of the machines that carry these labels, as far as the cloud has heard.
+
+        Without a zone those of all zones are returned, also of zones that are down.
+        """
+        return self._call("list", None, lambda now: self._list(now, after, labels or {}, zone))
 
     def describe(self, machine: str) -> Description:
         """Return one machine, as far as the cloud has heard."""
@@ -133,6 +138,11 @@ class FakeCloud:
             stop = Stop(now + notice, Reason.INTERRUPTED, now)
             self._fleet.find(machine).stops.append(stop)
 
+    def power_off(self, machine: str) -> None:
+        """Let a machine power itself off."""
+        with self._moment() as now:
+            self._fleet.find(machine).stops.append(Stop(now, Reason.POWERED_OFF, now))
+
     def renew(self, machine: str, lease: float) -> None:
         """Let a machine's agent hear of a lease that begins now."""
         with self._moment() as now:
@@ -142,6 +152,16 @@ class FakeCloud:
         """Change how many machines there are at ``type@zone``; those that run stay."""
         with self._turn:
             self._fleet.capacity[place] = machines
+
+    def break_zone(self, zone: str) -> None:
+        """Let every call about a zone fail; its machines run on."""
+        with self._turn:
+            self._fleet.down.add(zone)
+
+    def repair_zone(self, zone: str) -> None:
+        """Let calls about a zone succeed again."""
+        with self._turn:
+            self._fleet.down.discard(zone)
 
     def _call(self, operation: Operation, about: str | None, do: Do[T]) -> T:
         """Do what was asked, or what happens instead."""
@@ -216,13 +236,15 @@ class FakeCloud:
                 machine.stops.append(stop)
         return tuple(machine.describe(now) for machine in machines)
 
-    def _list(self, now: float, after: int, labels: Mapping[str, str]) -> Page:
+    def _list(self, now: float, after: int, labels: Mapping[str, str], zone: str | None) -> Page:
         fault = self.faults.in_the_cloud("list", None)
         _refuse(fault)
+        self._fleet.require_up(zone)
         shown = [
             machine
             for machine in self._fleet
             if machine.number > after
+            and zone in (None, machine.request.zone)
             and machine.is_shown(now, self.settings.memory)
             and labels.items() <= machine.request.labels.items()
         ]
@@ -251,6 +273,7 @@ class FakeCloud:
         found = self._fleet.find(machine)
         if not found.is_shown(now, self.settings.memory):
             raise Refusal("InvalidInstanceID.NotFound", f"there is no {machine}")
+        self._fleet.require_up(found.request.zone)
         return found
 
 

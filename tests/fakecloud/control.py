@@ -70,6 +70,15 @@ class Control:
     def stock(self, place: str, machines: int) -> None:
         self._post("stock", place=place, machines=machines)
 
+    def power_off(self, machine: str) -> None:
+        self._post("power_off", machine=machine)
+
+    def break_zone(self, zone: str) -> None:
+        self._post("break_zone", zone=zone)
+
+    def repair_zone(self, zone: str) -> None:
+        self._post("repair_zone", zone=zone)
+
     def _post(self, what: str, **arguments: Any) -> bytes:
         reply = self._http.post(what, content=to_json(arguments))
         if reply.is_error:

@@ -13,14 +13,16 @@ from tests.fakecloud.settings import Settings, place
 
 @dataclass(slots=True)
 class Fleet:
-    """Makes machines, ends them, and never makes two for one token.
+    """Makes machines, ends them, and never has two for one token at once.
 
     Attributes:
         capacity: Machines there are at once, by ``type@zone``.
+        down: Zones about which no call succeeds; their machines run on.
     """
 
     settings: Settings
     capacity: dict[str, int]
+    down: set[str] = field(default_factory=set)
     _machines: dict[str, Machine] = field(default_factory=dict)
     _alive: list[Machine] = field(default_factory=list)
     _launched: dict[str, tuple[Machine, ...]] = field(default_factory=dict)
@@ -32,8 +34,9 @@ class Fleet:
 
     def launch(self, now: float, token: str, request: Request, at_most: int) -> tuple[Machine, ...]:
         """Make machines, or return those this token made; fewer than asked where room is short."""
+        self.require_up(request.zone)
         made = self._launched.get(token)
-        if made is not None:
+        if made is not None and not (self.settings.are_tokens_free_again and _are_gone(now, made)):
             return _again(now, made, request)
         self._bury(now)
         count = min(request.count, at_most, self._room(request))
@@ -46,6 +49,11 @@ class Fleet:
         if machine_id not in self._machines:
             raise Refusal("InvalidInstanceID.NotFound", f"there is no {machine_id}")
         return self._machines[machine_id]
+
+    def require_up(self, zone: str | None) -> None:
+        """Refuse a call about a zone that is down."""
+        if zone in self.down:
+            raise Refusal("Unavailable", f"zone {zone} does not answer")
 
     def renew(self, now: float, machine: Machine, lease: float) -> None:
         """Let a machine's agent begin a new lease, as the agent does when it hears of one."""
@@ -98,21 +106,25 @@ class Fleet:
         return machine
 
     def _bury(self, now: float) -> None:
-        """Take from machines that are gone what new ones may have, the last address first."""
-        gone = [machine for machine in self._alive if machine.gone_at <= now]
+        """Take from machines that run no more what new ones may have, the last address first."""
+        gone = [machine for machine in self._alive if machine.halted_at <= now]
         if gone:
-            gone.sort(key=lambda machine: machine.gone_at)
+            gone.sort(key=lambda machine: machine.halted_at)
             self._addresses += [machine.address for machine in gone]
-            self._alive = [machine for machine in self._alive if machine.gone_at > now]
+            self._alive = [machine for machine in self._alive if machine.halted_at > now]
 
 
 def _again(now: float, made: tuple[Machine, ...], request: Request) -> tuple[Machine, ...]:
-    if all(machine.state_at(now) in (State.ENDING, State.GONE) for machine in made):
+    if all(machine.state_at(now) not in (State.PENDING, State.RUNNING) for machine in made):
         token = made[0].token
         raise Refusal("IdempotentInstanceTerminated", f"what {token} started has been ended")
     if made[0].request != request:
         raise Refusal("IdempotentParameterMismatch", f"{made[0].token} was asked otherwise")
     return made
+
+
+def _are_gone(now: float, made: tuple[Machine, ...]) -> bool:
+    return all(machine.state_at(now) is State.GONE for machine in made)
 
 
 def _address(number: int) -> str:

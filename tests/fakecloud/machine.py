@@ -22,6 +22,7 @@ class State(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
     ENDING = "ending"
+    STOPPED = "stopped"
     GONE = "gone"
 
 
@@ -32,6 +33,7 @@ class Reason(StrEnum):
     PREPAID = "prepaid"
     LONGEST_RUN = "longest run"
     INTERRUPTED = "interrupted"
+    POWERED_OFF = "powered off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Request:
         labels: Written onto the machine as it is made.
         longest_run: Seconds of running after which the cloud ends it; None for never.
         count: Machines wanted; fewer may come.
+        stopped_by: Ends of a run that leave the machine STOPPED: its disk is billed until its end
+            is ordered.
     """
 
     machine_type: str
@@ -53,6 +57,7 @@ class Request:
     labels: Mapping[str, str] = field(default_factory=dict)
     longest_run: float | None = None
     count: int = 1
+    stopped_by: frozenset[Reason] = frozenset()
 
     @property
     def flaw(self) -> str | None:
@@ -138,23 +143,42 @@ class Machine:
     @property
     def stop(self) -> Stop:
         """The first end of its run."""
-        own = Stop(self.prepaid_until, Reason.PREPAID, self.created_at)
-        return min((own, *self.stops), key=lambda stop: stop.at)
+        return min(self._ends, key=lambda stop: stop.at)
 
     @property
     def ends_at(self) -> float:
         """When its run ends, as far as is decided."""
-        return min(self.prepaid_until, *(stop.at for stop in self.stops), math.inf)
+        return self.stop.at
+
+    @property
+    def halted_at(self) -> float:
+        """When its run has ended, whether it is gone or stopped then."""
+        return min(self.ends_at + self.ending, self.gone_at)
 
     @property
     def gone_at(self) -> float:
         """When it no longer exists."""
-        return self.ends_at + self.ending
+        return self._deleted_at + self.ending
+
+    @property
+    def _deleted_at(self) -> float:
+        """When the end begins after which it does not exist, as far as is decided."""
+        stopped_by = self.request.stopped_by
+        last = (stop.at for stop in self._ends if stop.reason not in stopped_by)
+        return min(last, default=math.inf)
+
+    @property
+    def _ends(self) -> tuple[Stop, ...]:
+        return (Stop(self.prepaid_until, Reason.PREPAID, self.created_at), *self.stops)
 
     def state_at(self, moment: float) -> State:
         """Return where in its life it is."""
         if moment >= self.gone_at:
             return State.GONE
+        if moment >= self._deleted_at:
+            return State.ENDING
+        if moment >= self.halted_at:
+            return State.STOPPED
         if moment >= self.ends_at:
             return State.ENDING
         return State.RUNNING if moment >= self.runs_at else State.PENDING
@@ -176,7 +200,7 @@ class Machine:
     def describe(self, moment: float) -> Description:
         """Return it as it was at a moment."""
         state = self.state_at(moment)
-        has_ended = state in (State.ENDING, State.GONE)
+        has_ended = state not in (State.PENDING, State.RUNNING)
         return Description(
             id=self.id,
             token=self.token,

@@ -43,6 +43,7 @@ def doors_of(cloud: FakeCloud) -> Doors:
     asked: Verbs = (cloud.launch, cloud.list, cloud.describe, cloud.terminate)
     controls: Verbs = (
         *(cloud.machines, cloud.bill, cloud.interrupt, cloud.renew, cloud.stock),
+        *(cloud.power_off, cloud.break_zone, cloud.repair_zone),
         *(faults.next, faults.always, faults.sometimes, faults.calm),
         *(faults.counts, faults.unfired, clock.now, clock.advance),
     )

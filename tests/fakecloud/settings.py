@@ -22,7 +22,8 @@ class Settings:
         list_lag: What is shown of a machine is up to so many seconds old.
         boot: Seconds until a machine runs.
         ending: Seconds from the end of its run until a machine is gone.
-        memory: Seconds a machine that is gone is still shown.
+        memory: Seconds a machine that is gone is still shown; 0 where it is simply absent then.
+        are_tokens_free_again: Whether a token may make a second machine once its first is gone.
         lateness: Seconds by which the cloud may be late to end a machine by itself.
         requests_per_second: Pace at which it lets itself be asked; None for any.
         burst: Requests it takes at once before that pace matters.
@@ -37,6 +38,7 @@ class Settings:
     boot: float = 30.0
     ending: float = 10.0
     memory: float = 3600.0
+    are_tokens_free_again: bool = False
     lateness: float = 30.0
     requests_per_second: float | None = None
     burst: int = 10
