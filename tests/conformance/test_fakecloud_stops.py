@@ -50,8 +50,8 @@ def test_an_end_stops_the_machine_where_that_was_asked_for_and_deletes_it_otherw
     match reason:
         case Reason.ORDERED:
             cloud.terminate(machine)
-        case Reason.INTERRUPTED:
-            cloud.interrupt(machine)
+        case Reason.INTERRUPTED | Reason.SOLD_OUT | Reason.FAILED:
+            cloud.interrupt(machine, reason=reason)
         case Reason.POWERED_OFF:
             cloud.power_off(machine)
         case Reason.PREPAID | Reason.LONGEST_RUN:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tests.fakecloud.machine import Machine
+from tests.fakecloud.spot import SpotPrices
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +24,14 @@ class Tariff:
         quantum: Seconds that are billed at once; 0 bills exactly.
         minimum: Seconds that are billed at least.
         disk_per_hour: Dollars per hour of its disk, which a stopped machine keeps.
+        address_per_hour: Dollars per hour of a public address.
     """
 
     price_per_hour: float
     quantum: float = 0.0
     minimum: float = 0.0
     disk_per_hour: float = 0.0
+    address_per_hour: float = 0.0
 
     def billed(self, life: float) -> Fraction:
         """Return the seconds that are paid for a life of so many."""
@@ -43,11 +46,11 @@ class Tariff:
         >>> float(Tariff(6.0, quantum=60).dollars(61))
         0.2
         """
-        return Fraction(repr(self.price_per_hour)) * self.billed(life) / 3600
+        return _exact(self.price_per_hour) * self.billed(life) / 3600
 
     def disk_dollars(self, life: float) -> Fraction:
         """Return what the disk of a machine costs that exists for so many seconds, exactly."""
-        return Fraction(repr(self.disk_per_hour)) * Fraction(life) / 3600
+        return _exact(self.disk_per_hour) * Fraction(life) / 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +87,46 @@ class Bill:
         )
 
 
-def bill(machines: Iterable[Machine], tariffs: Mapping[str, Tariff], until: float) -> Bill:
+def bill(
+    machines: Iterable[Machine],
+    tariffs: Mapping[str, Tariff],
+    until: float,
+    spot: SpotPrices,
+) -> Bill:
     """Return what machines cost up to a moment; time that has begun to be billed counts."""
     return Bill(
         until,
         tuple(
-            _line(machine, tariffs[machine.request.machine_type], until)
+            _line(machine, tariffs[machine.request.machine_type], until, spot)
             for machine in machines
             if machine.created_at < until
         ),
     )
 
 
-def _line(machine: Machine, tariff: Tariff, until: float) -> Line:
+def _line(machine: Machine, tariff: Tariff, until: float, spot: SpotPrices) -> Line:
     # Whole microseconds: a sum of floats may make an hour a trifle longer, and so two.
     life = round(min(until, machine.gone_at) - machine.created_at, 6)
     run = round(min(until, machine.halted_at) - machine.created_at, 6)
+    request, seconds = machine.request, tariff.billed(run)
+    # A minimum that outlasts the life is billed at the prices of the time it covers.
+    full = (
+        spot.seconds(request.place, machine.created_at, seconds)
+        if request.market == "spot"
+        else seconds
+    )
+    dollars = tariff.disk_dollars(life) + _exact(tariff.price_per_hour) * full / 3600
+    if request.has_public_address:
+        dollars += _exact(tariff.address_per_hour) * seconds / 3600
     return Line(
         machine=machine.id,
         token=machine.token,
         labels=machine.request.labels,
         life=life,
-        dollars=float(tariff.dollars(run) + tariff.disk_dollars(life)),
+        dollars=float(dollars),
     )
+
+
+def _exact(dollars: float) -> Fraction:
+    """Return what was written, without what its floating-point number adds."""
+    return Fraction(repr(dollars))

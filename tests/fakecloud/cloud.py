@@ -35,6 +35,7 @@ from tests.fakecloud.faults import (
     Slow,
 )
 from tests.fakecloud.fleet import Fleet
+from tests.fakecloud.hooks import Hooks
 from tests.fakecloud.machine import Description, Machine, Reason, Request, Stop
 from tests.fakecloud.refusal import ConnectionLost, Gibberish, Refusal
 from tests.fakecloud.settings import Settings
@@ -76,10 +77,12 @@ class FakeCloud:
 
     Attributes:
         faults: What is to go wrong, and what did.
+        hooks: Called when a machine begins and when its run ends.
     """
 
     clock: Clock
     settings: Settings = field(default_factory=Settings)
+    hooks: Hooks | None = None
 
     def __post_init__(self) -> None:
         self.faults = Faults(Random(self.settings.seed))
@@ -130,18 +133,25 @@ class FakeCloud:
         """Return what all machines cost up to a moment, now if none is given."""
         with self._moment() as now:
             end = now if until is None else until
-            return bill(self._fleet, self.settings.tariffs, end)
+            return bill(self._fleet, self.settings.tariffs, end, self.settings.spot)
 
-    def interrupt(self, machine: str, notice: float = 0.0) -> None:
+    def interrupt(
+        self, machine: str, notice: float = 0.0, reason: Reason = Reason.INTERRUPTED
+    ) -> None:
         """Take a machine back after so many seconds, of which it knows."""
         with self._moment() as now:
-            stop = Stop(now + notice, Reason.INTERRUPTED, now)
+            stop = Stop(now + notice, reason, now)
             self._fleet.find(machine).stops.append(stop)
 
     def power_off(self, machine: str) -> None:
         """Let a machine power itself off."""
         with self._moment() as now:
             self._fleet.find(machine).stops.append(Stop(now, Reason.POWERED_OFF, now))
+
+    def settle(self) -> None:
+        """Let all happen that is due by now, and the hooks hear of it."""
+        with self._moment():
+            pass
 
     def renew(self, machine: str, lease: float) -> None:
         """Let a machine's agent hear of a lease that begins now."""
@@ -178,14 +188,22 @@ class FakeCloud:
     @contextmanager
     def _moment(self) -> Iterator[float]:
         """Have the cloud to oneself, after everything that came before."""
-        with self._turn:
-            now = self.clock.now()
-            due = [one for one in self._straying if one[0] <= now]
-            self._straying = [one for one in self._straying if one[0] > now]
-            for at, do in sorted(due, key=itemgetter(0)):
-                with suppress(Refusal):
-                    self._obey(at, do)
-            yield now
+        try:
+            with self._turn:
+                now = self.clock.now()
+                due = [one for one in self._straying if one[0] <= now]
+                self._straying = [one for one in self._straying if one[0] > now]
+                for at, do in sorted(due, key=itemgetter(0)):
+                    with suppress(Refusal):
+                        self._obey(at, do)
+                try:
+                    yield now
+                finally:
+                    if self.hooks is not None:
+                        self.hooks.note(self._fleet, now)
+        finally:
+            if self.hooks is not None:
+                self.hooks.tell()
 
     def _admit(self, now: float) -> None:
         if not self._bucket.take(now):
@@ -231,7 +249,7 @@ class FakeCloud:
         machines = self._fleet.launch(now, token, request, at_most)
         if isinstance(fault, Interrupted):
             told_at = now + fault.after
-            stop = Stop(told_at + fault.notice, Reason.INTERRUPTED, told_at)
+            stop = Stop(told_at + fault.notice, fault.reason, told_at)
             for machine in machines:
                 machine.stops.append(stop)
         return tuple(machine.describe(now) for machine in machines)

@@ -16,6 +16,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from tests.fakecloud.machine import Reason
+
 Operation = Literal["launch", "list", "describe", "terminate"]
 
 
@@ -98,10 +100,12 @@ class Interrupted:
     Attributes:
         after: Seconds from their launch until it is decided.
         notice: Seconds the machines know of it before; 0 for no notice.
+        reason: What the cloud says of it.
     """
 
     after: float
     notice: float = 0.0
+    reason: Reason = Reason.INTERRUPTED
     kind: Literal["Interrupted"] = "Interrupted"
 
 

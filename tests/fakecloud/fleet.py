@@ -8,7 +8,7 @@ from random import Random
 
 from tests.fakecloud.machine import Machine, Reason, Request, State, Stop, prepaid_of
 from tests.fakecloud.refusal import Refusal
-from tests.fakecloud.settings import Settings, place
+from tests.fakecloud.settings import Settings
 
 
 @dataclass(slots=True)
@@ -35,13 +35,14 @@ class Fleet:
     def launch(self, now: float, token: str, request: Request, at_most: int) -> tuple[Machine, ...]:
         """Make machines, or return those this token made; fewer than asked where room is short."""
         self.require_up(request.zone)
-        made = self._launched.get(token)
+        key = f"{token}@{request.zone}" if self.settings.has_zonal_tokens else token
+        made = self._launched.get(key)
         if made is not None and not (self.settings.are_tokens_free_again and _are_gone(now, made)):
             return _again(now, made, request)
         self._bury(now)
         count = min(request.count, at_most, self._room(request))
         machines = tuple(self._make(now, token, request) for _ in range(count))
-        self._launched[token] = machines
+        self._launched[key] = machines
         return machines
 
     def find(self, machine_id: str) -> Machine:
@@ -71,16 +72,23 @@ class Fleet:
         quota = self.settings.quota
         if quota is not None and len(self._alive) + request.count > quota:
             raise Refusal("InstanceLimitExceeded", f"the quota is {quota} machines")
-        capacity = self.capacity.get(place(kind, zone))
+        self._require_quota(request)
+        capacity = self.capacity.get(request.place)
         if capacity is None:
             return request.count
-        taken = sum(
-            (machine.request.machine_type, machine.request.zone) == (kind, zone)
-            for machine in self._alive
-        )
+        taken = sum(machine.request.place == request.place for machine in self._alive)
         if taken >= capacity:
             raise Refusal("InsufficientInstanceCapacity", f"no more {kind} in {zone}")
         return capacity - taken
+
+    def _require_quota(self, request: Request) -> None:
+        """Refuse machines beyond what the account may have of their market."""
+        quota = self.settings.quotas.get(request.market)
+        held = sum(machine.request.market == request.market for machine in self._alive)
+        if quota is not None and held + request.count > quota:
+            is_spot = request.market == "spot"
+            code = "MaxSpotInstanceCountExceeded" if is_spot else "VcpuLimitExceeded"
+            raise Refusal(code, f"the quota of {request.market} is {quota} machines")
 
     def _make(self, now: float, token: str, request: Request) -> Machine:
         number, settings = len(self._machines) + 1, self.settings

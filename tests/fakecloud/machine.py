@@ -11,9 +11,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 LABEL = re.compile(r"[A-Za-z0-9._-]{1,63}")
 PREPAID = "SCAVENGER_PREPAID"
+
+Market = Literal["on_demand", "spot"]
 
 
 class State(StrEnum):
@@ -34,6 +37,8 @@ class Reason(StrEnum):
     LONGEST_RUN = "longest run"
     INTERRUPTED = "interrupted"
     POWERED_OFF = "powered off"
+    SOLD_OUT = "sold out"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,17 @@ class Request:
     longest_run: float | None = None
     count: int = 1
     stopped_by: frozenset[Reason] = frozenset()
+    market: Market = "on_demand"
+    has_public_address: bool = False
+
+    @property
+    def place(self) -> str:
+        """The name under which such machines are counted; each market has machines of its own.
+
+        >>> Request("small", "a", market="spot").place
+        'small@a+spot'
+        """
+        return f"{self.machine_type}@{self.zone}" + ("+spot" if self.market == "spot" else "")
 
     @property
     def flaw(self) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tests.fakecloud.bill import Tariff
+from tests.fakecloud.spot import SpotPrices
 
 PLAIN = Tariff(price_per_hour=0.5)
 
@@ -17,8 +18,12 @@ class Settings:
     Attributes:
         seed: Of everything drawn; a cloud asked the same at the same times answers the same.
         tariffs: What it has, and at which price, by machine type.
-        capacity: Machines there are at once, by ``type@zone``; a place not named has no end.
+        capacity: Machines there are at once, by ``type@zone`` or ``type@zone+spot``; a place not
+            named has no end.
         quota: Machines this account may have at once; None for any number.
+        quotas: The same by market.
+        has_zonal_tokens: Whether a token that is used in another zone starts another machine.
+        spot: How the prices of the spot market move.
         list_lag: What is shown of a machine is up to so many seconds old.
         boot: Seconds until a machine runs.
         ending: Seconds from the end of its run until a machine is gone.
@@ -34,6 +39,9 @@ class Settings:
     tariffs: Mapping[str, Tariff] = field(default_factory=lambda: {"small": PLAIN})
     capacity: Mapping[str, int] = field(default_factory=dict)
     quota: int | None = None
+    quotas: Mapping[str, int] = field(default_factory=dict)
+    has_zonal_tokens: bool = False
+    spot: SpotPrices = field(default_factory=SpotPrices)
     list_lag: float = 0.0
     boot: float = 30.0
     ending: float = 10.0
@@ -43,12 +51,3 @@ class Settings:
     requests_per_second: float | None = None
     burst: int = 10
     page: int = 100
-
-
-def place(machine_type: str, zone: str) -> str:
-    """Return the name under which machines of a type in a zone are counted.
-
-    >>> place("small", "a")
-    'small@a'
-    """
-    return f"{machine_type}@{zone}"
