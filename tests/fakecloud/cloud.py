@@ -95,7 +95,7 @@ class FakeCloud:
 
     def launch(self, token: str, request: Request) -> tuple[Description, ...]:
         """Start machines, or return those this token started."""
-        return self._call("launch", token, lambda now: self._launch(now, token, request))
+        return self.call("launch", token, lambda now: self.launch_at(now, token, request))
 
     def list(
         self, after: int = 0, labels: Mapping[str, str] | None = None, zone: str | None = None
@@ -104,15 +104,15 @@ class FakeCloud:
 
         Without a zone those of all zones are returned, also of zones that are down.
         """
-        return self._call("list", None, lambda now: self._list(now, after, labels or {}, zone))
+        return self.call("list", None, lambda now: self.list_at(now, after, labels or {}, zone))
 
     def describe(self, machine: str) -> Description:
         """Return one machine, as far as the cloud has heard."""
-        return self._call("describe", machine, lambda now: self._describe(now, machine))
+        return self.call("describe", machine, lambda now: self.describe_at(now, machine))
 
     def terminate(self, machine: str) -> None:
         """Order the end of a machine."""
-        return self._call("terminate", machine, lambda now: self._terminate(now, machine))
+        return self.call("terminate", machine, lambda now: self.terminate_at(now, machine))
 
     # What only a test may do.
 
@@ -173,8 +173,21 @@ class FakeCloud:
         with self._turn:
             self._fleet.down.discard(zone)
 
-    def _call(self, operation: Operation, about: str | None, do: Do[T]) -> T:
-        """Do what was asked, or what happens instead."""
+    # What a door in the words of a true cloud is made of.
+
+    def machine_at(self, now: float, token: str, zone: str) -> Machine | None:
+        """Return the machine that has this token, if one has."""
+        return self._fleet.newest(now, token, zone)
+
+    def require_up(self, zone: str) -> None:
+        """Refuse a call about a zone that is down."""
+        self._fleet.require_up(zone)
+
+    def call(self, operation: Operation, about: str | None, do: Do[T]) -> T:
+        """Do what was asked at this moment, or what happens instead.
+
+        A door passes all that it decides here: a request that strays is decided when it arrives.
+        """
         fault: OnTheWay | None = None
         try:
             with self._moment() as now:
@@ -242,7 +255,7 @@ class FakeCloud:
             case _:
                 pass
 
-    def _launch(self, now: float, token: str, request: Request) -> tuple[Description, ...]:
+    def launch_at(self, now: float, token: str, request: Request) -> tuple[Description, ...]:
         fault = self.faults.in_the_cloud("launch", token)
         _refuse(fault)
         at_most = fault.count if isinstance(fault, Partial) else request.count
@@ -254,7 +267,7 @@ class FakeCloud:
                 machine.stops.append(stop)
         return tuple(machine.describe(now) for machine in machines)
 
-    def _list(self, now: float, after: int, labels: Mapping[str, str], zone: str | None) -> Page:
+    def list_at(self, now: float, after: int, labels: Mapping[str, str], zone: str | None) -> Page:
         fault = self.faults.in_the_cloud("list", None)
         _refuse(fault)
         self._fleet.require_up(zone)
@@ -275,12 +288,12 @@ class FakeCloud:
             page[-1].number if len(page) < len(shown) else None,
         )
 
-    def _describe(self, now: float, machine: str) -> Description:
+    def describe_at(self, now: float, machine: str) -> Description:
         _refuse(self.faults.in_the_cloud("describe", machine))
         found = self._shown(now, machine)
         return found.describe(now - found.lag)
 
-    def _terminate(self, now: float, machine: str) -> None:
+    def terminate_at(self, now: float, machine: str) -> None:
         fault = self.faults.in_the_cloud("terminate", machine)
         _refuse(fault)
         found = self._shown(now, machine)

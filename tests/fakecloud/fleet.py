@@ -35,7 +35,7 @@ class Fleet:
     def launch(self, now: float, token: str, request: Request, at_most: int) -> tuple[Machine, ...]:
         """Make machines, or return those this token made; fewer than asked where room is short."""
         self.require_up(request.zone)
-        key = f"{token}@{request.zone}" if self.settings.has_zonal_tokens else token
+        key = self._key(token, request.zone)
         made = self._launched.get(key)
         if made is not None and not (self.settings.are_tokens_free_again and _are_gone(now, made)):
             return _again(now, made, request)
@@ -51,6 +51,11 @@ class Fleet:
             raise Refusal("InvalidInstanceID.NotFound", f"there is no {machine_id}")
         return self._machines[machine_id]
 
+    def newest(self, now: float, token: str, zone: str) -> Machine | None:
+        """Return the machine that this token made and that still exists."""
+        made = self._launched.get(self._key(token, zone), ())
+        return next((machine for machine in made if machine.state_at(now) is not State.GONE), None)
+
     def require_up(self, zone: str | None) -> None:
         """Refuse a call about a zone that is down."""
         if zone in self.down:
@@ -61,6 +66,9 @@ class Fleet:
         if machine.state_at(now) is not State.RUNNING:
             raise Refusal("IncorrectInstanceState", f"{machine.id} does not run")
         machine.prepaid_until = now + lease
+
+    def _key(self, token: str, zone: str) -> str:
+        return f"{token}@{zone}" if self.settings.has_zonal_tokens else token
 
     def _room(self, request: Request) -> int:
         """Return how many machines may come now."""
