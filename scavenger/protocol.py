@@ -332,18 +332,53 @@ class EnrolmentRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class EnrolmentCredentials:
-    """Secrets sent after enrolment, because launch parameters can be read by others.
+class WorkerSpec:
+    """What a machine runs: the part of a job that is the user's.
+
+    Attributes:
+        role: Whether it trains or serves parameters.
+        strategy: How the workers of the job train together.
+        command: The training command, program first; a parameter server does not use it.
+        directory: Where the command starts; None leaves it to the machine.
+        variables: Environment variables that the job adds, none of them ours.
+        checkpoints: Directory of the job's checkpoints; None for none.
+        checkpoint_every: Seconds between two checkpoints.
+        checkpoint_keep: Number of checkpoints kept.
+        drain: Seconds the command has to end in order once its machine was told to end.
+        stall: Least seconds without an iteration after which training counts as stuck.
+    """
+
+    role: Role = "worker"
+    strategy: TrainingStrategyName = "all_reduce"
+    command: tuple[str, ...] = ()
+    directory: str | None = None
+    variables: dict[str, str] = field(default_factory=dict, repr=False)
+    checkpoints: str | None = None
+    checkpoint_every: float = 60.0
+    checkpoint_keep: int = 3
+    drain: float = 30.0
+    stall: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.role == "worker" and not self.command:
+            raise ValueError("a worker needs a command")
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolmentReply:
+    """What a machine learns by enrolling, because launch parameters can be read by others.
 
     Attributes:
         token: Lets it speak for its job.
         job_secret: What workers and parameter servers of one job know each other by.
         secrets: Environment variables of the training command.
+        worker: What the machine runs.
     """
 
     token: str = field(repr=False)
     job_secret: str = field(repr=False)
     secrets: dict[str, str] = field(repr=False)
+    worker: WorkerSpec
 
 
 @dataclass(frozen=True, slots=True)

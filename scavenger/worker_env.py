@@ -1,13 +1,12 @@
-"""What a controller tells a machine before the machine can ask: its environment variables.
+"""The environment variables of a machine and of the training process on it.
 
-The controller builds one `WorkerEnv` for each launch, and every cloud passes `to_env()` on. The
-supervisor on the machine reads it back with `from_env()`, adds what only the machine knows (token,
-heartbeat), and hands it to the training command in the same form.
+A launch carries five of them, constant in size and without anything of the user's. The supervisor
+on the machine reads them with `from_env()`, adds what enrolment brought and what only the machine
+knows (token, heartbeat), and hands all of them to the training command in the same form.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
@@ -32,15 +31,13 @@ class WorkerEnv:
         prepaid: Seconds the machine may run before its first lease.
         role: Whether it trains or serves parameters.
         strategy: How the workers of the job train together.
-        command: The user's training command, program first; unused by a parameter server.
-        directory: Where the command starts; None for where the supervisor is.
+        directory: Where the command starts if its job names no directory; None for where the
+            supervisor is.
         host: Address at which the other workers reach this one.
         boot_delay: Seconds a local machine pretends to boot.
         checkpoints: Directory of the job's checkpoints; None for none.
         checkpoint_every: Seconds between two checkpoints.
         checkpoint_keep: Number of checkpoints kept.
-        drain: Seconds training has to end in order after its machine was told to end.
-        stall: Least seconds without an iteration after which training counts as stuck.
         job_secret: Secret that workers and parameter servers of one job share.
         spool: Directory in which measurements are written ahead; None keeps them in memory only.
         pid_file: Where the supervisor writes its process id, by which a cloud of processes tells
@@ -55,15 +52,12 @@ class WorkerEnv:
     prepaid: float
     role: Role = "worker"
     strategy: TrainingStrategyName = "all_reduce"
-    command: tuple[str, ...] = ()
     directory: str | None = None
     host: str = "127.0.0.1"
     boot_delay: float = 0.0
     checkpoints: str | None = None
     checkpoint_every: float = 60.0
     checkpoint_keep: int = 3
-    drain: float = 30.0
-    stall: float = 300.0
     job_secret: str = field(default="", repr=False)
     spool: str | None = None
     pid_file: str | None = None
@@ -78,7 +72,7 @@ class WorkerEnv:
         """
         values = {each: getattr(self, each.name) for each in fields(self)}
         return {
-            variable(each): _encoded(value)
+            variable(each): str(value)
             for each, value in values.items()
             if value is not None and value != each.default
         }
@@ -94,13 +88,7 @@ class WorkerEnv:
         for each, text in given.items():
             if not text and each.default is MISSING:
                 raise ValueError(f"{variable(each)} is not set")
-        return _ADAPTER.validate_python(
-            {
-                each.name: _command(text) if each.name == "command" else text
-                for each, text in given.items()
-                if text
-            }
-        )
+        return _ADAPTER.validate_python({each.name: text for each, text in given.items() if text})
 
 
 _ADAPTER = TypeAdapter(WorkerEnv)
@@ -109,14 +97,3 @@ _ADAPTER = TypeAdapter(WorkerEnv)
 def variable(each: Field[Any]) -> str:
     """Return the variable of a field of `WorkerEnv`."""
     return PREFIX + each.name.upper()
-
-
-def _encoded(value: object) -> str:
-    return json.dumps(value) if isinstance(value, tuple) else str(value)
-
-
-def _command(text: str) -> list[str]:
-    words = json.loads(text)
-    if not isinstance(words, list) or not words:
-        raise ValueError(f"{PREFIX}COMMAND must be a JSON list of words, got {words!r}")
-    return [str(word) for word in words]

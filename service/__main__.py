@@ -224,10 +224,9 @@ def build_reconciler(
             controllers.installation_id(connection), keys.label_secret()
         )
 
-    storage = CheckpointStorage(settings.home.resolve())
     executor = CloudExecutor(MAX_CLOUD_CALLS)
     contact = ControllerContact(address, keys.bootstrap_token)
-    fleet = Fleet(engine, provider, contact, storage, resource_labels, executor=executor)
+    fleet = Fleet(engine, provider, contact, resource_labels, executor=executor)
     return Reconciler(fleet, clock.now(engine))
 
 

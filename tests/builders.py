@@ -16,7 +16,7 @@ from scavenger.measurement.profiling import Observation, ScalingIndicators
 from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Directive, Member, StopAtMetric
 from scavenger.schemas import JobPhase, OrphanView
-from scavenger.worker_env import WorkerEnv
+from service.clouds.provider import Boot
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
 from service.db.vms import Vm
@@ -26,13 +26,13 @@ from service.state.job_state import JobState
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 STOP = StopAtMetric("accuracy", 0.97, "at_least", 60.0)
-CONTACT = ControllerContact("http://127.0.0.1:9", "token of {}".format)
+CONTACT = ControllerContact("http://127.0.0.1:9", "token-of-{}".format)
 
 
-def worker_env(**changes: Any) -> WorkerEnv:
-    """Return what a machine is told at its launch."""
+def boot(**changes: Any) -> Boot:
+    """Return what a machine is launched with."""
     told = {"controller": CONTACT.address, "token": "token", "job": "job-1", "worker": "key-1"}
-    return WorkerEnv(**{**told, "prepaid": 60.0, "command": ("sleep", "600"), **changes})
+    return Boot(**{**told, "prepaid": 60.0, **changes})
 
 
 def document(**changes: Any) -> dict[str, Any]:

@@ -6,18 +6,21 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from scavenger.protocol import (
     RENEWAL_HEADER,
     CommandExit,
-    EnrolmentCredentials,
+    EnrolmentReply,
     EnrolmentRequest,
     Reply,
     StepReport,
     VmLease,
+    WorkerSpec,
 )
 
 TOKEN, BOOTSTRAP = "a-secret-of-this-job", "scb_w1_what-the-machine-was-launched-with"
@@ -37,7 +40,12 @@ def until(is_true: Callable[[], object], patience: float = LONG) -> None:
 
 
 class ControllerDouble:
-    """Obeys the protocol, and never publishes a directive."""
+    """Obeys the protocol, and never publishes a directive.
+
+    Attributes:
+        enrolled: What a machine learns by enrolling.
+        is_silent: Whether it answers only machines that enrol.
+    """
 
     def __init__(self) -> None:
         self.lease = 60.0
@@ -49,13 +57,19 @@ class ControllerDouble:
         self.refused = 0
         self.is_silent = threading.Event()
         self.shown: list[tuple[str, str]] = []
-        self.enrolled = EnrolmentCredentials(TOKEN, "of all of us", {"HF_TOKEN": "hf_1"})
+        self.enrolled = EnrolmentReply(
+            TOKEN, "of all of us", {"HF_TOKEN": "hf_1"}, WorkerSpec(command=("sleep", "600"))
+        )
         self.enrolments: list[EnrolmentRequest] = []
         self.lost = self.busy = 0
         self.renewed = ""
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def assign(self, **changes: Any) -> None:
+        """Change what machines that enrol from now on run."""
+        self.enrolled = replace(self.enrolled, worker=replace(self.enrolled.worker, **changes))
 
     def close(self) -> None:
         self.is_silent.clear()
@@ -65,7 +79,7 @@ class ControllerDouble:
     def answer(self, path: str, content: bytes) -> bytes:
         if path == "/v1/agent/enrol":
             self.enrolments.append(TypeAdapter(EnrolmentRequest).validate_json(content))
-            return TypeAdapter(EnrolmentCredentials).dump_json(self.enrolled)
+            return TypeAdapter(EnrolmentReply).dump_json(self.enrolled)
         if path == "/v1/agent/lease":
             self.asked.append(time.monotonic())
             assert json.loads(content)["worker"]
@@ -86,7 +100,8 @@ class ControllerDouble:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 content = self.rfile.read(int(self.headers["Content-Length"]))
-                if controller.is_silent.is_set():
+                is_enrolling = self.path == "/v1/agent/enrol"
+                if controller.is_silent.is_set() and not is_enrolling:
                     until(lambda: not controller.is_silent.is_set(), patience=600)
                     return
                 token = self.headers["Authorization"].removeprefix("Bearer ")
@@ -95,13 +110,12 @@ class ControllerDouble:
                     controller.busy -= 1
                     self.send_error(429)
                     return
-                is_fresh = self.path == "/v1/agent/enrol"
-                if token not in ((BOOTSTRAP,) if is_fresh else (TOKEN, controller.renewed)):
+                if token not in ((BOOTSTRAP,) if is_enrolling else (TOKEN, controller.renewed)):
                     controller.refused += 1
                     self.send_error(401)
                     return
                 answer = controller.answer(self.path, content)
-                if is_fresh and len(controller.enrolments) <= controller.lost:
+                if is_enrolling and len(controller.enrolments) <= controller.lost:
                     self.close_connection = True
                     return
                 self.send_response(200)

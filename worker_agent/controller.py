@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from scavenger.protocol import (
     RENEWAL_HEADER,
     CommandExit,
-    EnrolmentCredentials,
+    EnrolmentReply,
     EnrolmentRequest,
     Hello,
     Reply,
@@ -33,7 +33,7 @@ _EXIT = TypeAdapter(CommandExit)
 _WORKER = TypeAdapter(dict[str, str])
 _REPLY = TypeAdapter(Reply)
 _LEASE = TypeAdapter(VmLease)
-_ENROL, _ENROLLED = TypeAdapter(EnrolmentRequest), TypeAdapter(EnrolmentCredentials)
+_ENROL, _ENROLLED = TypeAdapter(EnrolmentRequest), TypeAdapter(EnrolmentReply)
 
 
 class ControllerClient:
@@ -56,7 +56,7 @@ class ControllerClient:
             trust_env=False,
         )
 
-    def enrol(self, enrol: EnrolmentRequest) -> EnrolmentCredentials:
+    def enrol(self, enrol: EnrolmentRequest) -> EnrolmentReply:
         """Exchange the credential that this machine was launched with for a token of its own."""
         enrolled = _parse(_ENROLLED, self._post("enrol", _ENROL.dump_json(enrol)))
         self.token = enrolled.token

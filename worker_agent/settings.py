@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from scavenger.worker_env import WorkerEnv
-
-# A machine exchanges the credential that it is launched with for a token, once.
-LAUNCH_CREDENTIAL_PREFIX = "scb_"
+from scavenger.worker_env import WorkerEnv, variable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +77,16 @@ def read_settings() -> WorkerEnv | None:
     return WorkerEnv.from_env(os.environ) if os.environ.get("SCAVENGER_JOB") else None
 
 
-def training_environment(heartbeat: str, secrets: Mapping[str, str]) -> dict[str, str]:
+def training_environment(worker: WorkerEnv, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the training command: that of this process, and more.
 
     Workers that share a computer, each with as many threads as there are cores, would spend their
     time waiting for one another; so the default is one thread.
 
     Args:
-        heartbeat: Path of the heartbeat page.
-        secrets: Variables that this machine was not launched with.
+        worker: The variables of ours, in place of those that this machine booted with.
+        variables: What the job adds, secrets among it.
     """
-    added = {"SCAVENGER_HEARTBEAT": heartbeat}
-    return {"OMP_NUM_THREADS": "1"} | dict(os.environ) | dict(secrets) | added
+    booted_with = {variable(each) for each in fields(WorkerEnv)}
+    inherited = {name: text for name, text in os.environ.items() if name not in booted_with}
+    return {"OMP_NUM_THREADS": "1"} | inherited | dict(variables) | worker.to_env()

@@ -42,8 +42,8 @@ OUT_OF_RESOURCES = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 class LocalProvider:
     """Start machines as process groups that outlive the controller.
 
-    A machine's environment is what the request says, plus a PATH that begins with the directory
-    of ``python``, HOME and what the supervisor needs; nothing leaks from the controller. Only
+    A machine's environment is that of its boot, a PATH that begins with the directory of
+    ``python``, HOME and what the supervisor needs; nothing leaks from the controller. Only
     its supervisor ends it by the clock, so ``max_run_seconds`` says nothing here.
 
     Args:
@@ -163,14 +163,14 @@ class LocalProvider:
     def _environment(self, request: LaunchRequest, machine: Path) -> Mapping[str, str]:
         home = str(Path.home())
         worker = replace(
-            request.worker,
-            directory=request.worker.directory or home,
+            request.boot.worker_env,
+            directory=home,
             boot_delay=self._boot_delay,
             spool=str(machine.with_suffix(".spool")),
             pid_file=str(_pid_file(machine)),
         )
         path = f"{Path(self._python).parent}:{os.defpath}"
-        return {"PATH": path, "HOME": home, **replace(request, worker=worker).environment}
+        return {"PATH": path, "HOME": home, **worker.to_env()}
 
 
 def _pid_file(machine: Path) -> Path:

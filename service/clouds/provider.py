@@ -18,6 +18,12 @@ from scavenger.worker_env import WorkerEnv
 LAUNCH_KEY_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 LABEL_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,63}")
 MAX_LABELS = 16
+CONTROLLER_PATTERN = re.compile(
+    r"https?://([A-Za-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(:\d{1,5})?/?"
+)
+ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,128}")
+BOOTSTRAP_TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+MAX_PREPAID = 366 * 86400.0
 
 
 class InstanceState(StrEnum):
@@ -30,15 +36,62 @@ class InstanceState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Boot:
+    """What a machine knows before it enrols; enrolment brings all that is the user's.
+
+    Its size hardly varies, and every value is checked by a pattern: it fits into the smallest
+    launch script and needs no quoting in any.
+
+    Attributes:
+        controller: URL of the controller.
+        job: Id of the job.
+        worker: Id of the worker, equal to the id of its machine.
+        token: Bootstrap token, which is exchanged for a worker token once.
+        prepaid: Seconds the machine may run before its first lease.
+    """
+
+    controller: str
+    job: str
+    worker: str
+    token: str = field(repr=False)
+    prepaid: float
+
+    def __post_init__(self) -> None:
+        if not CONTROLLER_PATTERN.fullmatch(self.controller):
+            raise ValueError(f"controller must be http[s]://HOST[:PORT], got {self.controller!r}")
+        for text in (self.job, self.worker):
+            if not ID_PATTERN.fullmatch(text):
+                raise ValueError(f"ids must match {ID_PATTERN.pattern}, got {text!r}")
+        if not BOOTSTRAP_TOKEN_PATTERN.fullmatch(self.token):
+            raise ValueError(f"token must match {BOOTSTRAP_TOKEN_PATTERN.pattern}")
+        if not 0 < self.prepaid < MAX_PREPAID:
+            raise ValueError(f"prepaid must be above 0 and below a year, got {self.prepaid}")
+
+    @property
+    def worker_env(self) -> WorkerEnv:
+        """The same as variables; a provider adds what only it knows, with ``replace``."""
+        return WorkerEnv(
+            controller=self.controller,
+            token=self.token,
+            job=self.job,
+            worker=self.worker,
+            prepaid=self.prepaid,
+        )
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """All variables of the machine, a secret among them; never to be logged."""
+        return self.worker_env.to_env()
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """One machine to start, and the worker that runs on it.
+    """One machine to start, and what it knows when it boots.
 
     Attributes:
         launch_key: Chosen and stored before the first call: 1 to 63 letters, digits, ``-``, ``_``.
-        worker: What the worker needs to know, the user's training command included. A provider
-            may add what only it knows, with ``dataclasses.replace``.
+        boot: What the machine is to know.
         price_per_hour: What the machine costs, in dollars per hour.
-        variables: Further environment variables that the job asks for; never to be logged.
         labels: Written by the call that makes the machine, never afterwards; at most 16, keys and
             values 1 to 63 letters, digits, ``-``, ``_``, ``.``.
         max_run_seconds: After how many seconds the cloud itself ends the machine, where it can;
@@ -46,9 +99,8 @@ class LaunchRequest:
     """
 
     launch_key: str
-    worker: WorkerEnv
+    boot: Boot
     price_per_hour: float
-    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     labels: Mapping[str, str] = field(default_factory=dict)
     max_run_seconds: float = math.inf
 
@@ -57,8 +109,6 @@ class LaunchRequest:
             raise ValueError(
                 f"launch_key must match {LAUNCH_KEY_PATTERN.pattern}, got {self.launch_key!r}"
             )
-        if not self.worker.command:
-            raise ValueError("command is empty")
         if not (math.isfinite(self.price_per_hour) and self.price_per_hour >= 0):
             raise ValueError(f"price_per_hour must be 0 or more, got {self.price_per_hour}")
         if len(self.labels) > MAX_LABELS:
@@ -71,12 +121,7 @@ class LaunchRequest:
 
     @property
     def job(self) -> str:
-        return self.worker.job
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """All variables of the machine, secrets among them; never to be logged."""
-        return {**self.variables, **self.worker.to_env()}
+        return self.boot.job
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,6 +242,12 @@ def job_of_existing_vm(connection: Connection, vm_id: str) -> str | None:
     return connection.execute(query).scalar()
 
 
+def role_of(connection: Connection, vm_id: str) -> Role:
+    """Return what a machine is there for."""
+    role: Role = connection.execute(select(vms.c.role).where(vms.c.id == vm_id)).scalar_one()
+    return role
+
+
 def last_attempt_of(connection: Connection, vm_id: str) -> datetime | None:
     """Return when the provider was last asked for a machine; None if it never was."""
     return connection.execute(select(vms.c.attempted_at).where(vms.c.id == vm_id)).scalar()

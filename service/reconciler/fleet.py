@@ -17,13 +17,11 @@ from sqlalchemy import Connection, Engine
 
 from scavenger.protocol import Role
 from scavenger.schemas import JobPhase
-from scavenger.worker_env import WorkerEnv
 from service import ledger
 from service.clouds.executor import CloudCall, CloudExecutor
 from service.clouds.inventory import CloudInventory, CloudListing
 from service.clouds.labels import ResourceLabels
-from service.clouds.provider import Instance, LaunchRequest, Provider
-from service.clouds.storage import CheckpointStorage, checkpoint_settings
+from service.clouds.provider import Boot, Instance, LaunchRequest, Provider
 from service.db import jobs, vms
 from service.db.controllers import JobLease, under_lease
 from service.db.jobs import StoredJob, record_event
@@ -80,7 +78,6 @@ class Fleet:
 
     Attributes:
         contact: How a machine reaches the controller.
-        storage: Where checkpoints outlive the machines.
         resource_labels: Makes the labels that prove a machine ours.
         launch_counter: Counts launches, so that a restored database is noticed.
         stopwatch: Returns seconds; a call to a cloud may take many of them.
@@ -90,7 +87,6 @@ class Fleet:
     engine: Engine
     provider: Provider
     contact: ControllerContact
-    storage: CheckpointStorage
     resource_labels: ResourceLabels
     launch_counter: LaunchCounter = field(default_factory=LaunchCounter)
     stopwatch: Callable[[], float] = time.monotonic
@@ -231,28 +227,17 @@ class Fleet:
 
     def _launch_request(self, job: StoredJob, vm: Vm, labels: Mapping[str, str]) -> LaunchRequest:
         """Compose the launch of a machine; a repetition with the same key composes the same."""
-        run, saved = job.spec.run, checkpoint_settings(job.spec)
-        worker = WorkerEnv(
+        boot = Boot(
             controller=self.contact.address,
-            token=self.contact.token_for(vm.id),
             job=job.id,
             worker=vm.id,
-            role=vm.role,
-            strategy=job.spec.strategy.name,
-            command=tuple(run.command),
-            directory=run.directory,
+            token=self.contact.token_for(vm.id),
             prepaid=round(max(vm.prepaid, 1.0), 3),
-            checkpoints=str(self.storage.checkpoints(job.id, job.spec)),
-            checkpoint_every=saved.every,
-            checkpoint_keep=saved.keep,
-            stall=run.stall,
-            drain=run.drain,
         )
         return LaunchRequest(
             launch_key=vm.launch_key,
-            worker=worker,
+            boot=boot,
             price_per_hour=float(vm.price_per_hour),
-            variables=run.env or {},
             max_run_seconds=ledger.max_run_seconds(vm.terms, job.spec.limits.max_cost),
             labels=labels,
         )

@@ -34,7 +34,7 @@ from service.db.schema import sweeps as swept
 from service.db.step_arrays import pack, to_arrays
 from service.db.telemetry import NewRows, store_rows
 from service.db.vms import LaunchCounter
-from tests.builders import directive, probe, spec, steps, worker_env
+from tests.builders import boot, directive, probe, spec, steps
 from tests.fakecloud.provider import FakeCloudProvider
 from tests.telemetry.source import measured
 
@@ -158,7 +158,7 @@ class Fleet:
         )
         key = vms.of_job(connection, job)[-1].launch_key
         labels = self.resource_labels.labels(key, LaunchCounter().count_launch(connection))
-        request = LaunchRequest(key, worker_env(job=job, worker=worker), 0.36, labels=labels)
+        request = LaunchRequest(key, boot(job=job, worker=worker), 0.36, labels=labels)
         made = self.provider.launch(request)
         vms.record_attempt(connection, worker, began, now + timedelta(hours=9))
         vms.record_launch(connection, worker, made.provider_id)

@@ -24,7 +24,6 @@ import psutil
 from sqlalchemy import Engine, create_engine, text
 
 from service.clouds.labels import ResourceLabels
-from service.clouds.storage import CheckpointStorage
 from service.db import clock, controllers, partitions
 from service.db.database import migrate
 from service.garbage_collection.collector import GarbageCollector
@@ -93,7 +92,7 @@ def bench(engine: Engine, provider: FakeCloudProvider, url: str, asked: argparse
     """Build everything, and measure; returns the exit code."""
     with engine.begin() as connection:
         ownership = ResourceLabels(controllers.installation_id(connection), b"a secret")
-    fleet = Acting(engine, provider, CONTACT, CheckpointStorage(Path("/nowhere")), ownership)
+    fleet = Acting(engine, provider, CONTACT, ownership)
     with engine.connect() as connection:
         loop = ReconcilerLoop(Reconciler(fleet, clock.read(connection)))
     is_idle_cheap = bench_rest(engine, loop, asked.resting)

@@ -61,7 +61,7 @@ class Bench:
         with engine.begin() as connection:
             ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
         executor = CloudExecutor(8)
-        fleet = Fleet(engine, provider, CONTACT, STORAGE, ownership, executor=executor)
+        fleet = Fleet(engine, provider, CONTACT, ownership, executor=executor)
         acting = Reconciler(fleet, datetime.now(UTC))
         self.loop = ReconcilerLoop(acting, CloudInventory(engine, provider, CloudExecutor(1)))
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from service.clouds.provider import LaunchRequest
-from tests.builders import worker_env
-from tests.controller_double import TOKEN, ControllerDouble
+from tests.builders import boot
+from tests.controller_double import BOOTSTRAP, ControllerDouble
 
 FOREVER = ("sleep", "600")
 
@@ -23,15 +23,10 @@ def controller() -> Iterator[ControllerDouble]:
 @pytest.fixture
 def request_for(controller: ControllerDouble) -> Callable[..., LaunchRequest]:
     def make(*command: str, key: str = "key-1", prepaid: float = 60.0) -> LaunchRequest:
+        controller.assign(command=command or FOREVER)
         return LaunchRequest(
             launch_key=key,
-            worker=worker_env(
-                controller=controller.url,
-                token=TOKEN,
-                worker=key,
-                command=command or FOREVER,
-                prepaid=prepaid,
-            ),
+            boot=boot(controller=controller.url, token=BOOTSTRAP, worker=key, prepaid=prepaid),
             price_per_hour=0.5,
             labels={"purpose": "conformance.test", "Owner_1": "none"},
         )

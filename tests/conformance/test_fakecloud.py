@@ -649,9 +649,9 @@ def remote(tmp_path: Path) -> Iterator[str]:
 LAUNCH = """
 import os, signal, sys
 from service.clouds.provider import LaunchRequest
-from tests.builders import worker_env
+from tests.builders import boot
 from tests.fakecloud.provider import FakeCloudProvider
-request = LaunchRequest("key-1", worker_env(command=("true",)), 0.5)
+request = LaunchRequest("key-1", boot(), 0.5)
 FakeCloudProvider(sys.argv[1], "ours").launch(request)
 os.kill(os.getpid(), signal.SIGKILL)
 """

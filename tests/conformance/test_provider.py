@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from scavenger.protocol import Progress, StepReport
 from service.clouds.local import LocalProvider
 from service.clouds.provider import Instance, InstanceState, Provider
 from service.errors import CloudError, LaunchRefused, OutOfCapacity, ProviderUnavailable
-from tests.builders import worker_env
+from tests.builders import boot
 from tests.conformance.clouds import (
     Eventually,
     ProviderConformance,
@@ -31,7 +30,7 @@ from tests.conformance.clouds import (
     is_up,
     state,
 )
-from tests.controller_double import TOKEN, ControllerDouble, until
+from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.faults import Fault, Garbage, LostRequest, LostResponse, Omitted, Refused, Slow
@@ -345,15 +344,14 @@ def test_a_machine_outlives_a_killed_controller(
 ) -> None:
     code = """
 import json, os, signal, sys
-from scavenger.worker_env import WorkerEnv
 from service.clouds.local import LocalProvider
-from service.clouds.provider import LaunchRequest
-request = LaunchRequest("key-1", WorkerEnv.from_env(json.loads(sys.argv[2])), 0.5)
+from service.clouds.provider import Boot, LaunchRequest
+request = LaunchRequest("key-1", Boot(**json.loads(sys.argv[2])), 0.5)
 LocalProvider(__import__("pathlib").Path(sys.argv[1]), sys.executable).launch(request)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    environment = json.dumps(dict(request_for().environment))
-    killed = subprocess.run([sys.executable, "-c", code, str(root), environment], cwd=PROJECT)
+    told = json.dumps(asdict(request_for().boot))
+    killed = subprocess.run([sys.executable, "-c", code, str(root), told], cwd=PROJECT)
     assert killed.returncode == -signal.SIGKILL
     (machine,) = local.list()
     until(lambda: state(local, machine) is InstanceState.RUNNING)
@@ -369,6 +367,10 @@ def test_a_launch_that_got_no_further_than_its_file_is_gone(
     assert [machine.state for machine in broken.list()] == [InstanceState.GONE]
 
 
+def has_secret(text: str) -> bool:
+    return TOKEN in text or BOOTSTRAP in text
+
+
 def test_secrets_are_neither_on_command_lines_nor_in_files(
     local: LocalProvider, root: Path, request_for: Request
 ) -> None:
@@ -376,17 +378,18 @@ def test_secrets_are_neither_on_command_lines_nor_in_files(
     until(lambda: said(root, machine))
     supervisor = psutil.Process(pid_of(root, machine))
     for process in (supervisor, *supervisor.children(recursive=True)):
-        assert TOKEN not in " ".join(process.cmdline())
+        assert not has_secret(" ".join(process.cmdline()))
     assert root.stat().st_mode & 0o777 == 0o700
-    assert TOKEN not in repr(request_for())
+    assert not has_secret(repr(request_for()))
     for file in root.iterdir():
         assert file.stat().st_mode & 0o777 == 0o600
-        assert TOKEN not in file.read_text()
+        assert not has_secret(file.read_text())
 
 
 def test_the_command_gets_its_environment_and_nothing_of_the_controllers(
     local: LocalProvider,
     root: Path,
+    controller: ControllerDouble,
     request_for: Request,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -394,18 +397,18 @@ def test_the_command_gets_its_environment_and_nothing_of_the_controllers(
     monkeypatch.setenv("CONTROLLERS_OWN", "secret")
     script = 'pwd; echo "$SCAVENGER_WORKER $SCAVENGER_TOKEN $OMP_NUM_THREADS $CONTROLLERS_OWN."'
     request = request_for("sh", "-c", f"{script}; sleep 600")
-    request = replace(request, worker=replace(request.worker, directory=str(tmp_path)))
+    controller.assign(directory=str(tmp_path))
     machine = local.launch(request)
     until(lambda: said(root, machine).count("\n") == 2)
     assert said(root, machine) == f"{tmp_path}\nkey-1 {TOKEN} 1 .\n"
 
 
 def test_a_user_may_choose_the_number_of_threads(
-    local: LocalProvider, root: Path, request_for: Request
+    local: LocalProvider, root: Path, controller: ControllerDouble, request_for: Request
 ) -> None:
     request = request_for("sh", "-c", "echo $OMP_NUM_THREADS; sleep 600")
-    chosen = replace(request, variables={"OMP_NUM_THREADS": "3"})
-    machine = local.launch(chosen)
+    controller.assign(variables={"OMP_NUM_THREADS": "3"})
+    machine = local.launch(request)
     until(lambda: said(root, machine) == "3\n")
 
 
@@ -486,12 +489,10 @@ def test_an_unreachable_controller_disturbs_nothing_until_the_prepaid_time_ends(
     is_silent: bool,
 ) -> None:
     request = request_for("sh", "-c", "while :; do echo tick; sleep 0.01; done", prepaid=1.5)
-    if is_silent:
-        controller.is_silent.set()
-    else:
-        request = replace(request, worker=replace(request.worker, controller=unused_address()))
     began = time.monotonic()
     machine = local.launch(request)
+    until(lambda: controller.enrolments)
+    controller.is_silent.set() if is_silent else controller.close()
     until(lambda: state(local, machine) is InstanceState.GONE)
     assert time.monotonic() - began >= 1.5
     assert said(root, machine).count("tick") >= 5
@@ -501,7 +502,8 @@ def test_a_refused_machine_runs_to_the_end_of_its_prepaid_time(
     local: LocalProvider, controller: ControllerDouble, root: Path, request_for: Request
 ) -> None:
     request = request_for("sh", "-c", "echo up; sleep 600", prepaid=1.0)
-    machine = local.launch(replace(request, worker=replace(request.worker, token="wrong")))
+    controller.enrolled = replace(controller.enrolled, token="wrong")
+    machine = local.launch(request)
     until(lambda: state(local, machine) is InstanceState.GONE)
     assert controller.refused
     assert "up" in said(root, machine)
@@ -542,18 +544,11 @@ def test_a_last_report_that_was_lost_is_delivered_before_the_end(
     assert controller.reports == [report]
 
 
-def unused_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}"
-
-
 @pytest.mark.parametrize(
     "change",
     [
         {"launch_key": "../etc"},
         {"launch_key": ""},
-        {"worker": worker_env(command=())},
         {"price_per_hour": -1.0},
         {"labels": {"a": ""}},
         {"labels": {"a b": "c"}},
@@ -568,3 +563,25 @@ def test_a_request_that_makes_no_sense_is_not_made(
 ) -> None:
     with pytest.raises(ValueError):
         replace(request_for(), **change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"controller": "ftp://127.0.0.1"},
+        {"controller": "http://127.0.0.1:9/ rm"},
+        {"controller": "http://$(id)"},
+        {"job": "a b"},
+        {"worker": "a'b"},
+        {"token": "two\nlines"},
+        {"token": ""},
+        {"prepaid": 0.0},
+        {"prepaid": float("nan")},
+        {"prepaid": float("inf")},
+    ],
+)
+def test_a_boot_that_would_need_quoting_or_makes_no_sense_is_not_made(
+    change: dict[str, object],
+) -> None:
+    with pytest.raises(ValueError):
+        boot(**change)

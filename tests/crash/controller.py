@@ -14,14 +14,12 @@ import traceback
 from collections.abc import Callable
 from datetime import datetime
 from multiprocessing.connection import Connection as Pipe
-from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json
 from sqlalchemy import Engine, event
 
 from service.clouds.labels import ResourceLabels
-from service.clouds.storage import CheckpointStorage
 from service.db import clock, controllers
 from service.garbage_collection.collector import CollectorLoop, GarbageCollector
 from service.reconciler.fleet import Fleet
@@ -69,8 +67,7 @@ def control(engine: Engine, ask: Ask, now: datetime, lag: float, boot: float) ->
     provider = FakeCloudProvider("http://cloud", ACCOUNT, lag=lag, boot=boot, transport=Way(ask))
     with engine.begin() as connection:
         resource_labels = ResourceLabels(controllers.installation_id(connection), SECRET)
-    storage = CheckpointStorage(Path("/nowhere"))
-    fleet = Fleet(engine, provider, CONTACT, storage, resource_labels, stopwatch=lambda: 0.0)
+    fleet = Fleet(engine, provider, CONTACT, resource_labels, stopwatch=lambda: 0.0)
     loop = ReconcilerLoop(Reconciler(fleet, now), seconds=lambda: 0.0)
     rounds = CollectorLoop(GarbageCollector(engine, provider, resource_labels))
     loop.periodic.wake_event = Nap(loop, rounds, ask)  # type: ignore[assignment]

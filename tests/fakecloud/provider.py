@@ -18,6 +18,7 @@ from tests.fakecloud.refusal import Refusal
 
 LAUNCHED, PAGE = TypeAdapter(tuple[Description, ...]), TypeAdapter(Page)
 INSTALLATION, JOB, KEY = "scavenger-installation", "scavenger-job", "scavenger-launch-key"
+SUPERVISOR_COMMAND = ("python", "-m", "worker_agent.supervisor")
 FULL = {"InsufficientInstanceCapacity", "InstanceLimitExceeded"}
 HOPELESS = {
     "IdempotentInstanceTerminated",
@@ -131,8 +132,8 @@ class FakeCloudProvider:
         return Request(
             machine_type=self._machine_type,
             zone=self._zone,
-            command=request.worker.command,
-            environment=request.environment,
+            command=SUPERVISOR_COMMAND,
+            environment=request.boot.environment,
             labels={**request.labels, **ours},
             longest_run=request.max_run_seconds if math.isfinite(request.max_run_seconds) else None,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -13,9 +14,17 @@ from typing import Any
 import jwt
 import pytest
 from fastapi.testclient import TestClient
+from pydantic import TypeAdapter
 from sqlalchemy import Engine
 
-from scavenger.protocol import RENEWAL_HEADER, Progress, StepReport
+from scavenger.protocol import (
+    RENEWAL_HEADER,
+    EnrolmentReply,
+    Progress,
+    Role,
+    StepReport,
+    WorkerSpec,
+)
 from scavenger.worker_env import WorkerEnv
 from service.api.dependencies import AppState
 from service.app import build_app
@@ -35,6 +44,15 @@ KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 STRANGER = ControllerKeys(home_token="scv_token", secret="t" * 48)
 MINUTE = timedelta(minutes=1)
 HOUR = 3600.0
+RUN = {
+    "command": ["python", "train.py", "it's\n$HOME"],
+    "directory": "/srv/train",
+    "env": {"LOG_LEVEL": 'a "quoted" word'},
+    "secrets": ["HF_TOKEN"],
+    "checkpoints": {"every": "20s", "keep": 2},
+    "drain": "7s",
+    "stall": "9m",
+}
 
 
 class Fleet:
@@ -45,18 +63,17 @@ class Fleet:
         room = home / "default"
         room.mkdir()
         (room / "HF_TOKEN").write_text("hf_1\n")
-        run = {"command": ["python", "train.py"], "secrets": ["HF_TOKEN"]}
-        answer = client.post("/v1/jobs", json=document(run=run))
+        answer = client.post("/v1/jobs", json=document(run=RUN))
         assert answer.status_code == 201, answer.text
         self.job = answer.json()["id"]
         self.worker = self.launch(1, datetime.now(UTC))
 
-    def launch(self, number: int, attempted_at: datetime | None) -> str:
-        worker = f"{self.job}-w{number}"
+    def launch(self, number: int, attempted_at: datetime | None, role: Role = "worker") -> str:
+        worker = f"{self.job}-{role[0]}{number}"
         with self.engine.begin() as connection:
             now, minute = datetime.now(UTC), timedelta(minutes=1)
             terms = vms.BillingTerms(Decimal("0.36"))
-            vms.record_intent(connection, self.job, number, terms, now, minute)
+            vms.record_intent(connection, self.job, number, terms, now, minute, role=role)
             if attempted_at is not None:
                 vms.record_attempt(connection, worker, attempted_at, now + minute)
         return worker
@@ -106,8 +123,44 @@ def test_it_buys_a_token_of_the_machine_and_the_secrets_of_its_job(fleet: Fleet)
     assert hello.status_code == 200
 
 
+def test_enrolment_brings_what_the_machine_runs(fleet: Fleet) -> None:
+    server = fleet.launch(2, datetime.now(UTC), "server")
+    told = {
+        worker: TypeAdapter(EnrolmentReply).validate_json(fleet.enrol(worker=worker).content)
+        for worker in (fleet.worker, server)
+    }
+    trainer = told[fleet.worker].worker
+    assert trainer == WorkerSpec(
+        command=("python", "train.py", "it's\n$HOME"),
+        directory="/srv/train",
+        variables={"LOG_LEVEL": 'a "quoted" word'},
+        checkpoints=f"/srv/scavenger/checkpoints/{fleet.job}",
+        checkpoint_every=20.0,
+        checkpoint_keep=2,
+        drain=7.0,
+        stall=540.0,
+    )
+    assert told[server].worker == replace(trainer, role="server")
+
+
+@dataclass(frozen=True)
+class FirstReply:
+    """What agents of version 1 read of the reply."""
+
+    token: str
+    job_secret: str
+    secrets: dict[str, str]
+
+
+def test_an_agent_of_version_1_understands_the_reply(fleet: Fleet) -> None:
+    read = TypeAdapter(FirstReply).validate_json(fleet.enrol().content)
+    assert read.secrets == {"HF_TOKEN": "hf_1"}
+
+
 def test_only_a_machine_that_repeats_its_word_gets_the_answer_again(fleet: Fleet) -> None:
-    assert [fleet.enrol("mine").status_code for _ in range(3)] == [200, 200, 200]
+    answers = [fleet.enrol("mine") for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    assert answers[0].json()["worker"] == answers[1].json()["worker"] == answers[2].json()["worker"]
     assert fleet.told("enrolment_refused") == []
     stolen = fleet.enrol("of a thief")
     assert stolen.status_code == 403
@@ -264,7 +317,7 @@ def controller() -> Iterator[ControllerDouble]:
 
 
 SHOW = """
-names = "SCAVENGER_TOKEN", "SCAVENGER_JOB_SECRET", "HF_TOKEN"
+names = "SCAVENGER_TOKEN", "SCAVENGER_JOB_SECRET", "HF_TOKEN", "SCAVENGER_STRATEGY", "COLOUR"
 print(*(f"{name}={os.environ.get(name)}" for name in names), flush=True)
 """
 
@@ -273,11 +326,13 @@ def test_the_command_gets_what_the_machine_bought_even_when_an_answer_was_lost(
     controller: ControllerDouble, tmp_path: Path
 ) -> None:
     controller.lost = 2
+    controller.assign(strategy="downpour", variables={"COLOUR": "blue"})
     machine = Machine(tmp_path, controller)
-    machine.start(SHOW, SCAVENGER_TOKEN=BOOTSTRAP)
+    machine.start(SHOW)
     assert machine.ending().code == 0
     assert (
-        f"SCAVENGER_TOKEN={TOKEN} SCAVENGER_JOB_SECRET=of all of us HF_TOKEN=hf_1" in machine.said()
+        f"SCAVENGER_TOKEN={TOKEN} SCAVENGER_JOB_SECRET=of all of us HF_TOKEN=hf_1 "
+        "SCAVENGER_STRATEGY=downpour COLOUR=blue" in machine.said()
     )
     first, *others = controller.enrolments
     assert others == [first, first]
@@ -312,7 +367,7 @@ def test_a_machine_that_is_not_let_in_ends_with_its_prepaid_time(
 ) -> None:
     controller.lost = sys.maxsize
     machine = Machine(tmp_path, controller)
-    machine.start(SHOW, SCAVENGER_TOKEN=BOOTSTRAP, SCAVENGER_PREPAID="1.5")
+    machine.start(SHOW, SCAVENGER_PREPAID="1.5")
     until(machine.ended)
     assert "SCAVENGER_JOB_SECRET" not in machine.said()
     assert controller.exits == []

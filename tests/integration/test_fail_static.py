@@ -58,8 +58,7 @@ def provider(cloud: FakeCloud) -> Iterator[FakeCloudProvider]:
 def reconciler(engine: Engine, provider: FakeCloudProvider) -> Reconciler:
     with engine.begin() as connection:
         ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
-    storage = CheckpointStorage(Path("/srv"))
-    fleet = Fleet(engine, provider, CONTACT, storage, ownership, stopwatch=lambda: 0.0)
+    fleet = Fleet(engine, provider, CONTACT, ownership, stopwatch=lambda: 0.0)
     return Reconciler(fleet, NOW)
 
 

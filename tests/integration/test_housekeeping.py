@@ -13,7 +13,6 @@ from sqlalchemy import Engine
 from service.background import Maintenance
 from service.clouds.labels import ResourceLabels
 from service.clouds.local import LocalProvider
-from service.clouds.storage import CheckpointStorage
 from service.db import clock, controllers, jobs, vms
 from service.reconciler.fleet import Fleet
 from service.reconciler.tick import Reconciler
@@ -35,8 +34,8 @@ def provider(tmp_path: Path) -> Iterator[LocalProvider]:
 def test_files_of_machines_go_long_after_the_end_of_their_job(
     engine: Engine, provider: LocalProvider, tmp_path: Path
 ) -> None:
-    ownership, storage = ResourceLabels("here", b"secret"), CheckpointStorage(tmp_path)
-    fleet = Fleet(engine, provider, CONTACT, storage, ownership)
+    ownership = ResourceLabels("here", b"secret")
+    fleet = Fleet(engine, provider, CONTACT, ownership)
     acting = Reconciler(fleet, clock.now(engine))
     for job in ("job_1", "job_2"):
         with engine.begin() as connection:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
 from service.clouds.labels import ResourceLabels
-from service.clouds.storage import CheckpointStorage
 from service.db import controllers, jobs
 from service.db.controllers import LEASE_TERM, JobLease, under_lease
 from service.db.database import DATABASE_AWAY, open_pool
@@ -196,7 +194,7 @@ def test_a_controller_that_only_watches_writes_nothing(engine: Engine) -> None:
     taken(engine)
     cloud = FakeCloudProvider("http://nowhere", "ours")
     owner = ResourceLabels("ours", b"secret")
-    fleet = Fleet(engine, cloud, CONTACT, CheckpointStorage(Path("/nowhere")), owner)
+    fleet = Fleet(engine, cloud, CONTACT, owner)
     ReconcilerLoop(Reconciler(fleet, NOW))._pass()
     cloud.close()
     with engine.connect() as connection:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, insert
@@ -15,7 +14,6 @@ from scavenger.models.iteration_time import StepTimeLaw
 from scavenger.planning.decision import fit_model, preview_curve
 from scavenger.planning.transfer import StoredModel
 from service.clouds.labels import ResourceLabels
-from service.clouds.storage import CheckpointStorage
 from service.db import clock, jobs, measurements, stored_models
 from service.db.schema import models as table
 from service.reconciler.actions import ChooseConfig, Replan
@@ -209,7 +207,7 @@ def test_a_job_that_went_on_waiting_is_planned_anew_in_the_same_pass(engine: Eng
         jobs.change_outcome(connection, life.job, waiting="for better days")
     cloud = FakeCloudProvider("http://nowhere", "ours")
     owner = ResourceLabels("ours", b"secret")
-    fleet = Fleet(engine, cloud, CONTACT, CheckpointStorage(Path("/nowhere")), owner)
+    fleet = Fleet(engine, cloud, CONTACT, owner)
     ReconcilerLoop(Reconciler(fleet, clock.now(engine)))._pass()
     cloud.close()
     with engine.connect() as connection:

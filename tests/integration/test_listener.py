@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
@@ -14,7 +13,6 @@ from sqlalchemy import Engine, text
 
 from service.background import PgListener
 from service.clouds.labels import ResourceLabels
-from service.clouds.storage import CheckpointStorage
 from service.db import jobs
 from service.db.jobs import JOB_CHANGES_CHANNEL
 from service.errors import NotificationsUndelivered
@@ -128,7 +126,7 @@ def test_a_job_that_one_controller_took_in_is_launched_by_another_at_once(
     with CloudServer(cloud) as server:
         provider = FakeCloudProvider(server.url, "ours")
         owner = ResourceLabels("ours", b"secret")
-        fleet = Fleet(engine, provider, CONTACT, CheckpointStorage(Path("/nowhere")), owner)
+        fleet = Fleet(engine, provider, CONTACT, owner)
         loop = ReconcilerLoop(Reconciler(fleet, datetime.now(UTC)))
         loop.periodic.wake_event = bed = Bed()
         hears = PgListener(engine.url, loop.nudge, loop.nudge_all)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,7 +17,6 @@ from service import ledger
 from service.clouds.inventory import CloudInventory
 from service.clouds.labels import ResourceLabels
 from service.clouds.provider import Instance, LaunchRequest
-from service.clouds.storage import CheckpointStorage
 from service.db import controllers, jobs, vms
 from service.db.vms import Vm
 from service.errors import ProviderUnavailable
@@ -75,8 +73,8 @@ class Sky:
         self.provider.wait = cloud.clock.advance
         with engine.begin() as connection:
             ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
-        storage, watch = CheckpointStorage(Path("/srv")), cloud.clock.now
-        fleet = Fleet(engine, self.provider, CONTACT, storage, ownership, stopwatch=watch)
+        watch = cloud.clock.now
+        fleet = Fleet(engine, self.provider, CONTACT, ownership, stopwatch=watch)
         self.reconciler = Reconciler(fleet, NOW)
 
     @property

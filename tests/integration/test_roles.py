@@ -16,7 +16,6 @@ from scavenger.schemas import JobPhase
 from scavenger.worker_env import WorkerEnv
 from service.clouds.labels import ResourceLabels
 from service.clouds.local import LocalProvider
-from service.clouds.storage import CheckpointStorage
 from service.db import controllers, jobs, vms
 from service.db.vms import Vm
 from service.reconciler.fleet import ControllerContact, Fleet
@@ -38,11 +37,9 @@ WAITING = {"command": [sys.executable, "-c", "import time; time.sleep(60)"]}
 def reconciler(engine: Engine, tmp_path: Path) -> Iterator[Reconciler]:
     provider = LocalProvider(tmp_path / "machines", sys.executable)
 
-    contact = ControllerContact(NO_CONTROLLER, "token of {}".format)
+    contact = ControllerContact(NO_CONTROLLER, "token-of-{}".format)
     ownership = ResourceLabels("here", b"secret")
-    fleet = Fleet(
-        engine, provider, contact, CheckpointStorage(tmp_path), ownership, stopwatch=frozen
-    )
+    fleet = Fleet(engine, provider, contact, ownership, stopwatch=frozen)
     yield Reconciler(fleet, NOW)
     for instance in provider.list():
         provider.terminate(instance.provider_id)
@@ -69,7 +66,7 @@ def machines(reconciler: Reconciler) -> tuple[Vm, ...]:
 
 
 def environments(reconciler: Reconciler, directory: Path) -> dict[str, dict[str, str]]:
-    """Return what each machine was told, by its id."""
+    """Return what each machine was launched with, by its id."""
     told = {}
     for vm in machines(reconciler):
         file = str(directory / "machines" / f"{vm.launch_key}.pid")
@@ -93,12 +90,7 @@ def test_servers_start_with_the_first_worker_and_end_with_the_job(
     }
     assert {vm.price_per_hour for vm in started} == {Decimal("0.36")}
     told = environments(reconciler, tmp_path)
-    assert {vm: WorkerEnv.from_env(told[vm]).role for vm in told} == {
-        vm.id: vm.role for vm in started
-    }
-    assert {told[vm]["SCAVENGER_CHECKPOINTS"] for vm in told} == {
-        str(tmp_path / "checkpoints" / "job_1")
-    }
+    assert {WorkerEnv.from_env(told[vm]).worker for vm in told} == {vm.id for vm in started}
     with reconciler.engine.begin() as connection:
         jobs.request_cancel(connection, "job_1", NOW)
     for _ in range(4):

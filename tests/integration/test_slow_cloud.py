@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
@@ -18,7 +17,6 @@ from service.clouds import inventory as lookouts
 from service.clouds.executor import CloudExecutor
 from service.clouds.inventory import CloudInventory
 from service.clouds.labels import ResourceLabels
-from service.clouds.storage import CheckpointStorage
 from service.db import controllers, jobs, vms
 from service.db.jobs import StoredJob
 from service.db.vms import Vm
@@ -44,8 +42,8 @@ class House:
         self.engine, self.provider = engine, provider
         with engine.begin() as connection:
             self.ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
-        storage, executor = CheckpointStorage(Path("/srv")), CloudExecutor(2)
-        fleet = Fleet(engine, provider, CONTACT, storage, self.ownership, executor=executor)
+        executor = CloudExecutor(2)
+        fleet = Fleet(engine, provider, CONTACT, self.ownership, executor=executor)
         acting = Reconciler(fleet, datetime.now(UTC))
         self.loop = ReconcilerLoop(acting, CloudInventory(engine, provider, CloudExecutor(1)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,27 +10,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from pydantic import TypeAdapter
 
-from scavenger.protocol import CommandExit, VmLease
+from scavenger.protocol import CommandExit, EnrolmentReply, VmLease, WorkerSpec
 from tests.conductor import Conductor, Start
 from tests.integration.test_supervisor import STARTS
 
 TRAINEE = Path(__file__).parent / "trainee.py"
 EXIT = TypeAdapter(CommandExit)
 LEASE = TypeAdapter(VmLease).dump_json(VmLease(600.0))
+ENROLLED = TypeAdapter(EnrolmentReply)
 
 
 @dataclass
 class Machines(Conductor):
     """A conductor whose workers have supervisors, and who hears how their commands end."""
 
+    worker: WorkerSpec = field(default_factory=lambda: WorkerSpec("server"))
     exits: list[CommandExit] = field(default_factory=list)
 
     def answer(self, what: str, body: bytes) -> bytes:
+        if what == "enrol":
+            return ENROLLED.dump_json(EnrolmentReply("token", "of all of us", {}, self.worker))
         return LEASE if what == "lease" else super().answer(what, body)
 
     def note(self, what: str, body: bytes) -> str:
@@ -49,16 +53,11 @@ class Machines(Conductor):
 
 
 def supervised(start: Start) -> subprocess.Popen[bytes]:
-    command = json.dumps([sys.executable, *start.command])
     with open(start.log, "wb") as log:
         return subprocess.Popen(
             [sys.executable, "-c", STARTS],
             cwd=start.directory,
-            env={
-                **start.environment,
-                "SCAVENGER_COMMAND": command,
-                "SCAVENGER_SPOOL": str(start.log.with_suffix(".spool")),
-            },
+            env={**start.environment, "SCAVENGER_SPOOL": str(start.log.with_suffix(".spool"))},
             stdout=log,
             stderr=log,
             start_new_session=True,
@@ -66,9 +65,10 @@ def supervised(start: Start) -> subprocess.Popen[bytes]:
 
 
 @contextmanager
-def machines(directory: Path, **environment: str) -> Iterator[Machines]:
-    ours = {"PACE": "0.01", "PYTHONPATH": str(Path(__file__).parents[2]), **environment}
-    with Machines(directory, [str(TRAINEE)], environment=ours, launch=supervised) as found:
+def machines(directory: Path, **changes: Any) -> Iterator[Machines]:
+    ours = {"PACE": "0.01", "PYTHONPATH": str(Path(__file__).parents[2])}
+    worker = WorkerSpec(command=(sys.executable, str(TRAINEE)), **changes)
+    with Machines(directory, [], environment=ours, launch=supervised, worker=worker) as found:
         try:
             yield found
         finally:
@@ -93,8 +93,7 @@ def test_a_killed_worker_says_hello_again_from_its_own_machine(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_the_only_worker_goes_on_from_its_checkpoint_when_it_was_killed(tmp_path: Path) -> None:
-    kept = {"SCAVENGER_CHECKPOINTS": str(tmp_path / "kept"), "SCAVENGER_CHECKPOINT_EVERY": "0.2"}
-    with machines(tmp_path, **kept) as conductor:
+    with machines(tmp_path, checkpoints=str(tmp_path / "kept"), checkpoint_every=0.2) as conductor:
         conductor.start("w0")
         reached = conductor.wait_applied(conductor.order(["w0"], 24), iterations=100)
         before = conductor.hellos["w0"]
@@ -125,7 +124,7 @@ def test_a_machine_told_to_end_leaves_the_others_training(tmp_path: Path) -> Non
 def test_a_worker_that_is_stopped_is_started_again_and_the_one_that_waits_for_it_is_not(
     tmp_path: Path,
 ) -> None:
-    with machines(tmp_path, SCAVENGER_STALL="3") as conductor:
+    with machines(tmp_path, stall=3.0) as conductor:
         for name in ("w0", "w1"):
             conductor.start(name)
         conductor.wait_applied(conductor.order(["w0", "w1"], 24), iterations=10)

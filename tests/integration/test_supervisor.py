@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from scavenger.protocol import CommandExit, EnrolmentCredentials
+from scavenger.protocol import CommandExit
 from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
 
 PROJECT = Path(__file__).parents[2]
@@ -58,14 +57,13 @@ class Machine:
         self.run([sys.executable, "-c", PREAMBLE + script], **environment)
 
     def run(self, command: list[str], *, first: tuple[str, ...] = (), **environment: str) -> None:
+        self.controller.assign(command=tuple(command), directory=str(self.directory))
         ours = {
             "SCAVENGER_JOB": "job-1",
             "SCAVENGER_WORKER": "w1",
             "SCAVENGER_CONTROLLER": self.controller.url,
-            "SCAVENGER_TOKEN": TOKEN,
+            "SCAVENGER_TOKEN": BOOTSTRAP,
             "SCAVENGER_PREPAID": "60",
-            "SCAVENGER_COMMAND": json.dumps(command),
-            "SCAVENGER_DIRECTORY": str(self.directory),
             "SCAVENGER_PID_FILE": str(self.directory / "machine.pid"),
             "SCAVENGER_SPOOL": str(self.directory / "machine.spool"),
             "PYTHONPATH": str(PROJECT),
@@ -278,9 +276,9 @@ for iteration in range(20):
 
 
 def test_training_that_hangs_shows_its_stacks_and_is_started_again(machine: Machine) -> None:
+    machine.controller.assign(stall=0.5)
     machine.start(
-        STUCK + "if os.path.exists('tried'): sys.exit(0)\nopen('tried', 'w').close()\nhang_here()",
-        SCAVENGER_STALL="0.5",
+        STUCK + "if os.path.exists('tried'): sys.exit(0)\nopen('tried', 'w').close()\nhang_here()"
     )
     assert machine.ending().code == 0
     (told,) = machine.controller.restarts
@@ -306,7 +304,8 @@ def test_training_that_hangs_shows_its_stacks_and_is_started_again(machine: Mach
     ],
 )
 def test_who_does_not_train_is_not_watched(machine: Machine, script: str) -> None:
-    machine.start(script, SCAVENGER_STALL="0.5")
+    machine.controller.assign(stall=0.5)
+    machine.start(script)
     assert machine.ending().code == 0
     assert not machine.controller.restarts
 
@@ -314,10 +313,10 @@ def test_who_does_not_train_is_not_watched(machine: Machine, script: str) -> Non
 def test_a_stopped_process_that_cannot_show_its_stacks_is_started_again_too(
     machine: Machine,
 ) -> None:
+    machine.controller.assign(stall=0.5)
     machine.start(
         STUCK + "if os.path.exists('tried'): sys.exit(0)\n"
-        "open('tried', 'w').close(); signal.signal(37, signal.SIG_DFL); hang_here()",
-        SCAVENGER_STALL="0.5",
+        "open('tried', 'w').close(); signal.signal(37, signal.SIG_DFL); hang_here()"
     )
     assert machine.ending().code == 0
     (told,) = machine.controller.restarts
@@ -367,7 +366,8 @@ IGNORES = "signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.slee
 def test_a_command_that_ignores_the_request_has_the_time_to_drain_and_no_more(
     machine: Machine,
 ) -> None:
-    machine.start(IGNORES, SCAVENGER_DRAIN="0.7")
+    machine.controller.assign(drain=0.7)
+    machine.start(IGNORES)
     until(lambda: "up" in machine.said())
     began = time.monotonic()
     machine.told_to_end()
@@ -377,7 +377,8 @@ def test_a_command_that_ignores_the_request_has_the_time_to_drain_and_no_more(
 
 
 def test_told_twice_a_machine_ends_at_once(machine: Machine) -> None:
-    machine.start(IGNORES, SCAVENGER_PREPAID="6000", SCAVENGER_DRAIN="6000")
+    machine.controller.assign(drain=6000.0)
+    machine.start(IGNORES, SCAVENGER_PREPAID="6000")
     until(lambda: "up" in machine.said())
     machine.told_to_end()
     time.sleep(0.2)  # two signals at the same moment are one
@@ -387,19 +388,21 @@ def test_told_twice_a_machine_ends_at_once(machine: Machine) -> None:
 
 
 def test_secrets_that_a_command_prints_are_taken_out_of_its_last_words(machine: Machine) -> None:
-    machine.controller.enrolled = EnrolmentCredentials(
-        TOKEN, "of all of us", {"HF_TOKEN": "hf_0123456789"}
+    machine.controller.enrolled = replace(
+        machine.controller.enrolled, secrets={"HF_TOKEN": "hf_0123456789"}
     )
-    machine.start("raise SystemExit(repr(dict(os.environ)))", SCAVENGER_TOKEN=BOOTSTRAP)
+    machine.start("raise SystemExit(repr(dict(os.environ)))")
     tail = machine.ending().tail
     assert "'HF_TOKEN': '[redacted]'" in tail
     assert "'SCAVENGER_JOB_SECRET': '[redacted]'" in tail
     assert TOKEN not in tail
+    assert BOOTSTRAP not in tail
 
 
 def test_a_machine_that_drains_never_outlives_its_prepaid_time(machine: Machine) -> None:
     machine.controller.is_silent.set()
-    machine.start(IGNORES, SCAVENGER_PREPAID="2.5", SCAVENGER_DRAIN="600")
+    machine.controller.assign(drain=600.0)
+    machine.start(IGNORES, SCAVENGER_PREPAID="2.5")
     until(lambda: "up" in machine.said())
     machine.told_to_end()
     until(machine.ended)  # long before it has drained, though the controller is told nothing
@@ -431,24 +434,27 @@ def test_a_machine_that_runs_nothing_ends_when_told(machine: Machine, told_when:
 
 
 AWAY = {
-    "refuses": lambda controller: {"SCAVENGER_CONTROLLER": "http://127.0.0.1:9"},
-    "never answers": lambda controller: controller.is_silent.set() or {},
+    "refuses": lambda controller: controller.close(),
+    "never answers": lambda controller: controller.is_silent.set(),
 }
 
 
 @pytest.mark.parametrize("away", AWAY.values(), ids=AWAY)
 def test_a_command_whose_controller_is_away_trains_on_to_its_own_end(
-    machine: Machine, away: Callable[[ControllerDouble], dict[str, str]]
+    machine: Machine, away: Callable[[ControllerDouble], None]
 ) -> None:
     machine.start(
+        "while not os.path.exists('away'): time.sleep(0.01)\n"
         "import worker_agent\n"
         "with worker_agent.session() as job:\n"
         "    try:\n"
         "        raise RuntimeError('the script')\n"
         "    finally:\n"
-        "        print(f'at {time.monotonic()}', flush=True)",
-        **away(machine.controller),
+        "        print(f'at {time.monotonic()}', flush=True)"
     )
+    until(lambda: machine.controller.enrolments)
+    away(machine.controller)
+    (machine.directory / "away").touch()
     until(lambda: "the command ended: exit code 1" in machine.said())
     moment = float(machine.said().split("at ")[1].split()[0])
     assert time.monotonic() - moment < IN_TIME

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, create_engine, delete, func, select, text, update
@@ -16,7 +15,6 @@ from sqlalchemy.pool import NullPool
 from scavenger.schemas import JobPhase, SweepView
 from service.clouds.labels import LAUNCH_COUNT_LABEL, OWNER_LABEL, SIGNATURE_LABEL, ResourceLabels
 from service.clouds.provider import Instance, InstanceState
-from service.clouds.storage import CheckpointStorage
 from service.db import controllers, jobs, schema, sweeps, vms
 from service.db.vms import LaunchCounter
 from service.errors import ProviderUnavailable
@@ -66,7 +64,6 @@ class World:
             engine=self.engine,
             provider=self.provider,
             contact=CONTACT,
-            storage=CheckpointStorage(Path("/srv")),
             resource_labels=self.resource_labels,
             stopwatch=self.cloud.clock.now,
         )

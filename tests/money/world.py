@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from types import SimpleNamespace
 
 from sqlalchemy import Engine, delete, text
@@ -22,7 +21,6 @@ from service.api.routes import agent
 from service.api.telemetry import store_report, validate_rows
 from service.auth.permissions import WorkerPrincipal
 from service.clouds.labels import ResourceLabels
-from service.clouds.storage import CheckpointStorage
 from service.db import controllers, directives, jobs, schema, vms, workers
 from service.db.vms import Vm
 from service.errors import LeaseLost, ProviderUnavailable
@@ -120,7 +118,6 @@ class World:
             engine=engine,
             provider=self.provider,
             contact=CONTACT,
-            storage=CheckpointStorage(Path("/nowhere")),
             resource_labels=ResourceLabels("ours", b"a secret"),
             stopwatch=self.clock.now,
         )

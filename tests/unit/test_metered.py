@@ -12,7 +12,7 @@ from service.clouds.metered import MeteredProvider
 from service.clouds.provider import LaunchRequest
 from service.errors import LaunchRefused
 from service.observability import metrics
-from tests.builders import worker_env
+from tests.builders import boot
 
 KEY = "metered-1"
 
@@ -30,7 +30,7 @@ def launches(result: str, reason: str) -> float:
 def test_calls_reach_the_cloud_and_are_counted_by_result(tmp_path: Path) -> None:
     local = LocalProvider(tmp_path / "machines", sys.executable, boot_delay=3600)
     provider = MeteredProvider(local)
-    request = LaunchRequest(KEY, worker_env(command=("true",)), 0.0)
+    request = LaunchRequest(KEY, boot(), 0.0)
     before = calls("launch", "ok"), launches("started", ""), calls("launch", "refused")
     instance = provider.launch(request)
     try:

@@ -15,19 +15,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from scavenger.protocol import EnrolmentRequest
+from scavenger.protocol import EnrolmentReply, EnrolmentRequest, WorkerSpec
 from scavenger.worker_env import WorkerEnv
 from worker_agent.controller import ControllerClient
 from worker_agent.errors import AgentError, ControllerRefused, ControllerUnreachable
 from worker_agent.heartbeat import HeartbeatPage
-from worker_agent.settings import (
-    LAUNCH_CREDENTIAL_PREFIX,
-    read_settings,
-    training_environment,
-)
+from worker_agent.settings import read_settings, training_environment
 from worker_agent.supervisor.exit_reason import RunResult
 from worker_agent.supervisor.lifetime import LeaseKeeper, RestartBudget, ShutdownSignal
 from worker_agent.supervisor.processes import kill_others
@@ -56,16 +53,29 @@ def main(restarts: RestartBudget) -> None:
     if settings.pid_file is not None:
         # Written after the handlers are in place: from now on the cloud may send SIGTERM.
         _write_pid(Path(settings.pid_file))
-    Supervisor(settings, shutdown_signal, restarts).supervise(command_of(settings))
+    Supervisor(settings, shutdown_signal, restarts).supervise()
 
 
-def command_of(settings: WorkerEnv) -> TrainingCommand:
+def command_of(worker: WorkerSpec, default_directory: str | None) -> TrainingCommand:
     """Return what this machine runs: the user's command, or a parameter server."""
-    if settings.role == "server":
+    if worker.role == "server":
         return TrainingCommand((sys.executable, "-m", "worker_agent.parameter_server"), None)
-    if not settings.command:
-        raise ValueError("SCAVENGER_COMMAND is not set")
-    return TrainingCommand(settings.command, settings.directory)
+    return TrainingCommand(worker.command, worker.directory or default_directory)
+
+
+def compose_worker_env(booted_with: WorkerEnv, enrolled: EnrolmentReply) -> WorkerEnv:
+    """Return what the training process is told of its machine and its job."""
+    worker = enrolled.worker
+    return replace(
+        booted_with,
+        token=enrolled.token,
+        job_secret=enrolled.job_secret,
+        role=worker.role,
+        strategy=worker.strategy,
+        checkpoints=worker.checkpoints,
+        checkpoint_every=worker.checkpoint_every,
+        checkpoint_keep=worker.checkpoint_keep,
+    )
 
 
 def power_off() -> None:
@@ -89,16 +99,16 @@ class Supervisor:
         self._settings, self._shutdown_signal, self._restarts = settings, shutdown_signal, restarts
         self._controller = ControllerClient(settings)
         self._lease = LeaseKeeper(self._controller, settings)
-        self._secrets: Mapping[str, str] = {}
 
-    def supervise(self, command: TrainingCommand) -> None:
+    def supervise(self) -> None:
         """Boot, run the command, and report how it ended, unless the lease expires first."""
         self._shutdown_signal.sleep(min(self._settings.boot_delay, self._lease.left()))
-        if not (self._may_continue() and self._enrol()):
+        enrolled = self._enrol()
+        if enrolled is None:
             return
         # A daemon thread, because a controller that hangs must not keep a finished machine alive.
         threading.Thread(target=self._lease.keep_renewing, daemon=True).start()
-        result = self._run_until_final(command)
+        result = self._run_until_final(enrolled)
         if result is None or not self._lease.left():
             return
         if self._settings.spool is not None:
@@ -109,41 +119,41 @@ class Supervisor:
         message = result.to_message(self._settings.worker)
         self._send_persistently(lambda: self._controller.exit(message), "the exit report")
 
-    def _enrol(self) -> bool:
-        """Exchange the launch credential for a token; False if the machine must end."""
-        if not self._settings.token.startswith(LAUNCH_CREDENTIAL_PREFIX):
-            return True
+    def _enrol(self) -> EnrolmentReply | None:
+        """Exchange the bootstrap token for what to run; None if the machine must end."""
         enrol = EnrolmentRequest(self._settings.worker, secrets.token_hex(16))
         while self._may_continue():
             try:
-                enrolled = self._controller.enrol(enrol)
+                return self._controller.enrol(enrol)
             except ControllerRefused as error:
                 log.warning("enrolment was refused, so this machine ends: %s", error)
-                return False
+                return None
             except ControllerUnreachable as error:
                 log.warning("enrolment failed and is retried: %s", error)
                 self._shutdown_signal.sleep(ENROL_RETRY)
-            else:
-                self._secrets = enrolled.secrets | {"SCAVENGER_JOB_SECRET": enrolled.job_secret}
-                return True
-        return False
+        return None
 
-    def _run_until_final(self, command: TrainingCommand) -> RunResult | None:
+    def _run_until_final(self, enrolled: EnrolmentReply) -> RunResult | None:
         """Run the command, with restarts; returns the last result, None if the lease expired."""
-        settings, page = self._settings, HeartbeatPage()
+        worker, page = enrolled.worker, HeartbeatPage()
+        command = command_of(worker, self._settings.directory)
         context = RunContext(
             page,
             BoundedLog(sys.stdout.fileno()),
             self._lease,
             self._shutdown_signal,
-            drain_timeout=settings.drain,
-            stall_timeout=settings.stall,
+            drain_timeout=worker.drain,
+            stall_timeout=worker.stall,
         )
         while True:
             # The token may have been renewed since the last start.
-            mine = {**self._secrets, "SCAVENGER_TOKEN": self._controller.token}
-            environment = training_environment(page.path, mine)
-            result = run_command(command, environment, context, mine.values())
+            token = self._controller.token
+            mine = replace(
+                compose_worker_env(self._settings, enrolled), token=token, heartbeat=page.path
+            )
+            environment = training_environment(mine, worker.variables | enrolled.secrets)
+            redacted = (token, enrolled.job_secret, *enrolled.secrets.values())
+            result = run_command(command, environment, context, redacted)
             if result is None or not self._restart_is_due(result):
                 return result
 

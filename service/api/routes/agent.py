@@ -8,7 +8,7 @@ The answer to it may get lost: the same nonce gets the same answer again, any ot
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends
@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from scavenger.protocol import (
     CommandExit,
     Directive,
-    EnrolmentCredentials,
+    EnrolmentReply,
     EnrolmentRequest,
     Hello,
     Reply,
@@ -26,20 +26,25 @@ from scavenger.protocol import (
 )
 from service import ledger
 from service.api.dependencies import AppState, RequestBody, SigningKeys, State
+from service.api.enrolment import (
+    job_of_new_machine,
+    no_machine_problem,
+    secrets_for,
+    worker_spec,
+)
 from service.api.openapi import answers_problems, request_body
 from service.api.problems import ApiProblem
 from service.api.security import BootstrapWorker, CurrentWorker, GuardedRoute, Operator
 from service.api.telemetry import ValidatedReport, parse_report, store_report
 from service.auth.permissions import BootstrapPrincipal, UserPrincipal, WorkerPrincipal
 from service.db import directives, jobs, measurements, vms, workers
-from service.db.jobs import StoredJob, record_event
+from service.db.jobs import record_event
 from service.observability import metrics
 from service.observability.redaction import Redactor
 from service.state.job_state import describe_divergence, watched_series
 
 router = APIRouter(prefix="/v1", tags=["agent"], route_class=GuardedRoute)
 
-ENROLMENT_WINDOW = timedelta(minutes=10)
 EVENT_REDACTOR = Redactor()  # scripts print their environment when they fail
 MAX_SENTENCE, MAX_TAIL = 500, 8000
 
@@ -55,8 +60,8 @@ ReportBody = Annotated[ValidatedReport, Depends(report_of)]
 @router.post("/agent/enrol")
 def enrol(
     app_state: State, machine: BootstrapWorker, request: EnrolmentRequest, keys: SigningKeys
-) -> EnrolmentCredentials:
-    """Exchange a bootstrap token for a worker token and the secrets of the job, once."""
+) -> EnrolmentReply:
+    """Exchange a bootstrap token for a worker token, secrets, and what to run, once."""
     check_own_worker(machine, request.worker)
     now = app_state.now()
     with app_state.engine.begin() as connection:
@@ -69,12 +74,14 @@ def enrol(
             record_event(connection, job.id, now, "enrolment_refused", why, facts)
         secrets = secrets_for(connection, app_state, job, now) if is_first else {}
         directive = newest_directive(connection, job.id)
+        role = vms.role_of(connection, machine.worker)
     # Raised after the transaction: the event about the refusal must be kept.
     if not is_first:
         raise ApiProblem("forbidden", f"{machine.worker} has its token already")
     generation = 0 if directive is None else directive.generation
     token = keys.issue_worker_token(machine.worker, generation, now.timestamp())
-    return EnrolmentCredentials(token, keys.job_secret(job.id), secrets)
+    worker = worker_spec(job, role, app_state.storage)
+    return EnrolmentReply(token, keys.job_secret(job.id), secrets, worker)
 
 
 @router.post("/agent/hello")
@@ -181,11 +188,6 @@ def job_of(connection: Connection, worker: str) -> str:
     return job
 
 
-def no_machine_problem(worker: str) -> ApiProblem:
-    """Return the answer to a machine that has ended, or whose job has."""
-    return ApiProblem("forbidden", f"{worker} is no machine of a running job")
-
-
 def visible_job_of(connection: Connection, user: UserPrincipal, worker: str) -> str:
     """Return the job that a machine belonged to, as far as a user may know of it."""
     job = vms.job_of_vm(connection, worker)
@@ -193,31 +195,6 @@ def visible_job_of(connection: Connection, user: UserPrincipal, worker: str) -> 
     if job is None or project is None or not user.sees(project):
         raise ApiProblem("not_found", f"this controller never had a machine {worker}")
     return job
-
-
-def job_of_new_machine(
-    connection: Connection, app_state: AppState, worker: str, now: datetime
-) -> StoredJob:
-    """Return the job of a machine that was launched recently, or refuse."""
-    job = vms.job_of_existing_vm(connection, worker)
-    attempted_at = vms.last_attempt_of(connection, worker)
-    found = None if job is None else jobs.find(connection, job)
-    if found is None or attempted_at is None:
-        raise no_machine_problem(worker)
-    if now > attempted_at + ENROLMENT_WINDOW + timedelta(seconds=app_state.max_startup_seconds):
-        raise ApiProblem("forbidden", f"{worker} was launched too long ago to come up now")
-    return found
-
-
-def secrets_for(
-    connection: Connection, app_state: AppState, job: StoredJob, now: datetime
-) -> dict[str, str]:
-    """Return the secrets of a job, and record an event for each that is gone."""
-    names = job.spec.run.secrets
-    for name in app_state.secret_store.missing_names(job.project, names):
-        why = f"the secret {name} of the project {job.project} no longer exists"
-        record_event(connection, job.id, now, "secret_missing", why, {"name": name})
-    return dict(app_state.secret_store.read(job.project, names))
 
 
 def storable_text(text: str) -> str:

@@ -1,0 +1,63 @@
+"""What a machine is told when it enrols: its job's secrets, and what it runs."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+
+from scavenger.protocol import Role, WorkerSpec
+from service.api.dependencies import AppState
+from service.api.problems import ApiProblem
+from service.clouds.storage import CheckpointStorage, checkpoint_settings
+from service.db import jobs, vms
+from service.db.jobs import StoredJob, record_event
+
+ENROLMENT_WINDOW = timedelta(minutes=10)
+
+
+def job_of_new_machine(
+    connection: Connection, app_state: AppState, worker: str, now: datetime
+) -> StoredJob:
+    """Return the job of a machine that was launched recently, or refuse."""
+    job = vms.job_of_existing_vm(connection, worker)
+    attempted_at = vms.last_attempt_of(connection, worker)
+    found = None if job is None else jobs.find(connection, job)
+    if found is None or attempted_at is None:
+        raise no_machine_problem(worker)
+    if now > attempted_at + ENROLMENT_WINDOW + timedelta(seconds=app_state.max_startup_seconds):
+        raise ApiProblem("forbidden", f"{worker} was launched too long ago to come up now")
+    return found
+
+
+def no_machine_problem(worker: str) -> ApiProblem:
+    """Return the answer to a machine that has ended, or whose job has."""
+    return ApiProblem("forbidden", f"{worker} is no machine of a running job")
+
+
+def secrets_for(
+    connection: Connection, app_state: AppState, job: StoredJob, now: datetime
+) -> dict[str, str]:
+    """Return the secrets of a job, and record an event for each that is gone."""
+    names = job.spec.run.secrets
+    for name in app_state.secret_store.missing_names(job.project, names):
+        why = f"the secret {name} of the project {job.project} no longer exists"
+        record_event(connection, job.id, now, "secret_missing", why, {"name": name})
+    return dict(app_state.secret_store.read(job.project, names))
+
+
+def worker_spec(job: StoredJob, role: Role, storage: CheckpointStorage) -> WorkerSpec:
+    """Return what a machine of a job runs; the document never changes, so this does not either."""
+    run, saved = job.spec.run, checkpoint_settings(job.spec)
+    return WorkerSpec(
+        role=role,
+        strategy=job.spec.strategy.name,
+        command=run.command,
+        directory=run.directory,
+        variables=run.env,
+        checkpoints=str(storage.checkpoints(job.id, job.spec)),
+        checkpoint_every=saved.every,
+        checkpoint_keep=saved.keep,
+        drain=run.drain,
+        stall=run.stall,
+    )
