@@ -129,6 +129,11 @@ class FakeCloud:
                 for machine in self._fleet
             )
 
+    def find(self, machine: str) -> Machine:
+        """Return a machine that was made, as it truly is."""
+        with self._moment():
+            return self._fleet.find(machine)
+
     def bill(self, until: float | None = None) -> Bill:
         """Return what all machines cost up to a moment, now if none is given."""
         with self._moment() as now:
