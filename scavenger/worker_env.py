@@ -7,6 +7,7 @@ knows (token, heartbeat), and hands all of them to the training command in the s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
@@ -16,6 +17,12 @@ from pydantic import TypeAdapter
 from scavenger.protocol import Role, TrainingStrategyName
 
 PREFIX = "SCAVENGER_"
+# Seconds from the end of a lease until the power goes, even if training still runs. A supervisor
+# needs most of them to end its command; the controller pays for one more.
+POWER_OFF_DELAY = 5.0
+_CONTROLLER_URL = re.compile(
+    r"https?://([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]{0,128})?"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +50,10 @@ class WorkerEnv:
         pid_file: Where the supervisor writes its process id, by which a cloud of processes tells
             that the machine has booted; None for nowhere.
         heartbeat: Shared memory in which training says where it stands; None for none.
+        deadline_file: Where the dead man's timer of a rented computer reads when it powers it off;
+            the supervisor writes later deadlines there. None where there is no such timer.
+        owns_computer: Whether the supervisor powers off the computer at its end.
+        ca: File with the certificate authority of the controller; None trusts the system's.
     """
 
     controller: str
@@ -62,6 +73,9 @@ class WorkerEnv:
     spool: str | None = None
     pid_file: str | None = None
     heartbeat: str | None = None
+    deadline_file: str | None = None
+    owns_computer: bool = False
+    ca: str | None = None
 
     def to_env(self) -> dict[str, str]:
         """Return the variables; what has its default is left out.
@@ -92,6 +106,16 @@ class WorkerEnv:
 
 
 _ADAPTER = TypeAdapter(WorkerEnv)
+
+
+def check_controller_url(url: str) -> str:
+    """Return the URL of a controller as it is; raises ValueError for one that machines cannot use.
+
+    It stands in scripts, so no character of it may need quoting.
+    """
+    if not _CONTROLLER_URL.fullmatch(url):
+        raise ValueError(f"{url!r} is no address: write e.g. https://scavenger.example.com:8321")
+    return url
 
 
 def variable(each: Field[Any]) -> str:

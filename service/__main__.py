@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ from pydantic import ValidationError
 from sqlalchemy import Engine, make_url
 from sqlalchemy.exc import OperationalError
 
+from service.agent_package import AgentPackage
 from service.api.dependencies import AppState
 from service.api.health import RECONCILER_TASK, SWEEPER_TASK
 from service.app import build_app
@@ -130,9 +132,15 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
     server_socket = bind_port(settings)
     scheme = "http" if settings.tls_cert is None else "https"
     address = f"{scheme}://{settings.host}:{server_socket.getsockname()[1]}"
-    reconciler = build_reconciler(
-        settings, engine, keys, settings.address or address, MeteredProvider(cloud)
+    agent_package = AgentPackage.build()
+    ca = None if settings.tls_ca is None else settings.tls_ca.read_bytes()
+    contact = ControllerContact(
+        settings.address or address,
+        keys.bootstrap_token,
+        agent_package.digest,
+        None if ca is None else sha256(ca).hexdigest(),
     )
+    reconciler = build_reconciler(engine, keys, contact, MeteredProvider(cloud))
     loop = ReconcilerLoop(
         reconciler, CloudInventory(engine, reconciler.fleet.provider, CloudExecutor(1, "lists"))
     )
@@ -150,6 +158,8 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
         },
         max_startup_seconds=provider.max_boot_seconds + provider.resize_seconds,
         secret_store=SecretStore(settings.home / "secrets"),
+        agent_package=agent_package,
+        ca=ca,
     )
     server = http_server(settings, build_app(app_state, keys, allowed_hosts=settings.allowed_hosts))
     freeze_loaded_objects()
@@ -216,16 +226,14 @@ def last_port(home: Path) -> int:
 
 
 def build_reconciler(
-    settings: Settings, engine: Engine, keys: ControllerKeys, address: str, provider: Provider
+    engine: Engine, keys: ControllerKeys, contact: ControllerContact, provider: Provider
 ) -> Reconciler:
     """Put together what a tick needs."""
     with engine.begin() as connection:
         resource_labels = ResourceLabels(
             controllers.installation_id(connection), keys.label_secret()
         )
-
     executor = CloudExecutor(MAX_CLOUD_CALLS)
-    contact = ControllerContact(address, keys.bootstrap_token)
     fleet = Fleet(engine, provider, contact, resource_labels, executor=executor)
     return Reconciler(fleet, clock.now(engine))
 

@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, CliSuppress, SettingsConfigDict
 
 from scavenger.client.client import is_loopback
 from scavenger.client.profile import data_directory
+from scavenger.worker_env import check_controller_url
 from service.observability.logs import LogStyle
 
 LocalPath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
@@ -41,7 +42,7 @@ class Settings(BaseSettings):
     port: int = Field(default=8321, ge=0, le=65535)
     """Port to listen on; 0 takes a free one."""
 
-    address: str | None = None
+    address: Annotated[str, AfterValidator(check_controller_url)] | None = None
     """Public URL of the controller (or of its load balancer), as workers see it. Default: the
     address it listens on."""
 
@@ -56,6 +57,10 @@ class Settings(BaseSettings):
 
     tls_key: LocalPath | None = None
     """File with the private key of --tls-cert."""
+
+    tls_ca: LocalPath | None = None
+    """File with the certificate authority that machines of a cloud trust instead of their
+    system's, for a certificate that no public authority signed."""
 
     secret_file: LocalPath | None = None
     """File with the secret that all controllers of one database share. Default: a secret in

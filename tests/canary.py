@@ -43,7 +43,8 @@ def everything_shown(controller: Controller, job: str | None = None) -> Iterator
             named = {"{job}": job or "", "{token}": token, "{problem}": "not-found"}
             path = "/".join(named.get(part, part) for part in template.split("/"))
             answer = controller.ask("GET", path)
-            assert answer.is_success or template not in shown, path
+            is_of_machines = template.startswith("/v1/agent/")
+            assert answer.is_success or is_of_machines or template not in shown, path
             yield path, f"{answer.headers} {answer.text}"
 
 

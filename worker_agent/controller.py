@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from typing import TypeVar
 
@@ -54,6 +55,7 @@ class ControllerClient:
             timeout=httpx.Timeout(5.0, connect=1.0),
             # A proxy meant for the web must not come between a worker and its controller.
             trust_env=False,
+            verify=True if settings.ca is None else ssl.create_default_context(cafile=settings.ca),
         )
 
     def enrol(self, enrol: EnrolmentRequest) -> EnrolmentReply:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 from sqlalchemy import Engine
 
+from service.agent_package import AgentPackage
 from service.auth.secrets import EMPTY_SECRET_STORE, SecretStore
 from service.auth.tokens import ControllerKeys
 from service.background import TaskHeartbeat
@@ -27,6 +28,9 @@ class AppState:
         heartbeats: Of the background tasks of this controller, by name.
         max_startup_seconds: Seconds that a machine may take to come up.
         secret_store: The secrets of jobs.
+        agent_package: What machines install when they boot; None where they bring it.
+        ca: File with the certificate authority that machines are to trust, if it is not a public
+            one.
     """
 
     engine: Engine
@@ -35,6 +39,8 @@ class AppState:
     heartbeats: Mapping[str, TaskHeartbeat] = field(default_factory=dict)
     max_startup_seconds: float = 0.0
     secret_store: SecretStore = EMPTY_SECRET_STORE
+    agent_package: AgentPackage | None = None
+    ca: bytes | None = None
 
     def now(self) -> datetime:
         """Return the present moment by the clock that all controllers of a database share."""

@@ -13,16 +13,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from scavenger.worker_env import WorkerEnv
+from scavenger.worker_env import WorkerEnv, check_controller_url
 
 LAUNCH_KEY_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 LABEL_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,63}")
 MAX_LABELS = 16
-CONTROLLER_PATTERN = re.compile(
-    r"https?://([A-Za-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(:\d{1,5})?/?"
-)
 ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,128}")
 BOOTSTRAP_TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+SHA256_PATTERN = re.compile(r"[0-9a-f]{64}")
 MAX_PREPAID = 366 * 86400.0
 
 
@@ -48,6 +46,9 @@ class Boot:
         worker: Id of the worker, equal to the id of its machine.
         token: Bootstrap token, which is exchanged for a worker token once.
         prepaid: Seconds the machine may run before its first lease.
+        agent: SHA-256 of the agent's package; None where no boot script installs one.
+        ca: SHA-256 of the file with the controller's certificate authority; None where the machine
+            trusts those of its system.
     """
 
     controller: str
@@ -55,10 +56,11 @@ class Boot:
     worker: str
     token: str = field(repr=False)
     prepaid: float
+    agent: str | None = None
+    ca: str | None = None
 
     def __post_init__(self) -> None:
-        if not CONTROLLER_PATTERN.fullmatch(self.controller):
-            raise ValueError(f"controller must be http[s]://HOST[:PORT], got {self.controller!r}")
+        check_controller_url(self.controller)
         for text in (self.job, self.worker):
             if not ID_PATTERN.fullmatch(text):
                 raise ValueError(f"ids must match {ID_PATTERN.pattern}, got {text!r}")
@@ -66,6 +68,9 @@ class Boot:
             raise ValueError(f"token must match {BOOTSTRAP_TOKEN_PATTERN.pattern}")
         if not 0 < self.prepaid < MAX_PREPAID:
             raise ValueError(f"prepaid must be above 0 and below a year, got {self.prepaid}")
+        for digest in (self.agent, self.ca):
+            if digest is not None and not SHA256_PATTERN.fullmatch(digest):
+                raise ValueError(f"hashes must match {SHA256_PATTERN.pattern}, got {digest!r}")
 
     @property
     def worker_env(self) -> WorkerEnv:

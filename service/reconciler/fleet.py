@@ -66,10 +66,26 @@ class ControllerContact:
     Attributes:
         address: URL of the controller, or of what stands before all controllers.
         token_for: Makes the bootstrap token of a machine from its id, the same at every call.
+        agent: SHA-256 of the package that the controller serves; None where none is installed.
+        ca: SHA-256 of the certificate authority's file; None for those of the machine's system.
     """
 
     address: str
     token_for: Callable[[str], str]
+    agent: str | None = None
+    ca: str | None = None
+
+    def boot_of(self, vm: Vm) -> Boot:
+        """Return what a machine is launched with, the same at every attempt."""
+        return Boot(
+            controller=self.address,
+            job=vm.job,
+            worker=vm.id,
+            token=self.token_for(vm.id),
+            prepaid=round(max(vm.prepaid, 1.0), 3),
+            agent=self.agent,
+            ca=self.ca,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,16 +243,9 @@ class Fleet:
 
     def _launch_request(self, job: StoredJob, vm: Vm, labels: Mapping[str, str]) -> LaunchRequest:
         """Compose the launch of a machine; a repetition with the same key composes the same."""
-        boot = Boot(
-            controller=self.contact.address,
-            job=job.id,
-            worker=vm.id,
-            token=self.contact.token_for(vm.id),
-            prepaid=round(max(vm.prepaid, 1.0), 3),
-        )
         return LaunchRequest(
             launch_key=vm.launch_key,
-            boot=boot,
+            boot=self.contact.boot_of(vm),
             price_per_hour=float(vm.price_per_hour),
             max_run_seconds=ledger.max_run_seconds(vm.terms, job.spec.limits.max_cost),
             labels=labels,

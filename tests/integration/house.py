@@ -47,7 +47,9 @@ class House:
         self.job = self.submit("alpha")
 
     def open(self, ahead: timedelta = timedelta(0), **options: Any) -> TestClient:
-        world = Ahead(self.engine, "local", CheckpointStorage(Path("/srv")), ahead=ahead)
+        world = Ahead(
+            self.engine, "local", CheckpointStorage(Path("/srv")), ahead=ahead, ca=b"ours"
+        )
         app = build_app(world, KEYS, **({"limiter": unhurried()} | options))
         return self.stack.enter_context(TestClient(app, raise_server_exceptions=False))
 

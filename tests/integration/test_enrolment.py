@@ -26,6 +26,7 @@ from scavenger.protocol import (
     WorkerSpec,
 )
 from scavenger.worker_env import WorkerEnv
+from service.agent_package import AgentPackage
 from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.permissions import BootstrapOnly, PublicAccess, WorkersOnly
@@ -97,7 +98,13 @@ class Fleet:
 def fleet(engine: Engine, tmp_path: Path) -> Iterator[Fleet]:
     storage = CheckpointStorage(Path("/srv/scavenger"))
     world = AppState(
-        engine, "local", storage, max_startup_seconds=60.0, secret_store=SecretStore(tmp_path)
+        engine,
+        "local",
+        storage,
+        max_startup_seconds=60.0,
+        secret_store=SecretStore(tmp_path),
+        agent_package=AgentPackage(b"a wheel", "5" * 64),
+        ca=b"a certificate",
     )
     headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     with TestClient(build_app(world, KEYS), headers=headers) as client:
@@ -191,7 +198,9 @@ def test_a_machine_that_was_not_requested_or_is_gone_is_not_let_in(fleet: Fleet)
     assert fleet.enrol().status_code == 403
 
 
-def test_a_bootstrap_token_speaks_for_one_machine_and_opens_one_route(fleet: Fleet) -> None:
+def test_a_bootstrap_token_speaks_for_one_machine_that_boots(
+    fleet: Fleet,
+) -> None:
     other = fleet.launch(2, datetime.now(UTC))
     assert fleet.enrol(worker=other, token=KEYS.bootstrap_token(fleet.worker)).status_code == 403
     wrong = STRANGER.bootstrap_token(fleet.worker), KEYS.bootstrap_token(fleet.worker)[:-1], "scb_"
@@ -200,6 +209,18 @@ def test_a_bootstrap_token_speaks_for_one_machine_and_opens_one_route(fleet: Fle
     for (method, path), access in ROUTES.items():
         status = fleet.client.request(method, path, headers=headers).status_code
         assert (status != 403) == (access in (BootstrapOnly(), PublicAccess())), path
+
+
+def test_a_machine_that_boots_gets_the_agent_and_the_certificate_authority(fleet: Fleet) -> None:
+    headers = {"Authorization": f"Bearer {KEYS.bootstrap_token(fleet.worker)}"}
+    answer = fleet.client.get("/v1/agent/package", headers=headers)
+    assert (answer.content, answer.headers["ETag"]) == (b"a wheel", f'"{"5" * 64}"')
+    assert fleet.client.get("/v1/agent/ca", headers={"Authorization": ""}).content == (
+        b"a certificate"
+    )
+    with fleet.engine.begin() as connection:
+        vms.record_gone(connection, fleet.worker, datetime.now(UTC))
+    assert fleet.client.get("/v1/agent/package", headers=headers).status_code == 403
 
 
 SAID: dict[str, dict[str, Any]] = {

@@ -33,6 +33,9 @@ envs = st.builds(
     spool=st.none() | words,
     pid_file=st.none() | words,
     heartbeat=st.none() | words,
+    deadline_file=st.none() | words,
+    owns_computer=st.booleans(),
+    ca=st.none() | words,
 )
 
 

@@ -1,4 +1,4 @@
-"""Routes of machines: enrol, hello, report, lease, exit; and backfill of reports by an operator.
+"""Routes of machines: boot, enrol, hello, report, lease, exit; and backfill by an operator.
 
 Replies carry the newest Directive. On some clouds every process of a machine can read what it was
 launched with; the bootstrap token there is therefore worth one exchange, soon after the launch.
@@ -11,7 +11,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Response
+from fastapi.responses import PlainTextResponse
 from sqlalchemy import Connection
 
 from scavenger.protocol import (
@@ -32,9 +33,9 @@ from service.api.enrolment import (
     secrets_for,
     worker_spec,
 )
-from service.api.openapi import answers_problems, request_body
+from service.api.openapi import answers_problems, problem_doc, request_body
 from service.api.problems import ApiProblem
-from service.api.security import BootstrapWorker, CurrentWorker, GuardedRoute, Operator
+from service.api.security import PUBLIC, BootstrapWorker, CurrentWorker, GuardedRoute, Operator
 from service.api.telemetry import ValidatedReport, parse_report, store_report
 from service.auth.permissions import BootstrapPrincipal, UserPrincipal, WorkerPrincipal
 from service.db import directives, jobs, measurements, vms, workers
@@ -47,6 +48,12 @@ router = APIRouter(prefix="/v1", tags=["agent"], route_class=GuardedRoute)
 
 EVENT_REDACTOR = Redactor()  # scripts print their environment when they fail
 MAX_SENTENCE, MAX_TAIL = 500, 8000
+
+
+class PackageResponse(Response):
+    """A wheel."""
+
+    media_type = "application/zip"
 
 
 async def report_of(body: RequestBody) -> ValidatedReport:
@@ -82,6 +89,34 @@ def enrol(
     token = keys.issue_worker_token(machine.worker, generation, now.timestamp())
     worker = worker_spec(job, role, app_state.storage)
     return EnrolmentReply(token, keys.job_secret(job.id), secrets, worker)
+
+
+@router.get(
+    "/agent/package",
+    response_class=PackageResponse,
+    openapi_extra=answers_problems("not_found"),
+)
+def package(app_state: State, machine: BootstrapWorker) -> PackageResponse:
+    """Return the agent that a machine is to install; the ETag is its SHA-256."""
+    found = app_state.agent_package
+    if found is None:
+        raise ApiProblem("not_found", "this controller serves no package: machines have the agent")
+    with app_state.engine.connect() as connection:
+        job_of_new_machine(connection, app_state, machine.worker, app_state.now())
+    return PackageResponse(found.content, headers={"ETag": f'"{found.digest}"'})
+
+
+@router.get(
+    "/agent/ca",
+    response_class=PlainTextResponse,
+    responses={404: problem_doc(["not_found"])},
+    dependencies=[PUBLIC],
+)
+def ca(app_state: State) -> PlainTextResponse:
+    """Return the certificate authority of this controller, whose hash machines know."""
+    if app_state.ca is None:
+        raise ApiProblem("not_found", "the certificate of this controller is a public one")
+    return PlainTextResponse(app_state.ca)
 
 
 @router.post("/agent/hello")
