@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -45,6 +47,8 @@ class ControllerDouble:
     Attributes:
         enrolled: What a machine learns by enrolling.
         is_silent: Whether it answers only machines that enrol.
+        package: What a machine installs when it boots.
+        ca: Certificate authority that it is to trust.
     """
 
     def __init__(self) -> None:
@@ -61,6 +65,8 @@ class ControllerDouble:
             TOKEN, "of all of us", {"HF_TOKEN": "hf_1"}, WorkerSpec(command=("sleep", "600"))
         )
         self.enrolments: list[EnrolmentRequest] = []
+        self.package = self.ca = b""
+        self.got: list[str] = []
         self.lost = self.busy = 0
         self.renewed = ""
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -71,10 +77,25 @@ class ControllerDouble:
         """Change what machines that enrol from now on run."""
         self.enrolled = replace(self.enrolled, worker=replace(self.enrolled.worker, **changes))
 
+    def secure(self, certificate: Path, key: Path) -> None:
+        """Speak TLS from now on."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.url = self.url.replace("http:", "https:")
+
     def close(self) -> None:
         self.is_silent.clear()
         self.server.shutdown()
         self.server.server_close()
+
+    def is_second(self, content: bytes) -> bool:
+        """Tell whether a machine enrols whose token is used."""
+        asked = TypeAdapter(EnrolmentRequest).validate_json(content)
+        return any(
+            asked.worker == before.worker and asked.nonce != before.nonce
+            for before in self.enrolments
+        )
 
     def answer(self, path: str, content: bytes) -> bytes:
         if path == "/v1/agent/enrol":
@@ -98,6 +119,16 @@ class ControllerDouble:
 
     def _handler(controller) -> type[BaseHTTPRequestHandler]:  # noqa: N805
         class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                controller.got.append(self.path)
+                token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+                if self.path == "/v1/agent/ca":
+                    self.send(controller.ca)
+                elif token == BOOTSTRAP:
+                    self.send(controller.package)
+                else:
+                    self.send_error(401)
+
             def do_POST(self) -> None:
                 content = self.rfile.read(int(self.headers["Content-Length"]))
                 is_enrolling = self.path == "/v1/agent/enrol"
@@ -114,10 +145,16 @@ class ControllerDouble:
                     controller.refused += 1
                     self.send_error(401)
                     return
+                if is_enrolling and controller.is_second(content):
+                    self.send_error(403)
+                    return
                 answer = controller.answer(self.path, content)
                 if is_enrolling and len(controller.enrolments) <= controller.lost:
                     self.close_connection = True
                     return
+                self.send(answer)
+
+            def send(self, answer: bytes) -> None:
                 self.send_response(200)
                 if controller.renewed:
                     self.send_header(RENEWAL_HEADER, controller.renewed)

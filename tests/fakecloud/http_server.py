@@ -58,7 +58,7 @@ class HttpServer:
                 self.end_headers()
                 self.wfile.write(content)
 
-            do_POST = do_DELETE = do_GET  # noqa: N815 the base class's words
+            do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815 the base class's words
 
             def reset(self) -> None:
                 self.close_connection = True

@@ -6,12 +6,14 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from scavenger.worker_env import WorkerEnv
 from worker_agent.controller import ControllerClient
 from worker_agent.errors import AgentError
+from worker_agent.supervisor.power import PowerOffTimer
 
 LEASE_RENEWAL = 5.0
 
@@ -38,7 +40,13 @@ class LeaseKeeper:
         self._worker = settings.worker
         self._period = min(LEASE_RENEWAL, settings.prepaid / 3)
         self._clock = clock
-        self._end = clock() + settings.prepaid
+        self._timer: PowerOffTimer | None = None
+        span = settings.prepaid
+        if settings.deadline_file is not None:
+            self._timer = PowerOffTimer(Path(settings.deadline_file))
+            # The prepaid time runs since the boot, of which the agent's installation is a part.
+            span = min(span, self._timer.lease_left())
+        self._end = clock() + span
 
     def left(self) -> float:
         """Return the seconds left, at least 0."""
@@ -57,6 +65,12 @@ class LeaseKeeper:
             self._end = requested_at + self._controller.lease(self._worker).remaining
         except AgentError as error:
             log.warning("the lease was not renewed, %.0f s are left: %s", self.left(), error)
+            return
+        if self._timer is not None:
+            try:
+                self._timer.write(self.left())
+            except OSError as error:
+                log.warning("the computer goes off at its old deadline: %s", error)
 
 
 SIGNAL_POLL = 0.05

@@ -27,6 +27,7 @@ from worker_agent.heartbeat import HeartbeatPage
 from worker_agent.settings import read_settings, training_environment
 from worker_agent.supervisor.exit_reason import RunResult
 from worker_agent.supervisor.lifetime import LeaseKeeper, RestartBudget, ShutdownSignal
+from worker_agent.supervisor.power import power_off, power_off_computer
 from worker_agent.supervisor.processes import kill_others
 from worker_agent.supervisor.run import BoundedLog, RunContext, TrainingCommand, run_command
 from worker_agent.telemetry.upload import replay_spool
@@ -50,6 +51,8 @@ def main(restarts: RestartBudget) -> None:
     settings = read_settings()
     if settings is None:
         raise ValueError("SCAVENGER_JOB is not set")
+    if settings.owns_computer:
+        atexit.register(power_off_computer)
     if settings.pid_file is not None:
         # Written after the handlers are in place: from now on the cloud may send SIGTERM.
         _write_pid(Path(settings.pid_file))
@@ -76,12 +79,6 @@ def compose_worker_env(booted_with: WorkerEnv, enrolled: EnrolmentReply) -> Work
         checkpoint_every=worker.checkpoint_every,
         checkpoint_keep=worker.checkpoint_keep,
     )
-
-
-def power_off() -> None:
-    """End every process of the machine, this one included."""
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
 
 
 class Supervisor:
