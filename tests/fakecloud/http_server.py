@@ -37,9 +37,12 @@ class HttpServer:
     Args:
         answer: Called on the thread of each connection; if it raises ConnectionLost, the
             connection is reset instead.
+        listener: Socket that listens, perhaps in another network; None makes one here.
     """
 
-    def __init__(self, answer: Callable[[HttpRequest], Answer]) -> None:
+    def __init__(
+        self, answer: Callable[[HttpRequest], Answer], listener: socket.socket | None = None
+    ) -> None:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             wbufsize = -1  # one packet for head and body, or the client's computer waits 40 ms
@@ -75,8 +78,11 @@ class HttpServer:
                 """Controllers are killed in the middle of a request; that is the test."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_port
-        self.url = f"http://127.0.0.1:{self.port}"
+        if listener is not None:
+            self._server.socket.close()
+            self._server.socket, self._server.server_address = listener, listener.getsockname()
+        host, self.port = self._server.socket.getsockname()
+        self.url = f"http://{host}:{self.port}"
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self.serve, daemon=True)

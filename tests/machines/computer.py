@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,10 +31,12 @@ IMAGE_MODULES = (
     "typing_extensions",
     "typing_inspection",
 )
-# It notes the moment and leaves the processes to the test: they are not in a computer of their own.
+# It notes the moment. Where the processes have a namespace of their own, its first process waits
+# for the plug, and all end with it; elsewhere they are left to the test.
 POWER_OFF = """#!/bin/sh
 read -r up _ </proc/uptime
-echo "$up" >>"{log}"
+echo "$up" >>"{root}/off"
+[ ! -p "{root}/plug" ] || echo out >"{root}/plug"
 exec sleep 600
 """
 
@@ -53,7 +56,7 @@ class Computer:
         commands = self.root / "bin"
         commands.mkdir(parents=True)
         for name in ("poweroff", "systemctl", "shutdown"):
-            write_program(commands / name, POWER_OFF.format(log=self.root / "off"))
+            write_program(commands / name, POWER_OFF.format(root=self.root))
         write_program(commands / "python3", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
         image = self.root / "image"
         image.mkdir()
@@ -78,14 +81,20 @@ class Computer:
         text = file.read_text() if file.exists() else ""
         return float(text.split()[0]) if text.endswith("\n") else None
 
-    def boot(self, script: str, **environment: str) -> None:
-        """Run the script as a cloud does."""
+    def boot(self, script: str, *, place: Sequence[str] = (), **environment: str) -> None:
+        """Run the script as a cloud does.
+
+        Args:
+            script: Start-up script.
+            place: Command before it, which runs it in other namespaces.
+            environment: Variables that a real computer does not need.
+        """
         (self.root / "off").unlink(missing_ok=True)
         file = self.root / "script"
         file.write_text(script)
         with (self.root / "console").open("ab") as console:
             self.process = subprocess.Popen(
-                ["sh", str(file)],
+                [*place, "sh", str(file)],
                 env={
                     "PATH": f"{self.root / 'bin'}:/usr/bin:/bin",
                     "PYTHONPATH": str(self.root / "image"),
@@ -116,6 +125,12 @@ class Computer:
                 if is_copy and ignored >> (signal.SIGTERM - 1) & 1:
                     return process
         return None
+
+    def wait_until_off(self) -> None:
+        """Wait until it powers itself off or is unplugged."""
+        assert self.process is not None
+        while self.off_at is None and self.process.poll() is None:
+            time.sleep(0.02)
 
     def unplug(self) -> None:
         """End all that runs on it."""
