@@ -43,6 +43,7 @@ def google_cloud(**manners: Any) -> FakeCloud:
         "has_zonal_tokens": True,
         "are_tokens_free_again": True,
         "memory": 0.0,
+        "lags_in_lists_only": True,
         "boot": BOOT,
         "ending": ENDING,
     }

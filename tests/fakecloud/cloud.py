@@ -296,7 +296,7 @@ class FakeCloud:
     def describe_at(self, now: float, machine: str) -> Description:
         _refuse(self.faults.in_the_cloud("describe", machine))
         found = self._shown(now, machine)
-        return found.describe(now - found.lag)
+        return found.describe(now - self._lag_of(found))
 
     def terminate_at(self, now: float, machine: str) -> None:
         fault = self.faults.in_the_cloud("terminate", machine)
@@ -305,9 +305,14 @@ class FakeCloud:
         if not isinstance(fault, Ignored):
             found.stops.append(Stop(now, Reason.ORDERED, now))
 
+    def _lag_of(self, machine: Machine) -> float:
+        """Return how old it is what a call about one machine shows."""
+        return 0.0 if self.settings.lags_in_lists_only else machine.lag
+
     def _shown(self, now: float, machine: str) -> Machine:
         found = self._fleet.find(machine)
-        if not found.is_shown(now, self.settings.memory):
+        # Without lag a machine is shown now as a late list shows it later.
+        if not found.is_shown(now + found.lag - self._lag_of(found), self.settings.memory):
             raise Refusal("InvalidInstanceID.NotFound", f"there is no {machine}")
         self._fleet.require_up(found.request.zone)
         return found

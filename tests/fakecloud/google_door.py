@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic_core import from_json, to_json
 
 from tests.fakecloud.cloud import FakeCloud
+from tests.fakecloud.faults import Refused
 from tests.fakecloud.google_rules import (
     CUSTOM_TYPE,
     IN_GOOGLES_WORDS,
@@ -106,12 +107,14 @@ class GoogleDoor:
     Attributes:
         calls: What was asked, in the order it came.
         denied: Permissions that the caller lacks.
+        list_warning: Code of a warning that lists of a zone carry.
     """
 
     cloud: FakeCloud
     manners: GoogleManners = field(default_factory=GoogleManners)
     calls: list[GoogleCall] = field(default_factory=list)
     denied: set[str] = field(default_factory=set)
+    list_warning: str = ""
     _operations: dict[str, GoogleOperation] = field(default_factory=dict)
     _requests: dict[str, tuple[float, GoogleOperation]] = field(default_factory=dict)
     _names: dict[str, str] = field(default_factory=dict)
@@ -250,6 +253,8 @@ class GoogleDoor:
         shown = self.cloud.call("list", None, page)
         answer: Json = {"kind": "compute#instanceList", "id": self._path(zone, "")}
         answer["items"] = [self._show(machine) for machine in shown[after : after + most]]
+        if self.list_warning:
+            answer["warning"] = {"code": self.list_warning, "message": "as told"}
         if len(shown) > after + most:
             answer["nextPageToken"] = str(after + most)
         return answer
@@ -287,21 +292,21 @@ class GoogleDoor:
                 raise missing(call.path)
             return self._show_operation(now, self._operations[name])
 
-        return self.cloud.call("describe", name, poll)
+        return self._describe(name, poll)
 
     def _zones(self, call: GoogleCall) -> Json:
         region = f"{GOOGLE}projects/{self.manners.project}/regions/{self.manners.region}"
         items = [{"name": zone, "region": region, "status": "UP"} for zone in self.manners.zones]
-        return self.cloud.call("describe", "zones", lambda _: {"items": items})
+        return self._describe("zones", lambda _: {"items": items})
 
     def _machine_types(self, call: GoogleCall, zone: str) -> Json:
         shown = [_show_type(zone, name) for name in self.manners.machine_types]
-        return self.cloud.call("describe", "machineTypes", lambda _: {"items": shown})
+        return self._describe("machineTypes", lambda _: {"items": shown})
 
     def _machine_type(self, call: GoogleCall, zone: str, name: str) -> Json:
         if name not in self.manners.machine_types and not CUSTOM_TYPE.fullmatch(name):
             raise missing(call.path)
-        return self.cloud.call("describe", name, lambda _: _show_type(zone, name))
+        return self._describe(name, lambda _: _show_type(zone, name))
 
     def _family(self, call: GoogleCall, name: str) -> Json:
         path = call.path.removeprefix("/compute/v1/")
@@ -313,11 +318,22 @@ class GoogleDoor:
             link = f"{GOOGLE}{path.removesuffix(f'family/{name}')}{image}"
             return {"name": image, "family": name, "selfLink": link, "status": "READY"}
 
-        return self.cloud.call("describe", name, resolve)
+        return self._describe(name, resolve)
 
     def _permissions(self, call: GoogleCall) -> Json:
         asked = call.body["permissions"]
         return {"permissions": [one for one in asked if one not in self.denied]}
+
+    def _describe(self, about: str, do: Callable[[float], Json]) -> Json:
+        """Answer what concerns no machine, unless it is programmed to be refused."""
+
+        def tell_all(now: float) -> Json:
+            fault = self.cloud.faults.in_the_cloud("describe", about)
+            if isinstance(fault, Refused):
+                raise Refusal(fault.code, "as programmed")
+            return do(now)
+
+        return self.cloud.call("describe", about, tell_all)
 
     def _begin(
         self, now: float, kind: str, zone: str, name: str, number: str, error: str | None = None

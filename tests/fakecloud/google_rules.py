@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic_core import to_json
@@ -41,6 +41,7 @@ STATUS_OF_OPERATION_ERROR = {
     "RESOURCE_OPERATION_RATE_EXCEEDED": 403,
     "UNSUPPORTED_OPERATION": 400,
 }
+EXPORT = re.compile(r"^export (\w+)='(.*)'$", re.MULTILINE)
 HTTP_ERROR = re.compile(r"(\d{3}) (\w+)")
 FROM_WITHIN = frozenset({Reason.PREPAID, Reason.POWERED_OFF})
 
@@ -87,6 +88,7 @@ def request_of(zone: str, body: Mapping[str, Any], images: Mapping[str, str]) ->
     return Request(
         machine_type=machine_type,
         zone=zone,
+        environment=_environment_of(body.get("metadata", {}).get("items", ())),
         labels=labels,
         longest_run=None if longest_run is None else float(longest_run),
         stopped_by=FROM_WITHIN | from_outside,
@@ -116,6 +118,12 @@ def invalid(field: str, value: object) -> GoogleRefusal:
 def missing(path: str) -> GoogleRefusal:
     """Return the refusal of a name that does not exist."""
     return GoogleRefusal(404, "notFound", f"The resource '{path}' was not found")
+
+
+def _environment_of(items: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return what the startup script exports, the time that is paid for among it."""
+    scripts = [item["value"] for item in items if item["key"] == "startup-script"]
+    return dict(pair for script in scripts for pair in EXPORT.findall(script))
 
 
 def _require(is_right: object, field: str, value: object) -> None:

@@ -25,6 +25,7 @@ class Settings:
         has_zonal_tokens: Whether a token that is used in another zone starts another machine.
         spot: How the prices of the spot market move.
         list_lag: What is shown of a machine is up to so many seconds old.
+        lags_in_lists_only: Whether calls about one machine show it as it is.
         boot: Seconds until a machine runs.
         ending: Seconds from the end of its run until a machine is gone.
         memory: Seconds a machine that is gone is still shown; 0 where it is simply absent then.
@@ -43,6 +44,7 @@ class Settings:
     has_zonal_tokens: bool = False
     spot: SpotPrices = field(default_factory=SpotPrices)
     list_lag: float = 0.0
+    lags_in_lists_only: bool = False
     boot: float = 30.0
     ending: float = 10.0
     memory: float = 3600.0
