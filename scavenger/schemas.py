@@ -450,6 +450,7 @@ class SweepView(View):
     """One sweep for orphaned machines.
 
     Attributes:
+        cloud: Name of the entry in the clouds file.
         shown: Machines of this installation that the cloud listed as alive.
         ended: Machines whose termination the cloud accepted.
         tripped: Why machines are held back, in one sentence; None where none are.
@@ -457,6 +458,7 @@ class SweepView(View):
     """
 
     number: int
+    cloud: str
     at: datetime
     shown: int
     suspects: list[OrphanView]

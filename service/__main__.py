@@ -28,17 +28,17 @@ from service.api.health import RECONCILER_TASK, SWEEPER_TASK
 from service.app import build_app
 from service.auth.secrets import SecretStore
 from service.auth.tokens import ControllerKeys
-from service.background import Maintenance, PgListener
-from service.clouds.executor import CloudExecutor
-from service.clouds.inventory import CloudInventory
+from service.background import JointHeartbeat, Maintenance, PgListener
+from service.clouds.clouds import Clouds
+from service.clouds.executor import CloudExecutors
+from service.clouds.inventory import Inventories
 from service.clouds.labels import ResourceLabels
 from service.clouds.metered import MeteredProvider
-from service.clouds.provider import Provider
-from service.clouds.registry import open_cloud
+from service.clouds.registry import open_clouds
 from service.clouds.storage import CheckpointStorage
-from service.db import clock, controllers
+from service.db import clock, controllers, vms
 from service.db.database import migrate, open_pool
-from service.errors import ServiceError
+from service.errors import CloudError, CloudsFileRefused, ServiceError
 from service.garbage_collection.collector import CollectorLoop, GarbageCollector
 from service.observability.logs import start_logging
 from service.observability.redaction import Redactor
@@ -88,7 +88,7 @@ def main() -> int:
     try:
         with open_database(settings) as url:
             redactor.add_secrets(url, make_url(url).password or "")
-            serve(settings, url, redactor, open_cloud(settings))
+            serve(settings, url, redactor, open_clouds(settings))
     except ServiceError as error:
         print(redactor.clean(error.headline), file=sys.stderr)
         return error.exit_code
@@ -120,7 +120,7 @@ def open_database(settings: Settings) -> Iterator[str]:
         yield postgres.url()
 
 
-def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> None:
+def serve(settings: Settings, url: str, redactor: Redactor, opened: Clouds) -> None:
     """Run reconciler and HTTP until a signal comes."""
     keys = ControllerKeys.at(settings.home, settings.secret_file)
     redactor.add_secrets(keys.home_token, keys.secret)
@@ -128,10 +128,11 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
     migrate(engine)
     with engine.begin() as connection:
         controllers.check_secret(connection, keys.fingerprint)
-        controllers.check_account(connection, cloud.account)
+    check_clouds(engine, opened)
     server_socket = bind_port(settings)
     scheme = "http" if settings.tls_cert is None else "https"
     address = f"{scheme}://{settings.host}:{server_socket.getsockname()[1]}"
+    clouds = Clouds(MeteredProvider(provider) for provider in opened)
     agent_package = AgentPackage.build()
     ca = None if settings.tls_ca is None else settings.tls_ca.read_bytes()
     contact = ControllerContact(
@@ -140,23 +141,23 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
         agent_package.digest,
         None if ca is None else sha256(ca).hexdigest(),
     )
-    reconciler = build_reconciler(engine, keys, contact, MeteredProvider(cloud))
-    loop = ReconcilerLoop(
-        reconciler, CloudInventory(engine, reconciler.fleet.provider, CloudExecutor(1, "lists"))
-    )
+    reconciler = build_reconciler(engine, keys, contact, clouds)
+    loop = ReconcilerLoop(reconciler, Inventories.of(engine, clouds, threads=1))
     pg_listener = PgListener(engine.url, loop.nudge, loop.nudge_all)
-    provider = reconciler.fleet.provider
-    collector = CollectorLoop(GarbageCollector(engine, provider, reconciler.fleet.resource_labels))
-    maintenance = Maintenance(engine, timedelta(days=settings.keep_telemetry), provider)
+    labels = reconciler.fleet.resource_labels
+    collectors = [CollectorLoop(GarbageCollector(engine, one, labels)) for one in clouds]
+    maintenance = Maintenance(engine, timedelta(days=settings.keep_telemetry), clouds)
     app_state = AppState(
         engine,
-        provider.name,
+        clouds,
         CheckpointStorage(settings.home.resolve()),
         heartbeats={
             RECONCILER_TASK: loop.periodic.heartbeat,
-            SWEEPER_TASK: collector.periodic.heartbeat,
+            SWEEPER_TASK: JointHeartbeat([each.periodic.heartbeat for each in collectors]),
         },
-        max_startup_seconds=provider.max_boot_seconds + provider.resize_seconds,
+        max_startup_seconds=max(
+            one.traits.max_boot_seconds + one.traits.resize_seconds for one in clouds
+        ),
         secret_store=SecretStore(settings.home / "secrets"),
         agent_package=agent_package,
         ca=ca,
@@ -165,14 +166,45 @@ def serve(settings: Settings, url: str, redactor: Redactor, cloud: Provider) -> 
     freeze_loaded_objects()
     with ExitStack() as stack:
         stack.callback(engine.dispose)
-        for part in (maintenance, pg_listener, loop, collector.periodic):
-            part.start()
-            stack.callback(part.stop)
+        for start, stop in (
+            (maintenance.start, maintenance.stop),
+            (pg_listener.start, pg_listener.stop),
+            (loop.start, loop.stop),
+            *((each.periodic.start, each.periodic.stop) for each in collectors),
+        ):
+            start()
+            stack.callback(stop)
         pg_listener.check_delivery(engine)
         announce_address(settings.home, address, keys.home_token)
         server.run(sockets=[server_socket])
         if not server.started:  # as when the database went away just now
             raise SystemExit("the controller could not begin to serve; its log says why")
+
+
+def check_clouds(engine: Engine, clouds: Clouds) -> None:
+    """Check that the clouds file leads to all machines there are.
+
+    A cloud that does not answer now is checked again before its first list is believed.
+
+    Raises:
+        AccountRefused: An entry leads to another account than before.
+        CloudsFileRefused: An entry of which machines may run is missing.
+    """
+    with engine.connect() as connection:
+        missing = vms.clouds_in_use(connection) - {provider.name for provider in clouds}
+    if missing:
+        raise CloudsFileRefused(
+            f"machines of {', '.join(sorted(missing))} may still run, and the clouds file has no "
+            "entry of that name: put it back until their jobs have ended"
+        )
+    for provider in clouds:
+        try:
+            account = provider.account
+        except CloudError as error:
+            log.warning("%s does not say which account it leads to: %s", provider.name, error)
+        else:
+            with engine.begin() as connection:
+                controllers.check_account(connection, provider.name, account)
 
 
 def http_server(settings: Settings, app: FastAPI) -> uvicorn.Server:
@@ -226,15 +258,15 @@ def last_port(home: Path) -> int:
 
 
 def build_reconciler(
-    engine: Engine, keys: ControllerKeys, contact: ControllerContact, provider: Provider
+    engine: Engine, keys: ControllerKeys, contact: ControllerContact, clouds: Clouds
 ) -> Reconciler:
     """Put together what a tick needs."""
     with engine.begin() as connection:
         resource_labels = ResourceLabels(
             controllers.installation_id(connection), keys.label_secret()
         )
-    executor = CloudExecutor(MAX_CLOUD_CALLS)
-    fleet = Fleet(engine, provider, contact, resource_labels, executor=executor)
+    executors = CloudExecutors(MAX_CLOUD_CALLS)
+    fleet = Fleet(engine, clouds, contact, resource_labels, executors=executors)
     return Reconciler(fleet, clock.now(engine))
 
 

@@ -11,7 +11,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import repeat
 
@@ -19,6 +20,7 @@ import psycopg
 from sqlalchemy import URL, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from service.clouds.clouds import Clouds
 from service.clouds.provider import LAUNCH_KEY_PATTERN, InstanceState, Provider
 from service.db import clock, partitions, vms
 from service.db.database import CONNECTION_TIMEOUTS
@@ -60,6 +62,23 @@ class TaskHeartbeat:
     def is_alive(self) -> bool:
         """Whether the last round was finished recently."""
         return self.lag < self._stale_after
+
+
+@dataclass(frozen=True, slots=True)
+class JointHeartbeat:
+    """The heartbeat of several tasks that do the same for different clouds."""
+
+    heartbeats: Sequence[TaskHeartbeat]
+
+    @property
+    def lag(self) -> float:
+        """Seconds since the slowest task finished a round."""
+        return max(each.lag for each in self.heartbeats)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether every task finished a round recently."""
+        return all(each.is_alive for each in self.heartbeats)
 
 
 class Periodic:
@@ -200,11 +219,11 @@ class Maintenance:
     Args:
         engine: The database.
         keep: How long measured iterations are kept, and the files of ended machines.
-        provider: Where the machines are.
+        clouds: Where the machines are.
     """
 
-    def __init__(self, engine: Engine, keep: timedelta, provider: Provider) -> None:
-        self.engine, self.keep, self.provider = engine, keep, provider
+    def __init__(self, engine: Engine, keep: timedelta, clouds: Clouds) -> None:
+        self.engine, self.keep, self.clouds = engine, keep, clouds
         self.periodic = Periodic(
             "maintenance",
             self.run_once,
@@ -230,11 +249,15 @@ class Maintenance:
             dropped = partitions.drop_older_than(connection, self.keep)
         if dropped:
             log.info("measured iterations are dropped up to %s", dropped[-1])
-        self._forget()
+        for provider in self.clouds:
+            try:
+                self._forget(provider)
+            except CloudError as error:
+                log.warning("%s forgets no machine for now: %s", provider.name, error)
 
-    def _forget(self) -> None:
+    def _forget(self, provider: Provider) -> None:
         """Forget machines that are gone and whose jobs ended long ago: no key comes back."""
-        gone = [one for one in self.provider.list() if one.state is InstanceState.GONE]
+        gone = [one for one in provider.list() if one.state is InstanceState.GONE]
         with self.engine.connect() as connection:
             # Strangers may carry any text as a launch key, also what Postgres cannot compare.
             keys = {one.launch_key for one in gone if LAUNCH_KEY_PATTERN.fullmatch(one.launch_key)}
@@ -243,4 +266,4 @@ class Maintenance:
         for one in gone:
             row = known.get(one.launch_key)
             if row is not None and not row.is_alive and row.is_over_before(before):
-                self.provider.forget(one.provider_id)
+                provider.forget(one.provider_id)

@@ -7,14 +7,19 @@
         ├── SecretRefused             this controller may not act here: tell the person, stop
         ├── AccountRefused            its machines are elsewhere: tell the person, stop
         ├── NotificationsUndelivered  the database delivers no notifications: tell the person, stop
-        ├── UnknownCloud              no provider has the name given: tell the person, stop
+        ├── CloudsFileRefused         the clouds file cannot be used: tell the person, stop
+        ├── UnknownCloud              a job names no cloud of this controller: refuse it
         ├── PostgresUnavailable       the embedded database cannot run: tell the person, stop
         ├── BackupFailed              nothing was saved or restored: tell the person
         ├── LeaseLost                 another controller acts for this job: drop what was decided
         ├── AddressRefused            a user's address the controller does not go to: refuse it
         ├── Unanswered                nothing usable came from a user's address: try again later
         └── CloudError
-            ├── OutOfCapacity         the cloud cannot start more: wait, then the same key again
+            ├── OutOfCapacity         the place has no such machine: another key, another place
+            │   └── MachineTypeUnsold     it never has: do not ask there for a day
+            ├── QuotaReached          the account may have no more: another key, another market
+            ├── CredentialsRefused    the controller may not do this: a person must act
+            ├── Throttled             nothing was done: ask again, more slowly
             ├── ProviderUnavailable   the cloud did not answer or not yet obey: retry next tick
             └── LaunchRefused         this launch can never succeed: give up its key
 """
@@ -43,8 +48,12 @@ class NotificationsUndelivered(ServiceError):
     """The database does not deliver notifications; the message says what to do."""
 
 
+class CloudsFileRefused(ServiceError):
+    """The clouds file cannot be used; the message names each line and what to write instead."""
+
+
 class UnknownCloud(ServiceError):
-    """The settings name a cloud that the registry does not have; the message lists the others."""
+    """A job document names no cloud of this controller; the message lists those it has."""
 
 
 class PostgresUnavailable(ServiceError):
@@ -82,9 +91,33 @@ class CloudError(ServiceError):
 
 
 class OutOfCapacity(CloudError):
-    """The cloud cannot start more machines now; nothing was started, so wait and repeat the key."""
+    """The place has no such machine now and started none; ask elsewhere, by another key."""
 
     label = "capacity"
+
+
+class MachineTypeUnsold(OutOfCapacity):
+    """The place does not sell machines of this type; ask elsewhere, and not here for a day."""
+
+    label = "unsold"
+
+
+class QuotaReached(CloudError):
+    """The account may have no more machines in this region and market; this call started none."""
+
+    label = "quota"
+
+
+class CredentialsRefused(CloudError):
+    """The cloud does not let the controller do this; nothing was done, and a person must act."""
+
+    label = "credentials"
+
+
+class Throttled(CloudError):
+    """The cloud wants to be asked more slowly; nothing was done, so repeat it later."""
+
+    label = "throttled"
 
 
 class ProviderUnavailable(CloudError):

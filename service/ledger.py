@@ -18,25 +18,26 @@ from sqlalchemy import Connection
 from scavenger.job.spec import JobSpec
 from scavenger.protocol import Role
 from service.db import vms
-from service.db.vms import BillingTerms, Vm
+from service.db.vms import Vm
+from service.offers import BillingTerms
 
 RENEWAL_SPAN = timedelta(minutes=10)
 MIN_RUN = timedelta(seconds=10)
 POWER_OFF_GRACE = timedelta(seconds=6)
 
 
-def terms_for_role(spec: JobSpec, role: Role) -> BillingTerms:
+def terms_for_role(worker: BillingTerms, spec: JobSpec, role: Role) -> BillingTerms:
     """Return what a machine of a job is billed; a server nothing where servers are not priced."""
-    return terms_for(spec, *((0, 1) if role == "server" else (1, 0)))
+    return terms_together(worker, spec, *((0, 1) if role == "server" else (1, 0)))
 
 
-def terms_for(spec: JobSpec, workers: int, servers: int) -> BillingTerms:
+def terms_together(worker: BillingTerms, spec: JobSpec, workers: int, servers: int) -> BillingTerms:
     """Return what machines that start together are billed, as if they were one.
 
     A worker's machine is as large as the largest local batch needs.
     """
-    price = workers * spec.price_per_hour + servers * spec.server_price
-    return BillingTerms(price, timedelta(seconds=spec.quantum))
+    price = workers * worker.price_per_hour + servers * spec.server_price
+    return replace(worker, price_per_hour=price)
 
 
 def committed(machines: Sequence[Vm]) -> Decimal:
@@ -57,7 +58,12 @@ def accrued(machines: Sequence[Vm], until: datetime) -> Decimal:
 
 
 def affordable_span(
-    machines: Sequence[Vm], spec: JobSpec, workers: int, servers: int, boot: timedelta
+    machines: Sequence[Vm],
+    spec: JobSpec,
+    worker: BillingTerms,
+    workers: int,
+    servers: int,
+    boot: timedelta,
 ) -> timedelta | None:
     """Return the time that the cap can prepay for a launch; None when it is too short to be of use.
 
@@ -67,11 +73,12 @@ def affordable_span(
     Args:
         machines: Every machine the job ever had.
         spec: The job.
+        worker: What one machine that trains is billed.
         workers: Machines to launch that train.
         servers: Machines to launch that serve parameters.
         boot: Seconds of the prepaid time that a machine may need to start its clock.
     """
-    cap, terms = spec.limits.max_cost, terms_for(spec, workers, servers)
+    cap, terms = spec.limits.max_cost, terms_together(worker, spec, workers, servers)
     if cap is None or terms.price_per_hour == 0:
         return RENEWAL_SPAN + boot
     span = min(span_for(cap - committed(machines), terms) - POWER_OFF_GRACE, RENEWAL_SPAN + boot)
@@ -79,7 +86,12 @@ def affordable_span(
 
 
 def reserve_attempt(
-    connection: Connection, machine: Vm, cap: Decimal | None, now: datetime, boot: timedelta
+    connection: Connection,
+    machine: Vm,
+    cap: Decimal | None,
+    now: datetime,
+    boot: timedelta,
+    stamp: str,
 ) -> bool:
     """Reserve what a machine may cost that is asked for now; whether the cap pays for it.
 
@@ -98,7 +110,7 @@ def reserve_attempt(
         and committed(machines) - committed_by_machine(vm) + committed_by_machine(longer) > cap
     ):
         return False
-    vms.record_attempt(connection, vm.id, now, until)
+    vms.record_attempt(connection, vm.id, now, until, stamp)
     return True
 
 
@@ -112,11 +124,12 @@ def max_run_seconds(terms: BillingTerms, cap: Decimal | None) -> float:
 def span_for(dollars: Decimal, terms: BillingTerms) -> timedelta:
     """Return the whole milliseconds or quanta of a machine's time that so many dollars buy.
 
-    Rounding up would pass the cap.
+    Rounding up would pass the cap. What buys less than the least that is billed buys nothing.
     """
     milliseconds = max(dollars, Decimal(0)) * 3_600_000 / terms.price_per_hour
     span = timedelta(milliseconds=math.floor(milliseconds))
-    return span - span % terms.quantum if terms.quantum else span
+    whole = span - span % terms.quantum if terms.quantum else span
+    return whole if whole >= terms.minimum else timedelta(0)
 
 
 def reserve_more_time(

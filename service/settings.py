@@ -66,8 +66,9 @@ class Settings(BaseSettings):
     """File with the secret that all controllers of one database share. Default: a secret in
     --home, which the first start creates."""
 
-    cloud: str = "local"
-    """Name of the cloud in which machines are launched."""
+    clouds: LocalPath | None = None
+    """Clouds file: the accounts and regions in which machines are launched. Default: this
+    computer."""
 
     machines: LocalPath | None = None
     """Directory of the local machines, the same for all controllers of a database. Default: in

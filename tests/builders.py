@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from scavenger.cluster import ClusterConfig
@@ -16,16 +18,20 @@ from scavenger.measurement.profiling import Observation, ScalingIndicators
 from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Directive, Member, StopAtMetric
 from scavenger.schemas import JobPhase, OrphanView
+from service.clouds.clouds import Clouds
+from service.clouds.local import LocalProvider
 from service.clouds.provider import Boot
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
 from service.db.vms import Vm
 from service.db.workers import WorkerRow
+from service.offers import BillingTerms, Offer
 from service.reconciler.fleet import ControllerContact
 from service.state.job_state import JobState
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 STOP = StopAtMetric("accuracy", 0.97, "at_least", 60.0)
+HERE = Clouds([LocalProvider(Path("/nowhere"), sys.executable)])
 CONTACT = ControllerContact("http://127.0.0.1:9", "token-of-{}".format)
 
 
@@ -80,12 +86,21 @@ def vm(number: int, **changes: Any) -> Vm:
         launch_key=f"key-{number}",
         state="launched",
         provider_id=f"provider-{number}",
+        cloud="local",
+        zone="",
+        machine_type="local",
+        market="on_demand",
+        image="",
         price_per_hour=Decimal("0.36"),
         quantum=0.0,
+        minimum=0.0,
         prepaid=360.0,
         intended_at=NOW - timedelta(minutes=1),
         began_at=NOW - timedelta(minutes=1),
         attempted_at=NOW - timedelta(minutes=1),
+        open_asks=1,
+        refusal=None,
+        stamp=None,
         missed_at=None,
         ordered_at=None,
         orders=0,
@@ -95,6 +110,12 @@ def vm(number: int, **changes: Any) -> Vm:
         tail="",
     )
     return replace(machine, **changes)
+
+
+def offer(price: str = "0.36", **changes: Any) -> Offer:
+    """A machine of this computer."""
+    terms = BillingTerms(Decimal(price))
+    return replace(Offer("local", "", "local", "on_demand", "", terms), **changes)
 
 
 def server(number: int, **changes: Any) -> Vm:
@@ -174,6 +195,7 @@ def snapshot(**changes: Any) -> JobState:
         "drifted": None,
         "steps": StepColumns(),
         "knowledge": None,
+        "places": (offer(),),
         **changes,
     }
     if facts["knowledge"] is None:

@@ -38,7 +38,8 @@ def planning_state(
         stored: The model of earlier jobs with its signature.
         epochs_to_target: Reference epochs its own run to the target took, once it has ended.
         other_models: Models of all other jobs, newest first.
-        machine_type: Kind of the machines it runs on; jobs on others do not compare.
+        machine_type: Kind of the machines it runs on, where it names none; jobs on others do not
+            compare.
         probe_overhead: What one probe takes besides training.
         running_machines: Machines of its workers that may run.
         drifted_noise_scale: φ in samples that its probes' had drifted to; None while theirs holds.
@@ -60,7 +61,7 @@ def planning_state(
         topology="parameter_server" if spec.strategy.servers else "all_reduce",
         laws=spec.laws,
         other_models=other_models,
-        machine_type=machine_type,
+        machine_type=spec.machine_type or machine_type,
         exchange=exchange_of(spec),
         lr_rule=rule,
         kappa_prior=Kappa(prior_kappa(rule)),
@@ -88,9 +89,15 @@ def objective_within_limits(spec: JobSpec) -> ConstrainedObjective:
     return ConstrainedObjective(objective_of(spec), max_cost=max_cost, max_time=limits.max_time)
 
 
-def signature_of(spec: JobSpec, machine: str) -> str:
-    """Name the stored model this job reads and writes."""
+def signature_of(spec: JobSpec, machine_type: str) -> str:
+    """Name the stored model this job reads and writes.
+
+    Args:
+        spec: The job.
+        machine_type: Kind of the machines of jobs that name none.
+    """
     rule, exchange = spec.learning_rate_scaling.rule, exchange_of(spec)
+    machine = spec.machine_type or machine_type
     return make_signature(spec.model.key, spec.model.dataset_size, rule, machine, exchange)
 
 

@@ -31,6 +31,7 @@ from scavenger.job.fields import (
     require_value,
 )
 from scavenger.job.limits import BatchSize, Limits
+from scavenger.job.machine import MachineSpec
 from scavenger.job.parser import show_value
 from scavenger.job.pricing import (
     PriceField,
@@ -226,6 +227,7 @@ class JobSpec(SpecModel):
         strategy: How the workers train together.
         lr_scaling: How the learning rate follows the global batch.
         price: Dollars per worker-hour, or a tariff.
+        machine: Which machines to rent; None for those of the controller's own cloud.
         run: What every worker runs.
     """
 
@@ -244,6 +246,9 @@ class JobSpec(SpecModel):
     strategy: TrainingStrategyField = Field(AllReduceSpec(), examples=["all_reduce"])
     lr_scaling: LearningRateField = Field(LearningRateSpec(rule="none"), examples=["linear"])
     price: PriceField = Field(examples=["0.13402 USD/h"])
+    machine: Annotated[MachineSpec | None, BeforeValidator(require_value)] = Field(
+        None, examples=["{type: m7i.xlarge, market: spot}"]
+    )
     run: RunSpec = Field(examples=["{command: [python, train.py]}"])
 
     @field_validator("strategy")
@@ -356,6 +361,17 @@ class JobSpec(SpecModel):
                     direction=target.direction,
                     max_progress=target.max_epochs,
                 )
+
+    @property
+    def machine_type(self) -> str | None:
+        """The cloud's word for the machines; None where the job names none."""
+        return None if self.machine is None else self.machine.type
+
+    def on_machine(self, cloud: str, machine_type: str) -> JobSpec:
+        """Return the same job with its cloud and machine type written down."""
+        market = "on_demand" if self.machine is None else self.machine.market
+        machine = MachineSpec(type=machine_type, cloud=cloud, market=market)
+        return self.model_copy(update={"machine": machine})
 
     def document(self) -> dict[str, Any]:
         """Return the document as JSON values; ``validate_job`` reads it as an equal spec."""

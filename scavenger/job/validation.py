@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.fields import SpecModel, closest_name
 from scavenger.job.limits import Limits, MemoryLimit
+from scavenger.job.machine import MachineSpec
 from scavenger.job.parser import (
     MAX_DEPTH,
     DocumentPath,
@@ -198,6 +199,7 @@ _SECTIONS: Mapping[DocumentPath, type[SpecModel]] = {
     ("price", "servers"): ServersSpec,
     ("price", "interruptions"): InterruptionsSpec,
     ("price", "memory"): MemorySpec,
+    ("machine",): MachineSpec,
     ("run",): RunSpec,
     ("run", "checkpoints"): CheckpointsSpec,
 }
@@ -229,7 +231,7 @@ def _words(error: ErrorDetails, document: ParsedDocument) -> str | None:
         return _blank(path, about)
     if kind == "value_error":
         return str(error["ctx"]["error"])
-    expected = _expected(kind, error.get("ctx", {}))
+    expected = expected_words(kind, error.get("ctx", {}))
     got = "something else" if path[:2] == ("run", "env") else show_value(given)  # may be a secret
     return f"must be {expected}, got {got}{_remedy(kind, path, about)}"
 
@@ -276,7 +278,8 @@ def _meant(path: DocumentPath, document: ParsedDocument) -> str | None:
     return None if path[-1] in _HOMES else closest_name(path[-1], list(_fields(path, document)))
 
 
-def _expected(kind: str, context: Mapping[str, Any]) -> str:
+def expected_words(kind: str, context: Mapping[str, Any]) -> str:
+    """Return what a value should have been, for one kind of error of pydantic."""
     match kind:
         case "int_type":
             return "a whole number"

@@ -13,7 +13,8 @@ from sqlalchemy import Engine
 from service.agent_package import AgentPackage
 from service.auth.secrets import EMPTY_SECRET_STORE, SecretStore
 from service.auth.tokens import ControllerKeys
-from service.background import TaskHeartbeat
+from service.background import JointHeartbeat, TaskHeartbeat
+from service.clouds.clouds import Clouds
 from service.clouds.storage import CheckpointStorage
 from service.db import clock
 
@@ -23,7 +24,7 @@ class AppState:
     """What routes need of the controller.
 
     Attributes:
-        machine_type: Name of the machines that jobs run on, part of a model's signature.
+        clouds: Where machines are launched.
         storage: Where machines keep what outlives them.
         heartbeats: Of the background tasks of this controller, by name.
         max_startup_seconds: Seconds that a machine may take to come up.
@@ -34,13 +35,18 @@ class AppState:
     """
 
     engine: Engine
-    machine_type: str
+    clouds: Clouds
     storage: CheckpointStorage
-    heartbeats: Mapping[str, TaskHeartbeat] = field(default_factory=dict)
+    heartbeats: Mapping[str, TaskHeartbeat | JointHeartbeat] = field(default_factory=dict)
     max_startup_seconds: float = 0.0
     secret_store: SecretStore = EMPTY_SECRET_STORE
     agent_package: AgentPackage | None = None
     ca: bytes | None = None
+
+    @property
+    def machine_type(self) -> str:
+        """Kind of the machines of jobs that name none, part of a model's signature."""
+        return self.clouds.default.traits.machine_type
 
     def now(self) -> datetime:
         """Return the present moment by the clock that all controllers of a database share."""

@@ -18,7 +18,7 @@ from sqlalchemy import Engine, QueuePool
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.api.metrics import installation_gauges
-from service.background import TaskHeartbeat
+from service.background import JointHeartbeat, TaskHeartbeat
 from service.db import database, monitoring
 from service.db.monitoring import InstallationTotals
 from service.observability import metrics
@@ -78,7 +78,9 @@ class HealthChecks:
         heartbeats: Of the background tasks of this controller, by name.
     """
 
-    def __init__(self, engine: Engine, heartbeats: Mapping[str, TaskHeartbeat]) -> None:
+    def __init__(
+        self, engine: Engine, heartbeats: Mapping[str, TaskHeartbeat | JointHeartbeat]
+    ) -> None:
         self.engine, self.heartbeats, self.timeout = engine, heartbeats, DATABASE_TIMEOUT
         self._revision = SingleFlight(self._read_revision, ttl=1.0)
         self._totals = SingleFlight(self._read_totals, ttl=5.0)

@@ -142,3 +142,50 @@ class CloudExecutor:
         """Seconds since the oldest call began that has not ended."""
         now = time.monotonic()
         return max((now - began for began in tuple(self._calling.values())), default=0.0)
+
+
+class CloudExecutors:
+    """One executor for each cloud, so that a cloud that hangs holds no thread of another.
+
+    One thread submits all batches. A job may have a batch under way in each of several clouds.
+
+    Args:
+        threads: Number of calls that may run at once in one cloud; 0 runs them at once.
+    """
+
+    def __init__(self, threads: int = 0) -> None:
+        self._threads = threads
+        self._executors: dict[str, CloudExecutor] = {}
+        self._on_done: Callable[[str], object] = lambda _: None
+
+    def call_when_done(self, on_done: Callable[[str], object]) -> None:
+        """Call this with the job whenever a batch of it has ended."""
+        self._on_done = on_done
+        for executor in self._executors.values():
+            executor.call_when_done(on_done)
+
+    def submit(self, job: str, cloud: str, calls: Sequence[CloudCall]) -> None:
+        """Submit calls to a cloud; see `CloudExecutor.submit`."""
+        if cloud not in self._executors:
+            self._executors[cloud] = CloudExecutor(self._threads, f"jobs-{cloud}")
+            self._executors[cloud].call_when_done(self._on_done)
+        self._executors[cloud].submit(job, calls)
+
+    def is_finished(self, job: str) -> bool:
+        """Whether a job has no batch under way in any cloud.
+
+        Raises:
+            Exception: What a call of a batch raised, once.
+        """
+        return all(executor.is_finished(job) for executor in self._executors.values())
+
+    def forget_all_but(self, jobs: Collection[str]) -> None:
+        """Forget the results of all other jobs, which no caller will ask for."""
+        for executor in self._executors.values():
+            executor.forget_all_but(jobs)
+
+    def close(self, timeout: float) -> None:
+        """Begin no further call, and wait for the running ones for so many seconds in all."""
+        ends_at = time.monotonic() + timeout
+        for executor in self._executors.values():
+            executor.close(max(ends_at - time.monotonic(), 0.0))

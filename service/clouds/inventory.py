@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from sqlalchemy import Engine
 
+from service.clouds.clouds import Clouds
 from service.clouds.executor import CloudExecutor
 from service.clouds.provider import Instance, Provider
-from service.db import vms
+from service.db import controllers, vms
 from service.db.database import DATABASE_AWAY
 from service.db.vms import LaunchStatus, Vm
-from service.errors import CloudError, ProviderUnavailable
+from service.errors import AccountRefused, CloudError, ProviderUnavailable, Throttled
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ LIST_BATCH = "list"
 LIST_WAIT = 0.2
 LIST_TIMEOUT = timedelta(minutes=1)  # the longest that a call to a provider may take
 RETRY_PAUSE = timedelta(seconds=5)
+THROTTLED_PAUSE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,11 @@ class CloudInventory:
 
     A failed call fails for all of them, so a cloud that does not answer is not asked once for each
     job. While a call takes long, the listing before it stays valid for a while. All jobs between
-    two calls of ``mark_stale`` see the same: an answer that arrives in between waits.
+    two calls of ``mark_stale`` see the same: an answer that arrives in between waits. A cloud that
+    does not want to be asked often is asked at its pace, and one that throttles more rarely.
+
+    Before the first list it makes sure that the provider leads to the account it led to before:
+    machines of another account would look gone.
 
     Args:
         executor: Runs the list calls.
@@ -72,7 +78,7 @@ class CloudInventory:
     ) -> None:
         self._engine, self._provider, self._stopwatch = engine, provider, stopwatch
         self._executor = executor or CloudExecutor()
-        self._is_due = True
+        self._is_due, self._is_verified = True, False
         self._asked_at = self._again_at = datetime.min.replace(tzinfo=UTC)
         self._listing: CloudListing | None = None
         self._answer: CloudListing | None = None
@@ -102,7 +108,7 @@ class CloudInventory:
     def _attempt(self, now: datetime) -> None:
         """Start a list call, or fetch the result of the last one, without waiting for long."""
         try:
-            if self._is_answered(0.0) and not self._is_resting(now):
+            if self._is_answered(0.0) and not self._is_resting(now) and not self._is_paced(now):
                 self._asked_at = now
                 self._executor.submit(LIST_BATCH, [partial(self._look, now)])
             # A cloud that answers at once is seen as it is now, and a slow one delays no pass.
@@ -113,7 +119,11 @@ class CloudInventory:
         except CloudError as error:
             if str(error) != str(self._failure):
                 log.warning("the cloud does not show its machines: %s", error)
-            self._failure, self._again_at = error, now + RETRY_PAUSE
+            pause = THROTTLED_PAUSE if isinstance(error, Throttled) else RETRY_PAUSE
+            self._failure, self._again_at = error, now + pause
+        except AccountRefused as error:
+            self._failure, self._again_at = ProviderUnavailable(str(error)), now + THROTTLED_PAUSE
+            log.error("%s", error)
         except Exception as error:  # an adapter's error must not stop jobs that need no machine
             log.exception("the list of machines cannot be read")
             self._failure, self._again_at = ProviderUnavailable(repr(error)), now + RETRY_PAUSE
@@ -128,12 +138,74 @@ class CloudInventory:
 
     def _is_resting(self, now: datetime) -> bool:
         """Whether the cloud failed a moment ago, so that it is not asked again yet."""
-        return timedelta(0) < self._again_at - now <= RETRY_PAUSE
+        return timedelta(0) < self._again_at - now <= THROTTLED_PAUSE
+
+    def _is_paced(self, now: datetime) -> bool:
+        """Whether the cloud was asked so lately that it need not be asked again yet."""
+        interval = timedelta(seconds=self._provider.traits.list_interval_seconds)
+        return timedelta(0) <= now - self._asked_at < interval
 
     def _look(self, now: datetime) -> None:
         began = self._stopwatch()
+        if not self._is_verified:
+            account = self._provider.account
+            with self._engine.begin() as connection:
+                controllers.check_account(connection, self._provider.name, account)
+            self._is_verified = True
         with self._engine.connect() as connection:
             statuses = vms.launch_statuses(connection)
         instances = {instance.launch_key: instance for instance in self._provider.list()}
         answered_at = now + timedelta(seconds=self._stopwatch() - began)
         self._answer = CloudListing(now, answered_at, instances, statuses)
+
+
+class Inventories:
+    """The inventories of all clouds of a controller.
+
+    Args:
+        inventories: By the name of the cloud.
+    """
+
+    def __init__(self, inventories: Mapping[str, CloudInventory]) -> None:
+        self._inventories = inventories
+
+    @classmethod
+    def of(
+        cls,
+        engine: Engine,
+        clouds: Clouds,
+        threads: int = 0,
+        stopwatch: Callable[[], float] = time.monotonic,
+    ) -> Inventories:
+        """Return one inventory for each cloud, each with so many threads of its own."""
+        return cls(
+            {
+                provider.name: CloudInventory(
+                    engine, provider, CloudExecutor(threads, f"lists-{provider.name}"), stopwatch
+                )
+                for provider in clouds
+            }
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._inventories)
+
+    def mark_stale(self) -> None:
+        """List every cloud anew when the next job needs it."""
+        for inventory in self._inventories.values():
+            inventory.mark_stale()
+
+    def close(self) -> None:
+        """Begin no further call."""
+        for inventory in self._inventories.values():
+            inventory.close()
+
+    def listing(self, cloud: str, now: datetime) -> CloudListing | None:
+        """Return the newest listing of a cloud; None before the first answer.
+
+        Raises:
+            CloudError: The cloud did not answer; the state of its machines is unknown.
+        """
+        if cloud not in self._inventories:
+            raise ProviderUnavailable(f"the clouds file has no entry {cloud} any more")
+        return self._inventories[cloud].listing(now)

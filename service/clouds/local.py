@@ -25,8 +25,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import psutil
+from pydantic import BaseModel, ConfigDict
 
-from service.clouds.provider import Instance, InstanceState, LaunchRequest
+from service.clouds.provider import CloudTraits, Instance, InstanceState, LaunchRequest
 from service.errors import LaunchRefused, OutOfCapacity, ProviderUnavailable
 from service.settings import Settings
 
@@ -37,6 +38,12 @@ KILL_TIMEOUT = 2.0  # a killed group is gone in milliseconds unless the computer
 # Python with a framework takes that long to start; the resize itself takes hundredths of a second.
 PROCESS_START_SECONDS = 2.0
 OUT_OF_RESOURCES = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+
+
+class LocalEntry(BaseModel):
+    """This computer in the clouds file; its machines are in the directory of ``--machines``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class LocalProvider:
@@ -50,22 +57,29 @@ class LocalProvider:
         root: Directory for the machines' files; made if missing.
         python: Interpreter that runs the supervisor.
         boot_delay: Seconds a machine pretends to boot.
+        name: Name of the entry in the clouds file.
     """
 
-    name = "local"
-    # What is listed is what runs, and a supervisor starts within the ledger's grace.
-    max_list_lag_seconds = max_boot_seconds = 0.0
+    Entry = LocalEntry
 
-    def __init__(self, root: Path, python: str, boot_delay: float = 0.0) -> None:
+    def __init__(
+        self, root: Path, python: str, boot_delay: float = 0.0, *, name: str = "local"
+    ) -> None:
+        self.name = name
+        # What is listed is what runs, and a supervisor starts within the ledger's grace: no list
+        # lags and no boot is paid for.
+        self.traits = CloudTraits(
+            machine_type="local", resize_seconds=PROCESS_START_SECONDS + boot_delay
+        )
         self._root = root.resolve()
         self._python = python
         self._boot_delay = boot_delay
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> LocalProvider:
-        """Open the local cloud of a controller; workers run with the controller's interpreter."""
+    def open(cls, name: str, entry: LocalEntry, settings: Settings) -> LocalProvider:
+        """Open an entry of the clouds file; workers run with the controller's interpreter."""
         root = settings.machines or settings.home / "machines"
-        return cls(root, sys.executable, settings.boot_delay)
+        return cls(root, sys.executable, settings.boot_delay, name=name)
 
     @property
     def account(self) -> str:
@@ -78,10 +92,6 @@ class LocalProvider:
                 draft.write_text(uuid4().hex)
                 draft.replace(file)
         return file.read_text()
-
-    @property
-    def resize_seconds(self) -> float:
-        return PROCESS_START_SECONDS + self._boot_delay
 
     def launch(self, request: LaunchRequest) -> Instance:
         """Start a process group, or return the one this launch key already started.
@@ -191,7 +201,6 @@ def _claim(machine: Path, request: LaunchRequest) -> int | None:
         facts = {
             "launch_key": request.launch_key,
             "job": request.job,
-            "price_per_hour": request.price_per_hour,
             "labels": dict(request.labels),
             "created": time.time(),
         }
@@ -220,7 +229,6 @@ def _instance(machine: Path) -> Instance:
         launch_key=facts["launch_key"],
         job=facts["job"],
         state=_state(machine),
-        price_per_hour=facts["price_per_hour"],
         labels=facts.get("labels", {}),  # records of earlier versions have none
     )
 

@@ -21,12 +21,7 @@ class MeteredProvider:
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
         # None of these changes while a controller runs.
-        self.name, self.account = provider.name, provider.account
-        self.resize_seconds, self.max_list_lag_seconds, self.max_boot_seconds = (
-            provider.resize_seconds,
-            provider.max_list_lag_seconds,
-            provider.max_boot_seconds,
-        )
+        self.name, self.account, self.traits = provider.name, provider.account, provider.traits
 
     def launch(self, request: LaunchRequest) -> Instance:
         try:

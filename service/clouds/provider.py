@@ -14,9 +14,13 @@ from enum import StrEnum
 from typing import Protocol
 
 from scavenger.worker_env import WorkerEnv, check_controller_url
+from service.offers import Offer
 
-LAUNCH_KEY_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-LABEL_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,63}")
+# What every cloud accepts: Google allows neither capitals nor dots, and its names have 63 letters,
+# of which the provider's prefix takes four.
+LAUNCH_KEY_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,58}")
+LABEL_KEY_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+LABEL_PATTERN = re.compile(r"[a-z0-9_-]{1,63}")
 MAX_LABELS = 16
 ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,128}")
 BOOTSTRAP_TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,256}")
@@ -25,12 +29,24 @@ MAX_PREPAID = 366 * 86400.0
 
 
 class InstanceState(StrEnum):
-    """Where a machine is in its life; it never goes back."""
+    """Where a machine is in its life; it never goes back.
+
+    A stopped machine runs nothing and is billed for its disk: it is to be ended.
+    """
 
     PENDING = "pending"
     RUNNING = "running"
     ENDING = "ending"
+    STOPPED = "stopped"
     GONE = "gone"
+
+
+class EndReason(StrEnum):
+    """Why a machine ended that was not told to, as far as its cloud says."""
+
+    SOLD_OUT = "the cloud had no room for it"
+    TAKEN = "the cloud took it back"
+    FAILED = "it failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +110,19 @@ class LaunchRequest:
     """One machine to start, and what it knows when it boots.
 
     Attributes:
-        launch_key: Chosen and stored before the first call: 1 to 63 letters, digits, ``-``, ``_``.
+        launch_key: Chosen and stored before the first call: 1 to 59 lower-case letters, digits,
+            ``-``.
+        offer: Where it is rented, the same whenever the key is repeated.
         boot: What the machine is to know.
-        price_per_hour: What the machine costs, in dollars per hour.
         labels: Written by the call that makes the machine, never afterwards; at most 16, keys and
-            values 1 to 63 letters, digits, ``-``, ``_``, ``.``.
+            values 1 to 63 lower-case letters, digits, ``-``, ``_``; keys begin with a letter.
         max_run_seconds: After how many seconds the cloud itself ends the machine, where it can;
             infinite for never.
     """
 
     launch_key: str
+    offer: Offer
     boot: Boot
-    price_per_hour: float
     labels: Mapping[str, str] = field(default_factory=dict)
     max_run_seconds: float = math.inf
 
@@ -114,13 +131,14 @@ class LaunchRequest:
             raise ValueError(
                 f"launch_key must match {LAUNCH_KEY_PATTERN.pattern}, got {self.launch_key!r}"
             )
-        if not (math.isfinite(self.price_per_hour) and self.price_per_hour >= 0):
-            raise ValueError(f"price_per_hour must be 0 or more, got {self.price_per_hour}")
         if len(self.labels) > MAX_LABELS:
             raise ValueError(f"at most {MAX_LABELS} labels, got {len(self.labels)}")
-        for text in (text for pair in self.labels.items() for text in pair):
-            if not LABEL_PATTERN.fullmatch(text):
-                raise ValueError(f"labels must match {LABEL_PATTERN.pattern}, got {text!r}")
+        for key, value in self.labels.items():
+            if not (LABEL_KEY_PATTERN.fullmatch(key) and LABEL_PATTERN.fullmatch(value)):
+                raise ValueError(
+                    f"labels must match {LABEL_KEY_PATTERN.pattern} and {LABEL_PATTERN.pattern}, "
+                    f"got {key!r}: {value!r}"
+                )
         if not self.max_run_seconds > 0:
             raise ValueError(f"max_run_seconds must be above 0, got {self.max_run_seconds}")
 
@@ -134,72 +152,105 @@ class Instance:
     """One machine as its cloud sees it.
 
     Attributes:
-        provider_id: The cloud's name for it, never used again for another machine.
+        provider_id: The cloud's own number for it, never used again for another machine; not a name
+            that is free again once the machine is gone.
         launch_key: Key of the launch that made it.
         job: Id of the job it works for.
         state: Where it is in its life.
-        price_per_hour: What it costs, in dollars per hour.
+        zone: Where it is; empty where the cloud does not say.
         labels: What its launch wrote onto it.
+        reason: Why it ended by itself; None while it has not, or where the cloud does not say.
     """
 
     provider_id: str
     launch_key: str
     job: str
     state: InstanceState
-    price_per_hour: float
+    zone: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    reason: EndReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CloudTraits:
+    """What the controller must know of a cloud to plan and to pay.
+
+    Attributes:
+        zones: Where machines can be asked for, best first; all in one region.
+        image: What machines boot, where a job names no image.
+        machine_type: The type of jobs that name none; empty where they must.
+        resize_seconds: What a change of machines usually takes: their start, and the resize after.
+        max_list_lag_seconds: For how long a list may lag behind what was done. No existing machine
+            is missing from all lists for longer than this.
+        max_boot_seconds: Longest time from a call of ``launch`` to the start of the machine's own
+            clock. How long the call itself may take is among them.
+        list_interval_seconds: Least time between two lists: clouds refuse callers that list often.
+        minimum_billed_seconds: What a machine is billed at least.
+    """
+
+    zones: tuple[str, ...] = ("",)
+    image: str = ""
+    machine_type: str = ""
+    resize_seconds: float = 0.0
+    max_list_lag_seconds: float = 0.0
+    max_boot_seconds: float = 0.0
+    list_interval_seconds: float = 0.0
+    minimum_billed_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.zones:
+            raise ValueError("a cloud needs a zone")
 
 
 class Provider(Protocol):
-    """A place where machines come from.
+    """A place where machines come from: one account of one cloud, in one region.
 
     Every call may raise ``ProviderUnavailable``: nothing is known about what it did, so the next
-    tick repeats it. All calls are safe to repeat and to run concurrently. None takes longer than a
-    minute: a provider that calls over a network sets a time-out.
+    tick repeats it; or ``Throttled``: nothing was done, and it is repeated later. All calls are
+    safe to repeat and to run concurrently. None takes longer than a minute: a provider that calls
+    over a network sets a time-out, and leaves repetitions to the controller.
     """
 
     @property
     def name(self) -> str:
-        """Name of the cloud, as people write it."""
+        """Name of the entry in the clouds file."""
 
     @property
     def account(self) -> str:
-        """Where its machines are: one of another account neither lists them nor ends them."""
+        """Where its machines are: one of another account neither lists them nor ends them.
 
-    @property
-    def resize_seconds(self) -> float:
-        """Seconds a change of machines usually takes: their start, and the resize after it."""
-
-    @property
-    def max_list_lag_seconds(self) -> float:
-        """Seconds for which a list may lag behind what was done.
-
-        No existing machine is missing from all lists for longer than this.
+        Raises:
+            CloudError: The cloud does not say now; the controller does not start.
         """
 
     @property
-    def max_boot_seconds(self) -> float:
-        """Longest seconds from a call of ``launch`` to the start of the machine's own clock.
-
-        How long the call itself may take is among them.
-        """
+    def traits(self) -> CloudTraits:
+        """What the controller must know of the cloud; never changes."""
 
     def launch(self, request: LaunchRequest) -> Instance:
         """Start a machine, or return the one this launch key already started.
 
-        A key that was launched with other parameters returns what it started then.
+        A key that was launched with other parameters returns what it started then. It always comes
+        with the same offer. The first four errors are certain: this call started nothing.
 
         Raises:
-            OutOfCapacity: No machine was started; wait, then repeat with the same key.
+            OutOfCapacity: The place has no such machine now; the key is given up.
+            QuotaReached: The account may have no more in this region and market; the key is given
+                up.
+            CredentialsRefused: The controller may not launch; the key is given up.
+            Throttled: The cloud wants to be asked more slowly; the key is repeated.
             LaunchRefused: The key's machine is ending or gone, or the request can never succeed;
-                give up.
+                the key is given up.
         """
 
     def list(self) -> tuple[Instance, ...]:
         """Return every machine with this installation's labels that the cloud shows now.
 
         That may lag: a new machine may still be missing, one that was ended still be running. One
-        that is gone is shown for a while, then no longer.
+        that is gone may be shown for a while, then no longer.
+
+        Raises:
+            CloudError: Not all machines can be shown, if only of one zone: none count as missing.
         """
 
     def terminate(self, provider_id: str) -> None:

@@ -29,13 +29,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 
-from service.db.schema import installations, leases
+from service.db.schema import accounts, installations, leases
 from service.errors import AccountRefused, LeaseLost, SecretRefused
 
 ACCOUNT_REMEDY = (
-    "on the same computer, name with --machines the directory whose file `account` says so, in "
-    "the home of the first `machines`; if none of their machines runs any more, run: "
-    "UPDATE installations SET account = NULL"
+    "give the entry another name, or the account it had; on the same computer, name with "
+    "--machines the directory whose file `account` says so, in the home of the first `machines`; "
+    "if none of its machines runs any more, run: DELETE FROM accounts WHERE cloud = '{cloud}'"
 )
 
 
@@ -70,26 +70,29 @@ def check_secret(connection: Connection, fingerprint: str) -> None:
         )
 
 
-def check_account(connection: Connection, account: str) -> None:
-    """Check that this controller launches machines in the installation's account.
+def check_account(connection: Connection, cloud: str, account: str) -> None:
+    """Check that an entry of the clouds file leads to the account it led to before.
 
     The first controller's account is stored. Machines of another account would look gone to this
     controller, and it would start them again.
 
     Raises:
-        AccountRefused: It has another account.
+        AccountRefused: It leads to another account.
     """
-    known = shared_value(connection, installations.c.account, account)
+    fresh = insert(accounts).values(cloud=cloud, account=account)
+    connection.execute(fresh.on_conflict_do_nothing())
+    query = select(accounts.c.account).where(accounts.c.cloud == cloud)
+    known = connection.execute(query).scalar_one()
     if known != account:
         raise AccountRefused(
-            f"the controllers of this database have their machines in account {known}, and this "
-            f"one in {account}, from where theirs look gone: {ACCOUNT_REMEDY}"
+            f"the machines of {cloud} are in account {known}, and this controller looks in "
+            f"{account}, from where they look gone: {ACCOUNT_REMEDY.format(cloud=cloud)}"
         )
 
 
-def forget_account(connection: Connection) -> None:
-    """Let the next controller store its account."""
-    connection.execute(update(installations).values(account=None))
+def forget_accounts(connection: Connection) -> None:
+    """Let the next controller store its accounts."""
+    connection.execute(delete(accounts))
 
 
 LEASE_TERM = timedelta(seconds=5)

@@ -129,12 +129,21 @@ vms = Table(
     Column("launch_key", Text, nullable=False, unique=True),
     Column("state", Text, nullable=False),
     Column("provider_id", Text),
+    Column("cloud", Text, nullable=False),
+    Column("zone", Text, nullable=False),
+    Column("machine_type", Text, nullable=False),
+    Column("market", Text, nullable=False),
+    Column("image", Text, nullable=False),
     Column("price_per_hour", Numeric, nullable=False),
     Column("quantum", Double, nullable=False),
+    Column("minimum", Double, nullable=False),
     Column("prepaid", Double, nullable=False),
     moment_column("intended_at", nullable=False),
     moment_column("began_at"),
     moment_column("attempted_at"),
+    Column("open_asks", Integer, nullable=False),
+    Column("refusal", Text),
+    Column("stamp", Text),
     moment_column("missed_at"),
     moment_column("ordered_at"),
     Column("orders", Integer, nullable=False),
@@ -143,8 +152,25 @@ vms = Table(
     Index(None, "job"),
     CheckConstraint("role IN ('worker', 'server')", name="role_known"),
     CheckConstraint("state IN ('intended', 'launched', 'ending', 'gone')", name="state_known"),
+    CheckConstraint("market IN ('on_demand', 'spot')", name="market_known"),
     finite_constraint("quantum"),
+    finite_constraint("minimum"),
     finite_constraint("prepaid"),
+)
+
+# Places that a cloud refused a machine at, for a while; an empty zone, type or market stands for
+# all of them. All controllers share them: written by the reconciler.
+shortages = Table(
+    "shortages",
+    metadata,
+    Column("cloud", Text, primary_key=True),
+    Column("zone", Text, primary_key=True),
+    Column("machine_type", Text, primary_key=True),
+    Column("market", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    moment_column("until", nullable=False),
+    CheckConstraint("kind IN ('capacity', 'quota', 'credentials')", name="kind_known"),
 )
 
 # Machines that came up, and the nonce each enrolled with: written by the API.
@@ -339,8 +365,16 @@ installations = Table(
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("id", Text, nullable=False),
     Column("fingerprint", Text),
-    Column("account", Text),
     CheckConstraint("number = 1", name="only_one"),
+)
+
+# In which account the machines of each cloud are, by the name of its entry in the clouds file:
+# written by the first controller that has the entry.
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("cloud", Text, primary_key=True),
+    Column("account", Text, nullable=False),
 )
 
 # Launches counted so far, by launch counter; a controller starts a new one after a restore: written
@@ -357,6 +391,7 @@ sweeps = Table(
     "sweeps",
     metadata,
     Column("number", BigInteger, Identity(always=True), primary_key=True),
+    Column("cloud", Text, nullable=False),
     moment_column("at", nullable=False),
     Column("shown", Integer),
     Column("suspects", JSONB),

@@ -23,17 +23,22 @@ Fate = Literal["end", "wait", "hold", "keep", "spare"]
 ORPHANS = TypeAdapter(tuple[OrphanView, ...])
 
 
-def begin(connection: Connection, now: datetime, pause: timedelta) -> int | None:
-    """Announce a sweep, the only one for so long; None while the last one was not long ago."""
+def begin(connection: Connection, cloud: str, now: datetime, pause: timedelta) -> int | None:
+    """Announce a sweep of a cloud, its only one for so long; None soon after the last one."""
     _lock(connection)
     # One far ahead was announced before a clock was set back: it must not stop all that follow.
     recent = (sweeps.c.at > now - pause) & (sweeps.c.at < now + MAX_CLOCK_SKEW)
-    if connection.execute(select(sweeps.c.number).where(recent).limit(1)).first() is not None:
+    of_cloud = select(sweeps.c.number).where(sweeps.c.cloud == cloud)
+    if connection.execute(of_cloud.where(recent).limit(1)).first() is not None:
         return None
-    kept = select(sweeps.c.number).order_by(sweeps.c.number.desc()).offset(SWEEPS_KEPT - 1).limit(1)
-    old = (sweeps.c.number <= kept.scalar_subquery(), sweeps.c.confirmed_at.is_(None))
+    kept = of_cloud.order_by(sweeps.c.number.desc()).offset(SWEEPS_KEPT - 1).limit(1)
+    old = (
+        sweeps.c.cloud == cloud,
+        sweeps.c.number <= kept.scalar_subquery(),
+        sweeps.c.confirmed_at.is_(None),
+    )
     connection.execute(delete(sweeps).where(*old))
-    query = insert(sweeps).values(at=now, ended=0).returning(sweeps.c.number)
+    query = insert(sweeps).values(cloud=cloud, at=now, ended=0).returning(sweeps.c.number)
     return int(connection.execute(query).scalar_one())
 
 
@@ -45,9 +50,11 @@ def record(
     suspects: tuple[OrphanView, ...],
     tripped: str | None,
 ) -> bool:
-    """Store what a sweep found; False when another began since, and this one must not act."""
+    """Store what a sweep found; False when another of its cloud began since: it must not act."""
     _lock(connection)
-    newest = select(func.max(sweeps.c.number)).scalar_subquery()
+    cloud = select(sweeps.c.cloud).where(sweeps.c.number == number).scalar_subquery()
+    of_cloud = sweeps.alias()
+    newest = select(func.max(of_cloud.c.number)).where(of_cloud.c.cloud == cloud).scalar_subquery()
     content = ORPHANS.dump_python(suspects, mode="json")
     query = update(sweeps).where(sweeps.c.number == number, sweeps.c.number == newest)
     found = query.values(shown=shown, suspects=content, tripped=tripped)
@@ -59,9 +66,13 @@ def record_ended(connection: Connection, number: int, ended: int) -> None:
     connection.execute(update(sweeps).where(sweeps.c.number == number).values(ended=ended))
 
 
-def newest(connection: Connection, limit: int, before: int | None = None) -> list[SweepView]:
-    """Return finished sweeps, newest first, from below a number."""
+def newest(
+    connection: Connection, limit: int, before: int | None = None, cloud: str | None = None
+) -> list[SweepView]:
+    """Return finished sweeps, of one cloud or of all, newest first, from below a number."""
     query = select(sweeps).where(sweeps.c.shown.is_not(None))
+    if cloud is not None:
+        query = query.where(sweeps.c.cloud == cloud)
     if before is not None:
         query = query.where(sweeps.c.number < before)
     rows = connection.execute(query.order_by(sweeps.c.number.desc()).limit(limit))
@@ -81,9 +92,10 @@ def confirm(connection: Connection, number: int, now: datetime) -> None:
     connection.execute(query.values(confirmed_at=now))
 
 
-def confirmed_orphans(connection: Connection) -> Mapping[str, str]:
-    """Return the machines that a person confirmed, with their fate at that time."""
-    query = select(sweeps.c.suspects).where(sweeps.c.confirmed_at.is_not(None))
+def confirmed_orphans(connection: Connection, cloud: str) -> Mapping[str, str]:
+    """Return the machines of a cloud that a person confirmed, with their fate at that time."""
+    is_confirmed = sweeps.c.confirmed_at.is_not(None)
+    query = select(sweeps.c.suspects).where(sweeps.c.cloud == cloud, is_confirmed)
     rows = connection.execute(query.order_by(sweeps.c.number)).scalars()
     orphans = (orphan for row in rows for orphan in ORPHANS.validate_python(row))
     return {one.machine: one.fate for one in orphans if one.fate in ("hold", "keep")}

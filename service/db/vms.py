@@ -8,7 +8,7 @@ can be told apart. A controller that finds a counter other than its own starts a
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -21,32 +21,12 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from scavenger.protocol import Role
 from service.db.jobs import group_by_job
 from service.db.schema import FINAL_PHASES, exits, jobs, launch_counters, outcomes, vms
+from service.offers import BillingTerms, Market, Offer
 
 # Launch key, the cloud's name for what it made, and when it was asked last.
 LaunchStatus = tuple[str, str | None, datetime | None]
 
 LAUNCH_KEY_NAMESPACE = UUID("5ca7e26e-0000-4000-8000-000000000001")
-
-
-@dataclass(frozen=True, slots=True)
-class BillingTerms:
-    """What a machine is billed.
-
-    Attributes:
-        price_per_hour: Dollars per hour.
-        quantum: What is billed at once, such as an hour; nothing bills exactly.
-    """
-
-    price_per_hour: Decimal
-    quantum: timedelta = timedelta(0)
-
-    def billed(self, span: timedelta) -> timedelta:
-        """Return a span rounded up to what is billed."""
-        started = max(span, timedelta(0))
-        return -(-started // self.quantum) * self.quantum if self.quantum else started
-
-    def price_of(self, span: timedelta) -> Decimal:
-        return self.price_per_hour * Decimal(self.billed(span).total_seconds()) / 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +37,19 @@ class Vm:
         role: What it is there for.
         state: ``intended`` before the provider confirmed it, then ``launched``; ``ending`` once its
             end was ordered, ``gone`` when that is proven, and for ever.
+        cloud: Where it was asked for, with ``zone``, ``machine_type``, ``market`` and ``image``.
+            This offer never changes.
+        price_per_hour: Dollars per hour it may cost at most.
         quantum: Seconds that are billed at once; 0 bills exactly.
+        minimum: Seconds that are billed at least.
         prepaid: Seconds it is told at launch that it may run, the same whenever that is repeated.
         began_at: When it was first asked for; None before, and where an earlier version asked.
         attempted_at: When it was asked for last; None before.
+        open_asks: How often it was asked for without an answer that is known here. Each of them may
+            have started it, at any time since.
+        refusal: Why the cloud certainly never started it; None where it did, or may have.
+        stamp: Launch count that it carries in a label, the same whenever it is asked for; None
+            before the first time.
         missed_at: Since when the provider's lists do not show it; None while they do.
         ordered_at: When its end was ordered last, ``orders`` times in all.
         exit_code: How its training command ended; None while it runs.
@@ -73,12 +62,21 @@ class Vm:
     launch_key: str
     state: Literal["intended", "launched", "ending", "gone"]
     provider_id: str | None
+    cloud: str
+    zone: str
+    machine_type: str
+    market: Market
+    image: str
     price_per_hour: Decimal
     quantum: float
+    minimum: float
     prepaid: float
     intended_at: datetime
     began_at: datetime | None
     attempted_at: datetime | None
+    open_asks: int
+    refusal: str | None
+    stamp: str | None
     missed_at: datetime | None
     ordered_at: datetime | None
     orders: int
@@ -97,8 +95,15 @@ class Vm:
         return self.launch_key, self.provider_id, self.attempted_at
 
     @property
+    def offer(self) -> Offer:
+        """The place it was asked for at."""
+        return Offer(self.cloud, self.zone, self.machine_type, self.market, self.image, self.terms)
+
+    @property
     def terms(self) -> BillingTerms:
-        return BillingTerms(self.price_per_hour, timedelta(seconds=self.quantum))
+        return BillingTerms(
+            self.price_per_hour, timedelta(seconds=self.quantum), timedelta(seconds=self.minimum)
+        )
 
     @property
     def paid_from(self) -> datetime:
@@ -107,7 +112,7 @@ class Vm:
 
     def cost(self, until: datetime) -> Decimal:
         """Dollars from when it was first asked for to its end, or to a moment."""
-        if self.attempted_at is None:
+        if self.attempted_at is None or self.refusal is not None or until <= self.paid_from:
             return Decimal(0)
         return self.terms.price_of(min(self.ended_at or until, until) - self.paid_from)
 
@@ -152,6 +157,12 @@ def launch_statuses(connection: Connection) -> frozenset[LaunchStatus]:
     return frozenset((key, name, attempted_at) for key, name, attempted_at in rows)
 
 
+def clouds_in_use(connection: Connection) -> Set[str]:
+    """Return the clouds in which machines may exist."""
+    query = select(vms.c.cloud).where(vms.c.state != "gone").distinct()
+    return set(connection.execute(query).scalars())
+
+
 def by_launch_key(
     connection: Connection, launch_keys: Collection[str]
 ) -> Mapping[str, MachineRecord]:
@@ -170,7 +181,7 @@ def record_intent(
     connection: Connection,
     job: str,
     number: int,
-    terms: BillingTerms,
+    offer: Offer,
     now: datetime,
     prepaid: timedelta,
     *,
@@ -188,9 +199,16 @@ def record_intent(
             role=role,
             launch_key=str(uuid5(LAUNCH_KEY_NAMESPACE, f"{job}/{number}")),
             state="intended",
-            price_per_hour=terms.price_per_hour,
-            quantum=terms.quantum.total_seconds(),
+            cloud=offer.cloud,
+            zone=offer.zone,
+            machine_type=offer.machine_type,
+            market=offer.market,
+            image=offer.image,
+            price_per_hour=offer.terms.price_per_hour,
+            quantum=offer.terms.quantum.total_seconds(),
+            minimum=offer.terms.minimum.total_seconds(),
             prepaid=(prepaid - boot).total_seconds(),
+            open_asks=0,
             orders=0,
             intended_at=now,
             prepaid_until=now + prepaid,
@@ -199,16 +217,36 @@ def record_intent(
 
 
 def record_attempt(
-    connection: Connection, vm_id: str, now: datetime, prepaid_until: datetime
+    connection: Connection, vm_id: str, now: datetime, prepaid_until: datetime, stamp: str
 ) -> None:
     """Note that the provider is about to be asked for the machine, and until when it may live.
 
-    What passed before the first time cost nothing.
+    What passed before the first time cost nothing. The first stamp stays: with EC2 a token that is
+    repeated with another label is refused.
     """
     extend_prepaid(connection, vm_id, prepaid_until)
     began = case((vms.c.attempted_at.is_(None), now), else_=vms.c.began_at)
     query = update(vms).where(vms.c.id == vm_id)
-    connection.execute(query.values(began_at=began, attempted_at=now))
+    connection.execute(
+        query.values(
+            began_at=began,
+            attempted_at=now,
+            open_asks=vms.c.open_asks + 1,
+            stamp=func.coalesce(vms.c.stamp, stamp),
+        )
+    )
+
+
+def record_certain_answer(connection: Connection, vm_id: str) -> int:
+    """Note that the newest ask certainly started nothing; return how many others may have."""
+    query = update(vms).where(vms.c.id == vm_id).values(open_asks=vms.c.open_asks - 1)
+    return int(connection.execute(query.returning(vms.c.open_asks)).scalar_one())
+
+
+def record_refusal(connection: Connection, vm_id: str, why: str, now: datetime) -> None:
+    """Note that the machine certainly was never started: it is gone, and cost nothing."""
+    query = update(vms).where(vms.c.id == vm_id, vms.c.state != "gone")
+    connection.execute(query.values(state="gone", refusal=why, ended_at=now))
 
 
 def record_launch(connection: Connection, vm_id: str, provider_id: str) -> None:

@@ -48,7 +48,7 @@ class GarbageCollector:
             CloudError: The cloud does not show its machines; nothing was ended.
         """
         with self.engine.begin() as connection:
-            number = sweeps.begin(connection, now, pause)
+            number = sweeps.begin(connection, self.provider.name, now, pause)
         if number is None:
             return None
         # The cloud first: an intent is written before its machine is launched, so a database that
@@ -76,15 +76,15 @@ class GarbageCollector:
         # Strangers may carry anything, also what no database can be asked for.
         keys = {one.launch_key for one in instances if LAUNCH_KEY_PATTERN.fullmatch(one.launch_key)}
         counter_ids = {vms.counter_id_of(launch_stamp_of(one)) for one in instances}
-        previous = sweeps.newest(connection, 1)
+        previous = sweeps.newest(connection, 1, cloud=self.provider.name)
         return SweepInput(
             now=now,
             instances=instances,
             known=vms.by_launch_key(connection, keys),
             launches=vms.launch_counts(connection, counter_ids),
             previous_sweep=previous[0] if previous else None,
-            confirmed=sweeps.confirmed_orphans(connection),
-            grace=timedelta(seconds=MIN_ORPHAN_AGE + self.provider.max_list_lag_seconds),
+            confirmed=sweeps.confirmed_orphans(connection, self.provider.name),
+            grace=timedelta(seconds=MIN_ORPHAN_AGE + self.provider.traits.max_list_lag_seconds),
         )
 
     def _end(self, number: int, orphans: Sequence[OrphanView], now: datetime) -> None:

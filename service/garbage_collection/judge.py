@@ -18,7 +18,7 @@ from service.clouds.provider import Instance, InstanceState
 from service.db.sweeps import Fate
 from service.db.vms import MachineRecord, is_counted
 
-LIVE_STATES = (InstanceState.PENDING, InstanceState.RUNNING)
+LIVE_STATES = (InstanceState.PENDING, InstanceState.RUNNING, InstanceState.STOPPED)
 JOB_END_GRACE = timedelta(seconds=120)
 MAX_SWEEP_GAP = timedelta(minutes=5)
 FEW_ORPHANS, MAX_ORPHAN_SHARE = 3, 0.2

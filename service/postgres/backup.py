@@ -133,7 +133,7 @@ def restore(url: URL, binaries: Path, file: Path) -> None:
         migrate(engine)  # an older controller may have saved it
         # All may have been lost but the backup: the next controller says where its machines are.
         with engine.begin() as connection:
-            controllers.forget_account(connection)
+            controllers.forget_accounts(connection)
     finally:
         engine.dispose()
 

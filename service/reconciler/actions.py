@@ -10,6 +10,7 @@ from scavenger.planning.search.strategy import TrainOn
 from scavenger.protocol import Directive
 from scavenger.report import CurveReport
 from scavenger.schemas import JobPhase
+from service.offers import Offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +19,12 @@ class Launch:
 
     Attributes:
         workers: How many workers' machines.
+        offer: Where they are rented.
         servers: How many parameter servers.
     """
 
     workers: int
+    offer: Offer
     why: str
     servers: int = 0
 

@@ -69,8 +69,8 @@ class Agenda:
         self._look_at: dict[str, float] = {}
         self._unseen: dict[str, None] = {}  # a queue of jobs that this controller does not know yet
         self._has_turn = False
-        self._shown: Mapping[str, tuple[str, InstanceState]] = {}
-        self._is_hidden = False
+        self._shown: dict[str, Mapping[str, tuple[str, InstanceState]]] = {}  # by cloud
+        self._hidden: set[str] = set()
 
     @property
     def jobs(self) -> Set[str]:
@@ -87,23 +87,24 @@ class Agenda:
         with self._lock:
             self._unseen |= dict.fromkeys(self._look_at)
 
-    def note_listing(self, listing: CloudListing | None, *, is_hidden: bool) -> None:
-        """Note the jobs whose machines the cloud shows otherwise than before.
+    def note_listing(self, cloud: str, listing: CloudListing | None, *, is_hidden: bool) -> None:
+        """Note the jobs whose machines a cloud shows otherwise than before.
 
         Args:
-            listing: What the cloud shows now; None before its first answer.
-            is_hidden: Whether the cloud does not show its machines; what it showed last stays.
+            cloud: Its name.
+            listing: What it shows now; None before its first answer.
+            is_hidden: Whether it does not show its machines; what it showed last stays.
         """
-        if is_hidden != self._is_hidden:
+        if is_hidden != (cloud in self._hidden):
             self.note_all()
-            self._is_hidden = is_hidden
+            self._hidden ^= {cloud}
         if is_hidden or listing is None:
             return
         shown = {key: (one.job, one.state) for key, one in listing.instances.items()}
-        changed = {job for _, (job, _) in shown.items() ^ self._shown.items()}
+        changed = {job for _, (job, _) in shown.items() ^ self._shown.get(cloud, {}).items()}
         for job in changed & self.jobs:  # the cloud also shows machines of jobs that ended long ago
             self.note(job)
-        self._shown = shown
+        self._shown[cloud] = shown
 
     def keep(self, jobs: Collection[str]) -> None:
         """Forget all jobs but these; one that is new is looked at soon.
@@ -204,6 +205,8 @@ def deadlines(state: JobState) -> Iterator[datetime]:
         yield vm.intended_at + LAUNCH_FREEZE_TIMEOUT.limit
         if vm.is_alive:
             yield from machine_deadlines(state, vm)
+    for shortage in state.shortages:
+        yield shortage.until
     yield from directive_deadlines(state)
     yield from limit_deadlines(state)
 

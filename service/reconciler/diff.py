@@ -26,6 +26,7 @@ class VmChange(Enum):
     CONFIRM_LAUNCH = "the cloud has it"
     MARK_MISSING = "missing from a list for the first time"
     MARK_LISTED = "back in the list"
+    END_STOPPED = "it stopped by itself, and its disk is billed until it is ended"
     RETRY_END = "its end was ordered a while ago, or its prepaid time is over, and it still runs"
     MARK_GONE = "gone"
 
@@ -59,6 +60,8 @@ def diff_machine(
     # The answer to its launch was lost, as when the controller was killed before it stored it.
     if vm.provider_id is None:
         return VmChange.CONFIRM_LAUNCH
+    if instance.state is InstanceState.STOPPED and vm.ordered_at is None:
+        return VmChange.END_STOPPED
     if is_end_due(vm, now):
         return VmChange.RETRY_END
     return VmChange.NONE if vm.missed_at is None else VmChange.MARK_LISTED

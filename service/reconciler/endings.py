@@ -118,9 +118,9 @@ def end_on_failure(state: JobState) -> Action | None:
         tail = "\n".join(vm.tail.splitlines()[-TAIL_LINES_SHOWN:])
         why = f"{vm.id} exited with code {vm.exit_code}; its last lines:\n{tail}"
         return Finish(JobPhase.FAILED, why, vm.exit_code)
-    limit = max_launches(state)
-    if len(state.vms) > limit:
-        return Finish(JobPhase.FAILED, f"{len(state.vms)} machines {launches_reason(state, limit)}")
+    limit, launched = max_launches(state), sum(vm.refusal is None for vm in state.vms)
+    if launched > limit:
+        return Finish(JobPhase.FAILED, f"{launched} machines {launches_reason(state, limit)}")
     return None
 
 
@@ -135,7 +135,7 @@ def launches_reason(state: JobState, limit: int) -> str:
 
 
 def max_launches(state: JobState) -> int:
-    """Return how many machines a job may launch.
+    """Return how many machines a job may launch, without those that a cloud refused.
 
     Without a limit, machines which keep dying could cost without end.
     """

@@ -9,32 +9,39 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
-from scavenger.protocol import Role
 from scavenger.schemas import JobPhase
 from service import ledger
-from service.clouds.executor import CloudCall, CloudExecutor
-from service.clouds.inventory import CloudInventory, CloudListing
+from service.clouds.clouds import Clouds
+from service.clouds.executor import CloudCall, CloudExecutors
+from service.clouds.inventory import Inventories
 from service.clouds.labels import ResourceLabels
-from service.clouds.provider import Boot, Instance, LaunchRequest, Provider
+from service.clouds.provider import Boot, LaunchRequest
 from service.db import jobs, vms
 from service.db.controllers import JobLease, under_lease
 from service.db.jobs import StoredJob, record_event
 from service.db.vms import LaunchCounter, Vm
-from service.errors import CloudError, LaunchRefused
-from service.observability import metrics
+from service.errors import (
+    CloudError,
+    CredentialsRefused,
+    LaunchRefused,
+    OutOfCapacity,
+    QuotaReached,
+    Throttled,
+)
 from service.reconciler.actions import Launch, Terminate
-from service.reconciler.diff import (
-    ALARM_ORDERS,
-    TerminationReason,
-    VmChange,
-    diff_machine,
-    termination_reason,
+from service.reconciler.diff import ALARM_ORDERS, VmChange, diff_machine
+from service.reconciler.launches import (
+    roles_of,
+    shortage_at,
+    store_change,
+    store_launch,
+    store_refusal,
 )
 from service.state.job_state import JobState
 
@@ -42,6 +49,8 @@ log = logging.getLogger(__name__)
 
 CurrentTime = Callable[[], datetime]
 PendingChange = tuple[Vm, VmChange]
+ENDS = (VmChange.RETRY_END, VmChange.END_STOPPED)
+CLOUD_CALLS = (*ENDS, VmChange.RETRY_LAUNCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +106,16 @@ class Fleet:
         resource_labels: Makes the labels that prove a machine ours.
         launch_counter: Counts launches, so that a restored database is noticed.
         stopwatch: Returns seconds; a call to a cloud may take many of them.
-        executor: Runs the cloud calls.
+        executors: Run the cloud calls.
     """
 
     engine: Engine
-    provider: Provider
+    clouds: Clouds
     contact: ControllerContact
     resource_labels: ResourceLabels
     launch_counter: LaunchCounter = field(default_factory=LaunchCounter)
     stopwatch: Callable[[], float] = time.monotonic
-    executor: CloudExecutor = field(default_factory=CloudExecutor)
+    executors: CloudExecutors = field(default_factory=CloudExecutors)
 
     def clock_from(self, now: datetime) -> CurrentTime:
         """Return a clock that shows `now` at this moment and goes on from there."""
@@ -114,41 +123,45 @@ class Fleet:
         return lambda: now + timedelta(seconds=self.stopwatch() - began)
 
     def compare_with_cloud(
-        self, lease: JobLease, state: JobState, present: CurrentTime, inventory: CloudInventory
+        self, lease: JobLease, state: JobState, present: CurrentTime, inventories: Inventories
     ) -> DiffResult | None:
-        """Compare the job's machines with the cloud's list, and store what has changed.
+        """Compare the job's machines with the lists of their clouds, and store what has changed.
 
         Returns:
-            What is left to do; None before the first answer of the cloud.
+            What is left to do; None before the first answer of a cloud.
 
         Raises:
-            CloudError: The cloud does not answer; the state of its machines is unknown.
+            CloudError: A cloud does not answer; the state of its machines is unknown.
         """
-        listing = inventory.listing(present())
-        if listing is None:
-            return None
-        lag, boot = (
-            timedelta(seconds=s)
-            for s in (self.provider.max_list_lag_seconds, self.provider.max_boot_seconds)
-        )
-        pending: list[PendingChange] = []
-        is_news, is_job_over = False, state.job.is_ended_or_ending
         alive = [vm for vm in state.vms if vm.is_alive]
-        covered = [vm for vm in alive if listing.covers(vm)]
-        for vm in covered:
+        # Also the cloud it would launch in: no machine is launched where none can be seen.
+        clouds = {vm.cloud for vm in alive} | {offer.cloud for offer in state.places}
+        listings = {cloud: inventories.listing(cloud, present()) for cloud in sorted(clouds)}
+        pending: list[PendingChange] = []
+        is_news, is_job_over, covered = False, state.job.is_ended_or_ending, 0
+        if None in listings.values():
+            return None
+        for vm in alive:
+            listing = listings[vm.cloud]
+            if listing is None or not listing.covers(vm):
+                continue
+            covered += 1
+            traits = self.clouds[vm.cloud].traits
+            lag = timedelta(seconds=traits.max_list_lag_seconds)
+            boot = timedelta(seconds=traits.max_boot_seconds)
             instance = listing.instances.get(vm.launch_key)
             found = diff_machine(
                 vm, instance, listing.requested_at, lag, boot, is_job_over=is_job_over
             )
-            if found in (VmChange.RETRY_END, VmChange.RETRY_LAUNCH):
+            if found in CLOUD_CALLS:
                 pending.append((vm, found))
-            if found is VmChange.RETRY_END and vm.missed_at is not None:
+            if found in ENDS and vm.missed_at is not None:
                 found = VmChange.MARK_LISTED
-            if found not in (VmChange.RETRY_END, VmChange.RETRY_LAUNCH, VmChange.NONE):
+            if found not in (*CLOUD_CALLS, VmChange.NONE):
                 with under_lease(self.engine, lease) as connection:
                     store_change(connection, vm, listing, found, present())
                 is_news = True
-        return DiffResult(tuple(pending), is_news, is_unlisted=len(covered) < len(alive))
+        return DiffResult(tuple(pending), is_news, is_unlisted=covered < len(alive))
 
     def retry_pending(
         self,
@@ -161,33 +174,43 @@ class Fleet:
 
         Ends come first: they cost.
         """
-        calls: list[CloudCall] = []
-        for vm, _ in (each for each in pending if each[1] is VmChange.RETRY_END):
-            calls += self._order_end(lease, vm, present(), is_overdue=vm.ordered_at is None)
+        calls: dict[str, list[CloudCall]] = {vm.cloud: [] for vm, _ in pending}
+        for vm, change in (each for each in pending if each[1] in ENDS):
+            why = "its paid time is over and it still runs"
+            if change is VmChange.END_STOPPED:
+                why = str(change.value)
+            calls[vm.cloud] += self._order_end(lease, vm, present(), "" if vm.ordered_at else why)
         for vm, _ in (each for each in pending if each[1] is VmChange.RETRY_LAUNCH):
-            calls.append(partial(self._launch_machine, lease, job, vm, present))
-        self.executor.submit(job.id, calls)
+            calls[vm.cloud].append(partial(self._launch_machine, lease, job, vm, present))
+        self._submit(job.id, calls)
+
+    def _submit(self, job: str, calls: Mapping[str, Sequence[CloudCall]]) -> None:
+        for cloud, own in calls.items():
+            self.executors.submit(job, cloud, own)
 
     def launch(
         self, lease: JobLease, state: JobState, action: Launch, present: CurrentTime
     ) -> None:
         """Write the intents, reserve their money, and only then call the provider."""
         spec, now = state.job.spec, state.now
-        boot = timedelta(seconds=self.provider.max_boot_seconds)
+        boot = timedelta(seconds=self.clouds[action.offer.cloud].traits.max_boot_seconds)
         with under_lease(self.engine, lease) as connection:
             vms.lock_job(connection, state.job.id)
             machines = vms.of_job(connection, state.job.id)
-            span = ledger.affordable_span(machines, spec, action.workers, action.servers, boot)
+            terms = action.offer.terms
+            span = ledger.affordable_span(
+                machines, spec, terms, action.workers, action.servers, boot
+            )
             if span is None:
                 # Since the plan was made, another machine has reserved more time and used the
                 # money up; the next tick sees that.
                 log.info("%s: max_cost no longer pays for %s", state.job.id, action.why)
                 return
-            whole = ledger.terms_for(spec, action.workers, action.servers)
+            whole = ledger.terms_together(terms, spec, action.workers, action.servers)
             for number, role in enumerate(roles_of(action), len(machines) + 1):
-                terms = ledger.terms_for_role(spec, role)
+                offer = replace(action.offer, terms=ledger.terms_for_role(terms, spec, role))
                 vms.record_intent(
-                    connection, state.job.id, number, terms, now, span, boot=boot, role=role
+                    connection, state.job.id, number, offer, now, span, boot=boot, role=role
                 )
             if state.job.phase is JobPhase.PENDING:
                 jobs.change_outcome(
@@ -198,55 +221,65 @@ class Fleet:
                 "servers": action.servers,
                 "prepaid": span.total_seconds(),
                 "price_per_hour": float(whole.price_per_hour),
+                "cloud": action.offer.cloud,
+                "zone": action.offer.zone,
+                "machine_type": action.offer.machine_type,
+                "market": action.offer.market,
             }
-            record_event(connection, state.job.id, now, "launch", f"launching {action.why}", facts)
+            if state.job.waiting is None:  # else the job waits for a place, which is asked again
+                why = f"launching {action.why}"
+                record_event(connection, state.job.id, now, "launch", why, facts)
             known = {vm.id for vm in machines}
             fresh = [vm for vm in vms.of_job(connection, state.job.id) if vm.id not in known]
         calls = [partial(self._launch_machine, lease, state.job, vm, present) for vm in fresh]
-        self.executor.submit(lease.job, calls)
+        self.executors.submit(lease.job, action.offer.cloud, calls)
 
     def _launch_machine(
         self, lease: JobLease, job: StoredJob, vm: Vm, present: CurrentTime
     ) -> None:
         """Launch one intended machine; the key makes doing it twice harmless."""
-        now = present()
-        boot, cap = timedelta(seconds=self.provider.max_boot_seconds), job.spec.limits.max_cost
+        now, provider, cap = present(), self.clouds[vm.cloud], job.spec.limits.max_cost
+        boot = timedelta(seconds=provider.traits.max_boot_seconds)
         with under_lease(self.engine, lease) as connection:
             current = jobs.find(connection, job.id)
             if current is None or current.is_ended_or_ending:
-                return  # this call may have waited for long
-            if not ledger.reserve_attempt(connection, vm, cap, now, boot):
+                return None  # this call may have waited for long
+            if vm.attempted_at is None and (short := shortage_at(connection, vm, now)) is not None:
+                return vms.record_refusal(connection, vm.id, short.why, now)
+            stamp = self.launch_counter.count_launch(connection)
+            if not ledger.reserve_attempt(connection, vm, cap, now, boot, stamp):
                 vms.record_end_order(connection, vm.id, now)
                 why = f"{vm.id}: max_cost does not pay for asking again"
                 record_event(
                     connection, vm.job, now, "launch_refused", why, {"vm": vm.id, "reason": "cap"}
                 )
-                return
-            labels = self.resource_labels.labels(
-                vm.launch_key, self.launch_counter.count_launch(connection)
-            )
+                return None
+            labels = self.resource_labels.labels(vm.launch_key, vm.stamp or stamp)
         try:
-            instance = self.provider.launch(self._launch_request(job, vm, labels))
-        except LaunchRefused as error:
+            instance = provider.launch(self._launch_request(job, vm, labels))
+        except (OutOfCapacity, QuotaReached, CredentialsRefused, LaunchRefused) as error:
             with under_lease(self.engine, lease) as connection:
-                store_refusal(connection, vm, now, error)
+                store_refusal(connection, job, vm, now, error)
         except CloudError as error:
             log.info("%s is not there yet, it will be asked for again: %s", vm.id, error)
-            if vm.attempted_at is None:
-                with under_lease(self.engine, lease) as connection:
+            with under_lease(self.engine, lease) as connection:
+                if isinstance(error, Throttled):
+                    vms.record_certain_answer(connection, vm.id)
+                if vm.attempted_at is None:
                     facts = {"vm": vm.id, "reason": error.label}
                     why = f"{vm.id}: {error}; trying again"
                     record_event(connection, vm.job, now, "launch_delayed", why, facts)
         else:
             with under_lease(self.engine, lease) as connection:
                 store_launch(connection, vm, instance, now)
+        return None
 
     def _launch_request(self, job: StoredJob, vm: Vm, labels: Mapping[str, str]) -> LaunchRequest:
         """Compose the launch of a machine; a repetition with the same key composes the same."""
         return LaunchRequest(
             launch_key=vm.launch_key,
+            offer=vm.offer,
             boot=self.contact.boot_of(vm),
-            price_per_hour=float(vm.price_per_hour),
             max_run_seconds=ledger.max_run_seconds(vm.terms, job.spec.limits.max_cost),
             labels=labels,
         )
@@ -258,90 +291,35 @@ class Fleet:
             record_event(
                 connection, lease.job, state.now, "terminate", f"ending {action.why}", facts
             )
-        calls: list[CloudCall] = []
-        for vm in state.vms:
-            if vm.id in action.vms:
-                calls += self._order_end(lease, vm, state.now)
-        self.executor.submit(lease.job, calls)
+        ended = [vm for vm in state.vms if vm.id in action.vms]
+        calls: dict[str, list[CloudCall]] = {vm.cloud: [] for vm in ended}
+        for vm in ended:
+            calls[vm.cloud] += self._order_end(lease, vm, state.now)
+        self._submit(lease.job, calls)
 
     def _order_end(
-        self, lease: JobLease, vm: Vm, now: datetime, *, is_overdue: bool = False
+        self, lease: JobLease, vm: Vm, now: datetime, reason: str = ""
     ) -> list[CloudCall]:
-        """Store the order to end a machine; return the cloud call, if the machine has a name."""
+        """Store the order to end a machine; return the cloud call, if the machine has a name.
+
+        A reason is recorded as an event, where no decision has told of the end.
+        """
         with under_lease(self.engine, lease) as connection:
             vms.record_end_order(connection, vm.id, now)
-            if is_overdue:
-                why = f"ending {vm.id}: its paid time is over and it still runs"
+            if reason:
+                why = f"ending {vm.id}: {reason}"
                 record_event(connection, vm.job, now, "terminate", why, {"vms": [vm.id]})
             if vm.orders == ALARM_ORDERS:
                 why = f"{vm.id} was told {ALARM_ORDERS} times to end and still runs: end it by hand"
                 record_event(connection, vm.job, now, "undeletable", why, {"vm": vm.id})
         if vm.provider_id is None:
             return []  # it is told when a list shows it
-        return [partial(self._terminate_machine, vm.id, vm.provider_id)]
+        return [partial(self._terminate_machine, vm, vm.provider_id)]
 
-    def _terminate_machine(self, vm: str, provider_id: str) -> None:
+    def _terminate_machine(self, vm: Vm, provider_id: str) -> None:
         try:
-            self.provider.terminate(provider_id)
+            self.clouds[vm.cloud].terminate(provider_id)
         except CloudError as error:
-            log.warning("%s does not end yet, it will be told again: %s", vm, error)
+            log.warning("%s does not end yet, it will be told again: %s", vm.id, error)
         except Exception:  # the other machines of the batch are to end all the same
-            log.exception("%s does not end yet, it will be told again", vm)
-
-
-def store_change(
-    connection: Connection, vm: Vm, listing: CloudListing, found: VmChange, now: datetime
-) -> None:
-    """Store what has become of a machine."""
-    match found:
-        case VmChange.CONFIRM_LAUNCH:
-            store_launch(connection, vm, listing.instances[vm.launch_key], now)
-        case VmChange.MARK_MISSING:
-            vms.record_missing(connection, vm.id, listing.answered_at)
-        case VmChange.MARK_LISTED:
-            vms.record_missing(connection, vm.id, None)
-        case VmChange.MARK_GONE:
-            # Machines end themselves when their prepaid time does, seen or unseen.
-            store_end(connection, vm, now, min(now, vm.prepaid_until + ledger.POWER_OFF_GRACE))
-        case _:
-            raise AssertionError(f"{found} of {vm.id} has nothing to store")
-
-
-def store_launch(connection: Connection, vm: Vm, instance: Instance, now: datetime) -> None:
-    """Store that the cloud has a machine, with an event the first time."""
-    vms.record_launch(connection, vm.id, instance.provider_id)
-    if vm.provider_id is None:
-        facts = {"vm": vm.id, "machine": instance.provider_id, "orders": vm.orders}
-        record_event(connection, vm.job, now, "vm_launched", f"{vm.id} was started", facts)
-
-
-def store_end(connection: Connection, vm: Vm, now: datetime, ended_at: datetime) -> None:
-    """Store that a machine is gone, with an event that says why and what it cost."""
-    why = termination_reason(vm, now)
-    if why is TerminationReason.TAKEN:
-        metrics.PREEMPTIONS.inc()
-    vms.record_gone(connection, vm.id, ended_at)
-    span = timedelta(0) if vm.attempted_at is None else ended_at - vm.paid_from
-    facts = {
-        "vm": vm.id,
-        "reason": why.name.lower(),
-        "seconds": span.total_seconds(),
-        "cost": float(vm.cost(ended_at)),
-    }
-    record_event(connection, vm.job, now, "vm_gone", f"{vm.id} is gone: {why}", facts)
-
-
-def store_refusal(connection: Connection, vm: Vm, now: datetime, error: LaunchRefused) -> None:
-    """Give up a launch key; a call without an answer may have made its machine all the same."""
-    facts = {"vm": vm.id, "reason": error.label}
-    record_event(connection, vm.job, now, "launch_refused", f"{vm.id}: {error}", facts)
-    if vm.attempted_at is None:
-        vms.record_gone(connection, vm.id, now)
-    else:
-        vms.record_end_order(connection, vm.id, now)
-
-
-def roles_of(action: Launch) -> tuple[Role, ...]:
-    """Return the role of each machine of a launch: servers first, since workers wait for them."""
-    roles: tuple[tuple[Role, int], ...] = (("server", action.servers), ("worker", action.workers))
-    return tuple(role for role, number in roles for _ in range(number))
+            log.exception("%s does not end yet, it will be told again", vm.id)

@@ -22,7 +22,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.background import Periodic
-from service.clouds.inventory import CloudInventory
+from service.clouds.inventory import Inventories
 from service.db import clock, controllers, jobs
 from service.db.controllers import JobLease
 from service.db.database import DATABASE_AWAY
@@ -54,19 +54,19 @@ class ReconcilerLoop:
 
     Args:
         reconciler: Does one tick of one job.
-        inventory: Lists the cloud's machines; None for one that waits for the cloud.
+        inventories: List the machines of each cloud; None for some that wait for their clouds.
         seconds: Returns the time by a clock that never goes back.
     """
 
     def __init__(
         self,
         reconciler: Reconciler,
-        inventory: CloudInventory | None = None,
+        inventories: Inventories | None = None,
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self.reconciler, self._seconds = reconciler, seconds
-        self.inventory = inventory or reconciler.open_inventory()
-        self.executor = reconciler.fleet.executor
+        self.inventories = inventories or reconciler.open_inventories()
+        self.executors = reconciler.fleet.executors
         self.engine: Engine = reconciler.engine
         self.periodic = Periodic(
             "reconciler", self._timed_pass, repeat(PASS_INTERVAL), stale_after=PASS_TIMEOUT
@@ -84,7 +84,7 @@ class ReconcilerLoop:
 
     def start(self) -> None:
         """Start the thread."""
-        self.executor.call_when_done(self.nudge)
+        self.executors.call_when_done(self.nudge)
         self.periodic.start()
 
     def stop(self) -> None:
@@ -94,8 +94,8 @@ class ReconcilerLoop:
 
     def close(self) -> None:
         """Begin no further cloud call, and give the leases back for other controllers to take."""
-        self.inventory.close()
-        self.executor.close(LOOP_STOP_TIMEOUT)
+        self.inventories.close()
+        self.executors.close(LOOP_STOP_TIMEOUT)
         with suppress(SQLAlchemyError), self.engine.begin() as connection:
             for lease in self.held.values():
                 controllers.release_lease(connection, lease)
@@ -133,7 +133,7 @@ class ReconcilerLoop:
         self.held = {job: lease for job, lease in self.held.items() if job in ours}
         self.prolonged = dict.fromkeys(kept, began)
         self.reviewed = {job: at for job, at in self.reviewed.items() if job in ours}
-        self.executor.forget_all_but(ours)
+        self.executors.forget_all_but(ours)
         if not is_idle:
             self._attend_due(theirs)
         elif self.agenda.is_any_due():
@@ -172,18 +172,19 @@ class ReconcilerLoop:
         return [*self.held.values(), *(lease for lease, _ in self.parked.values())]
 
     def _list_machines(self, *, is_idle: bool) -> None:
-        """Ask the cloud for its machines, more rarely while no job waits for the answer."""
+        """Ask the clouds for their machines, more rarely while no job waits for the answer."""
         now = self._seconds()
         if is_idle and now - self.listed_at < LIST_INTERVAL.total_seconds():
             return
         self.listed_at = now
-        self.inventory.mark_stale()
-        try:
-            listing = self.inventory.listing(clock.now(self.engine))
-        except CloudError:
-            self.agenda.note_listing(None, is_hidden=True)
-        else:
-            self.agenda.note_listing(listing, is_hidden=False)
+        self.inventories.mark_stale()
+        for cloud in self.inventories:
+            try:
+                listing = self.inventories.listing(cloud, clock.now(self.engine))
+            except CloudError:
+                self.agenda.note_listing(cloud, None, is_hidden=True)
+            else:
+                self.agenda.note_listing(cloud, listing, is_hidden=False)
 
     def _note_answer(self) -> None:
         """Note that the database answered; while it did not, no worker could be heard either."""
@@ -214,7 +215,7 @@ class ReconcilerLoop:
     def _is_back(self, job: str) -> bool:
         """Whether a job's cloud calls are done; the next tick finds what they did not write."""
         try:
-            return self.executor.is_finished(job)
+            return self.executors.is_finished(job)
         except (*DATABASE_AWAY, LeaseLost) as error:
             log.warning("%s: the results of its cloud calls could not be stored: %s", job, error)
             return True
@@ -229,7 +230,7 @@ class ReconcilerLoop:
         interval = REVIEW_INTERVAL.total_seconds()
         reviews = now >= self.reviewed.get(lease.job, -math.inf) + interval
         moment = clock.now(self.engine)
-        action, rest = self.reconciler.tick(lease, moment, self.inventory, reviews=reviews)
+        action, rest = self.reconciler.tick(lease, moment, self.inventories, reviews=reviews)
         if reviews and not isinstance(action, Unblocked):
             self.reviewed[lease.job] = now
         return action, rest.total_seconds()

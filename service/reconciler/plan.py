@@ -51,6 +51,7 @@ from service.reconciler.endings import (
     has_any_member_finished,
     has_leader_finished,
 )
+from service.reconciler.places import is_shortage_reason, next_offer, shortage_reason
 from service.reconciler.repair import repair
 from service.reconciler.servers import are_servers_ready, end_late_servers, missing_servers
 from service.reconciler.target import (
@@ -86,6 +87,8 @@ def plan(state: JobState) -> Action:
     """Return the one thing to do for this job now; what it waits for is said once."""
     action, said = hold_while_hidden(state, decide_action(state)), state.job.waiting
     match action:
+        case Launch() if said is not None and is_shortage_reason(state, said):
+            return action
         case Blocked(why) if why == said:
             return Idle(why)
         case Blocked():
@@ -232,8 +235,11 @@ def launch_missing(state: JobState, wanted: WantedConfig) -> Action | None:
         return frozen
     if not state.can_afford(missing, servers):
         return block_or_finish_unaffordable(state, missing + servers)
+    if (offer := next_offer(state, missing + servers)) is None:
+        return Blocked(shortage_reason(state))
     beside = f", and {counted(servers, 'server')}" if servers else ""
-    return Launch(missing, f"{counted(missing, 'machine')} for {wanted.config}{beside}", servers)
+    why = f"{counted(missing, 'machine')} for {wanted.config}{beside}"
+    return Launch(missing, offer, why, servers)
 
 
 def launch_for_next_probe(state: JobState, config: ClusterConfig) -> Launch | None:
@@ -241,9 +247,10 @@ def launch_for_next_probe(state: JobState, config: ClusterConfig) -> Launch | No
     missing = missing_worker_machines(state, config)
     if not missing or has_any_member_finished(state) or freeze_launches(state, missing) is not None:
         return None
-    if not state.can_afford(missing, 0):
+    offer = next_offer(state, missing)
+    if offer is None or not state.can_afford(missing, 0):
         return None
-    return Launch(missing, f"{counted(missing, 'machine')} for {config}")
+    return Launch(missing, offer, f"{counted(missing, 'machine')} for {config}")
 
 
 def missing_worker_machines(state: JobState, config: ClusterConfig) -> int:
@@ -281,7 +288,8 @@ def freeze_launches(state: JobState, missing: int) -> Action | None:
     spec = state.job.spec
     most = 2 * (spec.space.workers[-1] + spec.strategy.servers) + 2
     freeze = LAUNCH_FREEZE_TIMEOUT.limit
-    lately = [vm.intended_at for vm in state.vms if state.now - vm.intended_at < freeze]
+    came = [vm for vm in state.vms if vm.refusal is None]
+    lately = [vm.intended_at for vm in came if state.now - vm.intended_at < freeze]
     if len(lately) + missing <= most:
         return None
     again_at = lately[min(len(lately) + missing - most, len(lately)) - 1] + freeze

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from scavenger.protocol import Directive
 from scavenger.schemas import JobPhase
-from service.reconciler.actions import Action, Finish, Idle, Launch, PublishDirective, Terminate
+from service.reconciler.actions import (
+    Action,
+    Blocked,
+    Finish,
+    Idle,
+    Launch,
+    PublishDirective,
+    Terminate,
+)
 from service.reconciler.directives import next_directive, shrink_config, surviving_members
 from service.reconciler.endings import counted
+from service.reconciler.places import next_offer, shortage_reason
 from service.reconciler.timeouts import BOOT_TIMEOUT, is_boot_late
 from service.state.job_state import JobState
 
@@ -34,8 +43,10 @@ def replace_servers(state: JobState, directive: Directive) -> Action | None:
 def launch_servers(state: JobState, missing: int) -> Action:
     """Launch servers, or end the job: without them no worker can go on."""
     if state.can_afford(0, missing):
+        if (offer := next_offer(state, missing)) is None:
+            return Blocked(shortage_reason(state))
         instead = f"{counted(missing, 'server')} instead of {', '.join(state.lost_servers)}"
-        return Launch(0, instead, missing)
+        return Launch(0, offer, instead, missing)
     why = f"max_cost leaves no room for {counted(missing, 'more server')}"
     return Finish(JobPhase.CAPPED, f"{why}; raise limits.max_cost and submit again")
 

@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
-from service.clouds.inventory import CloudInventory
+from service.clouds.inventory import Inventories
 from service.db.controllers import JobLease, under_lease
+from service.db.shortages import active_shortages
 from service.errors import CloudError
 from service.reconciler.actions import Action, Idle, Launch, Terminate
 from service.reconciler.agenda import time_to_rest
@@ -44,15 +45,15 @@ class Reconciler:
         """The database."""
         return self.fleet.engine
 
-    def open_inventory(self) -> CloudInventory:
-        """Begin to look at the cloud, for as many jobs as are ticked with it."""
-        return CloudInventory(self.engine, self.fleet.provider, stopwatch=self.fleet.stopwatch)
+    def open_inventories(self) -> Inventories:
+        """Begin to look at the clouds, for as many jobs as are ticked with it."""
+        return Inventories.of(self.engine, self.fleet.clouds, stopwatch=self.fleet.stopwatch)
 
     def tick(
         self,
         lease: JobLease,
         now: datetime,
-        inventory: CloudInventory | None = None,
+        inventories: Inventories | None = None,
         *,
         reviews: bool = True,
     ) -> tuple[Action, timedelta]:
@@ -61,7 +62,7 @@ class Reconciler:
         Args:
             lease: The right to act for it.
             now: The moment.
-            inventory: Shows the cloud; None for one of its own.
+            inventories: Show the clouds; None for some of its own.
             reviews: Whether to check if the noise scale has drifted since the configuration was
                 chosen.
 
@@ -73,7 +74,7 @@ class Reconciler:
         is_unjudged = False
         try:
             found = self.fleet.compare_with_cloud(
-                lease, state, present, inventory or self.open_inventory()
+                lease, state, present, inventories or self.open_inventories()
             )
         except CloudError:
             state = replace(state, is_hidden=True)
@@ -92,8 +93,9 @@ class Reconciler:
             case Idle():
                 self.fleet.retry_pending(lease, state.job, present, pending)
             case _:
+                machine_type = self.fleet.clouds.default.traits.machine_type
                 with under_lease(self.engine, lease) as connection:
-                    record_action(connection, self.fleet.provider.name, state, action)
+                    record_action(connection, machine_type, state, action)
         rest = time_to_rest(state, action)
         # What the list at hand says nothing of yet, the next one does, though it may be the same.
         if is_unjudged or any(is_overdue(vm, now, state.boot) for vm in state.vms):
@@ -102,19 +104,24 @@ class Reconciler:
 
     def _see(self, lease: JobLease, now: datetime, *, reviews: bool) -> JobState:
         """Return everything there is to plan with."""
-        provider = self.fleet.provider
+        clouds = self.fleet.clouds
         with self.engine.connect() as connection:
             state = load_job_state(
                 connection,
-                provider.name,
+                clouds.default.traits.machine_type,
                 lease.job,
                 now,
-                provider.resize_seconds,
+                lambda spec: clouds.traits_of(spec).resize_seconds,
                 reviews=reviews,
                 needs_fruitless=may_be_fruitless,
             )
+            spec = state.job.spec
+            places = clouds.places_for(spec)
+            short = active_shortages(connection, {offer.cloud for offer in places}, now)
         return replace(
             state,
             listening_since=self.started_at,
-            boot=timedelta(seconds=provider.max_boot_seconds),
+            boot=timedelta(seconds=clouds.traits_of(spec).max_boot_seconds),
+            places=places,
+            shortages=tuple(each for each in short if any(each.covers(one) for one in places)),
         )

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from service.clouds.inventory import LIST_TIMEOUT
 from service.db.controllers import LEASE_TERM
+from service.db.shortages import SHORTAGE_SPAN
 from service.db.vms import Vm
 from service.reconciler.diff import ALARM_ORDERS, MAX_RETRY
 from service.state.job_state import SILENCE_LIMIT, JobState
@@ -63,6 +64,20 @@ LAUNCH_FREEZE_TIMEOUT = Timeout(
     "an hour after the oldest of them",
     "plan",
     "said once with the time of the next launch, which then follows",
+)
+SHORTAGE_TIMEOUT = Timeout(
+    "a place has no machine of the type, or the account may have no more",
+    SHORTAGE_SPAN,
+    "3 min, or a day where the type is not sold; shared by all jobs",
+    "plan",
+    "other zones are asked, then the other market if the job allows it; said once when all refuse",
+)
+REFUSALS_TIMEOUT = Timeout(
+    "60 machines were refused to a job",
+    timedelta(hours=1),
+    "an hour after the oldest of them",
+    "plan",
+    "no place is asked before",
 )
 LAUNCH_UNANSWERED_TIMEOUT = Timeout(
     "the cloud has not given a machine",

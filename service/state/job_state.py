@@ -7,6 +7,7 @@ and names it first in the reason it ends with.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,8 +19,10 @@ from scavenger.protocol import Directive, Member, NotFinite, StopAtMetric, StopR
 from service import ledger
 from service.db.jobs import StoredJob
 from service.db.measurements import RecordedDrift, SettledProbe
+from service.db.shortages import Shortage
 from service.db.vms import Vm
 from service.db.workers import WorkerRow
+from service.offers import BillingTerms, Offer
 
 SILENCE_LIMIT = timedelta(seconds=60)
 REVIEW_AGE = timedelta(minutes=5)
@@ -48,6 +51,8 @@ class JobState:
         boot: What a new machine may take of its prepaid time before its own clock starts.
         is_hidden: Whether the cloud does not show its machines, so that nothing new of them is
             known.
+        places: Where its machines may be rented, in the order of the clouds file.
+        shortages: Which of them give none for a while.
     """
 
     now: datetime
@@ -65,6 +70,8 @@ class JobState:
     published_without_iteration: tuple[datetime, ...] = ()
     is_hidden: bool = False
     boot: timedelta = timedelta(0)
+    places: tuple[Offer, ...] = ()
+    shortages: tuple[Shortage, ...] = ()
 
     @property
     def live_worker_vms(self) -> tuple[Vm, ...]:
@@ -218,8 +225,26 @@ class JobState:
 
     def can_afford(self, workers: int, servers: int) -> bool:
         """Whether the cap pays for so many more machines until they are of use."""
+        spec, terms = self.job.spec, self.worker_terms
+        span = ledger.affordable_span(self.vms, spec, terms, workers, servers, self.boot)
+        return span is not None
+
+    @property
+    def worker_terms(self) -> BillingTerms:
+        """What a machine of a worker is billed, wherever it is rented."""
         spec = self.job.spec
-        return ledger.affordable_span(self.vms, spec, workers, servers, self.boot) is not None
+        if not self.places:
+            return BillingTerms(spec.price_per_hour, timedelta(seconds=spec.quantum))
+        return max((offer.terms for offer in self.places), key=lambda terms: terms.price_per_hour)
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """Places to ask for machines now, best first: where its workers are, and no shortage."""
+        markets = list(dict.fromkeys(offer.market for offer in self.places))
+        neighbours = Counter(vm.zone for vm in self.live_worker_vms)
+        free = [o for o in self.places if not any(each.covers(o) for each in self.shortages)]
+        # Traffic between zones costs money and time; the first market is the one asked for.
+        return tuple(sorted(free, key=lambda o: (markets.index(o.market), -neighbours[o.zone])))
 
     def worker(self, worker: str) -> WorkerRow | None:
         return next((w for w in self.workers if w.worker == worker), None)

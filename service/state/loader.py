@@ -10,6 +10,7 @@ from statistics import median
 from sqlalchemy import Connection
 
 from scavenger.job.planning import planning_state, signature_of
+from scavenger.job.spec import JobSpec
 from scavenger.measurement.profiling import PROBE_ITERATIONS, WARM_UP_ITERATIONS
 from scavenger.measurement.stability import DRIFT_ROWS
 from scavenger.measurement.steps import StepColumns
@@ -29,7 +30,7 @@ def load_job_state(
     machine_type: str,
     job_id: str,
     now: datetime,
-    resize_seconds: float = 0.0,
+    resize_seconds: Callable[[JobSpec], float] = lambda _: 0.0,
     *,
     reviews: bool = True,
     needs_fruitless: Callable[[JobState], bool] = lambda _: True,
@@ -41,7 +42,7 @@ def load_job_state(
         machine_type: Kind of the machines it runs on.
         job_id: Which job.
         now: The moment.
-        resize_seconds: Seconds a change of machines usually takes with the provider.
+        resize_seconds: Seconds a change of machines usually takes in the cloud of a job.
         reviews: Whether to check if the noise scale has drifted since the configuration was chosen.
         needs_fruitless: Whether it matters how many directives bore no iteration; reading that
             where it does not costs a query and changes nothing.
@@ -55,7 +56,7 @@ def load_job_state(
         losses_before=losses_before_probe(connection, state),
     )
     if job.chosen is None or len(state.steps):  # the job is searched, or may be planned anew
-        effort = probe_effort(connection, state, resize_seconds)
+        effort = probe_effort(connection, state, resize_seconds(job.spec))
         state = replace(state, knowledge=replace(state.knowledge, probe_overhead=effort))
     if job.phase.is_final or not needs_fruitless(state):
         return state

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import Connection, Engine, insert, text
@@ -34,7 +33,7 @@ from service.db.schema import sweeps as swept
 from service.db.step_arrays import pack, to_arrays
 from service.db.telemetry import NewRows, store_rows
 from service.db.vms import LaunchCounter
-from tests.builders import boot, directive, probe, spec, steps
+from tests.builders import boot, directive, offer, probe, spec, steps
 from tests.fakecloud.provider import FakeCloudProvider
 from tests.telemetry.source import measured
 
@@ -69,6 +68,8 @@ INSERT INTO vms SELECT (jsonb_populate_record(v, jsonb_build_object(
 FROM vms AS v, (SELECT {COPIES}) AS copies WHERE v.job = 'rest_00001'
 """)
 
+PLACE = offer(cloud="fake", zone="a", machine_type="small")
+
 
 def build_resting(engine: Engine, count: int, settle: Callable[[], object]) -> None:
     """Write jobs whose machines were all lost lately, so that none is launched for an hour.
@@ -83,7 +84,7 @@ def build_resting(engine: Engine, count: int, settle: Callable[[], object]) -> N
         limits = {"max_cost": "1000 USD", "workers": "1..1", "batch": [160]}
         jobs.create(connection, job, spec(limits=limits), now)
         for place in range(1, 6):
-            terms = vms.BillingTerms(Decimal("0.36"))
+            terms = offer("0.36")
             vms.record_intent(connection, job, place, terms, now, timedelta(hours=1))
             vms.record_gone(connection, f"{job}-w{place}", now)
     settle()
@@ -153,14 +154,12 @@ class Fleet:
     def _launch(self, connection: Connection, job: str, place: int, now: datetime) -> str:
         """Launch a machine, and write down what it said."""
         worker, began = f"{job}-w{place}", now - AGE
-        vms.record_intent(
-            connection, job, place, vms.BillingTerms(Decimal("0.36")), began, timedelta(hours=9)
-        )
+        vms.record_intent(connection, job, place, PLACE, began, timedelta(hours=9))
         key = vms.of_job(connection, job)[-1].launch_key
         labels = self.resource_labels.labels(key, LaunchCounter().count_launch(connection))
-        request = LaunchRequest(key, boot(job=job, worker=worker), 0.36, labels=labels)
+        request = LaunchRequest(key, PLACE, boot(job=job, worker=worker), labels=labels)
         made = self.provider.launch(request)
-        vms.record_attempt(connection, worker, began, now + timedelta(hours=9))
+        vms.record_attempt(connection, worker, began, now + timedelta(hours=9), "a-1")
         vms.record_launch(connection, worker, made.provider_id)
         workers.record_hello(connection, job, Hello(worker, "10.0.0.1:7777"), now)
         store_report(connection, validate_rows(StepReport(worker, STANDS), {}), now + LATER)
@@ -204,7 +203,9 @@ class Fleet:
                 StoredToken(id=credential.id, name=name, project="*", role=role, **facts),
             )
             connection.execute(
-                insert(swept).values(at=now - timedelta(hours=2), shown=1000, suspects=[], ended=0)
+                insert(swept).values(
+                    cloud="fake", at=now - timedelta(hours=2), shown=1000, suspects=[], ended=0
+                )
             )
 
 

@@ -26,8 +26,9 @@ from service.__main__ import freeze_loaded_objects
 from service.api.dependencies import AppState
 from service.app import build_app
 from service.background import PgListener
-from service.clouds.executor import CloudExecutor
-from service.clouds.inventory import CloudInventory
+from service.clouds.clouds import Clouds
+from service.clouds.executor import CloudExecutors
+from service.clouds.inventory import Inventories
 from service.clouds.labels import ResourceLabels
 from service.clouds.storage import CheckpointStorage
 from service.db import controllers, jobs, vms
@@ -60,10 +61,10 @@ class Bench:
         self.engine, self.provider = engine, provider
         with engine.begin() as connection:
             ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
-        executor = CloudExecutor(8)
-        fleet = Fleet(engine, provider, CONTACT, ownership, executor=executor)
+        clouds, executors = Clouds([provider]), CloudExecutors(8)
+        fleet = Fleet(engine, clouds, CONTACT, ownership, executors=executors)
         acting = Reconciler(fleet, datetime.now(UTC))
-        self.loop = ReconcilerLoop(acting, CloudInventory(engine, provider, CloudExecutor(1)))
+        self.loop = ReconcilerLoop(acting, Inventories.of(engine, clouds, threads=1))
 
     def submit(self, *numbers: int) -> None:
         for number in numbers:
@@ -140,7 +141,7 @@ def measure(bench: Bench, port: int, seconds: float) -> int:
 def serving(bench: Bench) -> Iterator[int]:
     """Run the loop and the API in this process, as ``scavenger serve`` does."""
     heartbeats = {"reconciler": bench.loop.periodic.heartbeat}
-    world = AppState(bench.engine, bench.provider.name, STORAGE, heartbeats)
+    world = AppState(bench.engine, Clouds([bench.provider]), STORAGE, heartbeats)
     server = uvicorn.Server(uvicorn.Config(build_app(world, KEYS), port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
     freeze_loaded_objects()

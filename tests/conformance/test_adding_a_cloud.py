@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from service.clouds import registry
-from service.clouds.registry import open_cloud
-from service.errors import UnknownCloud
+from service.clouds.registry import open_clouds
 from service.settings import Settings
 from tests.docs.test_docs import DOCS, blocks
 
 PROVIDER, REGISTRY_LINE, CONFORMANCE = blocks(DOCS / "adding-a-cloud.md", "python")
+(CLOUDS_FILE,) = blocks(DOCS / "adding-a-cloud.md", "yaml")
 
 toy = ModuleType("service.clouds.toy")
 sys.modules[toy.__name__] = toy
@@ -21,13 +22,10 @@ exec(compile(PROVIDER, "service/clouds/toy.py", "exec"), toy.__dict__)
 exec(compile(CONFORMANCE, "adding-a-cloud.md", "exec"), globals())
 
 
-def test_one_line_registers_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "CLOUDS", dict(registry.CLOUDS))
+def test_one_line_registers_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(registry, "PROVIDERS", dict(registry.PROVIDERS))
     exec(REGISTRY_LINE, registry.__dict__)
-    assert open_cloud(Settings(cloud="toy")).name == "toy"
-    assert open_cloud(Settings()).name == "local"
-
-
-def test_an_unknown_cloud_is_refused_with_the_names_of_those_there_are() -> None:
-    with pytest.raises(UnknownCloud, match="'tyo': choose local"):
-        open_cloud(Settings(cloud="tyo"))
+    file = tmp_path / "clouds.yaml"
+    file.write_text(CLOUDS_FILE)
+    (provider,) = open_clouds(Settings(clouds=file))
+    assert (provider.name, provider.traits.zones) == ("toy-land", ("land-a",))

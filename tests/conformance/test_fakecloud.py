@@ -649,9 +649,10 @@ def remote(tmp_path: Path) -> Iterator[str]:
 LAUNCH = """
 import os, signal, sys
 from service.clouds.provider import LaunchRequest
-from tests.builders import boot
+from tests.builders import boot, offer
 from tests.fakecloud.provider import FakeCloudProvider
-request = LaunchRequest("key-1", boot(), 0.5)
+place = offer("0.5", zone="a", machine_type="small")
+request = LaunchRequest("key-1", place, boot())
 FakeCloudProvider(sys.argv[1], "ours").launch(request)
 os.kill(os.getpid(), signal.SIGKILL)
 """

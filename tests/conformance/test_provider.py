@@ -20,7 +20,15 @@ import pytest
 from scavenger.protocol import Progress, StepReport
 from service.clouds.local import LocalProvider
 from service.clouds.provider import Instance, InstanceState, Provider
-from service.errors import CloudError, LaunchRefused, OutOfCapacity, ProviderUnavailable
+from service.errors import (
+    CloudError,
+    CredentialsRefused,
+    LaunchRefused,
+    OutOfCapacity,
+    ProviderUnavailable,
+    QuotaReached,
+    Throttled,
+)
 from tests.builders import boot
 from tests.conformance.clouds import (
     Eventually,
@@ -151,11 +159,11 @@ class TestFakeCloudProvider(ProviderConformance):
     def test_a_type_that_is_sold_out_is_out_of_capacity(
         self, fake: CloudServer, reach: Reach, request_for: Request
     ) -> None:
-        rare = reach(machine_type="rare")
+        rare = request_for(machine_type="rare")
         with pytest.raises(OutOfCapacity, match="rare"):
-            rare.launch(request_for())
+            reach().launch(rare)
         fake.cloud.stock("rare@a", 1)
-        assert rare.launch(request_for()).state is InstanceState.PENDING
+        assert reach().launch(rare).state is InstanceState.PENDING
 
     @pytest.mark.parametrize(
         ("fault", "error"),
@@ -163,11 +171,11 @@ class TestFakeCloudProvider(ProviderConformance):
             (LostRequest(), ProviderUnavailable),
             (LostResponse(), ProviderUnavailable),
             (Garbage(), ProviderUnavailable),
-            (Refused("RequestLimitExceeded"), ProviderUnavailable),
+            (Refused("RequestLimitExceeded"), Throttled),
             (Refused("InternalError"), ProviderUnavailable),
-            (Refused("InstanceLimitExceeded"), OutOfCapacity),
+            (Refused("InstanceLimitExceeded"), QuotaReached),
             (Refused("InsufficientInstanceCapacity"), OutOfCapacity),
-            (Refused("UnauthorizedOperation"), LaunchRefused),
+            (Refused("UnauthorizedOperation"), CredentialsRefused),
         ],
     )
     def test_repeating_a_launch_after_any_fault_makes_one_machine(
@@ -346,7 +354,8 @@ def test_a_machine_outlives_a_killed_controller(
 import json, os, signal, sys
 from service.clouds.local import LocalProvider
 from service.clouds.provider import Boot, LaunchRequest
-request = LaunchRequest("key-1", Boot(**json.loads(sys.argv[2])), 0.5)
+from tests.builders import offer
+request = LaunchRequest("key-1", offer(), Boot(**json.loads(sys.argv[2])))
 LocalProvider(__import__("pathlib").Path(sys.argv[1]), sys.executable).launch(request)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -549,8 +558,10 @@ def test_a_last_report_that_was_lost_is_delivered_before_the_end(
     [
         {"launch_key": "../etc"},
         {"launch_key": ""},
-        {"price_per_hour": -1.0},
+        {"launch_key": "Key"},
         {"labels": {"a": ""}},
+        {"labels": {"A": "b"}},
+        {"labels": {"a": "b.c"}},
         {"labels": {"a b": "c"}},
         {"labels": {"a": "c" * 64}},
         {"labels": {f"key-{n}": "value" for n in range(17)}},

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from itertools import count
 from pathlib import Path
 
@@ -32,7 +31,7 @@ from service.clouds.storage import CheckpointStorage
 from service.db import access, directives, jobs, measurements, stored_models, sweeps, vms, workers
 from service.db.access import StoredToken
 from service.db.jobs import record_event
-from tests.builders import NOW, directive, observation, orphan, probe, spec
+from tests.builders import HERE, NOW, directive, observation, offer, orphan, probe, spec
 
 KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 JOB = "job_0"
@@ -59,7 +58,7 @@ class Host:
 def unconnected() -> FastAPI:
     """Return an application whose database is never asked, for what it says of itself."""
     engine = create_engine("postgresql+psycopg://none@localhost/none")
-    return build_app(AppState(engine, "local", CheckpointStorage(Path("/srv"))), KEYS)
+    return build_app(AppState(engine, HERE, CheckpointStorage(Path("/srv"))), KEYS)
 
 
 # Who may use each route, by method and path.
@@ -72,7 +71,7 @@ def host(engine: Engine) -> Iterator[Host]:
     fill(engine)
     well = dict.fromkeys(BACKGROUND_TASKS, TaskHeartbeat(math.inf))
     app = build_app(
-        AppState(engine, "local", CheckpointStorage(Path("/srv")), well),
+        AppState(engine, HERE, CheckpointStorage(Path("/srv")), well),
         KEYS,
         unhurried(),
     )
@@ -114,14 +113,14 @@ def fill(engine: Engine) -> None:
             record_event(connection, JOB, at, "test", f"event {number}")
             stored = StoredModel(f"signature {number}", laws, seen, {}, 1)
             stored_models.store(connection, "default", "key", stored, at)
-            sweep = sweeps.begin(connection, at, timedelta(0))
+            sweep = sweeps.begin(connection, "local", at, timedelta(0))
             assert sweep is not None
             sweeps.record(connection, sweep, shown=0, suspects=(held,), tripped="too many")
         facts = {"project": "default", "created_at": NOW, "created_by": "test"}
         access.store_token(
             connection, PREY, StoredToken(id=PREY.id, name="prey", role=UserRole.VIEWER, **facts)
         )
-        terms, prepaid = vms.BillingTerms(Decimal("0.36")), timedelta(minutes=1)
+        terms, prepaid = offer("0.36"), timedelta(minutes=1)
         vms.record_intent(connection, JOB, 1, terms, now, prepaid)
         workers.record_hello(connection, JOB, Hello(WORKER, "127.0.0.1:1"), now)
         for config in ((1, 32), (1, 128), (2, 128), (2, 32)):

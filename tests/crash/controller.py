@@ -19,6 +19,7 @@ from typing import Any
 from pydantic_core import from_json
 from sqlalchemy import Engine, event
 
+from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
 from service.db import clock, controllers
 from service.garbage_collection.collector import CollectorLoop, GarbageCollector
@@ -64,10 +65,12 @@ def control(engine: Engine, ask: Ask, now: datetime, lag: float, boot: float) ->
     clock.DATABASE_CLOCKS[engine] = clock.DatabaseClock(
         lambda: 0.0
     )  # the database's, and nothing passes between
-    provider = FakeCloudProvider("http://cloud", ACCOUNT, lag=lag, boot=boot, transport=Way(ask))
+    provider = FakeCloudProvider(
+        "http://cloud", ACCOUNT, zone="ab", lag=lag, boot=boot, transport=Way(ask)
+    )
     with engine.begin() as connection:
         resource_labels = ResourceLabels(controllers.installation_id(connection), SECRET)
-    fleet = Fleet(engine, provider, CONTACT, resource_labels, stopwatch=lambda: 0.0)
+    fleet = Fleet(engine, Clouds([provider]), CONTACT, resource_labels, stopwatch=lambda: 0.0)
     loop = ReconcilerLoop(Reconciler(fleet, now), seconds=lambda: 0.0)
     rounds = CollectorLoop(GarbageCollector(engine, provider, resource_labels))
     loop.periodic.wake_event = Nap(loop, rounds, ask)  # type: ignore[assignment]

@@ -25,7 +25,8 @@ from service.db.vms import Vm
 from service.reconciler import tick
 from service.reconciler.actions import Action, Finish, Launch
 from service.reconciler.apply import record_action
-from service.reconciler.fleet import CurrentTime, Fleet, roles_of
+from service.reconciler.fleet import CurrentTime, Fleet
+from service.reconciler.launches import roles_of
 from service.state.job_state import JobState
 from tests import builders
 from tests.crash import troupe
@@ -46,10 +47,10 @@ def key_with_the_answer(
     fleet: Fleet, lease: JobLease, job: StoredJob, vm: Vm, present: CurrentTime
 ) -> None:
     """Make a launch key up, and write it down once the machine is there."""
-    now, boot = present(), timedelta(seconds=fleet.provider.max_boot_seconds)
+    now, boot = present(), timedelta(seconds=fleet.provider.traits.max_boot_seconds)
     with under_lease(fleet.engine, lease) as connection:
-        ledger.reserve_attempt(connection, vm, job.spec.limits.max_cost, now, boot)
         stamp = fleet.launch_counter.count_launch(connection)
+        ledger.reserve_attempt(connection, vm, job.spec.limits.max_cost, now, boot, stamp)
     key = str(uuid4())
     labels = fleet.resource_labels.labels(key, stamp)
     asked = replace(fleet._launch_request(job, vm, labels), launch_key=key)
@@ -70,13 +71,16 @@ def launch_then_intend(
         with under_lease(fleet.engine, lease) as connection:
             stamp = fleet.launch_counter.count_launch(connection)
             labels = fleet.resource_labels.labels(key, stamp)
-        terms = ledger.terms_for_role(snapshot.job.spec, role)
+        terms = ledger.terms_for_role(action.offer.terms, snapshot.job.spec, role)
         vm = replace(
             builders.vm(number),
             id=f"{snapshot.job.id}-{role[0]}{number}",
             job=snapshot.job.id,
             role=role,
             launch_key=key,
+            cloud=action.offer.cloud,
+            zone=action.offer.zone,
+            machine_type=action.offer.machine_type,
             price_per_hour=terms.price_per_hour,
             prepaid=span.total_seconds(),
         )
@@ -90,7 +94,9 @@ def gone_on_request(connection: Connection, vm: str, now: datetime) -> None:
     vms.record_gone(connection, vm, now + timedelta(seconds=2))
 
 
-def attempt_unwritten(connection: Connection, vm: str, now: datetime, until: datetime) -> None:
+def attempt_unwritten(
+    connection: Connection, vm: str, now: datetime, until: datetime, stamp: str
+) -> None:
     """Do not write down that the cloud is about to be asked."""
     vms.extend_prepaid(connection, vm, until)
 

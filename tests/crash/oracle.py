@@ -21,6 +21,9 @@ LONGEST = 60.0  # RELIABILITY, P4
 EXACTLY = Decimal("1e-9")  # dollars; bills are sums of floats
 ONCE = ("launch", "probe", "choice", "resize", "succeeded", "cancelled", "failed", "vm_gone")
 
+# A controller that died between a refusal and its row cannot know that there is no machine.
+UNSEEN = ("never_seen", "never_asked")
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -44,7 +47,11 @@ class Facts:
 def facts_of(world: World) -> Facts:
     """Return what the story of a world came to."""
     job = world.job()
-    said = Counter(event.kind for event in world.said() if event.kind in ONCE)
+    said = Counter(
+        event.kind
+        for event in world.said()
+        if event.kind in ONCE and event.data.get("reason") not in UNSEEN
+    )
     with world.engine.connect() as connection:
         lessons = connection.execute(select(func.sum(schema.models.c.jobs))).scalar()
     return Facts(

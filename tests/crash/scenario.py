@@ -28,6 +28,7 @@ class Scenario:
         lag: Seconds for which lists may lag behind.
         step: Seconds a controller waits each time.
         faults: What goes wrong on the way to the cloud or in it, once, and for which machine.
+        capacity: Machines there are at once, by ``type@zone``; zones are asked in their order.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Scenario:
     step: float = 2.0
     faults: tuple[tuple[Operation, Fault, int | None], ...] = ()
     document: Mapping[str, Any] = field(default_factory=dict)
+    capacity: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def may_be_shorter(self) -> bool:
@@ -57,7 +59,7 @@ SERVERS = {"strategy": {"parameter_server": {"servers": 1}}}
 
 TROUBLES: tuple[tuple[Operation, Fault, int | None], ...] = (
     ("launch", LostResponse(), 1),
-    ("launch", Refused("InsufficientInstanceCapacity"), 2),
+    ("launch", Refused("InternalError"), 2),
     ("terminate", Ignored(), None),
     ("terminate", Refused("InternalError"), None),
 )
@@ -65,6 +67,7 @@ TROUBLES: tuple[tuple[Operation, Fault, int | None], ...] = (
 SCENARIOS = (
     Scenario("launch", "2..2", JobPhase.SUCCEEDED),
     Scenario("launch-in-vain", "2..2", JobPhase.SUCCEEDED, faults=TROUBLES),
+    Scenario("sold-out", "2..2", JobPhase.SUCCEEDED, capacity={"small@a": 1}),
     Scenario("resize-up", "1..2", JobPhase.SUCCEEDED, document=CONTROL),
     Scenario("resize-down", "1..2", JobPhase.SUCCEEDED, sync={2: 9.0}, document=CONTROL),
     Scenario("terminate", "2..2", JobPhase.CANCELLED, wish="cancel"),

@@ -68,6 +68,7 @@ class World:
                 ending=ENDING,
                 list_lag=self.scenario.lag,
                 lateness=0.0,
+                capacity=self.scenario.capacity,
             ),
         )
         asked = (self.cloud.launch, self.cloud.list, self.cloud.terminate)

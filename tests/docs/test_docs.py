@@ -181,7 +181,12 @@ def cited_in(text: str) -> set[int]:
 
 
 def job_documents() -> list[tuple[str, str]]:
-    found = [(named(page), text) for page in PAGES for text in blocks(page, "yaml")]
+    found = [
+        (named(page), text)
+        for page in PAGES
+        for text in blocks(page, "yaml")
+        if not text.startswith("clouds:")  # a clouds file
+    ]
     files = sorted(DOCS.rglob("job*.yaml"))
     return found + [(named(file), file.read_text()) for file in files]
 

@@ -10,8 +10,16 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from service.clouds.provider import Instance, InstanceState, LaunchRequest
-from service.errors import CloudError, LaunchRefused, OutOfCapacity, ProviderUnavailable
+from service.clouds.provider import CloudTraits, Instance, InstanceState, LaunchRequest
+from service.errors import (
+    CloudError,
+    CredentialsRefused,
+    LaunchRefused,
+    OutOfCapacity,
+    ProviderUnavailable,
+    QuotaReached,
+    Throttled,
+)
 from tests.fakecloud.cloud import Page
 from tests.fakecloud.machine import Description, Request
 from tests.fakecloud.refusal import Refusal
@@ -19,12 +27,14 @@ from tests.fakecloud.refusal import Refusal
 LAUNCHED, PAGE = TypeAdapter(tuple[Description, ...]), TypeAdapter(Page)
 INSTALLATION, JOB, KEY = "scavenger-installation", "scavenger-job", "scavenger-launch-key"
 SUPERVISOR_COMMAND = ("python", "-m", "worker_agent.supervisor")
-FULL = {"InsufficientInstanceCapacity", "InstanceLimitExceeded"}
-HOPELESS = {
-    "IdempotentInstanceTerminated",
-    "InvalidParameterValue",
-    "MalformedRequest",
-    "UnauthorizedOperation",
+MEANING: dict[str, type[CloudError]] = {
+    "InsufficientInstanceCapacity": OutOfCapacity,
+    "InstanceLimitExceeded": QuotaReached,
+    "RequestLimitExceeded": Throttled,
+    "UnauthorizedOperation": CredentialsRefused,
+    "IdempotentInstanceTerminated": LaunchRefused,
+    "InvalidParameterValue": LaunchRefused,
+    "MalformedRequest": LaunchRefused,
 }
 
 
@@ -34,6 +44,7 @@ class FakeCloudProvider:
     Args:
         url: Where the cloud is served.
         installation: Whose machines these are; those of others are not seen.
+        zone: Its zones, a letter each.
         pause: Seconds a change of machines takes, as far as people know.
         lag: Seconds for which its lists may lag behind.
         boot: Longest seconds until a machine's own clock starts.
@@ -63,35 +74,26 @@ class FakeCloudProvider:
             verify=False,
             transport=transport,
         )
-        self._installation, self._pause = installation, pause
-        self._lag, self._boot = lag, boot
-        self._machine_type, self._zone = machine_type, zone
+        self._installation = installation
+        self.traits = CloudTraits(
+            zones=tuple(zone),
+            machine_type=machine_type,
+            resize_seconds=pause,
+            max_list_lag_seconds=lag,
+            max_boot_seconds=boot,
+        )
 
     @property
     def account(self) -> str:
         """Whose machines it lists."""
         return self._installation
 
-    @property
-    def resize_seconds(self) -> float:
-        """Seconds a change of machines usually takes in this cloud."""
-        return self._pause
-
-    @property
-    def max_list_lag_seconds(self) -> float:
-        """Seconds for which this cloud's lists may lag behind."""
-        return self._lag
-
-    @property
-    def max_boot_seconds(self) -> float:
-        """Longest seconds until a machine's own clock starts."""
-        return self._boot
-
     def launch(self, request: LaunchRequest) -> Instance:
         """Start a machine, or return the one this launch key already started.
 
         Raises:
-            OutOfCapacity: The cloud has no such machine now, or this account may have no more.
+            OutOfCapacity: The zone has no such machine now.
+            QuotaReached: This account may have no more.
             LaunchRefused: The key's machine is ending or gone, or the request is wrong.
         """
         try:
@@ -130,8 +132,8 @@ class FakeCloudProvider:
     def _of(self, request: LaunchRequest) -> Request:
         ours = {INSTALLATION: self._installation, JOB: request.job, KEY: request.launch_key}
         return Request(
-            machine_type=self._machine_type,
-            zone=self._zone,
+            machine_type=request.offer.machine_type,
+            zone=request.offer.zone,
             command=SUPERVISOR_COMMAND,
             environment=request.boot.environment,
             labels={**request.labels, **ours},
@@ -187,11 +189,7 @@ def _understand(kind: TypeAdapter[Any], content: bytes) -> Any:
 
 
 def _translate(refusal: Refusal) -> CloudError:
-    if refusal.code in FULL:
-        return OutOfCapacity(str(refusal))
-    if refusal.code in HOPELESS:
-        return LaunchRefused(str(refusal))
-    return ProviderUnavailable(str(refusal))
+    return MEANING.get(refusal.code, ProviderUnavailable)(str(refusal))
 
 
 def _instance(machine: Description) -> Instance:
@@ -202,6 +200,6 @@ def _instance(machine: Description) -> Instance:
         launch_key=labels.pop(KEY),
         job=labels.pop(JOB),
         state=InstanceState(machine.state),
-        price_per_hour=machine.price_per_hour,
+        zone=machine.zone,
         labels=labels,
     )

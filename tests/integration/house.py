@@ -20,7 +20,7 @@ from service.clouds.storage import CheckpointStorage
 from service.db import access as tokens
 from service.db.access import StoredToken
 from service.db.schema import audit
-from tests.builders import document
+from tests.builders import HERE, document
 from tests.contract.host import unhurried
 
 KEYS = ControllerKeys(home_token="a word from before", secret="s" * 48)
@@ -47,9 +47,8 @@ class House:
         self.job = self.submit("alpha")
 
     def open(self, ahead: timedelta = timedelta(0), **options: Any) -> TestClient:
-        world = Ahead(
-            self.engine, "local", CheckpointStorage(Path("/srv")), ahead=ahead, ca=b"ours"
-        )
+        storage = CheckpointStorage(Path("/srv"))
+        world = Ahead(self.engine, HERE, storage, ahead=ahead, ca=b"ours")
         app = build_app(world, KEYS, **({"limiter": unhurried()} | options))
         return self.stack.enter_context(TestClient(app, raise_server_exceptions=False))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import Connection
@@ -20,7 +19,7 @@ from service.reconciler.actions import Finish
 from service.reconciler.apply import record_action
 from service.state.job_state import JobState
 from service.state.loader import load_job_state
-from tests.builders import NOW, directive, probe, spec, steps
+from tests.builders import NOW, directive, offer, probe, spec, steps
 
 CORNERS = ((1, 32), (1, 128), (2, 128), (2, 32))
 EARLIER = NOW - timedelta(minutes=6)
@@ -33,7 +32,7 @@ class Life:
         self.connection, self.job, self.rows = connection, job, 0
         jobs.create(connection, self.job, spec(**document), NOW)
         for number in (1, 2):
-            terms = vms.BillingTerms(Decimal("0.36"))
+            terms = offer("0.36")
             vms.record_intent(connection, self.job, number, terms, EARLIER, timedelta(minutes=20))
             vms.record_launch(connection, self.worker(number), f"provider-{number}")
             hello = Hello(self.worker(number), f"127.0.0.1:{9000 + number}")
@@ -66,7 +65,7 @@ class Life:
         jobs.change_outcome(self.connection, self.job, **chosen)
 
     def look(self, after: timedelta = timedelta(0)) -> JobState:
-        return load_job_state(self.connection, "local", self.job, NOW + after, resize_seconds=0.0)
+        return load_job_state(self.connection, "local", self.job, NOW + after)
 
     def finish(self, epochs: float = 10.0) -> None:
         reached = Finish(JobPhase.SUCCEEDED, "target reached", epochs=epochs)

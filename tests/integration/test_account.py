@@ -28,7 +28,7 @@ Start = Callable[..., subprocess.CompletedProcess[str]]
 def settle(engine: Engine, account: str) -> bool:
     try:
         with engine.begin() as connection:
-            controllers.check_account(connection, account)
+            controllers.check_account(connection, "local", account)
     except AccountRefused:
         return False
     return True
@@ -40,7 +40,7 @@ def test_of_two_accounts_that_come_at_once_one_is_taken_from_then_on(engine: Eng
     ours = 0 if settled[0] else 1
     assert settled == [n % 2 == ours for n in range(16)]
     with engine.begin() as connection:
-        controllers.forget_account(connection)
+        controllers.forget_accounts(connection)
     assert settle(engine, "a third")
     assert not settle(engine, f"account {ours}")
 
@@ -63,7 +63,7 @@ def start(engine: Engine, tmp_path: Path) -> Start:
     with engine.begin() as connection:
         controllers.check_secret(connection, keys.fingerprint)
         account = LocalProvider(tmp_path / "first" / "machines", sys.executable).account
-        controllers.check_account(connection, account)
+        controllers.check_account(connection, "local", account)
 
     def run(*words: object) -> subprocess.CompletedProcess[str]:
         scavenger = Path(sys.executable).parent / "scavenger"

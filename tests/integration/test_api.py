@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from service.clouds.storage import CheckpointStorage
 from service.db import directives, jobs, measurements, telemetry, vms, workers
 from service.db.schema import jobs as jobs_table
 from service.state.loader import load_knowledge
-from tests.builders import NOW, directive, document, probe
+from tests.builders import HERE, NOW, directive, document, offer, probe
 
 KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 REPORT = TypeAdapter(StepReport)
@@ -42,7 +41,7 @@ REPORT = TypeAdapter(StepReport)
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
+    app = build_app(AppState(engine, HERE, CheckpointStorage(Path("/srv/scavenger"))), KEYS)
     headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client
@@ -208,9 +207,7 @@ class Agent:
         self.job = submit(client, **changes).id
         with engine.begin() as connection:
             now, prepaid = datetime.now(UTC), timedelta(seconds=60)
-            vms.record_intent(
-                connection, self.job, 1, vms.BillingTerms(Decimal("0.36")), now, prepaid
-            )
+            vms.record_intent(connection, self.job, 1, offer("0.36"), now, prepaid)
         self.worker = f"{self.job}-w1"
         self.headers = {
             "Authorization": f"Bearer {KEYS.issue_worker_token(self.worker)}",
@@ -364,7 +361,7 @@ def test_what_is_not_finite_is_told_once_for_a_job_and_series(
     members = tuple(Member(each.worker, "127.0.0.1:1") for each in (agent, second))
     with engine.begin() as connection:
         now, prepaid = datetime.now(UTC), timedelta(seconds=60)
-        vms.record_intent(connection, agent.job, 2, vms.BillingTerms(Decimal("0.36")), now, prepaid)
+        vms.record_intent(connection, agent.job, 2, offer("0.36"), now, prepaid)
         told = replace(directive(2, 32), members=members)
         directives.publish(connection, agent.job, told, NOW)
 

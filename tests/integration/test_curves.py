@@ -24,7 +24,7 @@ from service.reconciler.apply import record_action
 from service.reconciler.plan import plan
 from service.state.job_state import JobState
 from service.state.loader import load_job_state
-from tests.builders import NOW, observation, probe, steps
+from tests.builders import HERE, NOW, observation, probe, steps
 from tests.integration.life import CORNERS, Life, numbered
 
 LIMITS = {"max_cost": "1 USD", "workers": "1..2", "batch": [32, 128]}
@@ -33,7 +33,7 @@ KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
+    app = build_app(AppState(engine, HERE, CheckpointStorage(Path("/srv/scavenger"))), KEYS)
     headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     with TestClient(app, headers=headers) as client:
         yield client

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from service.auth.secrets import SecretStore
 from service.auth.tokens import WORKER_AUDIENCE, WORKER_TOKEN_LIFETIME, ControllerKeys
 from service.clouds.storage import CheckpointStorage
 from service.db import jobs, vms
-from tests.builders import document
+from tests.builders import HERE, document, offer
 from tests.contract.host import ROUTES
 from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
 from tests.integration.test_supervisor import Machine
@@ -73,10 +72,10 @@ class Fleet:
         worker = f"{self.job}-{role[0]}{number}"
         with self.engine.begin() as connection:
             now, minute = datetime.now(UTC), timedelta(minutes=1)
-            terms = vms.BillingTerms(Decimal("0.36"))
-            vms.record_intent(connection, self.job, number, terms, now, minute, role=role)
+            place = offer("0.36")
+            vms.record_intent(connection, self.job, number, place, now, minute, role=role)
             if attempted_at is not None:
-                vms.record_attempt(connection, worker, attempted_at, now + minute)
+                vms.record_attempt(connection, worker, attempted_at, now + minute, "a-1")
         return worker
 
     def say(self, what: str, token: str, **body: Any) -> Any:
@@ -99,7 +98,7 @@ def fleet(engine: Engine, tmp_path: Path) -> Iterator[Fleet]:
     storage = CheckpointStorage(Path("/srv/scavenger"))
     world = AppState(
         engine,
-        "local",
+        HERE,
         storage,
         max_startup_seconds=60.0,
         secret_store=SecretStore(tmp_path),
@@ -187,7 +186,7 @@ def test_it_is_good_for_ten_minutes_and_the_boot_after_the_last_attempt(
     if status != 200:
         with fleet.engine.begin() as connection:
             now = datetime.now(UTC)
-            vms.record_attempt(connection, late, now, now + MINUTE)
+            vms.record_attempt(connection, late, now, now + MINUTE, "a-1")
         assert fleet.enrol(worker=late).status_code == 200, "it was asked for again"
 
 

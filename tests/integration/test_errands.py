@@ -28,7 +28,7 @@ from service.auth.tokens import ControllerKeys, TokenDigest
 from service.clouds.storage import CheckpointStorage
 from service.db import idempotency, schema
 from service.db.idempotency import ANSWERS_KEPT, MAX_ANSWERS_DELETED, IdempotencyKey, StoredAnswer
-from tests.builders import NOW, document
+from tests.builders import HERE, NOW, document
 
 KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 STORAGE = CheckpointStorage(Path("/srv/scavenger"))
@@ -36,7 +36,7 @@ STORAGE = CheckpointStorage(Path("/srv/scavenger"))
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(AppState(engine, "local", STORAGE), KEYS)
+    app = build_app(AppState(engine, HERE, STORAGE), KEYS)
     headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client
@@ -158,7 +158,7 @@ def test_while_one_is_worked_on_others_are_told_to_wait(client: TestClient, engi
 
 
 def test_callers_do_not_share_keys(engine: Engine) -> None:
-    world = AppState(engine, "local", STORAGE)
+    world = AppState(engine, HERE, STORAGE)
     for caller in ("one", "another"):
         answer = IdempotentRequest(IdempotencyKey(caller, "k"), "same").run_once(
             world, lambda _: StoredAnswer(200, "{}", {})
@@ -218,7 +218,7 @@ def effect(connection):
 if sys.argv[2] == "after both":
     idempotency._delete_old_answers = die
 storage = CheckpointStorage(Path("/srv"))
-app_state = AppState(create_engine(sys.argv[1]), "local", storage)
+app_state = AppState(create_engine(sys.argv[1]), HERE, storage)
 IdempotentRequest(IdempotencyKey("person", "k"), "print").run_once(app_state, effect)
 """
 
@@ -233,7 +233,7 @@ def test_a_crash_between_effect_and_answer_leaves_neither(engine: Engine, moment
     )
     assert ended.returncode == -signal.SIGKILL
     assert (count(engine, "jobs"), count(engine, "requests")) == (0, 0)
-    world = AppState(engine, "local", STORAGE)
+    world = AppState(engine, HERE, STORAGE)
     errand = IdempotentRequest(IdempotencyKey(TokenDigest.of(KEYS.home_token).id, "k"), "print")
     patient(lambda: errand.run_once(world, lambda _: StoredAnswer(201, "{}", {})))
     assert count(engine, "requests") == 1
@@ -260,7 +260,7 @@ def test_a_key_that_cannot_be_stored_undoes_the_effect(engine: Engine) -> None:
         jobs.create(connection, "job_1", spec(), NOW)
         return StoredAnswer(201, "a NUL: \x00", {})
 
-    world = AppState(engine, "local", STORAGE)
+    world = AppState(engine, HERE, STORAGE)
     with pytest.raises((DBAPIError, ValueError)):
         IdempotentRequest(
             IdempotencyKey(TokenDigest.of(KEYS.home_token).id, "k"), "print"

@@ -17,6 +17,7 @@ from scavenger.schemas import ProblemView
 from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.tokens import ControllerKeys
+from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
 from service.clouds.storage import CheckpointStorage
 from service.db import controllers, jobs, vms
@@ -27,7 +28,7 @@ from service.reconciler import loop as loops
 from service.reconciler.fleet import Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from tests.builders import CONTACT, NOW, document, spec
+from tests.builders import CONTACT, HERE, NOW, document, spec
 from tests.controller_double import until
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
@@ -58,7 +59,7 @@ def provider(cloud: FakeCloud) -> Iterator[FakeCloudProvider]:
 def reconciler(engine: Engine, provider: FakeCloudProvider) -> Reconciler:
     with engine.begin() as connection:
         ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
-    fleet = Fleet(engine, provider, CONTACT, ownership, stopwatch=lambda: 0.0)
+    fleet = Fleet(engine, Clouds([provider]), CONTACT, ownership, stopwatch=lambda: 0.0)
     return Reconciler(fleet, NOW)
 
 
@@ -191,7 +192,7 @@ def test_a_cloud_without_machines_is_asked_ever_more_seldom_and_complained_of_on
 def test_a_silent_database_is_answered_for_within_seconds() -> None:
     with silent() as mute:
         engine = open_pool(mute.url.render_as_string(hide_password=False))
-        world = AppState(engine, "local", CheckpointStorage(Path("/srv")), {})
+        world = AppState(engine, HERE, CheckpointStorage(Path("/srv")), {})
         client = TestClient(build_app(world, KEYS), raise_server_exceptions=False)
         began = datetime.now(UTC)
         answer = client.get("/v1/jobs", headers={"Authorization": f"Bearer {KEYS.home_token}"})
@@ -209,7 +210,7 @@ def test_a_database_whose_connections_others_have_taken_is_away_until_they_leave
         plain = server.url().replace("+psycopg", "")
         engine = open_pool(server.url())
         migrate(engine)
-        world = AppState(engine, "local", CheckpointStorage(Path("/srv")), {})
+        world = AppState(engine, HERE, CheckpointStorage(Path("/srv")), {})
         with TestClient(build_app(world, KEYS), raise_server_exceptions=False) as client:
             client.headers["Authorization"] = f"Bearer {KEYS.home_token}"
             engine.dispose()
@@ -226,7 +227,7 @@ def test_a_database_whose_connections_others_have_taken_is_away_until_they_leave
 
 def test_a_database_that_can_only_be_read_is_away(engine: Engine) -> None:
     """Like a standby before its promotion."""
-    world = AppState(engine, "local", CheckpointStorage(Path("/srv")), {})
+    world = AppState(engine, HERE, CheckpointStorage(Path("/srv")), {})
     with TestClient(build_app(world, KEYS), raise_server_exceptions=False) as client:
         client.headers["Authorization"] = f"Bearer {KEYS.home_token}"
 

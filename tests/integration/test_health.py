@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,11 @@ from service.auth.tokens import ControllerKeys
 from service.background import TaskHeartbeat
 from service.clouds.storage import CheckpointStorage
 from service.db import clock, jobs, sweeps, vms, workers
-from service.db.vms import BillingTerms
 from service.observability import metrics as meters
 from service.reconciler.actions import ChooseConfig
 from service.reconciler.apply import estimate_eta, record_action
 from service.reconciler.plan import plan
-from tests.builders import NOW, document, job, orphan, probe, snapshot, spec
+from tests.builders import HERE, NOW, document, job, offer, orphan, probe, snapshot, spec
 
 KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 DOCS = Path(__file__).parents[2] / "docs"
@@ -45,7 +43,7 @@ def ask(
     engine: Engine, beats: dict[str, TaskHeartbeat] | None = None, *, timeout: float = 600.0
 ) -> TestClient:
     beats = heartbeats() if beats is None else beats
-    world = AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")), beats)
+    world = AppState(engine, HERE, CheckpointStorage(Path("/srv/scavenger")), beats)
     headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     app = build_app(world, KEYS)
     app.state.health.timeout = timeout  # a busy computer is no database that is away
@@ -137,7 +135,7 @@ def test_metrics_need_a_token(client: TestClient) -> None:
 
 
 def test_gauges_say_how_jobs_machines_and_money_stand(engine: Engine, client: TestClient) -> None:
-    hour = BillingTerms(Decimal(36))
+    hour = offer("36")
     with engine.begin() as connection:
         now = clock.read(connection)
         for number in (1, 2, 3):
@@ -145,13 +143,13 @@ def test_gauges_say_how_jobs_machines_and_money_stand(engine: Engine, client: Te
         for number, ago in ((1, 30), (2, 20), (3, 10)):
             began = now - timedelta(seconds=ago)
             vms.record_intent(connection, "job_1", number, hour, began, timedelta(seconds=100))
-            vms.record_attempt(connection, f"job_1-w{number}", began, began)
+            vms.record_attempt(connection, f"job_1-w{number}", began, began, "a-1")
         vms.record_launch(connection, "job_1-w1", "i-1")
         for _ in range(16):
             vms.record_end_order(connection, "job_1-w2", now)
         vms.record_gone(connection, "job_1-w3", now)
         jobs.change_outcome(connection, "job_2", phase=JobPhase.FAILED, reason="", finished_at=now)
-        number = sweeps.begin(connection, now, timedelta(0))
+        number = sweeps.begin(connection, "local", now, timedelta(0))
         assert number is not None
         held = tuple(orphan(f"i-{n}", f"k{n}", "", "hold", "", now) for n in range(4))
         kept = orphan("i-9", "k9", "", "keep", "", None)
@@ -229,7 +227,7 @@ def test_every_metric_has_a_row_in_the_documentation(engine: Engine, client: Tes
     client.post("/v1/jobs", json=document())
     with engine.begin() as connection:
         job = jobs.newest(connection, None, 1)[0].id
-        vms.record_intent(connection, job, 1, BillingTerms(Decimal(1)), NOW, timedelta(seconds=9))
+        vms.record_intent(connection, job, 1, offer("1"), NOW, timedelta(seconds=9))
         vms.record_launch(connection, f"{job}-w1", "i-1")
         workers.record_hello(connection, job, Hello(f"{job}-w1", "a"), NOW)
         jobs.create(connection, "foreseen", spec(), NOW)

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine
 
 from service.background import Maintenance
+from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
 from service.clouds.local import LocalProvider
 from service.db import clock, controllers, jobs, vms
@@ -35,7 +36,7 @@ def test_files_of_machines_go_long_after_the_end_of_their_job(
     engine: Engine, provider: LocalProvider, tmp_path: Path
 ) -> None:
     ownership = ResourceLabels("here", b"secret")
-    fleet = Fleet(engine, provider, CONTACT, ownership)
+    fleet = Fleet(engine, Clouds([provider]), CONTACT, ownership)
     acting = Reconciler(fleet, clock.now(engine))
     for job in ("job_1", "job_2"):
         with engine.begin() as connection:
@@ -45,11 +46,11 @@ def test_files_of_machines_go_long_after_the_end_of_their_job(
         jobs.request_cancel(connection, "job_1", clock.read(connection))
     until(lambda: tick(acting, "job_1") or not any(v.is_alive for v in machines(engine, "job_1")))
     assert {one.job for one in provider.list()} == {"job_1", "job_2"}
-    Maintenance(engine, timedelta(days=1), provider).run_once()
+    Maintenance(engine, timedelta(days=1), Clouds([provider])).run_once()
     assert {one.job for one in provider.list()} == {"job_1", "job_2"}
     (gone,) = machines(engine, "job_1")
     assert list((tmp_path / "machines").glob(f"{gone.launch_key}.*"))
-    Maintenance(engine, timedelta(0), provider).run_once()
+    Maintenance(engine, timedelta(0), Clouds([provider])).run_once()
     (left,) = provider.list()
     assert left.job == "job_2"
     assert not list((tmp_path / "machines").glob(f"{gone.launch_key}.*"))

@@ -25,10 +25,12 @@ from service.api.telemetry import REPORT_BODY
 from service.app import build_app
 from service.auth.tokens import ControllerKeys
 from service.background import Maintenance
+from service.clouds.clouds import Clouds
 from service.clouds.local import LocalProvider
 from service.clouds.storage import CheckpointStorage
 from service.db import partitions, telemetry, workers
 from service.db.schema import chunks as table
+from tests.builders import HERE
 from tests.poison import corpus
 from tests.telemetry.source import measured
 from tests.telemetry.stage import set_up
@@ -79,7 +81,7 @@ class Machine:
 
 @pytest.fixture
 def machine(engine: Engine) -> Iterator[Machine]:
-    app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
+    app = build_app(AppState(engine, HERE, CheckpointStorage(Path("/srv/scavenger"))), KEYS)
     with TestClient(app, raise_server_exceptions=False) as client:
         yield Machine(engine, client)
 
@@ -213,7 +215,7 @@ def test_old_days_are_dropped_and_the_beginnings_of_generations_stay(machine: Ma
     for ago in (20, 31, 40):
         add_day(machine.engine, ago)
     age(machine.engine, 31)
-    Maintenance(machine.engine, 30 * DAY, NOWHERE).run_once()
+    Maintenance(machine.engine, 30 * DAY, Clouds([NOWHERE])).run_once()
     assert days_of(machine.engine)[0] == -20
     assert len(machine.stored()) == 0
     with machine.engine.connect() as connection:

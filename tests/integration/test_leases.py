@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
+from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
 from service.db import controllers, jobs
 from service.db.controllers import LEASE_TERM, JobLease, under_lease
@@ -194,7 +195,7 @@ def test_a_controller_that_only_watches_writes_nothing(engine: Engine) -> None:
     taken(engine)
     cloud = FakeCloudProvider("http://nowhere", "ours")
     owner = ResourceLabels("ours", b"secret")
-    fleet = Fleet(engine, cloud, CONTACT, owner)
+    fleet = Fleet(engine, Clouds([cloud]), CONTACT, owner)
     ReconcilerLoop(Reconciler(fleet, NOW))._pass()
     cloud.close()
     with engine.connect() as connection:

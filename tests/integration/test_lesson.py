@@ -13,6 +13,7 @@ from scavenger.models.epochs import FinishedRun
 from scavenger.models.iteration_time import StepTimeLaw
 from scavenger.planning.decision import fit_model, preview_curve
 from scavenger.planning.transfer import StoredModel
+from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
 from service.db import clock, jobs, measurements, stored_models
 from service.db.schema import models as table
@@ -207,7 +208,7 @@ def test_a_job_that_went_on_waiting_is_planned_anew_in_the_same_pass(engine: Eng
         jobs.change_outcome(connection, life.job, waiting="for better days")
     cloud = FakeCloudProvider("http://nowhere", "ours")
     owner = ResourceLabels("ours", b"secret")
-    fleet = Fleet(engine, cloud, CONTACT, owner)
+    fleet = Fleet(engine, Clouds([cloud]), CONTACT, owner)
     ReconcilerLoop(Reconciler(fleet, clock.now(engine)))._pass()
     cloud.close()
     with engine.connect() as connection:

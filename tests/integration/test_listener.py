@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from service.background import PgListener
+from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
 from service.db import jobs
 from service.db.jobs import JOB_CHANGES_CHANNEL
@@ -126,7 +127,7 @@ def test_a_job_that_one_controller_took_in_is_launched_by_another_at_once(
     with CloudServer(cloud) as server:
         provider = FakeCloudProvider(server.url, "ours")
         owner = ResourceLabels("ours", b"secret")
-        fleet = Fleet(engine, provider, CONTACT, owner)
+        fleet = Fleet(engine, Clouds([provider]), CONTACT, owner)
         loop = ReconcilerLoop(Reconciler(fleet, datetime.now(UTC)))
         loop.periodic.wake_event = bed = Bed()
         hears = PgListener(engine.url, loop.nudge, loop.nudge_all)

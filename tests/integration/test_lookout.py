@@ -14,7 +14,8 @@ from sqlalchemy import Engine, text
 
 from scavenger.schemas import JobPhase
 from service import ledger
-from service.clouds.inventory import CloudInventory
+from service.clouds.clouds import Clouds
+from service.clouds.inventory import Inventories
 from service.clouds.labels import ResourceLabels
 from service.clouds.provider import Instance, LaunchRequest
 from service.db import controllers, jobs, vms
@@ -74,7 +75,7 @@ class Sky:
         with engine.begin() as connection:
             ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
         watch = cloud.clock.now
-        fleet = Fleet(engine, self.provider, CONTACT, ownership, stopwatch=watch)
+        fleet = Fleet(engine, Clouds([self.provider]), CONTACT, ownership, stopwatch=watch)
         self.reconciler = Reconciler(fleet, NOW)
 
     @property
@@ -85,14 +86,14 @@ class Sky:
         with self.engine.begin() as connection:
             jobs.create(connection, job, spec(**{**WISH, **changes}), self.now)
 
-    def tick(self, inventory: CloudInventory, job: str = "job_1") -> str:
+    def tick(self, inventory: Inventories, job: str = "job_1") -> str:
         with self.engine.begin() as connection:
             lease = controllers.acquire_lease(connection, job, None, timedelta(0))
         assert lease is not None
         return self.reconciler.tick(lease, self.now, inventory)[0].why
 
-    def shown(self, inventory: CloudInventory) -> Set[str]:
-        listing = inventory.listing(self.now)
+    def shown(self, inventory: Inventories) -> Set[str]:
+        listing = inventory.listing("fake", self.now)
         assert listing is not None
         return listing.instances.keys()
 
@@ -133,7 +134,7 @@ def test_one_list_serves_all_jobs_of_a_pass(sky: Sky) -> None:
 
 
 def test_a_machine_launched_after_the_list_is_not_judged_by_it(sky: Sky) -> None:
-    inventory = sky.reconciler.open_inventory()
+    inventory = sky.reconciler.open_inventories()
     assert not sky.shown(inventory)
     for _ in range(3):
         sky.tick(inventory)
@@ -141,7 +142,7 @@ def test_a_machine_launched_after_the_list_is_not_judged_by_it(sky: Sky) -> None
     assert len(sky.cloud.machines()) == 2
 
 
-class Mistaken(CloudInventory):
+class Mistaken(Inventories):
     """A inventory that fails before any job is looked at."""
 
     def mark_stale(self) -> None:
@@ -151,10 +152,10 @@ class Mistaken(CloudInventory):
 def test_a_mistake_in_one_pass_does_not_end_the_others(
     sky: Sky, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loop = ReconcilerLoop(sky.reconciler, Mistaken(sky.engine, sky.provider))
+    loop = ReconcilerLoop(sky.reconciler, Mistaken.of(sky.engine, sky.reconciler.fleet.clouds))
     loop.start()
     until(lambda: "a mistake" in caplog.text)
-    loop.inventory = sky.reconciler.open_inventory()
+    loop.inventories = sky.reconciler.open_inventories()
     until(lambda: len(sky.cloud.machines()) == 2)
     loop.stop()
 
@@ -162,7 +163,7 @@ def test_a_mistake_in_one_pass_does_not_end_the_others(
 def test_time_is_reserved_from_the_moment_that_a_machine_is_asked_for(sky: Sky) -> None:
     """Else the last of many, launched by a slow cloud, may run for longer than was paid for."""
     sky.provider.takes = 60.0
-    sky.tick(sky.reconciler.open_inventory())
+    sky.tick(sky.reconciler.open_inventories())
     asked = [NOW, NOW + timedelta(seconds=60)]
     assert [vm.attempted_at for vm in sky.rows()] == asked
     for vm in sky.rows():
@@ -172,14 +173,14 @@ def test_time_is_reserved_from_the_moment_that_a_machine_is_asked_for(sky: Sky) 
 
 def test_a_launch_whose_answer_was_lost_is_not_repeated_before_the_next_list(sky: Sky) -> None:
     sky.cloud.faults.next("launch", LostResponse())
-    inventory = sky.reconciler.open_inventory()
-    inventory.listing(sky.now)
+    inventory = sky.reconciler.open_inventories()
+    inventory.listing("fake", sky.now)
     sky.tick(inventory)
     asked = [vm.attempted_at for vm in sky.rows()]
     sky.cloud.clock.advance(1.0)
     sky.tick(inventory)
     assert [vm.attempted_at for vm in sky.rows()] == asked
-    sky.tick(sky.reconciler.open_inventory())
+    sky.tick(sky.reconciler.open_inventories())
     assert [vm.state for vm in sky.rows()] == ["launched", "launched"]
     assert len(sky.cloud.machines()) == 2
 
@@ -187,9 +188,9 @@ def test_a_launch_whose_answer_was_lost_is_not_repeated_before_the_next_list(sky
 def test_a_launch_confirmed_by_another_after_the_list_counts(sky: Sky) -> None:
     """It was asked for before the list and made after it, so only its name tells that."""
     sky.cloud.faults.next("launch", Refused("InternalError"), times=2)
-    sky.tick(sky.reconciler.open_inventory())
+    sky.tick(sky.reconciler.open_inventories())
     sky.cloud.clock.advance(2.0)
-    inventory = sky.reconciler.open_inventory()
+    inventory = sky.reconciler.open_inventories()
     assert not sky.shown(inventory)
     (one, other) = sky.rows()
     with sky.engine.begin() as connection:
@@ -204,7 +205,7 @@ def overcast(engine: Engine, cloud: FakeCloud, url: str) -> Iterator[Sky]:
     """A cloud whose lists may lag by ten seconds, and show none of the machines there are."""
     found = Sky(engine, url, cloud, lag=10.0)
     found.submit("job_1")
-    found.tick(found.reconciler.open_inventory())
+    found.tick(found.reconciler.open_inventories())
     cloud.faults.always("list", Omitted())
     yield found
     found.provider.close()
@@ -212,18 +213,18 @@ def overcast(engine: Engine, cloud: FakeCloud, url: str) -> Iterator[Sky]:
 
 def test_a_machine_is_missed_since_the_list_not_since_it_was_read(overcast: Sky) -> None:
     sky, cloud = overcast, overcast.cloud
-    inventory = sky.reconciler.open_inventory()
+    inventory = sky.reconciler.open_inventories()
     looked_at = sky.now
-    inventory.listing(looked_at)
+    inventory.listing("fake", looked_at)
     cloud.clock.advance(3.0)
     sky.tick(inventory)
     assert {vm.missed_at for vm in sky.rows()} == {looked_at}
     cloud.clock.advance(6.9)
-    sky.tick(late := sky.reconciler.open_inventory())
+    sky.tick(late := sky.reconciler.open_inventories())
     cloud.clock.advance(1.0)
     sky.tick(late)
     assert all(vm.is_alive for vm in sky.rows())
-    sky.tick(sky.reconciler.open_inventory())
+    sky.tick(sky.reconciler.open_inventories())
     assert not any(vm.is_alive for vm in sky.rows()[:2])
 
 
@@ -231,24 +232,25 @@ def test_a_machine_is_missed_since_the_list_was_answered(overcast: Sky) -> None:
     """Else a list that took long, and a quick one, would show less than how lists lag."""
     sky, cloud = overcast, overcast.cloud
     sky.provider.lasts = 9.0
-    sky.tick(sky.reconciler.open_inventory())
+    sky.tick(sky.reconciler.open_inventories())
     sky.provider.lasts = 0.0
     assert {vm.missed_at for vm in sky.rows()} == {sky.now}
     cloud.clock.advance(9.9)
-    sky.tick(sky.reconciler.open_inventory())
+    sky.tick(sky.reconciler.open_inventories())
     assert all(vm.is_alive for vm in sky.rows())
     cloud.clock.advance(0.2)
-    sky.tick(sky.reconciler.open_inventory())
+    sky.tick(sky.reconciler.open_inventories())
     assert not any(vm.is_alive for vm in sky.rows()[:2])
 
 
 def test_a_list_that_cannot_be_read_hides_the_cloud_from_all(
     sky: Sky, caplog: pytest.LogCaptureFixture
 ) -> None:
-    inventory = CloudInventory(sky.engine, Broken("http://cloud", "account"))
+    broken = Broken("http://cloud", "account")
+    inventory = Inventories.of(sky.engine, Clouds([broken]))
     for _ in range(3):
         with pytest.raises(ProviderUnavailable, match="not what was agreed"):
-            inventory.listing(sky.now)
+            inventory.listing("fake", sky.now)
         inventory.mark_stale()
     assert caplog.text.count("Traceback") == 1
 
@@ -261,7 +263,7 @@ def test_what_waited_for_a_slow_cloud_costs_nothing(
     cap = {"max_cost": "0.05 USD", "workers": "2..2", "batch": [120]}
     sky.submit("job_1", limits=cap, price="0.36 USD/h")
     sky.provider.takes = 60.0
-    sky.tick(sky.reconciler.open_inventory())
+    sky.tick(sky.reconciler.open_inventories())
     first, second = sky.rows()
     assert [vm.attempted_at for vm in (first, second)] == [NOW, NOW + timedelta(seconds=60)]
     assert second.prepaid_until - first.prepaid_until == timedelta(seconds=60)
@@ -279,7 +281,7 @@ def test_a_cap_that_does_not_pay_for_a_boot_ends_the_job(
     limits = {"max_cost": cap, "workers": "1..1", "batch": [120]}
     sky.submit("job_1", limits=limits, price="3.60 USD/h")
     for _ in range(4):
-        sky.tick(sky.reconciler.open_inventory())
+        sky.tick(sky.reconciler.open_inventories())
     with engine.connect() as connection:
         found = jobs.find(connection, "job_1")
     assert found is not None
@@ -288,33 +290,33 @@ def test_a_cap_that_does_not_pay_for_a_boot_ends_the_job(
 
 
 def test_a_list_is_good_until_the_next_pass(sky: Sky) -> None:
-    inventory = sky.reconciler.open_inventory()
-    first = inventory.listing(sky.now)
-    assert inventory.listing(sky.now + timedelta(seconds=5)) is first
+    inventory = sky.reconciler.open_inventories()
+    first = inventory.listing("fake", sky.now)
+    assert inventory.listing("fake", sky.now + timedelta(seconds=5)) is first
     inventory.mark_stale()
-    assert inventory.listing(sky.now + timedelta(seconds=5)) not in (None, first)
+    assert inventory.listing("fake", sky.now + timedelta(seconds=5)) not in (None, first)
 
 
 def test_a_cloud_that_does_not_answer_is_not_asked_for_each_job(sky: Sky) -> None:
     sky.submit("job_2")
     for job in ("job_1", "job_2"):
-        sky.tick(sky.reconciler.open_inventory(), job)
+        sky.tick(sky.reconciler.open_inventories(), job)
     sky.cloud.faults.next("list", Refused("RequestLimitExceeded"))
-    before, inventory = sky.provider.lists, sky.reconciler.open_inventory()
+    before, inventory = sky.provider.lists, sky.reconciler.open_inventories()
     for job in ("job_1", "job_2"):
         sky.tick(inventory, job)
     with pytest.raises(ProviderUnavailable, match="RequestLimitExceeded"):
-        inventory.listing(sky.now)
+        inventory.listing("fake", sky.now)
     assert sky.provider.lists == before + 1
 
 
 def test_a_cloud_that_did_not_answer_is_left_alone_for_a_while(sky: Sky) -> None:
     sky.cloud.faults.next("list", Refused("RequestLimitExceeded"))
-    inventory = sky.reconciler.open_inventory()
+    inventory = sky.reconciler.open_inventories()
     for second in range(6):
         inventory.mark_stale()
         with suppress(ProviderUnavailable):
-            assert inventory.listing(NOW + timedelta(seconds=second)) is not None
+            assert inventory.listing("fake", NOW + timedelta(seconds=second)) is not None
             assert second == 5
     assert sky.provider.lists == 2
 
@@ -333,14 +335,14 @@ def test_however_old_a_list_is_no_machine_that_runs_counts_as_gone(
         connection.execute(text("DELETE FROM jobs"))
     job = f"job_{len(cloud.machines())}"
     sky.submit(job)
-    inventory = sky.reconciler.open_inventory()
+    inventory = sky.reconciler.open_inventories()
     for step in steps:
         if step == "look":
-            (inventory := sky.reconciler.open_inventory()).listing(sky.now)
+            (inventory := sky.reconciler.open_inventories()).listing("fake", sky.now)
         elif step == "tick":
             sky.tick(inventory, job)
         elif step == "other":
-            sky.tick(sky.reconciler.open_inventory(), job)
+            sky.tick(sky.reconciler.open_inventories(), job)
         elif step == "end" and (alive := running(cloud)):
             cloud.interrupt(alive[0])
         cloud.clock.advance(0.3)

@@ -25,7 +25,7 @@ from service.auth.tokens import ControllerKeys
 from service.clouds.storage import CheckpointStorage
 from service.db import jobs, stored_models, sweeps
 from service.db.jobs import record_event
-from tests.builders import NOW, observation, spec
+from tests.builders import HERE, NOW, observation, spec
 
 KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 LISTS = {
@@ -40,7 +40,7 @@ POSITION = TypeAdapter(tuple[str, int])
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
+    app = build_app(AppState(engine, HERE, CheckpointStorage(Path("/srv/scavenger"))), KEYS)
     headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     fill(engine)
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
@@ -55,7 +55,7 @@ def fill(engine: Engine) -> None:
             jobs.create(connection, f"job_{number}", spec(), at)
             record_event(connection, "job_0", at, "test", f"event {number}")
             stored_models.store(connection, "default", "key", stored_model(number), at)
-            sweep = sweeps.begin(connection, at, timedelta(0))
+            sweep = sweeps.begin(connection, "local", at, timedelta(0))
             assert sweep is not None
             sweeps.record(connection, sweep, shown=0, suspects=(), tripped=None)
 

@@ -25,7 +25,7 @@ from service.auth.permissions import BootstrapOnly, Permission, WorkersOnly
 from service.background import TaskHeartbeat
 from service.clouds.storage import CheckpointStorage
 from service.db import vms
-from tests.builders import document
+from tests.builders import HERE, document
 from tests.contract.host import KEYS, ROUTES, WORKER, fill, filled, unhurried
 
 ENDPOINTS = sorted(ROUTES)
@@ -36,9 +36,9 @@ def client(engine: Engine) -> Iterator[TestClient]:
     fill(engine)
     now = datetime.now(UTC)
     with engine.begin() as connection:
-        vms.record_attempt(connection, WORKER, now, now + timedelta(minutes=1))
+        vms.record_attempt(connection, WORKER, now, now + timedelta(minutes=1), "a-1")
     well = dict.fromkeys(BACKGROUND_TASKS, TaskHeartbeat(math.inf))
-    world = AppState(engine, "local", CheckpointStorage(Path("/srv")), well)
+    world = AppState(engine, HERE, CheckpointStorage(Path("/srv")), well)
     with TestClient(build_app(world, KEYS, unhurried())) as client:
         yield client
 

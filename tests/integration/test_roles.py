@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 
 from scavenger.schemas import JobPhase
 from scavenger.worker_env import WorkerEnv
+from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
 from service.clouds.local import LocalProvider
 from service.db import controllers, jobs, vms
@@ -39,7 +40,7 @@ def reconciler(engine: Engine, tmp_path: Path) -> Iterator[Reconciler]:
 
     contact = ControllerContact(NO_CONTROLLER, "token-of-{}".format)
     ownership = ResourceLabels("here", b"secret")
-    fleet = Fleet(engine, provider, contact, ownership, stopwatch=frozen)
+    fleet = Fleet(engine, Clouds([provider]), contact, ownership, stopwatch=frozen)
     yield Reconciler(fleet, NOW)
     for instance in provider.list():
         provider.terminate(instance.provider_id)

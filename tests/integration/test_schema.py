@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
-from decimal import Decimal
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -15,8 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from scavenger.schemas import JobPhase
 from service.db import jobs, partitions, vms
 from service.db.schema import PHASE_TRANSITIONS, VM_TRANSITIONS, metadata
-from service.db.vms import BillingTerms
-from tests.builders import NOW, spec
+from tests.builders import NOW, offer, spec
 
 
 def test_schema_and_migrations_say_the_same(engine: Engine) -> None:
@@ -61,9 +59,7 @@ def test_the_database_lets_a_machine_become_what_the_table_says(
         jobs.create(connection, "job_1", spec(), NOW)
         for number, after in enumerate(VM_TRANSITIONS):
             name = f"job_1-w{number}"
-            vms.record_intent(
-                connection, "job_1", number, BillingTerms(Decimal(1)), NOW, timedelta(seconds=9)
-            )
+            vms.record_intent(connection, "job_1", number, offer("1"), NOW, timedelta(seconds=9))
             change = text("UPDATE vms SET state = :state WHERE id = :id")
             connection.execute(change, {"id": name, "state": before})
             assert is_accepted(connection, change, name, after) == (

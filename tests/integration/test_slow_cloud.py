@@ -14,8 +14,9 @@ from scavenger.schemas import JobPhase
 from service import ledger
 from service.background import PgListener
 from service.clouds import inventory as lookouts
-from service.clouds.executor import CloudExecutor
-from service.clouds.inventory import CloudInventory
+from service.clouds.clouds import Clouds
+from service.clouds.executor import CloudExecutors
+from service.clouds.inventory import Inventories
 from service.clouds.labels import ResourceLabels
 from service.db import controllers, jobs, vms
 from service.db.jobs import StoredJob
@@ -42,10 +43,10 @@ class House:
         self.engine, self.provider = engine, provider
         with engine.begin() as connection:
             self.ownership = ResourceLabels(controllers.installation_id(connection), b"our secret")
-        executor = CloudExecutor(2)
-        fleet = Fleet(engine, provider, CONTACT, self.ownership, executor=executor)
+        clouds, executors = Clouds([provider]), CloudExecutors(2)
+        fleet = Fleet(engine, clouds, CONTACT, self.ownership, executors=executors)
         acting = Reconciler(fleet, datetime.now(UTC))
-        self.loop = ReconcilerLoop(acting, CloudInventory(engine, provider, CloudExecutor(1)))
+        self.loop = ReconcilerLoop(acting, Inventories.of(engine, clouds, threads=1))
 
     def submit(self, job: str, **changes: object) -> None:
         with self.engine.begin() as connection:
@@ -92,8 +93,7 @@ def house(engine: Engine, cloud: FakeCloud) -> Iterator[House]:
             provider.release()
             listener.stop()
             found.loop.stop()
-            for executor in (found.loop.executor, found.loop.inventory._executor):
-                executor.close(10.0)
+            found.loop.executors.close(10.0)
             provider.close()
 
 
@@ -181,10 +181,11 @@ def test_what_could_not_be_written_down_ends_no_pass(house: House) -> None:
 
     loop = ReconcilerLoop(house.loop.reconciler)
     house.loop.stop()
-    executor = loop.executor = CloudExecutor(1)
+    executors = loop.executors = CloudExecutors(1)
     for number in (1, 2):
         house.submit(f"job_{number}")
-        executor.submit(f"job_{number}", [fail])
+        executors.submit(f"job_{number}", "fake", [fail])
+    executor = executors._executors["fake"]
     until(lambda: all(executor._sent[f"job_{number}"].end.done() for number in (1, 2)))
     loop._pass()
     assert {job for job in ("job_1", "job_2") if house.machines(job)} == {"job_1", "job_2"}

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ from service.app import build_app, store_home_token
 from service.auth.tokens import ControllerKeys
 from service.clouds.storage import CheckpointStorage
 from service.db import telemetry, vms, workers
-from tests.builders import document
+from tests.builders import HERE, document, offer
 from tests.controller_double import LONG, until
 from tests.spool import rows_on_disk
 from worker_agent.cli import app
@@ -47,7 +46,7 @@ class Service:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        world = AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")))
+        world = AppState(engine, HERE, CheckpointStorage(Path("/srv/scavenger")))
         store_home_token(world, KEYS)
         self.app = build_app(world, KEYS)
         self.client = TestClient(self.app, headers=PERSON)
@@ -55,7 +54,7 @@ class Service:
         self.job = JobView.model_validate_json(job.text).id
         self.worker = f"{self.job}-w1"
         with engine.begin() as connection:
-            terms, prepaid = vms.BillingTerms(Decimal("0.36")), timedelta(seconds=60)
+            terms, prepaid = offer("0.36"), timedelta(seconds=60)
             vms.record_intent(connection, self.job, 1, terms, datetime.now(UTC), prepaid)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

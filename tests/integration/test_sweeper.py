@@ -13,6 +13,7 @@ from sqlalchemy import Engine, create_engine, delete, func, select, text, update
 from sqlalchemy.pool import NullPool
 
 from scavenger.schemas import JobPhase, SweepView
+from service.clouds.clouds import Clouds
 from service.clouds.labels import LAUNCH_COUNT_LABEL, OWNER_LABEL, SIGNATURE_LABEL, ResourceLabels
 from service.clouds.provider import Instance, InstanceState
 from service.db import controllers, jobs, schema, sweeps, vms
@@ -62,7 +63,7 @@ class World:
             self.resource_labels = ResourceLabels(controllers.installation_id(connection), SECRET)
         fleet = Fleet(
             engine=self.engine,
-            provider=self.provider,
+            clouds=Clouds([self.provider]),
             contact=CONTACT,
             resource_labels=self.resource_labels,
             stopwatch=self.cloud.clock.now,
@@ -254,7 +255,7 @@ class Strange(FakeCloudProvider):
     def list(self) -> tuple[Instance, ...]:
         odd = "a\0b\ud800" + 5000 * "c"
         labels = {OWNER_LABEL: self.owner, LAUNCH_COUNT_LABEL: f"{odd}-1", SIGNATURE_LABEL: odd}
-        one = Instance(odd, odd, odd, InstanceState.RUNNING, 0.5, labels)
+        one = Instance(odd, odd, odd, InstanceState.RUNNING, "", labels)
         ours = [
             replace(found, labels={**found.labels, LAUNCH_COUNT_LABEL: odd})
             for found in super().list()
@@ -369,7 +370,7 @@ def test_of_two_controllers_that_sweep_at_once_one_does(world: World) -> None:
 def test_who_announces_a_sweep_waits_for_who_is_about_to(world: World) -> None:
     def announce() -> int | None:
         with world.engine.begin() as connection:
-            return sweeps.begin(connection, NOW, HOUR)
+            return sweeps.begin(connection, "local", NOW, HOUR)
 
     def is_waiting() -> bool:
         query = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
@@ -378,7 +379,7 @@ def test_who_announces_a_sweep_waits_for_who_is_about_to(world: World) -> None:
 
     with ThreadPoolExecutor(1) as pool:
         with world.engine.begin() as connection:
-            assert sweeps.begin(connection, NOW, HOUR) is not None
+            assert sweeps.begin(connection, "local", NOW, HOUR) is not None
             other = pool.submit(announce)
             until(lambda: other.done() or is_waiting())
         assert other.result() is None
@@ -454,7 +455,7 @@ def test_the_newest_thousand_and_all_that_were_confirmed_are_kept(world: World) 
     with world.engine.begin() as connection:
         connection.execute(update(schema.sweeps).values(confirmed_at=NOW))
         for number in range(sweeps.SWEEPS_KEPT + 5):
-            assert sweeps.begin(connection, NOW + number * HOUR, timedelta(0))
+            assert sweeps.begin(connection, "local", NOW + number * HOUR, timedelta(0))
         count = select(func.count()).select_from(schema.sweeps)
         assert connection.execute(count).scalar_one() == sweeps.SWEEPS_KEPT + 1
         assert connection.execute(select(func.min(schema.sweeps.c.number))).scalar_one() == 1

@@ -17,7 +17,7 @@ from service.app import build_app
 from service.auth.tokens import ControllerKeys
 from service.clouds.storage import CheckpointStorage
 from service.db import sweeps
-from tests.builders import NOW, orphan
+from tests.builders import HERE, NOW, orphan
 
 KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 HELD = orphan("i-1", "key-1", "job_1", "hold", "the database does not know it", NOW)
@@ -27,7 +27,7 @@ SPARED = orphan("i-3", "key-3", "", "spare", "it carries no label of ours", None
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
+    app = build_app(AppState(engine, HERE, CheckpointStorage(Path("/srv/scavenger"))), KEYS)
     headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client
@@ -35,7 +35,7 @@ def client(engine: Engine) -> Iterator[TestClient]:
 
 def sweep(engine: Engine, *suspects: OrphanView, tripped: str | None = None) -> int:
     with engine.begin() as connection:
-        number = sweeps.begin(connection, NOW, timedelta(0))
+        number = sweeps.begin(connection, "local", NOW, timedelta(0))
         assert number is not None
         facts: dict[str, Any] = {"shown": 2, "suspects": suspects, "tripped": tripped}
         assert sweeps.record(connection, number, **facts)
@@ -57,7 +57,7 @@ def test_sweeps_are_listed_newest_first_and_only_when_they_have_ended(
     assert listed(client) == []
     first, second = sweep(engine, SPARED), sweep(engine, HELD, KEPT, tripped="too many")
     with engine.begin() as connection:
-        sweeps.begin(connection, NOW, timedelta(0))
+        sweeps.begin(connection, "local", NOW, timedelta(0))
     assert [one.number for one in listed(client)] == [second, first]
     (newest,) = listed(client, limit=1)
     assert newest.tripped == "too many"
@@ -77,7 +77,7 @@ def test_what_is_confirmed_is_what_was_held_and_in_use_and_no_more(
     confirmed = SweepView.model_validate_json(answer.text)
     assert confirmed.confirmed_at is not None
     with engine.connect() as connection:
-        assert sweeps.confirmed_orphans(connection) == {"i-1": "hold", "i-2": "keep"}
+        assert sweeps.confirmed_orphans(connection, "local") == {"i-1": "hold", "i-2": "keep"}
     again = SweepView.model_validate_json(confirm(client, sweep=number).text)
     assert again == confirmed
 
@@ -110,7 +110,7 @@ def test_wrong_use_is_refused_in_words(
     assert problem.code == code
     assert words in problem.detail
     with engine.connect() as connection:
-        assert sweeps.confirmed_orphans(connection) == {}
+        assert sweeps.confirmed_orphans(connection, "local") == {}
 
 
 def test_nothing_can_be_confirmed_before_the_first_sweep(client: TestClient) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,14 @@ from service.app import build_app
 from service.auth.tokens import ControllerKeys
 from service.clouds.storage import CheckpointStorage
 from service.db import directives, jobs, vms, workers
-from tests.builders import NOW, directive, document
+from tests.builders import HERE, NOW, directive, document, offer
 
 KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 
 
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = build_app(AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger"))), KEYS)
+    app = build_app(AppState(engine, HERE, CheckpointStorage(Path("/srv/scavenger"))), KEYS)
     headers = {"Authorization": f"Bearer {KEYS.home_token}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client
@@ -60,7 +59,7 @@ def test_a_job_that_did_not_change_is_not_sent_again(client: TestClient) -> None
 
 
 def launched(connection: Connection, job: str) -> None:
-    terms, prepaid = vms.BillingTerms(Decimal("0.36")), timedelta(minutes=1)
+    terms, prepaid = offer("0.36"), timedelta(minutes=1)
     vms.record_intent(connection, job, 1, terms, datetime.now(UTC), prepaid)
 
 

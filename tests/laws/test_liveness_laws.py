@@ -138,7 +138,7 @@ class World:
         if self.is_hidden and not self.job.phase.is_final:
             assert not isinstance(action, Launch | Terminate), "nothing is known of machines"
         match action:
-            case Launch(count, _, servers):
+            case Launch(workers=count, servers=servers):
                 for _ in range(servers):
                     self.launch("server")
                 for _ in range(count):

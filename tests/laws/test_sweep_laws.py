@@ -31,7 +31,7 @@ GRACE = timedelta(seconds=30)
 OURS = ResourceLabels("ours", b"our secret")
 NEIGHBOURS = ResourceLabels("theirs", b"their secret")
 SIBLING = ResourceLabels("another", OURS.secret)
-ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)
+ALIVE = (InstanceState.PENDING, InstanceState.RUNNING, InstanceState.STOPPED)
 REMEMBERED, LATER = "epoch-5", "epoch-6"
 LAUNCHES = {"epoch": 5}
 
@@ -71,7 +71,7 @@ class Machine:
 
 
 def instance(number: int, state: InstanceState, labels: Mapping[str, str], key: str) -> Instance:
-    return Instance(f"i-{number}", key, f"job_{number % 3}", state, 0.5, labels)
+    return Instance(f"i-{number}", key, f"job_{number % 3}", state, "", labels)
 
 
 @st.composite
@@ -175,6 +175,7 @@ class Watch:
         self._check(now, verdict, tuple(shown))
         self.before = SweepView(
             number=1,
+            cloud="local",
             at=now,
             shown=verdict.shown,
             suspects=list(verdict.suspects),

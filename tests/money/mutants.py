@@ -25,7 +25,8 @@ from sqlalchemy.pool import NullPool
 from service import ledger
 from service.db import controllers, vms
 from service.db.database import migrate
-from service.db.vms import BillingTerms, Vm
+from service.db.vms import Vm
+from service.offers import BillingTerms
 from service.postgres.server import EmbeddedPostgres
 from service.reconciler import diff
 from service.reconciler.diff import VmChange
@@ -65,14 +66,19 @@ def intend_without_boot(*arguments: Any, boot: timedelta = timedelta(0), **optio
 
 
 def reserve_without_boot(*arguments: Any) -> bool:
-    *others, _ = arguments
-    return reserve_attempt(*others, timedelta(0))
+    *others, _, stamp = arguments
+    return reserve_attempt(*others, timedelta(0), stamp)
 
 
 def reserve_no_attempt(
-    connection: Connection, machine: Vm, cap: Decimal | None, now: datetime, boot: timedelta
+    connection: Connection,
+    machine: Vm,
+    cap: Decimal | None,
+    now: datetime,
+    _: timedelta,
+    stamp: str,
 ) -> bool:
-    vms.record_attempt(connection, machine.id, now, machine.prepaid_until)
+    vms.record_attempt(connection, machine.id, now, machine.prepaid_until, stamp)
     return True
 
 
@@ -96,10 +102,9 @@ def stay_missed(connection: Connection, vm: str, at: datetime | None) -> None:
 
 
 def afford_without_boot(snapshot: JobState, workers: int, servers: int) -> bool:
-    boot = timedelta(0)
-    return (
-        ledger.affordable_span(snapshot.vms, snapshot.job.spec, workers, servers, boot) is not None
-    )
+    spec, terms = snapshot.job.spec, snapshot.worker_terms
+    span = ledger.affordable_span(snapshot.vms, spec, terms, workers, servers, timedelta(0))
+    return span is not None
 
 
 MUTANTS: Mapping[str, tuple[tuple[object, str, object], ...]] = {

@@ -198,7 +198,10 @@ class Purse(RuleBasedStateMachine):
         if not alive:
             return
         vm = alive[place % len(alive)]
-        lag, boot = self.world.provider.max_list_lag_seconds, self.world.provider.max_boot_seconds
+        lag, boot = (
+            self.world.provider.traits.max_list_lag_seconds,
+            self.world.provider.traits.max_boot_seconds,
+        )
         at = {
             "boots": (vm.attempted_at or vm.intended_at) + timedelta(seconds=boot),
             "paid": vm.prepaid_until,

@@ -20,6 +20,7 @@ from service.api.problems import ApiProblem as Refused
 from service.api.routes import agent
 from service.api.telemetry import store_report, validate_rows
 from service.auth.permissions import WorkerPrincipal
+from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
 from service.db import controllers, directives, jobs, schema, vms, workers
 from service.db.vms import Vm
@@ -116,12 +117,12 @@ class World:
             agenda.keep([JOB])
         fleet = Fleet(
             engine=engine,
-            provider=self.provider,
+            clouds=Clouds([self.provider]),
             contact=CONTACT,
             resource_labels=ResourceLabels("ours", b"a secret"),
             stopwatch=self.clock.now,
         )
-        fleet.executor.call_when_done(lambda job: self.agendas[self.holder or 0].note(job))
+        fleet.executors.call_when_done(lambda job: self.agendas[self.holder or 0].note(job))
         self.reconciler = Reconciler(fleet, self.clock.moment())
         with engine.begin() as connection:
             jobs.create(connection, JOB, spec, self.clock.moment())
@@ -152,7 +153,7 @@ class World:
         A tick that fails is made again, as the loop does. The loop would not have ticked while the
         job rests: such a tick must change nothing.
         """
-        now, inventory = self.clock.moment(), self.reconciler.open_inventory()
+        now, inventory = self.clock.moment(), self.reconciler.open_inventories()
         agenda = self.agendas[controller]
         is_due, before = agenda.is_any_due(), self.decided()
         if is_due:
@@ -168,11 +169,11 @@ class World:
         if controller != self.holder:  # another took over meanwhile, or long ago
             return action
         try:  # it has heard no list, or asked for none
-            listing = inventory.listing(now)
+            listing = inventory.listing("fake", now)
         except ProviderUnavailable:
-            agenda.note_listing(None, is_hidden=True)
+            agenda.note_listing("fake", None, is_hidden=True)
         else:
-            agenda.note_listing(listing, is_hidden=False)
+            agenda.note_listing("fake", listing, is_hidden=False)
             self.sightings.end()
         if is_due:
             agenda.rest(JOB, (now - NOW + rest).total_seconds())

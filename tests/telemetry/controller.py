@@ -17,6 +17,7 @@ from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.tokens import ControllerKeys
 from service.clouds.storage import CheckpointStorage
+from tests.builders import HERE
 
 KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 
@@ -24,7 +25,7 @@ KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 def main(port: int, url: str) -> None:
     """Serve until killed."""
     engine = create_engine(url, pool_size=10, max_overflow=20, pool_pre_ping=True)
-    world = AppState(engine, "local", CheckpointStorage(Path("/srv/scavenger")))
+    world = AppState(engine, HERE, CheckpointStorage(Path("/srv/scavenger")))
     app = build_app(world, KEYS)
     freeze_loaded_objects()
     uvicorn.run(app, port=port, log_level="warning")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import socket
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 
 from sqlalchemy import Connection
 
 from scavenger.protocol import Hello
 from service.db import jobs, vms, workers
-from tests.builders import spec
+from tests.builders import offer, spec
 
 
 def set_up(connection: Connection, job: str, number: int) -> list[str]:
@@ -18,7 +17,7 @@ def set_up(connection: Connection, job: str, number: int) -> list[str]:
     now = datetime.now(UTC)
     jobs.create(connection, job, spec(), now)
     for place in range(1, number + 1):
-        terms = vms.BillingTerms(Decimal("0.36"))
+        terms = offer("0.36")
         vms.record_intent(connection, job, place, terms, now, timedelta(hours=9))
         workers.record_hello(connection, job, Hello(f"{job}-w{place}", "127.0.0.1:1"), now)
     return [f"{job}-w{place}" for place in range(1, number + 1)]

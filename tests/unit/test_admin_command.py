@@ -19,7 +19,14 @@ def suspect(number: int, fate: str, reason: str, job: str = "job_1") -> dict[str
 
 
 def sweep(*suspects: dict[str, Any], tripped: str | None = None) -> SweepView:
-    facts = {"number": 7, "at": NOW, "shown": 5, "suspects": list(suspects), "ended": 0}
+    facts = {
+        "cloud": "local",
+        "number": 7,
+        "at": NOW,
+        "shown": 5,
+        "suspects": list(suspects),
+        "ended": 0,
+    }
     return SweepView.model_validate({**facts, "tripped": tripped, "confirmed_at": None})
 
 

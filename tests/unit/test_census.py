@@ -27,7 +27,7 @@ OVER = {"prepaid_until": NOW - ledger.POWER_OFF_GRACE - timedelta(seconds=1)}
 
 
 def shown(state: InstanceState) -> Instance:
-    return Instance("provider-1", "key-1", "job_1", state, 0.36)
+    return Instance("provider-1", "key-1", "job_1", state)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,9 @@ def test_a_machine_that_no_list_shows(
     assert diff_machine(vm(1, **machine), None, NOW, LAG, BOOT, is_job_over=is_job_over) is expected
 
 
-@pytest.mark.parametrize("state", [state for state in InstanceState if state != "gone"])
+@pytest.mark.parametrize(
+    "state", [InstanceState.PENDING, InstanceState.RUNNING, InstanceState.ENDING]
+)
 @pytest.mark.parametrize(
     ("machine", "expected"),
     [
@@ -87,6 +89,25 @@ def test_a_machine_that_a_list_shows(
     assert (
         diff_machine(vm(1, **machine), shown(state), NOW, LAG, BOOT, is_job_over=False) is expected
     )
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        (INTENDED, VmChange.CONFIRM_LAUNCH),
+        ({}, VmChange.END_STOPPED),
+        ({"missed_at": EARLIER}, VmChange.END_STOPPED),
+        (OVER, VmChange.END_STOPPED),
+        ({"state": "ending", "ordered_at": NOW, "orders": 1}, VmChange.NONE),
+        ({"state": "ending", "ordered_at": LONG_AGO, "orders": 1}, VmChange.RETRY_END),
+    ],
+)
+def test_a_machine_that_stopped_by_itself_is_ended(
+    machine: dict[str, object], expected: VmChange
+) -> None:
+    stopped = shown(InstanceState.STOPPED)
+    found = diff_machine(vm(1, **machine), stopped, NOW, LAG, BOOT, is_job_over=False)
+    assert found is expected
 
 
 @pytest.mark.parametrize("machine", [NEVER, INTENDED, {}, ENDING, UNSEEN, OVER])

@@ -12,6 +12,7 @@ from scavenger.cluster import ClusterConfig, ConfigSpace, MemoryModel, config_co
 from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.fields import Bounds, exact_duration, format_price
 from scavenger.job.limits import Limits, MemoryLimit
+from scavenger.job.machine import MachineSpec
 from scavenger.job.parser import ParsedDocument, scan_json, scan_yaml
 from scavenger.job.pricing import (
     InterruptionsSpec,
@@ -115,6 +116,7 @@ SECTIONS = [
     ParameterServerSpec,
     DownpourSpec,
     LearningRateSpec,
+    MachineSpec,
     CheckpointsSpec,
     RunSpec,
 ]
@@ -129,6 +131,7 @@ def test_the_reference_names_every_key(section):
             "target",
             "limits",
             "run",
+            "machine",
             "servers",
             "interruptions",
             "memory",

@@ -12,7 +12,7 @@ from service.clouds.metered import MeteredProvider
 from service.clouds.provider import LaunchRequest
 from service.errors import LaunchRefused
 from service.observability import metrics
-from tests.builders import boot
+from tests.builders import boot, offer
 
 KEY = "metered-1"
 
@@ -30,7 +30,7 @@ def launches(result: str, reason: str) -> float:
 def test_calls_reach_the_cloud_and_are_counted_by_result(tmp_path: Path) -> None:
     local = LocalProvider(tmp_path / "machines", sys.executable, boot_delay=3600)
     provider = MeteredProvider(local)
-    request = LaunchRequest(KEY, boot(), 0.0)
+    request = LaunchRequest(KEY, offer("0"), boot())
     before = calls("launch", "ok"), launches("started", ""), calls("launch", "refused")
     instance = provider.launch(request)
     try:
@@ -45,5 +45,5 @@ def test_calls_reach_the_cloud_and_are_counted_by_result(tmp_path: Path) -> None
     assert [b - a for a, b in zip(before, after, strict=True)] == [1, 1, 1]
     assert launches("refused", "refused") >= 1
     assert calls("forget", "error") >= 1
-    facts = ("name", "resize_seconds", "max_list_lag_seconds", "max_boot_seconds")
+    facts = ("name", "account", "traits")
     assert [getattr(provider, f) for f in facts] == [getattr(local, f) for f in facts]

@@ -40,6 +40,7 @@ from service.api.validation import JOB_ID_PATTERN
 from service.db import directives, jobs, measurements
 from service.db.idempotency import StoredAnswer
 from service.db.jobs import record_event
+from service.errors import UnknownCloud
 from service.state.curves import curve_view
 from service.state.loader import load_job_states
 from service.state.presenters import curve_view_of_job, job_view, load_with_recent_steps
@@ -110,6 +111,10 @@ def submit(
 ) -> Response:
     """Store a job; it starts with the reconciler's next tick."""
     check_secrets(app_state, user.own_project, spec)
+    try:
+        spec = app_state.clouds.complete(spec)
+    except UnknownCloud as error:
+        raise ApiProblem("validation", str(error)) from error
     return idempotent.run_once(app_state, partial(create_job, app_state, user.own_project, spec))
 
 

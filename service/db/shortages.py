@@ -1,0 +1,78 @@
+"""Shortages: places at which a cloud has just refused a machine, so that it is not asked at once.
+
+All jobs and controllers share them: without that, each would ask each place anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from sqlalchemy import Connection, delete, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from service.db.schema import shortages
+from service.offers import Offer
+
+SHORTAGE_SPAN = timedelta(minutes=3)
+UNSOLD_SPAN = timedelta(days=1)  # a type that a zone does not have seldom comes there
+
+ShortageKind = Literal["capacity", "quota", "credentials"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A place that gives no machine for a while.
+
+    Attributes:
+        cloud: Name of the entry in the clouds file.
+        zone: The cloud's word; empty for all zones.
+        machine_type: The cloud's word; empty for all types.
+        market: Which market; empty for both.
+        kind: What it lacks.
+        why: What the cloud said.
+        until: When it may be asked again.
+    """
+
+    cloud: str
+    zone: str
+    machine_type: str
+    market: str
+    kind: ShortageKind
+    why: str
+    until: datetime
+
+    def covers(self, offer: Offer) -> bool:
+        """Whether an offer is at this place."""
+        return self.cloud == offer.cloud and all(
+            mine in ("", theirs)
+            for mine, theirs in (
+                (self.zone, offer.zone),
+                (self.machine_type, offer.machine_type),
+                (self.market, offer.market),
+            )
+        )
+
+
+def record_shortage(connection: Connection, shortage: Shortage) -> None:
+    """Store a shortage, in place of an older one of the same place."""
+    row = asdict(shortage)
+    query = upsert(shortages).values(row)
+    changes = {name: row[name] for name in ("kind", "why", "until")}
+    connection.execute(query.on_conflict_do_update(constraint=shortages.primary_key, set_=changes))
+
+
+def active_shortages(
+    connection: Connection, clouds: Collection[str], now: datetime
+) -> tuple[Shortage, ...]:
+    """Return the shortages of some clouds that have not passed."""
+    query = select(shortages).where(shortages.c.cloud.in_(clouds), shortages.c.until > now)
+    rows = connection.execute(query.order_by(shortages.c.until)).mappings()
+    return tuple(Shortage(**row) for row in rows)
+
+
+def drop_past(connection: Connection, now: datetime) -> None:
+    """Delete shortages that have passed."""
+    connection.execute(delete(shortages).where(shortages.c.until <= now))
