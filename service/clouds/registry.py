@@ -24,6 +24,7 @@ from service.settings import Settings
 
 PROVIDERS: dict[str, str] = {
     "local": "service.clouds.local:LocalProvider",
+    "aws": "service.clouds.aws:AwsProvider",
 }
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,40}")

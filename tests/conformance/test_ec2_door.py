@@ -39,14 +39,11 @@ def door() -> AwsDoor:
 
 
 @pytest.fixture
-def client(door: AwsDoor) -> Iterator[Callable[..., Any]]:
+def client(door: AwsDoor, aws_environment: None) -> Iterator[Callable[..., Any]]:
     opened = []
 
     def make(service: str = "ec2", config: Config = ONE_ATTEMPT) -> Any:
-        keys = {"aws_access_key_id": "id", "aws_secret_access_key": "secret"}
-        opened.append(
-            boto3.client(service, "eu-central-1", endpoint_url=server.url, config=config, **keys)
-        )
+        opened.append(boto3.client(service, "eu-central-1", endpoint_url=server.url, config=config))
         return opened[-1]
 
     with HttpServer(door.answer) as server:
@@ -129,6 +126,14 @@ def test_a_token_is_idempotent_in_its_zone_only(door: AwsDoor, ec2: Any) -> None
         ({"token": "x" * 65}, "InvalidParameterValue", 400),
         ({"SubnetId": "subnet-000a"}, "InvalidParameterCombination", 400),
         ({"DryRun": True}, "DryRunOperation", 412),
+        (
+            {
+                "InstanceMarketOptions": {"MarketType": "spot"},
+                "InstanceInitiatedShutdownBehavior": "stop",
+            },
+            "InvalidParameterCombination",
+            400,
+        ),
     ],
 )
 def test_what_ec2_refuses_is_refused_and_starts_nothing(

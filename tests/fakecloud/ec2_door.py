@@ -50,6 +50,7 @@ class AwsDoor:
         asked: Every call that could be read, in order.
         denied: Actions for which the caller has no right.
         state_reasons: What is said of a machine that ended, by who ended it.
+        intruder: What a program between the caller and AWS answers instead, while there is one.
     """
 
     def __init__(self, cloud: FakeCloud, region: AwsRegion | None = None) -> None:
@@ -59,6 +60,7 @@ class AwsDoor:
         self.asked: list[Asked] = []
         self.denied: set[str] = set()
         self.state_reasons = dict(STATE_REASONS)
+        self.intruder: Answer | None = None
         self._refusals: defaultdict[str, deque[str]] = defaultdict(deque)
         self._turn = threading.Lock()
         self._actions: Mapping[str, Callable[[Any], Parameters]] = {
@@ -76,6 +78,8 @@ class AwsDoor:
             service = asked.service
             with self._turn:
                 self.asked.append(asked)
+            if self.intruder is not None:
+                return self.intruder
             self._admit(asked)
             if asked.action not in self._actions:
                 raise Refusal("InvalidAction", f"this door does not have {asked.action}")
@@ -131,9 +135,10 @@ class AwsDoor:
             raise Refusal("Unsupported", f"{machine_type} is not supported in {zone}")
         market = told.get("InstanceMarketOptions", {})
         is_spot = market.get("MarketType") == "spot"
-        stops = set()
-        if told.get("InstanceInitiatedShutdownBehavior", "stop") == "stop":
-            stops |= OWN_POWER_OFF
+        shutdown = told.get("InstanceInitiatedShutdownBehavior")
+        if is_spot and shutdown == "stop":
+            raise Refusal("InvalidParameterCombination", "stop is not supported for spot instances")
+        stops = set(OWN_POWER_OFF) if not is_spot and shutdown in (None, "stop") else set()
         behavior = market.get("SpotOptions", {}).get("InstanceInterruptionBehavior", "terminate")
         if behavior != "terminate":
             stops.add(Reason.INTERRUPTED)

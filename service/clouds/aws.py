@@ -1,0 +1,350 @@
+"""Amazon EC2: machines of one account in one region.
+
+A launch key is the client token of its launch. EC2 keeps a token for a day or more after its
+machine is gone, but per zone: the zone comes from the offer, which never changes for a key. The SDK
+makes one attempt per call; the reconciler repeats. What EC2's error codes mean stands in
+``aws_errors``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    LoginError,
+    NoAuthTokenError,
+    NoCredentialsError,
+    ParamValidationError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSOError,
+    TokenRetrievalError,
+)
+from botocore.parsers import ResponseParserError
+
+from service.clouds.aws_entry import AwsEntry
+from service.clouds.aws_errors import (
+    PARAMETER_MISMATCH,
+    UNKNOWN_INSTANCE,
+    end_reason_of,
+    error_of,
+)
+from service.clouds.boot import render_boot_script
+from service.clouds.labels import OWNER_LABEL
+from service.clouds.provider import (
+    LABEL_KEY_PATTERN,
+    CloudTraits,
+    Instance,
+    InstanceState,
+    LaunchRequest,
+)
+from service.errors import (
+    CloudError,
+    CloudsFileRefused,
+    CredentialsRefused,
+    LaunchRefused,
+    ProviderUnavailable,
+    ServiceError,
+)
+from service.settings import Settings
+
+_JOB_TAG = "scavenger-job"
+_SSM_PREFIX = "ssm:"
+_TAGGED = ("instance", "volume", "network-interface")
+_PAGE = 1000
+_STATES = {
+    "pending": InstanceState.PENDING,
+    "running": InstanceState.RUNNING,
+    "shutting-down": InstanceState.ENDING,
+    "terminated": InstanceState.GONE,
+    "stopping": InstanceState.STOPPED,
+    "stopped": InstanceState.STOPPED,
+}
+# What the SDK raises before it sends anything, since it has no credentials to sign with.
+_NO_CREDENTIALS = (
+    CredentialRetrievalError,
+    LoginError,
+    NoAuthTokenError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    RuntimeError,  # botocore's own, for credentials that are still expired once renewed
+    SSOError,
+    TokenRetrievalError,
+)
+# One attempt: EC2 tells lack of capacity as a server error, which the SDK would repeat for seconds.
+# A launch makes two requests at most but for the first of an image, and must end within 30 s.
+_CONFIG = Config(
+    connect_timeout=3,
+    read_timeout=11,
+    retries={"mode": "standard", "total_max_attempts": 1},
+    max_pool_connections=32,
+    user_agent_extra="scavenger",
+)
+
+
+class AwsProvider:
+    """Starts machines in the subnets of an entry of the clouds file.
+
+    Args:
+        clients: Of the SDK, by service. Clients may be shared by threads, sessions may not.
+    """
+
+    Entry = AwsEntry
+
+    def __init__(self, name: str, entry: AwsEntry, clients: Mapping[str, Any]) -> None:
+        self.name = name
+        self._entry, self._ec2 = entry, clients["ec2"]
+        self._ssm, self._sts = clients["ssm"], clients["sts"]
+        self._root_devices: dict[str, str] = {}
+
+    @classmethod
+    def open(cls, name: str, entry: AwsEntry, settings: Settings) -> AwsProvider:
+        """Return the provider of an entry of the clouds file; asks nothing of AWS."""
+        with _translated(f"cloud {name}", CloudsFileRefused):
+            return cls(name, entry, open_clients(entry))
+
+    @cached_property
+    def account(self) -> str:
+        """Number of the account, and the region, once the subnets are known to be in its zones."""
+        with _translated(f"cloud {self.name}", CloudsFileRefused):
+            try:
+                answer = self._sts.get_caller_identity()
+            except KeyError as error:  # what botocore raises for XML that STS did not write
+                raise ProviderUnavailable("the answer did not come from AWS") from error
+            self._check_subnets()
+        return f"{_member(answer, 'Account')}/{self._entry.region}"
+
+    @cached_property
+    def traits(self) -> CloudTraits:
+        """What the controller must know; the image is resolved once, for as long as it runs."""
+        image = self._entry.image
+        if image.startswith(_SSM_PREFIX):
+            with _translated(f"cloud {self.name}", CloudsFileRefused):
+                answer = self._ssm.get_parameter(Name=image.removeprefix(_SSM_PREFIX))
+            image = _member(answer, "Parameter")["Value"]
+        return CloudTraits(
+            zones=tuple(self._entry.subnets),
+            image=image,
+            machine_type=self._entry.machine_type,
+            resize_seconds=90.0,
+            max_list_lag_seconds=300.0,
+            max_boot_seconds=300.0,
+            list_interval_seconds=5.0,
+            minimum_billed_seconds=60.0,
+        )
+
+    def launch(self, request: LaunchRequest) -> Instance:
+        """Start a machine, or return the one that this launch key already started."""
+        key, zone = request.launch_key, request.offer.zone
+        with _translated(f"launch {key}", LaunchRefused):
+            parameters = self._parameters(request)
+            try:
+                answer = self._ec2.run_instances(**parameters)
+            except ClientError as error:
+                if _code_of(error) != PARAMETER_MISMATCH:
+                    raise
+                return self._adopt(key, zone)
+        (told,) = _member(answer, "Instances")
+        return _usable(_instance(told))
+
+    def list(self) -> tuple[Instance, ...]:
+        """Return every machine in the region that carries an owner's label."""
+        with _translated("list"):
+            return tuple(self._describe("tag-key", OWNER_LABEL))
+
+    def terminate(self, provider_id: str) -> None:
+        """Order the end of one machine: an unknown id would fail a call for several."""
+        with _translated(f"terminate {provider_id}"):
+            try:
+                answer = self._ec2.terminate_instances(InstanceIds=[provider_id])
+            except ClientError as error:
+                if _code_of(error) not in UNKNOWN_INSTANCE:
+                    raise
+                return
+        _member(answer, "TerminatingInstances")
+
+    def forget(self, provider_id: str) -> None:
+        """Do nothing for a machine that is gone: EC2 forgets it by itself."""
+        with _translated(f"forget {provider_id}"):
+            shown = {one.state for one in self._describe("instance-id", provider_id)}
+        if shown - {InstanceState.GONE}:
+            raise ValueError(f"{provider_id} is not gone")
+
+    def _parameters(self, request: LaunchRequest) -> Mapping[str, Any]:
+        """Return what EC2 is asked for: the same for a key, or its repetition is a mismatch."""
+        entry, offer = self._entry, request.offer
+        if offer.zone not in entry.subnets:
+            raise LaunchRefused(
+                f"cloud {self.name} has no subnet in zone {offer.zone}: add one to its entry"
+            )
+        tags = {
+            "Name": f"scavenger-{request.launch_key}",
+            _JOB_TAG: request.job,
+            **request.labels,
+        }
+        told = [{"Key": key, "Value": value} for key, value in tags.items()]
+        disk = {
+            "VolumeSize": entry.disk_gib,
+            "VolumeType": "gp3",
+            "Encrypted": True,
+            "DeleteOnTermination": True,
+        }
+        interface = {
+            "DeviceIndex": 0,
+            "SubnetId": entry.subnets[offer.zone],
+            "Groups": [entry.security_group],
+            "AssociatePublicIpAddress": entry.public_address,
+            "DeleteOnTermination": True,
+        }
+        parameters: dict[str, Any] = {
+            "ClientToken": request.launch_key,
+            "MinCount": 1,
+            "MaxCount": 1,
+            "ImageId": offer.image,
+            "InstanceType": offer.machine_type,
+            "UserData": render_boot_script(request.boot),
+            "NetworkInterfaces": [interface],
+            "BlockDeviceMappings": [{"DeviceName": self._root_device(offer.image), "Ebs": disk}],
+            "TagSpecifications": [{"ResourceType": kind, "Tags": told} for kind in _TAGGED],
+            # The default of EC2 is to stop: the disk would be billed until a person looks.
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            "MetadataOptions": {
+                "HttpEndpoint": "enabled",
+                "HttpTokens": "required",
+                "HttpPutResponseHopLimit": 1,
+            },
+        }
+        if entry.instance_profile is not None:
+            parameters["IamInstanceProfile"] = {"Name": entry.instance_profile}
+        if offer.market == "spot":
+            # Without MaxPrice: a bound below the on-demand price only adds interruptions.
+            parameters["InstanceMarketOptions"] = {
+                "MarketType": "spot",
+                "SpotOptions": {
+                    "SpotInstanceType": "one-time",
+                    "InstanceInterruptionBehavior": "terminate",
+                },
+            }
+        return parameters
+
+    def _adopt(self, launch_key: str, zone: str) -> Instance:
+        """Return the machine that the same key started with other parameters.
+
+        A mismatch proves that it exists; so no error here is a certain refusal.
+        """
+        try:
+            with _translated(f"look for {launch_key}"):
+                found = tuple(self._describe("client-token", launch_key))
+        except CloudError as error:
+            raise ProviderUnavailable(f"{launch_key} was launched before, but {error}") from error
+        same = [one for one in found if one.zone == zone]
+        if not same:
+            raise ProviderUnavailable(f"{launch_key} was launched before, but is not shown yet")
+        return _usable(same[0])
+
+    def _describe(self, name: str, value: str) -> Iterator[Instance]:
+        pages = self._ec2.get_paginator("describe_instances").paginate(
+            Filters=[{"Name": name, "Values": [value]}], PaginationConfig={"PageSize": _PAGE}
+        )
+        for page in pages:
+            for reservation in _member(page, "Reservations"):
+                yield from map(_instance, reservation["Instances"])
+
+    def _root_device(self, image: str) -> str:
+        """Return the name under which an image has its disk; another name adds a second disk."""
+        if image not in self._root_devices:
+            found = _member(self._ec2.describe_images(ImageIds=[image]), "Images")
+            if not found:
+                raise LaunchRefused(f"image {image} does not exist in {self._entry.region}")
+            self._root_devices[image] = found[0]["RootDeviceName"]
+        return self._root_devices[image]
+
+    def _check_subnets(self) -> None:
+        """Raise CloudsFileRefused for a subnet that is in another zone than the entry says."""
+        told = self._ec2.describe_subnets(SubnetIds=list(self._entry.subnets.values()))
+        zones = {one["SubnetId"]: one["AvailabilityZone"] for one in _member(told, "Subnets")}
+        for zone, subnet in self._entry.subnets.items():
+            if zones.get(subnet) != zone:
+                raise CloudsFileRefused(
+                    f"cloud {self.name}: {subnet} is in zone {zones.get(subnet)}, not in {zone}: "
+                    "correct its entry in the clouds file"
+                )
+
+
+def open_clients(entry: AwsEntry) -> Mapping[str, Any]:
+    """Return the SDK's clients of an account in a region, by service."""
+    endpoint = None if entry.endpoint is None else str(entry.endpoint)
+    session = boto3.Session(profile_name=entry.profile, region_name=entry.region)
+    return {
+        service: session.client(service, endpoint_url=endpoint, config=_CONFIG)
+        for service in ("ec2", "ssm", "sts")
+    }
+
+
+@contextmanager
+def _translated(call: str, refusal: type[ServiceError] = ProviderUnavailable) -> Iterator[None]:
+    """Turn the SDK's errors into the controller's; a wrong request becomes the refusal."""
+    try:
+        yield
+    except ClientError as error:
+        metadata = error.response.get("ResponseMetadata", {})
+        message = error.response.get("Error", {}).get("Message", "")
+        status = metadata.get("HTTPStatusCode", 0)
+        raise error_of(_code_of(error), status, f"{call}: {message}", refusal) from error
+    except _NO_CREDENTIALS as error:
+        raise CredentialsRefused(f"{call}: the AWS SDK finds no credentials: {error}") from error
+    except ParamValidationError as error:
+        raise refusal(f"{call}: {error}") from error
+    except (BotoCoreError, ResponseParserError) as error:
+        raise ProviderUnavailable(f"{call}: {error}") from error
+
+
+def _code_of(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _member(answer: Mapping[str, Any], name: str) -> Any:
+    """Return a member that every true answer has, even when it is empty.
+
+    botocore reads any XML, a proxy's page of status 200 too, and returns an answer without
+    members: it would be taken for a list without machines.
+    """
+    if name not in answer:
+        raise ProviderUnavailable(f"the answer has no {name}: it did not come from AWS")
+    return answer[name]
+
+
+def _usable(instance: Instance) -> Instance:
+    """Return the machine of a launch, unless it has ended.
+
+    Raises:
+        LaunchRefused: It has, so its key is used up.
+    """
+    if instance.state in (InstanceState.ENDING, InstanceState.GONE):
+        raise LaunchRefused(f"the machine of launch key {instance.launch_key} has ended")
+    return instance
+
+
+def _instance(told: Mapping[str, Any]) -> Instance:
+    """Return a machine; its key is its client token, which cannot be copied as a tag can."""
+    tags = {one["Key"]: one["Value"] for one in told.get("Tags", ())}
+    state = _STATES[told["State"]["Name"]]
+    is_up = state in (InstanceState.PENDING, InstanceState.RUNNING)
+    return Instance(
+        provider_id=told["InstanceId"],
+        launch_key=told.get("ClientToken", ""),
+        job=tags.pop(_JOB_TAG, ""),
+        state=state,
+        zone=told["Placement"]["AvailabilityZone"],
+        labels={key: value for key, value in tags.items() if LABEL_KEY_PATTERN.fullmatch(key)},
+        reason=None if is_up else end_reason_of(told.get("StateReason", {}).get("Code")),
+    )
