@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -42,6 +43,7 @@ from tests.conformance.clouds import (
     is_up,
     state,
 )
+from tests.docs.test_docs import DOCS, blocks
 from tests.fakecloud.aws_region import (
     GROUP,
     IMAGE,
@@ -350,28 +352,42 @@ def test_an_entry_that_makes_no_sense_is_not_accepted(changes: dict[str, Any]) -
         entry(**changes)
 
 
-CLOUDS_FILE = """
-clouds:
-  aws-frankfurt:
-    provider: aws
-    region: eu-central-1
-    subnets: {eu-central-1a: subnet-000a}
-    security_group: sg-0001
-    image: ami-0a1b2c3d4e5f60718
-"""
+PAGE = DOCS / "clouds.md"
+(EXAMPLE,) = (block for block in blocks(PAGE, "yaml") if "provider: aws" in block)
 
 
-def test_a_clouds_file_opens_it_and_names_its_keys_when_one_is_wrong(
-    aws_environment: None, tmp_path: Path
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "    disk: 30",
+            "line 8, column 5: clouds.aws-frankfurt.disk: .* aws are provider, region",
+        ),
+        ("    disk_gib: many", r"line 8, column 5: clouds.aws-frankfurt.disk_gib: must be .*many"),
+        ("    aws_access_key_id: id", "line 8, column 5: .*credentials do not belong"),
+    ],
+)
+def test_the_entry_of_the_docs_opens_and_a_wrong_line_is_named(
+    aws_environment: None, tmp_path: Path, line: str, words: str
 ) -> None:
     file = tmp_path / "clouds.yaml"
-    file.write_text(CLOUDS_FILE)
+    file.write_text(EXAMPLE)
     (opened,) = open_clouds(ControllerSettings(clouds=file))
-    assert (opened.name, opened.traits.zones) == ("aws-frankfurt", (ZONE,))
-    file.write_text(f"{CLOUDS_FILE}    disk: 30\n")
-    with pytest.raises(CloudsFileRefused, match="aws are provider, region") as caught:
+    assert isinstance(opened, AwsProvider)
+    assert (opened.name, opened.traits.zones) == ("aws-frankfurt", (ZONE, OTHER_ZONE))
+    file.write_text(f"{EXAMPLE}{line}\n")
+    with pytest.raises(CloudsFileRefused, match=words) as caught:
         open_clouds(ControllerSettings(clouds=file))
     assert "endpoint" not in str(caught.value)
+
+
+def test_the_docs_list_every_key_of_an_entry() -> None:
+    section = PAGE.read_text().split("\n## AWS\n")[1].split("\n## ")[0]
+    table = re.findall(r"^\| `(\w+)` \| [^|]*\| ([^|]+) \|$", section, re.MULTILINE)
+    fields = AwsEntry.model_fields.items()
+    keys = {key: field.description or "" for key, field in fields if not field.exclude}
+    assert [key for key, _ in table] == list(keys)
+    assert all(keys[key].startswith(meaning.rstrip(".")) for key, meaning in table)
 
 
 def test_missing_credentials_are_told_as_such(
