@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -47,9 +48,12 @@ class Computer:
 
     Attributes:
         root: Its disk.
+        modules: What its image brings for Python; None for all that this Python has, a framework
+            among it, but not Scavenger.
     """
 
     root: Path
+    modules: Sequence[str] | None = IMAGE_MODULES
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -60,8 +64,12 @@ class Computer:
         write_program(commands / "python3", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
         image = self.root / "image"
         image.mkdir()
-        for name in IMAGE_MODULES:
+        for name in self.modules or ():
             install(name, image)
+        if self.modules is None:
+            for file in Path(sysconfig.get_path("purelib")).iterdir():
+                if "scavenger" not in file.name:
+                    (image / file.name).symlink_to(file)
 
     @property
     def console(self) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.hooks import Hooks
 from tests.fakecloud.machine import Machine
-from tests.machines.computer import Computer
+from tests.machines.computer import IMAGE_MODULES, Computer
 from tests.machines.lab import Lab
 from tests.machines.metadata import Kind
 
@@ -25,6 +25,7 @@ class RentedComputers:
         root: Directory for their disks.
         kind: Whose metadata they find.
         script_of: Returns the start-up script that a machine was launched with.
+        modules: What their image brings for Python.
     """
 
     cloud: FakeCloud
@@ -32,6 +33,7 @@ class RentedComputers:
     root: Path
     kind: Kind
     script_of: Callable[[Machine], str]
+    modules: Sequence[str] | None = IMAGE_MODULES
     computers: dict[str, Computer] = field(default_factory=dict)
 
     def attach(self) -> None:
@@ -39,7 +41,7 @@ class RentedComputers:
         self.cloud.hooks = Hooks(self._begin, self._end)
 
     def _begin(self, machine: Machine) -> None:
-        computer = self.computers[machine.id] = Computer(self.root / machine.id)
+        computer = self.computers[machine.id] = Computer(self.root / machine.id, self.modules)
         self.lab.boot(computer, self.script_of(machine), self.kind, machine.id)
         threading.Thread(target=self._watch, args=(machine.id, computer), daemon=True).start()
 
