@@ -294,6 +294,17 @@ def test_a_machine_that_powers_itself_off_is_gone(
     eventually(lambda: is_gone(aws, machine))
 
 
+def test_a_machine_that_hears_of_no_lease_is_gone_when_its_prepaid_time_is_over(
+    door: AwsDoor, aws: AwsProvider, request_for: Request
+) -> None:
+    machine = aws.launch(request_for(prepaid=600.0))
+    for seconds, is_over in ((620.0, False), (60.0, True)):
+        door.cloud.clock.advance(seconds)
+        assert is_gone(aws, machine) is is_over
+    # 30 s of boot, 600 s, 10 s of ending.
+    assert door.cloud.bill().total == pytest.approx(0.2 * 640 / 3600)
+
+
 def test_each_launch_is_one_request_once_the_image_is_known(
     door: AwsDoor, aws: AwsProvider, request_for: Request
 ) -> None:
@@ -568,7 +579,7 @@ TROUBLE = (LostRequest(), LostResponse(), Garbage(), LateRequest(20.0), Duplicat
     steps=st.lists(
         st.tuples(
             st.sampled_from(TROUBLE),
-            st.sampled_from([60.0, 59.0]),
+            st.sampled_from([6000.0, 5999.0]),
             st.sampled_from([0.0, 3.0, 30.0]),
         ),
         max_size=6,
@@ -586,7 +597,7 @@ def test_a_key_has_one_machine_after_any_trouble_with_its_launches(
             aws.launch(request_for(prepaid=prepaid))
         cloud.clock.advance(pause)
     cloud.clock.advance(30.0)
-    machine = aws.launch(request_for())
+    machine = aws.launch(request_for(prepaid=6000.0))
     cloud.clock.advance(LAG)
     assert [one.provider_id for one in aws.list()] == [machine.provider_id]
     assert len(cloud.machines()) == 1

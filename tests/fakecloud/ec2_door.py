@@ -19,7 +19,7 @@ from tests.fakecloud.aws_region import AwsRegion
 from tests.fakecloud.aws_wire import Asked, Parameters, decoded, read, refuse, write
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.http_server import Answer, HttpRequest
-from tests.fakecloud.machine import Description, Reason, Request, State
+from tests.fakecloud.machine import Description, Reason, Request, State, exports_of
 from tests.fakecloud.refusal import Gibberish, Refusal
 from tests.fakecloud.server import HTML
 
@@ -147,7 +147,11 @@ class AwsDoor:
         return Request(
             machine_type=machine_type,
             zone=zone,
-            environment={PARAMETERS: to_json(others).decode(), USER_DATA: user_data},
+            environment={
+                **exports_of(user_data),
+                PARAMETERS: to_json(others).decode(),
+                USER_DATA: user_data,
+            },
             labels=_tags(told, "instance"),
             count=told["MaxCount"],
             market="spot" if is_spot else "on_demand",

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from tests.fakecloud.http_server import Answer
-from tests.fakecloud.machine import Reason, Request
+from tests.fakecloud.machine import Reason, Request, exports_of
 from tests.fakecloud.refusal import Refusal
 
 GOOGLE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -41,7 +41,6 @@ STATUS_OF_OPERATION_ERROR = {
     "RESOURCE_OPERATION_RATE_EXCEEDED": 403,
     "UNSUPPORTED_OPERATION": 400,
 }
-EXPORT = re.compile(r"^export (\w+)='(.*)'$", re.MULTILINE)
 HTTP_ERROR = re.compile(r"(\d{3}) (\w+)")
 FROM_WITHIN = frozenset({Reason.PREPAID, Reason.POWERED_OFF})
 
@@ -123,7 +122,7 @@ def missing(path: str) -> GoogleRefusal:
 def _environment_of(items: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Return what the startup script exports, the time that is paid for among it."""
     scripts = [item["value"] for item in items if item["key"] == "startup-script"]
-    return dict(pair for script in scripts for pair in EXPORT.findall(script))
+    return exports_of("\n".join(scripts))
 
 
 def _require(is_right: object, field: str, value: object) -> None:

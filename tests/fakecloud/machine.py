@@ -15,6 +15,7 @@ from typing import Literal
 
 LABEL = re.compile(r"[A-Za-z0-9._-]{1,63}")
 PREPAID = "SCAVENGER_PREPAID"
+EXPORT = re.compile(r"^export (\w+)='(.*)'$", re.MULTILINE)
 
 Market = Literal["on_demand", "spot"]
 
@@ -233,3 +234,8 @@ class Machine:
 def prepaid_of(request: Request) -> float:
     """Return the seconds of running after which the agent powers a machine off."""
     return float(request.environment.get(PREPAID, math.inf))
+
+
+def exports_of(script: str) -> dict[str, str]:
+    """Return what the script of a new machine exports, the time that is paid for among it."""
+    return dict(EXPORT.findall(script))
