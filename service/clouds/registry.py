@@ -25,6 +25,7 @@ from service.settings import Settings
 PROVIDERS: dict[str, str] = {
     "local": "service.clouds.local:LocalProvider",
     "aws": "service.clouds.aws:AwsProvider",
+    "google": "service.clouds.google:GoogleProvider",
 }
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,40}")

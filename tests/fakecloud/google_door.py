@@ -297,7 +297,7 @@ class GoogleDoor:
     def _zones(self, call: GoogleCall) -> Json:
         region = f"{GOOGLE}projects/{self.manners.project}/regions/{self.manners.region}"
         items = [{"name": zone, "region": region, "status": "UP"} for zone in self.manners.zones]
-        return self._describe("zones", lambda _: {"items": items})
+        return self._describe("zones", lambda _: {"kind": "compute#zoneList", "items": items})
 
     def _machine_types(self, call: GoogleCall, zone: str) -> Json:
         shown = [_show_type(zone, name) for name in self.manners.machine_types]
@@ -316,7 +316,8 @@ class GoogleDoor:
                 raise missing(path)
             image = self.manners.images[path]
             link = f"{GOOGLE}{path.removesuffix(f'family/{name}')}{image}"
-            return {"name": image, "family": name, "selfLink": link, "status": "READY"}
+            shown = {"name": image, "family": name, "selfLink": link, "status": "READY"}
+            return {"kind": "compute#image", **shown}
 
         return self._describe(name, resolve)
 

@@ -15,18 +15,13 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import compute_v1
 from google.protobuf import json_format
 
-from tests.fakecloud.bill import Tariff
-from tests.fakecloud.clock import VirtualClock
-from tests.fakecloud.cloud import FakeCloud
+from tests.conformance.google.rental import BOOT, ENDING, GCE_TYPE, OTHER_ZONE, ZONE, google_cloud
 from tests.fakecloud.faults import Garbage, LateRequest, LostResponse
 from tests.fakecloud.google_door import GoogleDoor, GoogleManners
 from tests.fakecloud.http_server import Answer, HttpRequest, HttpServer
 from tests.fakecloud.settings import PLAIN
-from tests.fakecloud.settings import Settings as CloudSettings
 
-PROJECT, ZONE_OF_TEST, OTHER_ZONE = "project-1", "europe-west3-a", "europe-west3-b"
-GCE_TYPE = "e2-custom-4-8192"
-BOOT, ENDING = 30.0, 10.0
+PROJECT = "project-1"
 DONE = compute_v1.Operation.Status.DONE
 ANSWERS = {
     "compute#operation": compute_v1.Operation,
@@ -36,20 +31,6 @@ ANSWERS = {
 }
 
 
-def google_cloud(**manners: Any) -> FakeCloud:
-    """A fake cloud with the habits of Google's."""
-    facts = {
-        "tariffs": {GCE_TYPE: Tariff(0.2, minimum=60.0, disk_per_hour=0.01)},
-        "has_zonal_tokens": True,
-        "are_tokens_free_again": True,
-        "memory": 0.0,
-        "lags_in_lists_only": True,
-        "boot": BOOT,
-        "ending": ENDING,
-    }
-    return FakeCloud(VirtualClock(), CloudSettings(**{**facts, **manners}))
-
-
 def resource(name: str = "scv-1", **changes: Any) -> Any:
     """What an insert that Google accepts is sent."""
     disk = compute_v1.AttachedDiskInitializeParams(
@@ -57,7 +38,7 @@ def resource(name: str = "scv-1", **changes: Any) -> Any:
     )
     facts = {
         "name": name,
-        "machine_type": f"zones/{ZONE_OF_TEST}/machineTypes/{GCE_TYPE}",
+        "machine_type": f"zones/{ZONE}/machineTypes/{GCE_TYPE}",
         "labels": {"scavenger-job": "job_1"},
         "disks": [compute_v1.AttachedDisk(boot=True, auto_delete=True, initialize_params=disk)],
         "network_interfaces": [
@@ -114,7 +95,7 @@ def instances(open_client: Callable[[Any], Any]) -> Any:
     return open_client(compute_v1.InstancesClient)
 
 
-def insert(instances: Any, sent: Any, zone: str = ZONE_OF_TEST, request_id: str = "") -> Any:
+def insert(instances: Any, sent: Any, zone: str = ZONE, request_id: str = "") -> Any:
     return instances.insert_unary(
         request=compute_v1.InsertInstanceRequest(
             project=PROJECT,
@@ -127,7 +108,7 @@ def insert(instances: Any, sent: Any, zone: str = ZONE_OF_TEST, request_id: str 
     )
 
 
-def names(instances: Any, zone: str = ZONE_OF_TEST, **how: Any) -> list[str]:
+def names(instances: Any, zone: str = ZONE, **how: Any) -> list[str]:
     asked = compute_v1.ListInstancesRequest(project=PROJECT, zone=zone, **how)
     return [shown.name for shown in instances.list(request=asked, retry=None)]
 
@@ -139,7 +120,7 @@ def test_an_operation_ends_later_and_a_repeated_request_id_shows_it_again(
     begun = insert(instances, resource(), request_id=request_id)
     assert begun.status != DONE
     door.cloud.clock.advance(door.manners.operation_seconds)
-    polled = operations.get(project=PROJECT, zone=ZONE_OF_TEST, operation=begun.name, retry=None)
+    polled = operations.get(project=PROJECT, zone=ZONE, operation=begun.name, retry=None)
     assert (polled.status, list(polled.error.errors)) == (DONE, [])
     assert insert(instances, resource(), request_id=request_id).name == begun.name
     assert len(door.cloud.machines()) == 1
@@ -150,7 +131,7 @@ def test_an_operation_ends_later_and_a_repeated_request_id_shows_it_again(
 def test_a_request_id_is_forgotten_after_a_while(door: GoogleDoor, instances: Any) -> None:
     request_id = str(uuid4())
     begun = insert(instances, resource(), request_id=request_id)
-    instances.delete_unary(project=PROJECT, zone=ZONE_OF_TEST, instance="scv-1", retry=None)
+    instances.delete_unary(project=PROJECT, zone=ZONE, instance="scv-1", retry=None)
     door.cloud.clock.advance(door.manners.request_memory - 1.0)
     assert insert(instances, resource(), request_id=request_id).name == begun.name
     door.cloud.clock.advance(1.0)
@@ -164,7 +145,7 @@ def test_a_request_that_arrives_late_finds_its_id_used(door: GoogleDoor, instanc
     with pytest.raises(requests.ConnectionError):
         insert(instances, resource(), request_id=request_id)
     insert(instances, resource(), request_id=request_id)
-    instances.delete_unary(project=PROJECT, zone=ZONE_OF_TEST, instance="scv-1", retry=None)
+    instances.delete_unary(project=PROJECT, zone=ZONE, instance="scv-1", retry=None)
     door.cloud.clock.advance(100.0)
     assert names(instances) == []
     assert len(door.cloud.machines()) == 1
@@ -180,9 +161,9 @@ def test_a_request_that_arrives_late_finds_its_id_used(door: GoogleDoor, instanc
         {"labels": {"key": "Capital"}},
         {"labels": {f"key-{number}": "x" for number in range(65)}},
         {"machine_type": f"zones/{OTHER_ZONE}/machineTypes/{GCE_TYPE}"},
-        {"machine_type": f"zones/{ZONE_OF_TEST}/machineTypes/e2-custom-3-8192"},
-        {"machine_type": f"zones/{ZONE_OF_TEST}/machineTypes/e2-unheard-of"},
-        {"machine_type": f"zones/{ZONE_OF_TEST}/machineTypes/c4-standard-2"},  # with a pd disk
+        {"machine_type": f"zones/{ZONE}/machineTypes/e2-custom-3-8192"},
+        {"machine_type": f"zones/{ZONE}/machineTypes/e2-unheard-of"},
+        {"machine_type": f"zones/{ZONE}/machineTypes/c4-standard-2"},  # with a pd disk
         {"disks": []},
         {"network_interfaces": []},
         {"scheduling": spot(automatic_restart=None)},
@@ -196,7 +177,7 @@ def test_a_request_that_arrives_late_finds_its_id_used(door: GoogleDoor, instanc
             )
         },
         {
-            "machine_type": f"zones/{ZONE_OF_TEST}/machineTypes/g2-standard-4",
+            "machine_type": f"zones/{ZONE}/machineTypes/g2-standard-4",
             "scheduling": compute_v1.Scheduling(provisioning_model="STANDARD"),
         },
         {
@@ -248,10 +229,10 @@ def test_an_aggregated_list_leaves_out_a_zone_that_is_down_and_tells_nothing(
     door: GoogleDoor, instances: Any
 ) -> None:
     insert(instances, resource())
-    door.cloud.break_zone(ZONE_OF_TEST)
+    door.cloud.break_zone(ZONE)
     asked = compute_v1.AggregatedListInstancesRequest(project=PROJECT)
     shown = dict(instances.aggregated_list(request=asked, retry=None))
-    assert f"zones/{ZONE_OF_TEST}" not in shown
+    assert f"zones/{ZONE}" not in shown
     assert all(not scope.warning.code for scope in shown.values())
     with pytest.raises(exceptions.ServiceUnavailable):
         names(instances)
@@ -266,7 +247,7 @@ def test_the_termination_action_is_honoured_by_both_ends_from_outside(
     if end == "preempted":
         door.cloud.interrupt(door.cloud.machines()[0].description.id)
     door.cloud.clock.advance(BOOT + 600.0 + 30.0 + ENDING)
-    shown = list(instances.list(project=PROJECT, zone=ZONE_OF_TEST, retry=None))
+    shown = list(instances.list(project=PROJECT, zone=ZONE, retry=None))
     assert [machine.status for machine in shown] == ([status] if status else [])
 
 
@@ -276,9 +257,9 @@ def test_a_machine_is_ended_by_name_or_number_and_its_name_is_free_again(
     numbers = []
     for _ in range(2):
         insert(instances, resource())
-        (shown,) = instances.list(project=PROJECT, zone=ZONE_OF_TEST, retry=None)
+        (shown,) = instances.list(project=PROJECT, zone=ZONE, retry=None)
         numbers.append(str(shown.id))
-        ask = {"project": PROJECT, "zone": ZONE_OF_TEST, "instance": numbers[-1]}
+        ask = {"project": PROJECT, "zone": ZONE, "instance": numbers[-1]}
         instances.delete_unary(**ask, retry=None)
         door.cloud.clock.advance(ENDING)
         with pytest.raises(exceptions.NotFound):
@@ -302,7 +283,7 @@ def test_the_catalogue_names_zones_types_and_images(open_client: Callable[[Any],
     zones = open_client(compute_v1.ZonesClient).list(project=PROJECT, retry=None)
     assert [zone.name for zone in zones] == list(GoogleManners().zones)
     types = open_client(compute_v1.MachineTypesClient)
-    ask = {"project": PROJECT, "zone": ZONE_OF_TEST}
+    ask = {"project": PROJECT, "zone": ZONE}
     custom = types.get(**ask, machine_type=GCE_TYPE, retry=None)
     assert (custom.guest_cpus, custom.memory_mb) == (4, 8192)
     assert "e2-medium" in [shown.name for shown in types.list(**ask, retry=None)]
