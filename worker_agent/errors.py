@@ -6,6 +6,7 @@
     └── AgentError
         ├── ControllerUnreachable    no valid answer: carry on and retry later
         ├── ControllerRefused        the controller declined: do not repeat the request
+        ├── CodeUnusable             the user's code cannot be unpacked: the machine ends
         ├── GenerationBroken         a generation's collective failed: wait for a newer Directive
         ├── ChangeAborted            a change was cancelled: continue in the current generation
         ├── StateRefused             it cannot be saved or sent, or does not fit: see the message
@@ -78,6 +79,13 @@ class ControllerRefused(AgentError):
     @property
     def remedy(self) -> str:
         return f"{self._next_step}; nothing is lost"
+
+
+class CodeUnusable(AgentError):
+    """The user's code cannot be unpacked on this machine; nothing of it was run.
+
+    End the machine with the message as its exit reason.
+    """
 
 
 class GenerationBroken(AgentError):

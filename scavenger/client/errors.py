@@ -5,6 +5,7 @@
     ScavengerError
     └── ClientError
         ├── NoToken              no token is known for this controller: name one
+        ├── CodeRefused          a directory cannot be packed: correct what its problems name
         ├── Unreachable          no answer: start the controller, or try again later
         └── ErrorResponse        the controller answered with a problem, ``problem`` holds it
             ├── Unauthenticated  the token is missing or unknown: use another one
@@ -18,9 +19,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import unquote
 
-from scavenger.errors import ExitCode, ScavengerError
+from scavenger.errors import DocumentProblem, ExitCode, ScavengerError
 from scavenger.schemas import ErrorDetail, ProblemView
 
 
@@ -40,6 +42,34 @@ class NoToken(ClientError):
     @property
     def details(self) -> list[tuple[str, str]]:
         return [("What happened", str(self))]
+
+
+class CodeRefused(ClientError):
+    """A directory of code cannot be packed; nothing was sent. Correct what its problems name.
+
+    Attributes:
+        directory: The directory, as the user wrote it.
+        problems: What is wrong, each with its path in the directory.
+    """
+
+    exit_code = ExitCode.USAGE
+    remedy = "correct it and submit again"
+
+    def __init__(self, directory: str, problems: Sequence[DocumentProblem]) -> None:
+        self.directory = directory
+        self.problems = tuple(problems)
+        super().__init__(f"{directory}: {'; '.join(map(str, self.problems))}")
+
+    @property
+    def headline(self) -> str:
+        return f"The code in {self.directory} cannot be sent"
+
+    @property
+    def locations(self) -> list[str]:
+        return [
+            f"{self.directory}/{problem}" if problem.path else f"{self.directory}: {problem}"
+            for problem in self.problems
+        ]
 
 
 class Unreachable(ClientError):
