@@ -7,8 +7,6 @@ first and never beside it. The SDK makes one attempt per call, since the reconci
 
 from __future__ import annotations
 
-import math
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,9 +22,9 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import compute_v1
 from google.protobuf import json_format
 
-from service.clouds.boot import render_boot_script
 from service.clouds.google_entry import GoogleEntry
 from service.clouds.google_errors import call_error, launch_error, operation_error
+from service.clouds.google_machine import GOOGLE_JOB_LABEL, GOOGLE_NAME_PREFIX, machine_of
 from service.clouds.labels import OWNER_LABEL, SIGNATURE_LABEL
 from service.clouds.provider import CloudTraits, Instance, InstanceState, LaunchRequest
 from service.errors import (
@@ -38,13 +36,7 @@ from service.errors import (
 )
 from service.settings import Settings
 
-_NAME_PREFIX = "scv-"
-_JOB_LABEL = "scavenger-job"
 _REQUEST_NAMESPACE = UUID("0f4bb1c8-6a53-4e1f-9d0c-2f6f1f0d7a35")
-_RUN_SECONDS = (30, 120 * 24 * 3600)  # what Google accepts
-_NOTICE_SECONDS = 120  # the only notice that Google accepts
-_GPU_TYPE = re.compile(r"(a2|a3|a4|a4x|g2|g4)-.*")
-_ALL_APIS = "https://www.googleapis.com/auth/cloud-platform"
 # A time-out is of one request. After so many seconds a call begins no further one, so that none
 # takes longer than half a minute.
 _INSERT_SECONDS, _PAGE_SECONDS, _REQUEST_SECONDS = 8.0, 6.0, 4.0
@@ -234,7 +226,7 @@ class GoogleProvider:
                     request=compute_v1.InsertInstanceRequest(
                         project=self._entry.project,
                         zone=request.offer.zone,
-                        instance_resource=self._resource(request),
+                        instance_resource=machine_of(self._entry, request),
                         request_id=str(self._request_id(request.launch_key)),
                     ),
                     retry=None,
@@ -253,54 +245,6 @@ class GoogleProvider:
         attempts = self._failed_attempts.get(launch_key, 0)
         return uuid5(first, str(attempts)) if attempts else first
 
-    def _resource(self, request: LaunchRequest) -> Any:
-        entry, offer = self._entry, request.offer
-        scheduling, is_spot = compute_v1.Scheduling, offer.market == "spot"
-        boot_disk = compute_v1.AttachedDiskInitializeParams(
-            source_image=offer.image,
-            disk_size_gb=entry.disk_gib,
-            disk_type=f"zones/{offer.zone}/diskTypes/{entry.disk_type}",
-        )
-        network = compute_v1.NetworkInterface(subnetwork=self._subnetwork)
-        if entry.public_address:
-            network.access_configs = [compute_v1.AccessConfig(type_="ONE_TO_ONE_NAT")]
-        resource = compute_v1.Instance(
-            name=_NAME_PREFIX + request.launch_key,
-            machine_type=f"zones/{offer.zone}/machineTypes/{offer.machine_type}",
-            labels={**request.labels, _JOB_LABEL: request.job},
-            disks=[
-                compute_v1.AttachedDisk(boot=True, auto_delete=True, initialize_params=boot_disk)
-            ],
-            network_interfaces=[network],
-            scheduling=scheduling(
-                provisioning_model="SPOT" if is_spot else "STANDARD",
-                # Stopped is Google's default: the disk would be billed until a person notices.
-                instance_termination_action="DELETE",
-                automatic_restart=False,
-                max_run_duration=compute_v1.Duration(seconds=_run_seconds(request)),
-            ),
-            metadata=compute_v1.Metadata(
-                items=[
-                    compute_v1.Items(key="startup-script", value=render_boot_script(request.boot))
-                ]
-            ),
-        )
-        if is_spot or _GPU_TYPE.fullmatch(offer.machine_type):
-            resource.scheduling.on_host_maintenance = "TERMINATE"
-        if is_spot:
-            notice = compute_v1.Duration(seconds=_NOTICE_SECONDS)
-            resource.scheduling.preemption_notice_duration = notice
-        if entry.service_account is not None:
-            account = compute_v1.ServiceAccount(email=entry.service_account, scopes=[_ALL_APIS])
-            resource.service_accounts = [account]
-        return resource
-
-    @property
-    def _subnetwork(self) -> str:
-        subnetwork = self._entry.subnetwork
-        is_path = "/" in subnetwork
-        return subnetwork if is_path else f"regions/{self._entry.region}/subnetworks/{subnetwork}"
-
     def _failure(self, launch_key: str, operation: Any) -> CloudError:
         """Return why an insert failed that had been accepted."""
         codes = [error.code for error in operation.error.errors]
@@ -316,7 +260,7 @@ class GoogleProvider:
 
     def _adopt(self, request: LaunchRequest) -> Instance:
         """Return the machine that has the name, if this installation launched it."""
-        name, zone = _NAME_PREFIX + request.launch_key, request.offer.zone
+        name, zone = GOOGLE_NAME_PREFIX + request.launch_key, request.offer.zone
         with _translated(f"launch {request.launch_key}", _unknown):
             shown = self._instances.get(
                 project=self._entry.project,
@@ -326,8 +270,8 @@ class GoogleProvider:
                 timeout=_REQUEST_SECONDS,
             )
             _known(shown, "compute#instance")
-        ours = {**request.labels, _JOB_LABEL: request.job}
-        for label in (OWNER_LABEL, SIGNATURE_LABEL, _JOB_LABEL):
+        ours = {**request.labels, GOOGLE_JOB_LABEL: request.job}
+        for label in (OWNER_LABEL, SIGNATURE_LABEL, GOOGLE_JOB_LABEL):
             if shown.labels.get(label) != ours.get(label):
                 raise LaunchRefused(
                     f"{name} in {zone} was not launched by this installation for {request.job}: "
@@ -346,7 +290,7 @@ class GoogleProvider:
                 request=compute_v1.ListInstancesRequest(
                     project=self._entry.project,
                     zone=zone,
-                    filter=f"labels.{_JOB_LABEL}:*",
+                    filter=f"labels.{GOOGLE_JOB_LABEL}:*",
                     max_results=_PAGE,
                 ),
                 retry=None,
@@ -356,7 +300,7 @@ class GoogleProvider:
                 _known(page, "compute#instanceList")
                 if page.warning.code in _INCOMPLETE:
                     raise ProviderUnavailable(f"list {zone}: {page.warning.message}")
-                ours = (shown for shown in page.items if shown.name.startswith(_NAME_PREFIX))
+                ours = (shown for shown in page.items if shown.name.startswith(GOOGLE_NAME_PREFIX))
                 yield [_instance(shown, zone) for shown in ours]
 
     @cached_property
@@ -472,20 +416,15 @@ def _better_zones(metadata: Mapping[str, str]) -> list[str]:
 
 def _instance(shown: Any, zone: str) -> Instance:
     labels = dict(shown.labels)
-    job = labels.pop(_JOB_LABEL, "")
+    job = labels.pop(GOOGLE_JOB_LABEL, "")
     return Instance(
         provider_id=str(shown.id),
-        launch_key=shown.name.removeprefix(_NAME_PREFIX),
+        launch_key=shown.name.removeprefix(GOOGLE_NAME_PREFIX),
         job=job,
         state=_STATES.get(shown.status, InstanceState.RUNNING),
         zone=zone,
         labels=labels,
     )
-
-
-def _run_seconds(request: LaunchRequest) -> int:
-    shortest, longest = _RUN_SECONDS
-    return math.ceil(min(max(request.max_run_seconds, shortest), longest))
 
 
 def _client_options(entry: GoogleEntry) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from service.errors import (
     CloudError,
     CredentialsRefused,
     LaunchRefused,
+    MachineTypeUnsold,
     OutOfCapacity,
     ProviderUnavailable,
     QuotaReached,
@@ -36,6 +37,8 @@ _CODES: Mapping[str, type[CloudError]] = {
     "backendError": ProviderUnavailable,
     "resourceNotReady": ProviderUnavailable,  # told with 400
 }
+# Google names the field that it refuses: this one where a zone has no such type.
+_TYPE_FIELD = "resource.machineType"
 _REMEDY = "check the credentials and the role of the controller's account"
 
 
@@ -52,6 +55,8 @@ def launch_error(codes: Collection[str], status: int | None, message: str) -> Cl
             otherwise: type[CloudError] = CredentialsRefused
         case 429:
             otherwise = Throttled
+        case 400 | 404 if _TYPE_FIELD in message:
+            otherwise = MachineTypeUnsold
         case int() if 400 <= status < 500 and status != 408:
             otherwise = LaunchRefused
         case _:

@@ -176,6 +176,8 @@ class GoogleDoor:
             if self.cloud.machine_at(now, name, zone) is not None:
                 message = f"The resource '{self._path(zone, name)}' already exists"
                 raise GoogleRefusal(409, "alreadyExists", message)
+            if request.machine_type not in self.cloud.settings.tariffs:
+                raise invalid("machineType", call.body["machineType"])
             try:
                 (machine,) = self.cloud.launch_at(now, name, request)
             except Refusal as refusal:

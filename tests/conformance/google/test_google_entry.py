@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,14 +11,11 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from pydantic_core import to_json
 
 from service.clouds.google import GoogleProvider
 from service.clouds.google_entry import GoogleEntry
 from service.clouds.registry import read_clouds_file
-from service.errors import (
-    CredentialsRefused,
-)
+from service.errors import CloudsFileRefused, CredentialsRefused
 from service.settings import Settings
 from tests.conformance.google.rental import (
     ENTRY,
@@ -28,6 +26,7 @@ from tests.conformance.google.rental import (
     Ask,
     Reach,
 )
+from tests.docs.test_docs import DOCS
 from tests.fakecloud.faults import (
     Refused,
 )
@@ -102,11 +101,35 @@ def test_a_controller_without_an_entry_of_google_never_imports_its_libraries(
     assert told.stdout.strip() == "[]"
 
 
-def test_an_entry_of_the_clouds_file_opens_the_provider(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("zone: x", r"line 3, column 5: clouds.there.zone: unknown key.* project, region, zones"),
+        ("disk_gib: 1", "line 3, column 5: clouds.there.disk_gib: must be"),
+        ("project: 5", "line 3, column 5: clouds.there.project: must be"),
+    ],
+)
+def test_a_wrong_entry_of_the_clouds_file_is_refused_with_its_line(
+    tmp_path: Path, line: str, words: str
+) -> None:
     file = tmp_path / "clouds.yaml"
-    file.write_text(
-        to_json({"clouds": {"google-frankfurt": {"provider": "google", **ENTRY}}}).decode()
-    )
+    file.write_text(f"clouds:\n  there:\n    {line}\n    provider: google\n")
+    with pytest.raises(CloudsFileRefused, match=words):
+        read_clouds_file(file, Settings())
+
+
+def test_the_pages_entry_is_accepted_and_its_table_has_the_keys_of_the_entry(
+    tmp_path: Path,
+) -> None:
+    section = (DOCS / "clouds.md").read_text().split("## Google Cloud", 1)[1]
+    (example, *_) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    file = tmp_path / "clouds.yaml"
+    file.write_text(example)
     (opened,) = read_clouds_file(file, Settings())
     assert isinstance(opened, GoogleProvider)
     assert opened.name == "google-frankfurt"
+    fields = GoogleEntry.model_fields
+    keys = {key: field.description or "" for key, field in fields.items() if not field.exclude}
+    table = re.findall(r"^\| `(\w+)` \| [^|]*\| ([^|]+) \|$", section, re.MULTILINE)
+    assert [key for key, _ in table] == list(keys)
+    assert all(keys[key].startswith(meaning.rstrip(".")) for key, meaning in table)

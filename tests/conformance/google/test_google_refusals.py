@@ -16,6 +16,7 @@ from service.errors import (
     CloudError,
     CredentialsRefused,
     LaunchRefused,
+    MachineTypeUnsold,
     OutOfCapacity,
     ProviderUnavailable,
     QuotaReached,
@@ -184,6 +185,14 @@ def test_an_answer_that_is_cut_off_or_a_proxys_is_not_believed(
                 call()
         cloud.close()
     assert len(ids(door)) == 1
+
+
+def test_a_type_that_a_zone_does_not_have_is_not_sold_there(
+    door: GoogleDoor, reach: Reach, request_for: Ask
+) -> None:
+    with pytest.raises(MachineTypeUnsold, match="e2-unheard-of"):
+        reach().launch(request_for(machine_type="e2-unheard-of"))
+    assert ids(door) == []
 
 
 def test_a_stockout_names_the_zones_that_have_room(reach: Reach, request_for: Ask) -> None:
