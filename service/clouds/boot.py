@@ -32,8 +32,9 @@ def render_boot_script(boot: Boot) -> str:
     )
 
 
-# 1. The timer comes first and outlives the rest: it ignores signals, lives in no process group that
-#    the supervisor kills, and ends the computer even when it can start no process any more (exec).
+# 1. The timer comes first and outlives the rest: it ignores signals, is no victim when memory runs
+#    out, lives in no process group that the supervisor kills, and ends the computer even when it
+#    can start no process any more (exec).
 # 2. Both clouds refuse each other's questions at once; another network falls back to the address
 #    from which this computer reaches the controller.
 # 3. A virtual environment sees the packages of the image. Unpacking the wheel takes a tenth of the
@@ -55,6 +56,7 @@ mkdir -p "$$run" && now && echo $$((now + $ticks)) >"$$run/deadline" || exit
 (
   trap '' HUP INT QUIT PIPE ALRM TERM USR1 USR2
   trap 'exec poweroff -f' EXIT
+  echo -1000 2>/dev/null >/proc/self/oom_score_adj
   while now && read -r end <"$$run/deadline" && [ "$$now" -lt "$$end" ]; do sleep 1; done
   off 'the paid time is over'
 ) &
@@ -111,6 +113,7 @@ echo "scavenger: machine $$id at $$host, agent $$agent"
 
 export SCAVENGER_HOST="$$host" SCAVENGER_DEADLINE_FILE="$$run/deadline" SCAVENGER_OWNS_COMPUTER=1
 export SCAVENGER_SPOOL="$$home/spool" HOME="$${HOME:-/root}" PATH="$$venv/bin:$$PATH"
+umask 022
 cd "$$home/work" && python -P -m worker_agent.supervisor
 off 'the supervisor has ended'
 """)

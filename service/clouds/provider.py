@@ -23,7 +23,7 @@ LABEL_KEY_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 LABEL_PATTERN = re.compile(r"[a-z0-9_-]{1,63}")
 MAX_LABELS = 16
 ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,128}")
-BOOTSTRAP_TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+BOOTSTRAP_TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,160}")
 SHA256_PATTERN = re.compile(r"[0-9a-f]{64}")
 MAX_PREPAID = 366 * 86400.0
 

@@ -277,7 +277,7 @@ def test_a_launch_script_of_the_longest_values_is_accepted(
         controller=f"https://{'c' * 253}:65535",
         job="j" * 63,
         worker="w" * 128,
-        token="t" * 256,
+        token="t" * 160,
         prepaid=0.1 + 0.2,
         ca="b" * 64,
     )

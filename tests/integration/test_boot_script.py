@@ -29,7 +29,7 @@ NOWHERE = {
 LATE = 2.0  # seconds that the timer may be late
 SHOW = """
 import os, sys, worker_agent
-print(os.environ.get("SCAVENGER_HOST"), worker_agent.__file__, os.getcwd(), flush=True)
+print(os.environ.get("SCAVENGER_HOST"), worker_agent.__file__, os.getcwd(), os.umask(0), flush=True)
 """
 
 
@@ -55,6 +55,12 @@ def script(controller: ControllerDouble | None, **changes: object) -> str:
     return render_boot_script(boot(**told))
 
 
+def may_be_protected() -> bool:
+    """Whether this user may keep the kernel from ending a process when memory runs out."""
+    command = ["sh", "-c", "echo -1000 >/proc/self/oom_score_adj"]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
 def is_off(computer: Computer) -> bool:
     return computer.off_at is not None
 
@@ -71,7 +77,7 @@ def test_the_power_goes_soon_after_the_prepaid_time_even_if_nothing_else_lives(
 ) -> None:
     before = uptime()
     computer.boot(script(None, prepaid=1.0), **NOWHERE)
-    until(computer.deadline_file.exists)
+    until(computer.has_deadline)
     until(computer.timer)
     timer = computer.timer()
     assert timer is not None
@@ -80,6 +86,8 @@ def test_the_power_goes_soon_after_the_prepaid_time_even_if_nothing_else_lives(
             kill(process)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         timer.send_signal(number)
+    if may_be_protected():
+        assert Path(f"/proc/{timer.pid}/oom_score_adj").read_text() == "-1000\n"
     due = deadline(computer)
     assert due - before >= 6.0
     until(lambda: is_off(computer))
@@ -89,7 +97,7 @@ def test_the_power_goes_soon_after_the_prepaid_time_even_if_nothing_else_lives(
 
 def test_a_later_deadline_counts_and_an_earlier_one_too(computer: Computer) -> None:
     computer.boot(script(None, prepaid=600.0), **NOWHERE)
-    until(computer.deadline_file.exists)
+    until(computer.has_deadline)
     timer = PowerOffTimer(computer.deadline_file)
     assert 550.0 < timer.lease_left() <= 600.0
     timer.write(0.2 - 5.0)
@@ -105,7 +113,7 @@ def test_the_power_goes_when_the_deadline_cannot_be_read(
     computer: Computer, content: str | None
 ) -> None:
     computer.boot(script(None, prepaid=600.0), **NOWHERE)
-    until(computer.deadline_file.exists)
+    until(computer.has_deadline)
     if content is None:
         computer.deadline_file.unlink()
     else:
@@ -129,10 +137,10 @@ def test_a_machine_boots_trains_and_powers_itself_off(
         until(lambda: is_off(computer))
     (ending,) = controller.exits
     assert ending.code == 0, ending.tail
-    address, agent, directory = ending.tail.split()
+    address, agent, directory, umask = ending.tail.split()
     assert address == "127.0.0.7"
     assert agent.startswith(f"{computer.root}/opt/scavenger/{PACKAGE.digest}/lib/")
-    assert directory == f"{computer.root}/opt/scavenger/work"
+    assert (directory, umask) == (f"{computer.root}/opt/scavenger/work", str(0o022))
     assert f"i-0123456789 at 127.0.0.7, agent {PACKAGE.digest}" in computer.console
     assert BOOTSTRAP not in computer.console
 
@@ -152,7 +160,7 @@ def test_leases_postpone_the_deadline_and_their_end_ends_the_computer(
     controller.assign(command=("sleep", "600"))
     controller.lease = 3000.0
     computer.boot(script(controller, prepaid=30.0), **NOWHERE)
-    until(computer.deadline_file.exists)
+    until(computer.has_deadline)
     until(lambda: PowerOffTimer(computer.deadline_file).lease_left() > 2000.0)
     controller.lease = 0.0
     until(lambda: is_off(computer))

@@ -81,7 +81,7 @@ def largest() -> Boot:
         controller=f"https://{'a' * 253}:65535/{'b' * 128}",
         job="j" * 128,
         worker="w" * 128,
-        token="t" * 256,
+        token="t" * 160,
         prepaid=31622399.999,
         agent=DIGEST,
         ca=DIGEST,

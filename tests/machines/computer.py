@@ -82,6 +82,10 @@ class Computer:
         """Where its timer looks."""
         return self.root / "run" / "scavenger" / "deadline"
 
+    def has_deadline(self) -> bool:
+        """Tell whether its timer has something to read."""
+        return self.deadline_file.exists() and self.deadline_file.read_text().endswith("\n")
+
     @property
     def off_at(self) -> float | None:
         """When it was powered off, in seconds since the boot of this computer; None if not yet."""
