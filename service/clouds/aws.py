@@ -22,7 +22,6 @@ from botocore.exceptions import (
     LoginError,
     NoAuthTokenError,
     NoCredentialsError,
-    ParamValidationError,
     PartialCredentialsError,
     ProfileNotFound,
     SSOError,
@@ -302,8 +301,6 @@ def _translated(call: str, refusal: type[ServiceError] = ProviderUnavailable) ->
         raise error_of(_code_of(error), status, f"{call}: {message}", refusal) from error
     except _NO_CREDENTIALS as error:
         raise CredentialsRefused(f"{call}: the AWS SDK finds no credentials: {error}") from error
-    except ParamValidationError as error:
-        raise refusal(f"{call}: {error}") from error
     except (BotoCoreError, ResponseParserError) as error:
         raise ProviderUnavailable(f"{call}: {error}") from error
 
@@ -338,7 +335,6 @@ def _instance(told: Mapping[str, Any]) -> Instance:
     """Return a machine; its key is its client token, which cannot be copied as a tag can."""
     tags = {one["Key"]: one["Value"] for one in told.get("Tags", ())}
     state = _STATES[told["State"]["Name"]]
-    is_up = state in (InstanceState.PENDING, InstanceState.RUNNING)
     return Instance(
         provider_id=told["InstanceId"],
         launch_key=told.get("ClientToken", ""),
@@ -346,5 +342,5 @@ def _instance(told: Mapping[str, Any]) -> Instance:
         state=state,
         zone=told["Placement"]["AvailabilityZone"],
         labels={key: value for key, value in tags.items() if LABEL_KEY_PATTERN.fullmatch(key)},
-        reason=None if is_up else end_reason_of(told.get("StateReason", {}).get("Code")),
+        reason=end_reason_of(told.get("StateReason", {}).get("Code")),
     )

@@ -692,6 +692,18 @@ def test_a_launch_key_comes_from_the_token_and_never_from_a_tag(
     assert [one.launch_key for one in aws.list()] == ["key-1", "by-hand"]
 
 
+def test_a_copy_made_by_hand_is_not_adopted(
+    door: AwsDoor, aws: AwsProvider, request_for: Request, gate: Gate
+) -> None:
+    door.refuse_next("RunInstances", "InternalError")
+    with pytest.raises(ProviderUnavailable):
+        aws.launch(request_for())
+    gate.clients["ec2"].run_instances(**{**door.launches()[0], "ClientToken": "by-hand"})
+    machine = aws.launch(request_for())
+    door.cloud.clock.advance(LAG)
+    assert aws.launch(request_for(prepaid=59.0)) == machine
+
+
 def test_all_pages_of_a_list_are_read_and_others_machines_left_out(
     door: AwsDoor, aws: AwsProvider, request_for: Request, gate: Gate
 ) -> None:
@@ -750,6 +762,11 @@ def test_a_machine_that_ended_says_why(
     assert (listed.reason, machine.reason) == (reason, None)
 
 
+def shown_states(gate: Gate) -> list[str]:
+    reservations = gate.clients["ec2"].describe_instances()["Reservations"]
+    return [one["State"]["Name"] for each in reservations for one in each["Instances"]]
+
+
 def test_a_machine_stopped_by_hand_is_stopped_until_it_is_ended(
     door: AwsDoor, aws: AwsProvider, request_for: Request, gate: Gate, eventually: Eventually
 ) -> None:
@@ -761,7 +778,11 @@ def test_a_machine_stopped_by_hand_is_stopped_until_it_is_ended(
     door.cloud.clock.advance(60.0)
     second = aws.list()[1]
     door.cloud.power_off(second.provider_id)
-    eventually(lambda: state(aws, second) is InstanceState.STOPPED)
+    door.cloud.clock.advance(LAG)
+    assert shown_states(gate) == ["running", "stopping"]
+    assert state(aws, second) is InstanceState.STOPPED
+    eventually(lambda: shown_states(gate) == ["running", "stopped"])
+    assert state(aws, second) is InstanceState.STOPPED
     aws.terminate(second.provider_id)
     eventually(lambda: is_gone(aws, second))
 

@@ -38,6 +38,7 @@ STATE_REASONS = {
     Reason.SOLD_OUT: "Server.InsufficientInstanceCapacity",
     Reason.FAILED: "Server.InternalError",
 }
+_STOPPING = {"Code": 64, "Name": "stopping"}
 PARAMETERS, USER_DATA = "parameters", "user-data"
 OWN_POWER_OFF = frozenset({Reason.POWERED_OFF, Reason.PREPAID})
 TAGGED = {"instance", "volume", "network-interface", "spot-instances-request"}
@@ -224,12 +225,13 @@ class AwsDoor:
         truth = self.cloud.find(machine.id)
         told = _parsed(truth.request.environment[PARAMETERS])
         nic, is_gone = _interface(told), machine.state is State.GONE
+        is_stopping = machine.state is State.ENDING and machine.reason in truth.request.stopped_by
         shown: dict[str, Any] = {
             "InstanceId": machine.id,
             "ImageId": told["ImageId"],
             "ClientToken": machine.token,
             "InstanceType": machine.machine_type,
-            "State": _state(machine.state),
+            "State": _STOPPING if is_stopping else _state(machine.state),
             "Placement": {"AvailabilityZone": machine.zone, "Tenancy": "default"},
             "LaunchTime": EPOCH + timedelta(seconds=truth.created_at),
             "Tags": [{"Key": key, "Value": value} for key, value in machine.labels.items()],
