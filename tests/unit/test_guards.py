@@ -17,7 +17,7 @@ SPEAKERS = {
     "service/__main__.py",
     "service/postgres/server.py",
     "service/clouds/aws.py",
-    "service/clouds/gcp.py",
+    "service/clouds/google.py",
     "service/background.py",  # a pair of sockets by which one thread wakes another
 }
 NETWORK = {
