@@ -4,6 +4,7 @@
 
     ScavengerError
     ├── InvalidDocument      the document cannot be used: show its problems, store nothing
+    ├── PriceMissing         a job document names no price: say what to add
     ├── NotEnoughData        too few observations for this model: probe one more configuration
     └── NothingFeasible      no configuration meets the limits: show the nearest relaxation
 
@@ -98,6 +99,12 @@ class InvalidDocument(ScavengerError):
     def __init__(self, problems: Sequence[DocumentProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class PriceMissing(ScavengerError):
+    """The document names no price, which planning needs; the message says what to add."""
+
+    exit_code = ExitCode.USAGE
 
 
 class NotEnoughData(ScavengerError):

@@ -36,7 +36,7 @@ from service.clouds.labels import ResourceLabels
 from service.clouds.metered import MeteredProvider
 from service.clouds.registry import open_clouds
 from service.clouds.storage import CheckpointStorage
-from service.db import clock, controllers, vms
+from service.db import clock, controllers, prices, vms
 from service.db.database import migrate, open_pool
 from service.errors import CloudError, CloudsFileRefused, ServiceError
 from service.garbage_collection.collector import CollectorLoop, GarbageCollector
@@ -44,6 +44,7 @@ from service.observability.logs import start_logging
 from service.observability.redaction import Redactor
 from service.observability.tracing import start_tracing
 from service.postgres.server import EmbeddedPostgres
+from service.prices import shipped_prices
 from service.reconciler.fleet import ControllerContact, Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
@@ -129,6 +130,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, opened: Clouds) -> N
     with engine.begin() as connection:
         controllers.check_secret(connection, keys.fingerprint)
     check_clouds(engine, opened)
+    store_shipped_prices(engine)
     server_socket = bind_port(settings)
     scheme = "http" if settings.tls_cert is None else "https"
     address = f"{scheme}://{settings.host}:{server_socket.getsockname()[1]}"
@@ -205,6 +207,14 @@ def check_clouds(engine: Engine, clouds: Clouds) -> None:
         else:
             with engine.begin() as connection:
                 controllers.check_account(connection, provider.name, account)
+
+
+def store_shipped_prices(engine: Engine) -> None:
+    """Store the price lists of this version where no newer prices are known."""
+    with engine.begin() as connection:
+        update = prices.store_prices(connection, shipped_prices(), clock.read(connection))
+    for why in update.refused:
+        log.warning("a price of this version is not believed: %s", why)
 
 
 def http_server(settings: Settings, app: FastAPI) -> uvicorn.Server:

@@ -17,14 +17,25 @@ from service.api.middleware import AccessLogMiddleware, RequestGateMiddleware, R
 from service.api.openapi import install_openapi
 from service.api.pagination import CursorCodec
 from service.api.problems import install_problem_handlers
-from service.api.routes import access, agent, health, jobs, models, reference, sweeps
+from service.api.routes import (
+    access,
+    agent,
+    cost,
+    health,
+    jobs,
+    models,
+    offers,
+    prices,
+    reference,
+    sweeps,
+)
 from service.api.security import Guard, permissions_of
 from service.auth.permissions import EVERY_PROJECT
 from service.auth.rate_limit import RateLimiter
 from service.auth.tokens import ControllerKeys, TokenDigest
 from service.db.access import StoredToken, store_token
 
-ROUTE_MODULES = (jobs, models, sweeps, agent, access, health, reference)
+ROUTE_MODULES = (jobs, models, prices, offers, cost, sweeps, agent, access, health, reference)
 
 
 class Application(FastAPI):

@@ -9,6 +9,7 @@
         ├── NotificationsUndelivered  the database delivers no notifications: tell the person, stop
         ├── CloudsFileRefused         the clouds file cannot be used: tell the person, stop
         ├── UnknownCloud              a job names no cloud of this controller: refuse it
+        ├── UnknownPrice             no price of this machine is known: refuse its job
         ├── PostgresUnavailable       the embedded database cannot run: tell the person, stop
         ├── BackupFailed              nothing was saved or restored: tell the person
         ├── LeaseLost                 another controller acts for this job: drop what was decided
@@ -54,6 +55,10 @@ class CloudsFileRefused(ServiceError):
 
 class UnknownCloud(ServiceError):
     """A job document names no cloud of this controller; the message lists those it has."""
+
+
+class UnknownPrice(ServiceError):
+    """No price is known of what a job needs; the message says what to import."""
 
 
 class PostgresUnavailable(ServiceError):

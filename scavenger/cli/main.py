@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from scavenger.cli.admin import admin_commands
+from scavenger.cli.cost import cost
 from scavenger.cli.curve import curve
 from scavenger.cli.demo import demo
 from scavenger.cli.doctor import doctor
@@ -18,7 +19,9 @@ from scavenger.cli.evaluate import evaluate
 from scavenger.cli.fit import fit
 from scavenger.cli.jobs import cancel, list_jobs, show
 from scavenger.cli.models import models
+from scavenger.cli.offers import offers
 from scavenger.cli.output import open_console, open_terminal
+from scavenger.cli.prices import price_commands
 from scavenger.cli.programs import SERVE_CONTEXT, agent, serve
 from scavenger.cli.simulate import simulate
 from scavenger.cli.submit import submit
@@ -81,6 +84,8 @@ app.command(epilog="Example: scavenger curve digits -o json")(curve)
 app.command(epilog="Example: scavenger events latest --follow")(events)
 app.command(epilog="Example: scavenger cancel digits --yes")(cancel)
 app.command(epilog="Example: scavenger models")(models)
+app.command(epilog="Example: scavenger offers --needs vcpus=4,memory=16")(offers)
+app.command(epilog="Example: scavenger cost --by day")(cost)
 app.command(epilog="Example: scavenger doctor")(doctor)
 app.command(epilog="Example: scavenger simulate --strategy partial --seeds 5")(simulate)
 app.command(epilog="Example: scavenger fit steps.csv epochs.csv --dataset-size 50000")(fit)
@@ -91,6 +96,7 @@ app.command(
 )(agent)
 
 app.add_typer(admin_commands, name="admin")
+app.add_typer(price_commands, name="prices")
 app.add_typer(token_commands, name="token")
 
 

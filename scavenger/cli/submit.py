@@ -71,7 +71,9 @@ def submit(
             terminal.write_line(job.model_dump_json(indent=2))
         else:
             terminal.print_message(Text.assemble("Submitted ", plain_text(job.name, "bold")))
-            terminal.print_message(render_plan(spec))
+            # The controller has written down the price of the machines, where the file names none.
+            planned = spec if spec.price is not None else validate_job(job.spec)
+            terminal.print_message(render_plan(planned))
             terminal.write_line(job.id)
         if watch:
             raise typer.Exit(follow_job(terminal, client, job.id, output))

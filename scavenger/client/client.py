@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Literal, Self, TypeVar
 from urllib.parse import quote
@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from scavenger.client.errors import ErrorResponse, ServerFault, Unreachable, error_for_problem
 from scavenger.schemas import (
+    CostReportView,
     CurveView,
     DiagnosticsView,
     EventList,
@@ -23,6 +24,11 @@ from scavenger.schemas import (
     JobList,
     JobView,
     NewTokenView,
+    OfferList,
+    OfferView,
+    PriceImportView,
+    PriceList,
+    PriceRow,
     ProblemView,
     StoredModelList,
     SweepList,
@@ -36,6 +42,7 @@ from scavenger.schemas import (
 CLIENT_TIMEOUT = httpx.Timeout(15.0, connect=5.0)
 REQUEST_ATTEMPTS = 3
 MAX_PAGE_SIZE = 200  # the largest that the controller allows
+MAX_IMPORTED_ROWS = 1000  # of one request; the controller allows twice as many
 # Errors before the first byte left: the controller cannot have acted, and a repetition fails alike.
 NOT_SENT_ERRORS = (
     httpx.ConnectError,
@@ -49,7 +56,7 @@ RETRYABLE_CODES = ("idempotency_in_progress", "database_unavailable")
 DOCUMENT_MEDIA_TYPES = {"yaml": "application/yaml", "json": "application/json"}
 
 ViewT = TypeVar("ViewT", bound=View)
-PageT = TypeVar("PageT", JobList, EventList, StoredModelList)
+PageT = TypeVar("PageT", JobList, EventList, StoredModelList, PriceList, CostReportView)
 QueryParameters = Mapping[str, str | int]
 
 
@@ -145,6 +152,41 @@ class Client:
         """Return every stored model, newest first."""
         pages = self._iterate_pages(StoredModelList, "/v1/models", {"limit": MAX_PAGE_SIZE})
         return StoredModelList(models=[model for page in pages for model in page.models])
+
+    def list_prices(self) -> PriceList:
+        """Return every price that the controller plans with."""
+        pages = self._iterate_pages(PriceList, "/v1/prices", {"limit": MAX_PAGE_SIZE})
+        return PriceList(prices=[price for page in pages for price in page.prices])
+
+    def import_prices(self, rows: Sequence[PriceRow]) -> PriceImportView:
+        """Import rows of a price table; the answer says which prices are not believed."""
+        accepted, refused = 0, list[str]()
+        for start in range(0, len(rows), MAX_IMPORTED_ROWS):
+            some = rows[start : start + MAX_IMPORTED_ROWS]
+            content = json.dumps({"prices": [row.model_dump(mode="json") for row in some]})
+            answer = self._post(PriceImportView, "/v1/prices", content.encode())
+            accepted += answer.accepted
+            refused += answer.refused
+        return PriceImportView(accepted=accepted, refused=refused)
+
+    def list_offers(self, limit: int, wanted: QueryParameters) -> OfferList:
+        """Return up to ``limit`` of the cheapest offers, and the cursor of the others."""
+        found: list[OfferView] = []
+        parameters: dict[str, str | int] = dict(wanted)
+        while True:
+            parameters["limit"] = min(limit - len(found), MAX_PAGE_SIZE)
+            page = self._request(OfferList, "GET", "/v1/offers", parameters=parameters)
+            found += page.offers
+            if page.next_cursor is None or not page.offers or len(found) >= limit:
+                return OfferList(offers=found, next_cursor=page.next_cursor)
+            parameters["cursor"] = page.next_cursor
+
+    def get_cost(self, by: str) -> CostReportView:
+        """Return what the machines of the project cost, every entry of it."""
+        parameters: dict[str, str | int] = {"by": by, "limit": MAX_PAGE_SIZE}
+        first, *others = self._iterate_pages(CostReportView, "/v1/cost", parameters)
+        entries = [entry for page in (first, *others) for entry in page.entries]
+        return first.model_copy(update={"entries": entries, "next_cursor": None})
 
     def list_sweeps(self, limit: int = 50) -> SweepList:
         """Return sweeps for orphaned machines, newest first."""

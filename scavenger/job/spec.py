@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from scavenger.cluster import ConfigSpace
+from scavenger.errors import PriceMissing
 from scavenger.job.fields import (
     SpecModel,
     StrictText,
@@ -226,7 +227,8 @@ class JobSpec(SpecModel):
         level: Whether the job is resized, or only measured, or measured and advised.
         strategy: How the workers train together.
         lr_scaling: How the learning rate follows the global batch.
-        price: Dollars per worker-hour, or a tariff.
+        price: Dollars per worker-hour, or a tariff; None for the price of its machines, which the
+            controller writes down when the job is submitted.
         machine: Which machines to rent; None for those of the controller's own cloud.
         run: What every worker runs.
     """
@@ -245,7 +247,9 @@ class JobSpec(SpecModel):
     level: Literal["observe", "advise", "control"] = Field("control", examples=["advise"])
     strategy: TrainingStrategyField = Field(AllReduceSpec(), examples=["all_reduce"])
     lr_scaling: LearningRateField = Field(LearningRateSpec(rule="none"), examples=["linear"])
-    price: PriceField = Field(examples=["0.13402 USD/h"])
+    price: Annotated[PriceField | None, BeforeValidator(require_value)] = Field(
+        None, examples=["0.13402 USD/h"]
+    )
     machine: Annotated[MachineSpec | None, BeforeValidator(require_value)] = Field(
         None, examples=["{type: m7i.xlarge, market: spot}"]
     )
@@ -297,9 +301,23 @@ class JobSpec(SpecModel):
         return self.target.at_batch or self.space.global_batches[0]
 
     @property
+    def known_price(self) -> PriceSpec:
+        """The price, which every job has that was submitted.
+
+        Raises:
+            PriceMissing: The document names none, and no controller has completed it.
+        """
+        if self.price is None:
+            raise PriceMissing(
+                "the job names no price, and only a controller knows those of machines: write "
+                "e.g. price: 0.13402 USD/h"
+            )
+        return self.price
+
+    @property
     def price_model(self) -> PriceModel:
         """What configurations cost, servers included where they are priced."""
-        model, strategy = price_model_of(self.price), self.strategy
+        model, strategy = price_model_of(self.known_price), self.strategy
         if isinstance(strategy, AllReduceSpec):
             return model
         price = float(self.server_price)
@@ -310,14 +328,14 @@ class JobSpec(SpecModel):
         """Dollars per hour one worker's machine costs at most, at the largest local batch."""
         space = self.space
         largest = -(-space.global_batches[-1] // space.workers[0])
-        return worker_price_per_hour(self.price, int(min(largest, space.most_local_batch)))
+        return worker_price_per_hour(self.known_price, int(min(largest, space.most_local_batch)))
 
     @property
     def server_price(self) -> Decimal:
         """Dollars per hour of one parameter server: the tariff's, or else as a worker's machine."""
         if not self.strategy.priced:
             return Decimal(0)
-        paid = priced_servers(self.price)
+        paid = priced_servers(self.known_price)
         return self.price_per_hour if paid is None else paid.per_hour
 
     @property
@@ -372,6 +390,10 @@ class JobSpec(SpecModel):
         market = "on_demand" if self.machine is None else self.machine.market
         machine = MachineSpec(type=machine_type, cloud=cloud, market=market)
         return self.model_copy(update={"machine": machine})
+
+    def at_price(self, price_per_hour: Decimal) -> JobSpec:
+        """Return the same job with the price of one worker's machine written down."""
+        return self.model_copy(update={"price": price_per_hour})
 
     def document(self) -> dict[str, Any]:
         """Return the document as JSON values; ``validate_job`` reads it as an equal spec."""

@@ -89,6 +89,7 @@ OPERATOR = Security(RequiresToken(UsersFromRole(UserRole.OPERATOR)))
 ADMIN = Security(RequiresToken(UsersFromRole(UserRole.ADMIN)))
 INSTALLATION_VIEWER = Security(RequiresToken(UsersFromRole(UserRole.VIEWER, is_of_all=True)))
 INSTALLATION_OPERATOR = Security(RequiresToken(UsersFromRole(UserRole.OPERATOR, is_of_all=True)))
+INSTALLATION_ADMIN = Security(RequiresToken(UsersFromRole(UserRole.ADMIN, is_of_all=True)))
 
 Viewer = Annotated[UserPrincipal, VIEWER]
 Submitter = Annotated[UserPrincipal, SUBMITTER]

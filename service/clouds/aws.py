@@ -53,12 +53,14 @@ from service.errors import (
     ProviderUnavailable,
     ServiceError,
 )
+from service.prices import PricedRegion
 from service.settings import Settings
 
 _JOB_TAG = "scavenger-job"
 _SSM_PREFIX = "ssm:"
 _TAGGED = ("instance", "volume", "network-interface")
 _PAGE = 1000
+_DISK_TYPE = "gp3"
 _STATES = {
     "pending": InstanceState.PENDING,
     "running": InstanceState.RUNNING,
@@ -139,6 +141,13 @@ class AwsProvider:
             max_boot_seconds=300.0,
             list_interval_seconds=5.0,
             minimum_billed_seconds=60.0,
+            priced=PricedRegion(
+                "aws",
+                self._entry.region,
+                _DISK_TYPE,
+                self._entry.disk_gib,
+                self._entry.public_address,
+            ),
         )
 
     def launch(self, request: LaunchRequest) -> Instance:
@@ -193,7 +202,7 @@ class AwsProvider:
         told = [{"Key": key, "Value": value} for key, value in tags.items()]
         disk = {
             "VolumeSize": entry.disk_gib,
-            "VolumeType": "gp3",
+            "VolumeType": _DISK_TYPE,
             "Encrypted": True,
             "DeleteOnTermination": True,
         }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from datetime import timedelta
 
 from scavenger.job.spec import JobSpec
 from service.clouds.provider import CloudTraits, Provider
 from service.errors import UnknownCloud
 from service.offers import BillingTerms, Market, Offer
+from service.prices import PriceBook
 
 THIS_COMPUTER = "local"
 MARKETS: dict[str, tuple[Market, ...]] = {
@@ -82,6 +83,26 @@ class Clouds:
                 f"machine.type is missing: name the machines of {provider.name} that the job needs"
             )
         return spec.on_machine(provider.name, named or provider.traits.machine_type)
+
+    def price(self, spec: JobSpec, book: PriceBook) -> JobSpec:
+        """Return a job with the price of its machines on demand, if it names none itself.
+
+        Raises:
+            UnknownPrice: A part of that price is not known.
+        """
+        provider = self.find(spec)
+        if spec.price is not None or provider is None:
+            return spec
+        traits = provider.traits
+        return spec.at_price(
+            book.price_per_hour(traits.priced, spec.machine_type or traits.machine_type)
+        )
+
+    @property
+    def priced_regions(self) -> Set[tuple[str, str]]:
+        """Where the prices of all its machines are found: provider and region."""
+        found = (provider.traits.priced for provider in self)
+        return {(each.provider, each.region) for each in found}
 
     def places_for(self, spec: JobSpec) -> tuple[Offer, ...]:
         """Return where a job's machines may be rented, in the order in which places are asked.

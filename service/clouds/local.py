@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict
 
 from service.clouds.provider import CloudTraits, Instance, InstanceState, LaunchRequest
 from service.errors import LaunchRefused, OutOfCapacity, ProviderUnavailable
+from service.prices import PricedRegion
 from service.settings import Settings
 
 PID_FILE = "SCAVENGER_PID_FILE"  # what tells the supervisors of two machines apart
@@ -69,7 +70,9 @@ class LocalProvider:
         # What is listed is what runs, and a supervisor starts within the ledger's grace: no list
         # lags and no boot is paid for.
         self.traits = CloudTraits(
-            machine_type="local", resize_seconds=PROCESS_START_SECONDS + boot_delay
+            machine_type="local",
+            resize_seconds=PROCESS_START_SECONDS + boot_delay,
+            priced=PricedRegion("local", "here"),
         )
         self._root = root.resolve()
         self._python = python

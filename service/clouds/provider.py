@@ -15,6 +15,7 @@ from typing import Protocol
 
 from scavenger.worker_env import WorkerEnv, check_controller_url
 from service.offers import Offer
+from service.prices import PricedRegion
 
 # What every cloud accepts: Google allows neither capitals nor dots, and its names have 63 letters,
 # of which the provider's prefix takes four.
@@ -186,6 +187,7 @@ class CloudTraits:
             clock. How long the call itself may take is among them.
         list_interval_seconds: Least time between two lists: clouds refuse callers that list often.
         minimum_billed_seconds: What a machine is billed at least.
+        priced: Where prices of its machines are found, and what is billed beside each.
     """
 
     zones: tuple[str, ...] = ("",)
@@ -196,6 +198,7 @@ class CloudTraits:
     max_boot_seconds: float = 0.0
     list_interval_seconds: float = 0.0
     minimum_billed_seconds: float = 0.0
+    priced: PricedRegion = field(default_factory=PricedRegion)
 
     def __post_init__(self) -> None:
         if not self.zones:

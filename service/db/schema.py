@@ -173,6 +173,28 @@ shortages = Table(
     CheckConstraint("kind IN ('capacity', 'quota', 'credentials')", name="kind_known"),
 )
 
+# What clouds ask for what they rent out: written by an admin's import, by maintenance, and by a
+# controller that starts.
+prices = Table(
+    "prices",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("region", Text, primary_key=True),
+    Column("item", Text, primary_key=True),
+    Column("unit", Text, primary_key=True),
+    Column("market", Text, primary_key=True),
+    Column("price", Numeric, nullable=False),
+    Column("vcpus", Double),
+    Column("memory_gib", Double),
+    Column("accelerator", Text, nullable=False),
+    Column("accelerators", Integer, nullable=False),
+    moment_column("as_of", nullable=False),
+    Column("source", Text, nullable=False),
+    CheckConstraint("price > 0 AND price < 1000000", name="price_plausible"),
+    CheckConstraint("source IN ('shipped', 'imported', 'cloud')", name="source_known"),
+    CheckConstraint("market IN ('on_demand', 'spot')", name="market_known"),
+)
+
 # Machines that came up, and the nonce each enrolled with: written by the API.
 enrolments = Table(
     "enrolments",

@@ -12,7 +12,15 @@ from service.api.pagination import CursorCodec
 from service.api.problems import ApiProblem
 from tests.contract.host import JOB, KEYS, WORKER
 
-LISTS = ("jobs", "models", "sweeps", f"events of {JOB}")
+LISTS = (
+    "jobs",
+    "models",
+    "prices",
+    "offers",
+    "sweeps",
+    f"events of {JOB}",
+    *(f"cost by {by}" for by in ("job", "cloud", "day")),
+)
 
 
 @schemathesis.hook

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import count
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from sqlalchemy import Engine, create_engine
 from scavenger.models.performance import fit_performance
 from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import Hello
-from scavenger.schemas import UserRole
+from scavenger.schemas import PriceRow, UserRole
 from service.api.dependencies import AppState
 from service.api.health import BACKGROUND_TASKS
 from service.api.security import permissions_of
@@ -28,9 +29,20 @@ from service.auth.rate_limit import RateLimiter
 from service.auth.tokens import ControllerKeys, TokenDigest
 from service.background import TaskHeartbeat
 from service.clouds.storage import CheckpointStorage
-from service.db import access, directives, jobs, measurements, stored_models, sweeps, vms, workers
+from service.db import (
+    access,
+    directives,
+    jobs,
+    measurements,
+    prices,
+    stored_models,
+    sweeps,
+    vms,
+    workers,
+)
 from service.db.access import StoredToken
 from service.db.jobs import record_event
+from service.prices import to_price
 from tests.builders import HERE, NOW, directive, observation, offer, orphan, probe, spec
 
 KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
@@ -113,6 +125,8 @@ def fill(engine: Engine) -> None:
             record_event(connection, JOB, at, "test", f"event {number}")
             stored = StoredModel(f"signature {number}", laws, seen, {}, 1)
             stored_models.store(connection, "default", "key", stored, at)
+            row = PriceRow(provider="aws", region="r", item=f"m{number}", price=Decimal("0.1"))
+            prices.store_prices(connection, [to_price(row, "imported", at)], at)
             sweep = sweeps.begin(connection, "local", at, timedelta(0))
             assert sweep is not None
             sweeps.record(connection, sweep, shown=0, suspects=(held,), tripped="too many")

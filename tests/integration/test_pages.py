@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,16 @@ from sqlalchemy import Engine
 
 from scavenger.models.performance import fit_performance
 from scavenger.planning.transfer import StoredModel
-from scavenger.schemas import ProblemView
+from scavenger.schemas import PriceRow, ProblemView
 from service.api.dependencies import AppState
 from service.api.pagination import CursorCodec
 from service.api.problems import ApiProblem
 from service.app import build_app
 from service.auth.tokens import ControllerKeys
 from service.clouds.storage import CheckpointStorage
-from service.db import jobs, stored_models, sweeps
+from service.db import jobs, prices, stored_models, sweeps
 from service.db.jobs import record_event
+from service.prices import to_price
 from tests.builders import HERE, NOW, observation, spec
 
 KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
@@ -33,6 +35,7 @@ LISTS = {
     "events": "/v1/jobs/job_0/events",
     "models": "/v1/models",
     "sweeps": "/v1/sweeps",
+    "prices": "/v1/prices",
 }
 ENTRIES = 7
 POSITION = TypeAdapter(tuple[str, int])
@@ -55,6 +58,8 @@ def fill(engine: Engine) -> None:
             jobs.create(connection, f"job_{number}", spec(), at)
             record_event(connection, "job_0", at, "test", f"event {number}")
             stored_models.store(connection, "default", "key", stored_model(number), at)
+            row = PriceRow(provider="aws", region="r", item=f"m{number}", price=Decimal("0.1"))
+            prices.store_prices(connection, [to_price(row, "imported", at)], at)
             sweep = sweeps.begin(connection, "local", at, timedelta(0))
             assert sweep is not None
             sweeps.record(connection, sweep, shown=0, suspects=(), tripped=None)

@@ -143,6 +143,9 @@ CHANGES: dict[str, Any] = {
     "/v1/jobs/{job}/actions/cancel": None,
     "/v1/tokens": {"name": "ci", "role": "viewer"},
     "/v1/tokens/{token}/actions/revoke": None,
+    "/v1/prices": {
+        "prices": [{"provider": "aws", "region": "r", "item": "m7i.large", "price": "0.1"}]
+    },
     "/v1/sweeps": {"confirm": True},
     "/v1/telemetry/backfill": {"worker": WORKER, "progress": REPORT},
     "/v1/deliveries": {"worker": WORKER, "progress": REPORT},

@@ -192,8 +192,8 @@ COMMANDS = sorted(command.name or command.callback.__name__ for command in app.r
 
 def test_the_tree_is_complete():
     expected = (
-        "agent cancel curve demo doctor evaluate events fit list models serve show simulate "
-        "submit watch"
+        "agent cancel cost curve demo doctor evaluate events fit list models offers serve show "
+        "simulate submit watch"
     )
     assert expected.split() == COMMANDS
 

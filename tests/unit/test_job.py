@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig, ConfigSpace, MemoryModel, config_columns, space_columns
-from scavenger.errors import DocumentProblem, InvalidDocument
+from scavenger.errors import DocumentProblem, InvalidDocument, PriceMissing
 from scavenger.job.fields import Bounds, exact_duration, format_price
 from scavenger.job.limits import Limits, MemoryLimit
 from scavenger.job.machine import MachineSpec
 from scavenger.job.parser import ParsedDocument, scan_json, scan_yaml
+from scavenger.job.planning import planning_state
 from scavenger.job.pricing import (
     InterruptionsSpec,
     MachinePriceSpec,
@@ -196,6 +197,25 @@ def test_a_job_is_named_after_its_model(key, name):
     assert validate_job(changed(model={"key": key})).name == name
 
 
+def test_a_price_may_be_missing_until_it_is_needed():
+    written = changed()
+    del written["price"]
+    spec = validate_job(written)
+    assert spec.price is None
+    assert "price" not in spec.document()
+    assert validate_job(spec.document()) == spec
+    for ask in (
+        lambda: spec.price_model,
+        lambda: spec.price_per_hour,
+        lambda: planning_state(spec, (), None),
+    ):
+        with pytest.raises(PriceMissing, match=r"write e\.g\. price: 0\.13402 USD/h"):
+            ask()
+    priced = spec.at_price(Decimal("0.20160001"))
+    assert validate_job(priced.document()) == priced
+    assert priced.price_per_hour == Decimal("0.20160001")
+
+
 def test_a_tariff_makes_a_price_model():
     spot = {
         "per_hour": "0.10 USD/h",
@@ -348,7 +368,7 @@ def test_a_directory_is_used_only_where_none_is_written():
     assert parse_job(written, directory="/b").run.directory == "/a"
     with pytest.raises(ValueError, match='"b" is not absolute'):
         parse_job(GOOD, directory="b")
-    assert len(problems(lambda: parse_job("run: 3", directory="/b"))) == 5
+    assert len(problems(lambda: parse_job("run: 3", directory="/b"))) == 4
 
 
 TARGETS = (
@@ -391,7 +411,7 @@ SECRET = (
             "e.g. a-b",
         ),
         ({"name": None}, "name: has no value: write e.g. resnet18-cifar10, or leave the key out"),
-        ({"price": None}, "price: has no value: write e.g. 0.13402 USD/h"),
+        ({"price": None}, "price: has no value: write e.g. 0.13402 USD/h, or leave the key out"),
         ({"price": 0.1}, 'price: 0.1 has no unit: write a unit, e.g. "0.13402 USD/h"'),
         ({"price": "0 USD/h"}, "price: must be above zero, got 0"),
         ({"price": {}}, f"price: says neither per_hour nor per_vcpu_hour: {TARIFFS}"),
@@ -695,13 +715,13 @@ limits:
   workers: *most
   batch: [32, x]
   batch: 32
+price: 0.1
 run:
   env: {HF_TOKEN: a}
 """
     found = [message.partition(": ")[0] for message in problems(parse_job, text)]
     paths = [problem.path for problem in _caught(text)]
     assert paths == [
-        "price",
         "model.dataset_size",
         "model.key",
         "nmae",
@@ -711,10 +731,11 @@ run:
         "limits.max_cost",
         "limits.workers",
         "limits.batch",
+        "price",
         "run.command",
         "run.env.HF_TOKEN",
     ]
-    assert found[2:5] == ["line 2, column 3", "line 3, column 1", "line 4, column 28"]
+    assert found[1:4] == ["line 2, column 3", "line 3, column 1", "line 4, column 28"]
 
 
 def _caught(text):
@@ -772,8 +793,8 @@ DEEP = "nested too deep: write at most 32 lists and mappings inside each other"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1, column 1: the document is empty: write model, target, limits, price, run"),
-        ("- a", "line 1, column 1: must be a mapping, got a list: write model, target, limits, pr"),
+        ("", "line 1, column 1: the document is empty: write model, target, limits, run"),
+        ("- a", "line 1, column 1: must be a mapping, got a list: write model, target, limits, ru"),
         ("a: [1", "line 1, column 6: cannot be read as YAML: expected ',' or ']', but got '<strea"),
         ("a: b: c", "line 1, column 5: cannot be read as YAML: mapping values are not allowed her"),
         ("a:\n\tb: 1", "cannot start any token: indent with spaces"),
@@ -846,6 +867,6 @@ def test_a_spec_is_frozen_and_writes_what_was_written():
     spec = parse_job(GOOD)
     assert spec.document()["limits"] == {"workers": "1..4", "worker_step": 1, "batch": "32..256"}
     assert spec.limits.workers == Bounds(1, 4)
-    assert JobSpec.model_json_schema()["required"] == ["model", "target", "limits", "price", "run"]
+    assert JobSpec.model_json_schema()["required"] == ["model", "target", "limits", "run"]
     with pytest.raises(ValueError, match="frozen"):
         spec.name = "other"

@@ -37,10 +37,10 @@ from service.api.pagination import LongPage, Page
 from service.api.problems import ApiProblem
 from service.api.security import NO_SUCH_JOB, SUBMITTER, VIEWER, GuardedRoute, Submitter, Viewer
 from service.api.validation import JOB_ID_PATTERN
-from service.db import directives, jobs, measurements
+from service.db import directives, jobs, measurements, prices
 from service.db.idempotency import StoredAnswer
 from service.db.jobs import record_event
-from service.errors import UnknownCloud
+from service.errors import UnknownCloud, UnknownPrice
 from service.state.curves import curve_view
 from service.state.loader import load_job_states
 from service.state.presenters import curve_view_of_job, job_view, load_with_recent_steps
@@ -111,10 +111,7 @@ def submit(
 ) -> Response:
     """Store a job; it starts with the reconciler's next tick."""
     check_secrets(app_state, user.own_project, spec)
-    try:
-        spec = app_state.clouds.complete(spec)
-    except UnknownCloud as error:
-        raise ApiProblem("validation", str(error)) from error
+    spec = complete_job(app_state, spec)
     return idempotent.run_once(app_state, partial(create_job, app_state, user.own_project, spec))
 
 
@@ -192,6 +189,22 @@ def get_events(app_state: State, page: LongPage, job: str, after: AfterEvent = 0
         found = jobs.events_after(connection, job, after, page.limit + 1)
     shown, following = page.split(name, found, lambda last: (last.sequence,))
     return EventList(events=list(shown), next_cursor=following)
+
+
+def complete_job(app_state: AppState, spec: JobSpec) -> JobSpec:
+    """Return a new job with cloud, machine type and price written down, as they are now."""
+    try:
+        spec = app_state.clouds.complete(spec)
+        if spec.price is None:
+            with app_state.engine.connect() as connection:
+                book = prices.read_price_book(connection, app_state.clouds.priced_regions)
+            spec = app_state.clouds.price(spec, book)
+    except UnknownCloud as error:
+        raise ApiProblem("validation", str(error)) from error
+    except UnknownPrice as error:
+        problem = DocumentProblem("price", str(error))
+        raise ApiProblem("validation", str(problem), [problem]) from error
+    return spec
 
 
 def check_secrets(app_state: AppState, project: str, spec: JobSpec) -> None:

@@ -1,0 +1,30 @@
+"""The machines of a project, for what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from sqlalchemy import Connection, literal, null, select
+
+from service.auth.permissions import EVERY_PROJECT
+from service.db.schema import jobs, vms
+from service.db.vms import Vm
+
+
+def machines_of_project(connection: Connection, project: str) -> tuple[Vm, ...]:
+    """Return every machine that was ever asked for by the jobs of a project, or of every one.
+
+    How their commands ended is left out: it costs nothing.
+    """
+    query = select(vms, null().label("exit_code"), literal("").label("tail")).where(
+        vms.c.attempted_at.is_not(None)
+    )
+    if project != EVERY_PROJECT:
+        query = query.join(jobs, jobs.c.id == vms.c.job).where(jobs.c.project == project)
+    return tuple(Vm(**row) for row in connection.execute(query).mappings())
+
+
+def names_of_jobs(connection: Connection, wanted: Collection[str]) -> Mapping[str, str]:
+    """Return the names of jobs, by id."""
+    query = select(jobs.c.id, jobs.c.name).where(jobs.c.id.in_(wanted))
+    return {row.id: row.name for row in connection.execute(query)}

@@ -1,0 +1,116 @@
+"""Costs by job, cloud and day: the parts add up to the whole exactly, and to what jobs show."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from service import ledger
+from service.db.vms import Vm
+from service.state.costs import COST_RESOLUTION, CostGrouping, cost_until, daily_costs, divide_cost
+from tests.builders import NOW, vm
+
+MOMENTS = st.integers(0, 10 * 86_400_000).map(lambda ms: NOW + timedelta(milliseconds=ms))
+PRICES = st.decimals("0.00001", 50, places=5)
+GROUPINGS: tuple[CostGrouping, ...] = ("job", "cloud", "day")
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> list[Vm]:
+    return [draw(machine(number)) for number in range(draw(st.integers(0, 8)))]
+
+
+@st.composite
+def machine(draw: st.DrawFn, number: int) -> Vm:
+    began = draw(MOMENTS)
+    is_asked = draw(st.booleans())
+    ended = draw(st.none() | st.integers(0, 4 * 86400).map(lambda s: began + timedelta(seconds=s)))
+    return vm(
+        number,
+        job=f"job_{draw(st.integers(1, 3))}",
+        cloud=draw(st.sampled_from(["local", "aws-frankfurt"])),
+        price_per_hour=draw(PRICES),
+        quantum=draw(st.sampled_from([0.0, 1.0, 3600.0])),
+        minimum=draw(st.sampled_from([0.0, 60.0])),
+        intended_at=began,
+        began_at=began if draw(st.booleans()) else None,
+        attempted_at=began if is_asked else None,
+        refusal=draw(st.sampled_from([None, None, "sold out"])),
+        ended_at=ended,
+    )
+
+
+@given(machines(), MOMENTS)
+def test_the_parts_of_each_division_add_up_to_the_same_whole(
+    existed: list[Vm], until: datetime
+) -> None:
+    whole = sum((cost_until(each, until) for each in existed), Decimal(0))
+    for by in GROUPINGS:
+        assert sum(divide_cost(existed, by, until).values(), Decimal(0)) == whole
+    for job, cost in divide_cost(existed, "job", until).items():
+        own = [each for each in existed if each.job == job]
+        # What the page of the job shows.
+        assert abs(cost - ledger.accrued(own, until)) <= COST_RESOLUTION * len(own)
+
+
+@given(machine(1), MOMENTS)
+@example(vm(1, began_at=NOW, ended_at=NOW + timedelta(days=3)), NOW + timedelta(days=9))
+def test_no_day_costs_less_than_nothing_or_lies_outside_of_the_machines_life(
+    existed: Vm, until: datetime
+) -> None:
+    days = dict(daily_costs(existed, until))
+    assert all(cost >= 0 for cost in days.values())
+    for day in days:
+        begin = datetime.fromisoformat(day).replace(tzinfo=UTC)
+        assert begin < min(existed.ended_at or until, until)
+        assert begin + timedelta(days=1) > existed.paid_from
+
+
+@given(st.integers(0, 86_399), st.integers(1, 5 * 86_400), PRICES)
+def test_a_machine_that_is_billed_exactly_costs_each_day_its_seconds(
+    begin: int, span: int, price: Decimal
+) -> None:
+    midnight = datetime(2026, 3, 1, tzinfo=UTC)
+    began = midnight + timedelta(seconds=begin)
+    existed = vm(
+        1,
+        price_per_hour=price,
+        began_at=began,
+        attempted_at=began,
+        ended_at=began + timedelta(seconds=span),
+    )
+    for number, (day, cost) in enumerate(daily_costs(existed, midnight + timedelta(days=30))):
+        start, end = number * 86_400, (number + 1) * 86_400
+        seconds = min(begin + span, end) - max(begin, start)
+        assert day == f"{midnight + timedelta(days=number):%Y-%m-%d}"
+        assert abs(cost - price * seconds / 3600) <= 2 * COST_RESOLUTION
+
+
+@pytest.mark.parametrize(
+    ("quantum", "minimum", "expected"),
+    [
+        (0.0, 0.0, {"2026-03-01": "0.5", "2026-03-02": "0.5"}),
+        # Billed by two hours from half past eleven: the day of the start pays them.
+        (7200.0, 0.0, {"2026-03-01": "2", "2026-03-02": "0"}),
+        (0.0, 7200.0, {"2026-03-01": "2", "2026-03-02": "0"}),
+    ],
+)
+def test_what_is_billed_at_once_counts_on_the_day_it_begins(
+    quantum: float, minimum: float, expected: dict[str, str]
+) -> None:
+    began = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
+    existed = vm(
+        1,
+        price_per_hour=Decimal(1),
+        quantum=quantum,
+        minimum=minimum,
+        began_at=began,
+        attempted_at=began,
+        ended_at=began + timedelta(hours=1),
+    )
+    found = dict(daily_costs(existed, began + timedelta(days=9)))
+    assert found == {day: Decimal(cost) for day, cost in expected.items()}
