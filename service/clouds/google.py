@@ -34,6 +34,7 @@ from service.errors import (
     ProviderUnavailable,
     Throttled,
 )
+from service.prices import PricedRegion
 from service.settings import Settings
 
 _REQUEST_NAMESPACE = UUID("0f4bb1c8-6a53-4e1f-9d0c-2f6f1f0d7a35")
@@ -107,6 +108,13 @@ class GoogleProvider:
             max_boot_seconds=300.0,
             list_interval_seconds=5.0,
             minimum_billed_seconds=60.0,
+            priced=PricedRegion(
+                "google",
+                self._entry.region,
+                self._entry.disk_type,
+                self._entry.disk_gib,
+                self._entry.public_address,
+            ),
         )
 
     def launch(self, request: LaunchRequest) -> Instance:
