@@ -339,7 +339,10 @@ class WorkerSpec:
         role: Whether it trains or serves parameters.
         strategy: How the workers of the job train together.
         command: The training command, program first; a parameter server does not use it.
-        directory: Where the command starts; None leaves it to the machine.
+        directory: Where the command starts; None leaves it to the machine. With ``code``, a path
+            inside the code; None for its top.
+        code: SHA-256 of the code that the machine fetches; None for none.
+        setup: Run once on the machine before the command, program first; empty for nothing.
         variables: Environment variables that the job adds, none of them ours.
         checkpoints: Directory of the job's checkpoints; None for none.
         checkpoint_every: Seconds between two checkpoints.
@@ -352,6 +355,8 @@ class WorkerSpec:
     strategy: TrainingStrategyName = "all_reduce"
     command: tuple[str, ...] = ()
     directory: str | None = None
+    code: str | None = None
+    setup: tuple[str, ...] = ()
     variables: dict[str, str] = field(default_factory=dict, repr=False)
     checkpoints: str | None = None
     checkpoint_every: float = 60.0

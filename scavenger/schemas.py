@@ -678,6 +678,19 @@ class CostReportView(View):
     next_cursor: str | None = None
 
 
+class CodeView(View):
+    """The code of a hash, which a controller has for a project.
+
+    Attributes:
+        sha256: SHA-256 of the archive; ``run.code`` of a job names it.
+        size: Bytes of the archive.
+    """
+
+    sha256: str
+    size: int
+    created_at: datetime
+
+
 class HealthView(View):
     """Answer of a controller that works: ``status`` is ``ok``."""
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
+from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi import FastAPI
 from starlette.types import ASGIApp
@@ -20,6 +21,7 @@ from service.api.problems import install_problem_handlers
 from service.api.routes import (
     access,
     agent,
+    code,
     cost,
     health,
     jobs,
@@ -35,7 +37,7 @@ from service.auth.rate_limit import RateLimiter
 from service.auth.tokens import ControllerKeys, TokenDigest
 from service.db.access import StoredToken, store_token
 
-ROUTE_MODULES = (jobs, models, prices, offers, cost, sweeps, agent, access, health, reference)
+ROUTE_MODULES = (jobs, code, models, prices, offers, cost, sweeps, agent, access, health, reference)
 
 
 class Application(FastAPI):
@@ -83,6 +85,7 @@ def build_app(
     guard = Guard(app_state, keys, limiter or RateLimiter(time.monotonic))
     app.state.app_state, app.state.keys, app.state.guard = app_state, keys, guard
     app.state.cursors = CursorCodec(keys.cursor_secret())
+    app.state.store_limit = CapacityLimiter(code.CONCURRENT_STORES)
     app.state.health = HealthChecks(app_state.engine, app_state.heartbeats)
     for module in ROUTE_MODULES:
         app.include_router(module.router)

@@ -9,8 +9,9 @@ from pathlib import Path
 import psutil
 from sqlalchemy import Engine, text
 
+from service.auth.permissions import WorkersOnly
 from service.db.schema import metadata
-from tests.contract.host import ROUTES
+from tests.contract.host import CODE, CODE_SHA256, ROUTES, THERE
 from tests.controller import Controller
 
 Place = tuple[str, str]  # its name, and what stands there
@@ -36,11 +37,16 @@ def search(places: Iterable[Place], secrets: Mapping[str, str]) -> dict[str, str
 
 def everything_shown(controller: Controller, job: str | None = None) -> Iterator[Place]:
     """What every route that only shows something says to the admin of everything."""
-    shown = [path for method, path in ROUTES if method == "GET"]
+    controller.ask("PUT", f"/v1/code/{CODE_SHA256}", content=CODE)
+    shown = [
+        path
+        for (method, path), permission in ROUTES.items()
+        if method == "GET" and permission != WorkersOnly()
+    ]
     token = controller.ask("GET", "/v1/tokens").json()["tokens"][0]["id"]
     for template in [*shown, "/nowhere", "/docs"]:
         if job is not None or "{job}" not in template:
-            named = {"{job}": job or "", "{token}": token, "{problem}": "not-found"}
+            named = {**THERE, "{job}": job or "", "{token}": token}
             path = "/".join(named.get(part, part) for part in template.split("/"))
             answer = controller.ask("GET", path)
             is_of_machines = template.startswith("/v1/agent/")

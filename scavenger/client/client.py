@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
-from typing import Literal, Self, TypeVar
+from typing import IO, Literal, Self, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
 from pydantic import ValidationError
 
-from scavenger.client.errors import ErrorResponse, ServerFault, Unreachable, error_for_problem
+from scavenger.client.errors import (
+    ErrorResponse,
+    NotFound,
+    ServerFault,
+    Unreachable,
+    error_for_problem,
+)
 from scavenger.schemas import (
+    CodeView,
     CostReportView,
     CurveView,
     DiagnosticsView,
@@ -40,6 +47,9 @@ from scavenger.schemas import (
 )
 
 CLIENT_TIMEOUT = httpx.Timeout(15.0, connect=5.0)
+# A controller writes an archive into its database before it answers.
+UPLOAD_ANSWER_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+UPLOAD_PART = 1 << 18
 REQUEST_ATTEMPTS = 3
 MAX_PAGE_SIZE = 200  # the largest that the controller allows
 MAX_IMPORTED_ROWS = 1000  # of one request; the controller allows twice as many
@@ -109,6 +119,34 @@ class Client:
     def submit(self, document: str, media: Literal["yaml", "json"] = "yaml") -> JobView:
         """Submit a job document; raises InvalidRequest with all its problems."""
         return self._post(JobView, "/v1/jobs", document.encode(), media)
+
+    def has_code(self, digest: str) -> bool:
+        """Tell whether the project has the code of a SHA-256."""
+        try:
+            self._request(CodeView, "GET", f"/v1/code/{digest}")
+        except NotFound:
+            return False
+        return True
+
+    def upload_code(self, digest: str, file: IO[bytes], size: int) -> CodeView:
+        """Send an archive of code; a job can then name it as ``run.code``.
+
+        Args:
+            digest: SHA-256 of the archive.
+            file: The archive.
+            size: Its bytes.
+        """
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+
+        def send() -> CodeView:
+            file.seek(0)
+            parts = iter(lambda: file.read(UPLOAD_PART), b"")
+            path = f"/v1/code/{digest}"
+            return self._request(
+                CodeView, "PUT", path, content=parts, headers=headers, timeout=UPLOAD_ANSWER_TIMEOUT
+            )
+
+        return self._repeat(send)  # storing the same bytes again changes nothing
 
     def get_job(self, job: str) -> JobView:
         """Return one job."""
@@ -236,14 +274,20 @@ class Client:
         The idempotency key lets the controller recognize a repetition, so it acts once.
         """
         headers = {"Content-Type": DOCUMENT_MEDIA_TYPES[media], "Idempotency-Key": str(uuid4())}
+        return self._repeat(
+            lambda: self._request(view, "POST", path, content=content, headers=headers)
+        )
+
+    def _repeat(self, send: Callable[[], ViewT]) -> ViewT:
+        """Send a request, and send it again where its answer is lost."""
         for _ in range(REQUEST_ATTEMPTS - 1):
             try:
-                return self._request(view, "POST", path, content=content, headers=headers)
+                return send()
             except (Unreachable, ErrorResponse) as error:
                 if not should_retry(error):
                     raise
             time.sleep(self.pause)
-        return self._request(view, "POST", path, content=content, headers=headers)
+        return send()
 
     def _iterate_pages(
         self, view: type[PageT], path: str, parameters: dict[str, str | int]
@@ -264,13 +308,14 @@ class Client:
         path: str,
         *,
         parameters: QueryParameters | None = None,
-        content: bytes | None = None,
+        content: bytes | Iterator[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout: httpx.Timeout = CLIENT_TIMEOUT,
     ) -> ViewT:
         """Send one request and parse the answer."""
         try:
             response = self._http.request(
-                method, path, params=parameters, content=content, headers=headers
+                method, path, params=parameters, content=content, headers=headers, timeout=timeout
             )
         except (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL) as error:
             raise Unreachable(self.url, str(error) or type(error).__name__) from error

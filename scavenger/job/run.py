@@ -1,4 +1,4 @@
-"""RunSpec: the command that every worker runs, its environment and its checkpoints."""
+"""RunSpec: the command that every worker runs, its code, environment and checkpoints."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ import re
 import shlex
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    Strict,
+    ValidationInfo,
+    field_validator,
+)
 
+from scavenger.code_archive import CODE_DIGEST
 from scavenger.job.fields import Duration, SpecModel, StrictText, require_value
 from scavenger.job.parser import show_value
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_IMAGE = re.compile(r"[!-~]{1,255}")
 _SECRET = re.compile("TOKEN|SECRET|KEY|PASSW|CRED", re.IGNORECASE)
 
 
@@ -48,6 +57,35 @@ def check_directory(path: str) -> str:
     if not path.startswith("/"):
         raise ValueError(f"{show_value(path)} is not absolute: write e.g. /srv/train")
     return path
+
+
+def _check_directory_inside(path: str) -> str:
+    if path.startswith("/"):
+        raise ValueError(
+            f"{show_value(path)} is absolute, and with run.code the command runs in the code: "
+            "write a path inside it, e.g. src, or leave it out"
+        )
+    if ".." in path.split("/") or not path:
+        raise ValueError(f"{show_value(path)} leads to no folder in the code: write e.g. src")
+    return path
+
+
+def _check_code(digest: str) -> str:
+    if not CODE_DIGEST.fullmatch(digest):
+        raise ValueError(
+            f"{show_value(digest)} is no SHA-256 in 64 lower-case hexadecimal digits: leave it out "
+            "and submit with --code DIR, which sends the code and fills it in"
+        )
+    return digest
+
+
+def _check_image(image: str) -> str:
+    if not _IMAGE.fullmatch(image):
+        raise ValueError(
+            f"{show_value(image)} names no image: write the cloud's word for a machine image, "
+            "e.g. ami-0123456789abcdef0"
+        )
+    return image
 
 
 def _refuse_shell(value: object) -> object:
@@ -94,7 +132,14 @@ class RunSpec(SpecModel):
 
     Attributes:
         command: Program and arguments, handed over as they are, without a shell.
-        directory: Absolute path the command runs in; None leaves it to the worker.
+        code: SHA-256 of the code that each machine fetches and runs the command in, as the
+            controller stores it; None for none. ``scavenger submit --code`` fills it in.
+        directory: Absolute path the command runs in; None leaves it to the worker. With ``code``,
+            a path inside the code; None for its top.
+        setup: Program and arguments, run once on each machine before the command, in the same
+            directory; None for nothing.
+        image: Machine image to boot, in the cloud's own word (of AWS an id, of Google a name), in
+            place of the one of the clouds file. It is no container image.
         env: Environment variables added to the worker's own; no secrets.
         secrets: Environment variables whose values the controller keeps, and no document.
         checkpoints: How often checkpoints are written; None for the defaults.
@@ -106,10 +151,26 @@ class RunSpec(SpecModel):
     command: Annotated[
         tuple[StrictText, ...], BeforeValidator(_refuse_shell), AfterValidator(_check_program)
     ] = Field(examples=['["python", "train.py"]'], json_schema_extra={"minItems": 1})
-    directory: Annotated[
-        Annotated[StrictText, AfterValidator(check_directory)] | None,
+    code: Annotated[
+        Annotated[StrictText, AfterValidator(_check_code)] | None, BeforeValidator(require_value)
+    ] = Field(
+        None,
+        examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+        json_schema_extra={"pattern": f"^{CODE_DIGEST.pattern}$"},
+    )
+    directory: Annotated[StrictText | None, BeforeValidator(require_value)] = Field(
+        None, examples=["/srv/train"]
+    )
+    setup: Annotated[
+        Annotated[
+            tuple[StrictText, ...], BeforeValidator(_refuse_shell), AfterValidator(_check_program)
+        ]
+        | None,
         BeforeValidator(require_value),
-    ] = Field(None, examples=["/srv/train"])
+    ] = Field(None, examples=["[pip, install, -r, requirements.txt]"])
+    image: Annotated[
+        Annotated[StrictText, AfterValidator(_check_image)] | None, BeforeValidator(require_value)
+    ] = Field(None, examples=["ami-0123456789abcdef0"])
     env: dict[Annotated[StrictText, AfterValidator(_check_public_variable)], StrictText] = Field(
         default_factory=dict, examples=["{LOG_LEVEL: info}"]
     )
@@ -122,3 +183,10 @@ class RunSpec(SpecModel):
     )
     stall: Duration = Field(300.0, examples=["5m"])
     drain: Duration = Field(30.0, examples=["30s"])
+
+    @field_validator("directory")
+    @classmethod
+    def _is_where_the_command_can_run(cls, path: str, info: ValidationInfo) -> str:
+        if "code" not in info.data:  # it is invalid, and told
+            return path
+        return check_directory(path) if info.data["code"] is None else _check_directory_inside(path)

@@ -6,7 +6,7 @@ validating library never reaches a user.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import (
@@ -59,32 +59,44 @@ MAX_PROBLEMS = 100
 
 
 def parse_job(
-    text: str, media: Literal["yaml", "json"] = "yaml", *, directory: str | None = None
+    text: str,
+    media: Literal["yaml", "json"] = "yaml",
+    *,
+    directory: str | None = None,
+    code: str | None = None,
 ) -> JobSpec:
     """Read a job document and say everything that is wrong with it at once.
 
     Args:
         text: The document.
         media: How it is written.
-        directory: Absolute path the command runs in when the document names none.
+        directory: Absolute path the command runs in when the document names neither a directory
+            nor code.
+        code: SHA-256 of the code to run, in place of that in the document.
 
     Raises:
         InvalidDocument: Every problem, in order of appearance, with line and column.
         ValueError: The argument ``directory`` is not absolute.
     """
     document = scan_yaml(text) if media == "yaml" else scan_json(text)
-    if directory is None:
-        return _accept(document)
-    value = _run_in(document.value, check_directory(directory))
+    value = document.value
+    if directory is not None and code is None:
+        value = _run_with(value, {"directory": check_directory(directory)}, {"directory", "code"})
+    if code is not None:
+        value = _run_with(value, {"code": code}, set())
     return _accept(ParsedDocument(value, document.positions, document.problems))
 
 
-def _run_in(value: object, directory: str) -> object:
-    """Add the directory to a document that names a command but no directory."""
+def _run_with(value: object, added: Mapping[str, str], unless: Collection[str]) -> object:
+    """Add keys to ``run`` of a document, unless it has one of certain keys."""
     run = value.get("run") if isinstance(value, dict) else None
-    if not isinstance(value, dict) or not isinstance(run, dict) or "directory" in run:
+    if (
+        not isinstance(value, dict)
+        or not isinstance(run, dict)
+        or not run.keys().isdisjoint(unless)
+    ):
         return value
-    return {**value, "run": {**run, "directory": directory}}
+    return {**value, "run": {**run, **added}}
 
 
 def validate_job(value: object, positions: Positions | None = None) -> JobSpec:

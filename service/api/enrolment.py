@@ -49,11 +49,14 @@ def secrets_for(
 def worker_spec(job: StoredJob, role: Role, storage: CheckpointStorage) -> WorkerSpec:
     """Return what a machine of a job runs; the document never changes, so this does not either."""
     run, saved = job.spec.run, checkpoint_settings(job.spec)
+    trains = role == "worker"  # a parameter server runs nothing of the user's
     return WorkerSpec(
         role=role,
         strategy=job.spec.strategy.name,
         command=run.command,
         directory=run.directory,
+        code=run.code if trains else None,
+        setup=run.setup or () if trains else (),
         variables=run.env,
         checkpoints=str(storage.checkpoints(job.id, job.spec)),
         checkpoint_every=saved.every,

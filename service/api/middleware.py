@@ -112,6 +112,8 @@ class RequestGateMiddleware:
         except ApiProblem as problem:
             await problem.response()(scope, receive, send_audited)
         except DATABASE_AWAY:
+            if is_answered:  # in the middle of a stream, whose reader sees that it ends too early
+                raise
             away = ApiProblem("database_unavailable", RETRY_ADVICE)
             await away.response()(scope, receive, send_audited)
         except ClientDisconnect:

@@ -28,7 +28,13 @@ from starlette.routing import Match
 from scavenger.schemas import UserRole
 from service.api.dependencies import AppState
 from service.api.problems import ApiProblem
-from service.api.validation import CheckedRequest, check_parameters, read_body, storable
+from service.api.validation import (
+    CheckedRequest,
+    StreamsBody,
+    check_parameters,
+    read_body,
+    storable,
+)
 from service.auth.permissions import (
     BootstrapOnly,
     BootstrapPrincipal,
@@ -127,6 +133,9 @@ class GuardedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle, permission = super().get_route_handler(), self.permission
+        is_streamed = any(
+            isinstance(each.call, StreamsBody) for each in all_dependencies(self.dependant)
+        )
         parameters = [
             field.alias
             for field in get_flat_params(self.dependant)
@@ -136,6 +145,9 @@ class GuardedRoute(APIRoute):
         async def guarded(request: Request) -> Response:
             request.scope["audited_route"] = self.path
             await request.app.state.guard.admit(request, permission)
+            if is_streamed:
+                check_parameters(request, parameters)
+                return await handle(request)
             body = await read_body(request)
             check_parameters(request, parameters)
             return await handle(CheckedRequest(request, body))

@@ -46,7 +46,8 @@ async def read_body(request: Request, timeout: float = BODY_TIMEOUT) -> bytes:
         raise too_large(int(length))  # before a byte of it is read
     try:
         with fail_after(timeout):
-            body = b"".join([part async for part in body_parts(request.receive)])
+            parts = body_parts(request.receive, MAX_BODY_BYTES)
+            body = b"".join([part async for part in parts])
     except TimeoutError:
         raise ApiProblem("too_slow", f"the body must arrive within {timeout:g} s") from None
     if is_nested_too_deep(body) and "yaml" not in request.headers.get("content-type", ""):
@@ -55,7 +56,7 @@ async def read_body(request: Request, timeout: float = BODY_TIMEOUT) -> bytes:
     return body
 
 
-async def body_parts(receive: Receive) -> AsyncIterator[bytes]:
+async def body_parts(receive: Receive, most: int) -> AsyncIterator[bytes]:
     """Yield a body as it arrives, as long as it is not too large: its header may be a lie."""
     size, is_more = 0, True
     while is_more:
@@ -64,16 +65,45 @@ async def body_parts(receive: Receive) -> AsyncIterator[bytes]:
             raise ClientDisconnect
         part = message.get("body", b"")
         size += len(part)
-        if size > MAX_BODY_BYTES:
-            raise too_large(size)
+        if size > most:
+            raise too_large(size, most)
         yield part
         is_more = message.get("more_body", False)
 
 
-def too_large(size: int) -> ApiProblem:
+def too_large(size: int, most: int = MAX_BODY_BYTES) -> ApiProblem:
     """Return the problem of a body with too many bytes."""
-    detail = f"the body has {size} bytes; at most {MAX_BODY_BYTES} are accepted"
+    detail = f"the body has {size} bytes; at most {most} are accepted"
     return ApiProblem("payload_too_large", detail)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsBody:
+    """A dependency: the body part by part, of a route that takes more than memory should hold.
+
+    ``GuardedRoute`` leaves the body of such a route unread.
+
+    Attributes:
+        most: Bytes that it may have.
+    """
+
+    most: int
+
+    async def __call__(self, request: Request) -> AsyncIterator[bytes]:
+        """Return the parts of the body; each raises ApiProblem if it is too late or too much."""
+        length = request.headers.get("content-length", "0")
+        if length.isdigit() and int(length) > self.most:
+            raise too_large(int(length), self.most)
+
+        async def receive_in_time() -> Message:
+            try:
+                with fail_after(BODY_TIMEOUT):
+                    return await request.receive()
+            except TimeoutError:
+                why = f"no part of the body arrived for {BODY_TIMEOUT:g} s"
+                raise ApiProblem("too_slow", why) from None
+
+        return body_parts(receive_in_time, self.most)
 
 
 class CheckedRequest(Request):

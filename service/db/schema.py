@@ -109,6 +109,18 @@ outcomes = Table(
     Index(None, "phase"),
 )
 
+# The code that jobs run, by its hash: written by the API, and dropped once no job names it.
+packages = Table(
+    "packages",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("sha256", Text, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+    moment_column("created_at", nullable=False),
+    moment_column("last_used", nullable=False),
+)
+
 # Which controller acts for a job: written by the reconciler's loop.
 leases = Table(
     "leases",

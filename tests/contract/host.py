@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from service.db import (
     directives,
     jobs,
     measurements,
+    packages,
     prices,
     stored_models,
     sweeps,
@@ -50,7 +52,14 @@ JOB = "job_0"
 WORKER = f"{JOB}-w1"
 PREY = TokenDigest("0123456789ab", "0" * 64)
 # What stands in a path for each variable part of it, so that something is found there.
-THERE = {"{job}": JOB, "{token}": PREY.id, "{problem}": "not-found"}
+CODE = b"stands for an archive"
+CODE_SHA256 = sha256(CODE).hexdigest()
+THERE = {
+    "{job}": JOB,
+    "{token}": PREY.id,
+    "{problem}": "not-found",
+    "{sha256}": CODE_SHA256,
+}
 ENTRIES = 5
 
 
@@ -119,9 +128,11 @@ def fill(engine: Engine) -> None:
     laws = fit_performance(seen, 1437, 32, None)
     held = orphan("i-1", "key-1", JOB, "hold", "the database does not know it", NOW)
     with engine.begin() as connection:
+        packages.store(connection, "default", CODE_SHA256, CODE, now)
         for number in range(ENTRIES):
             at = NOW + timedelta(seconds=number // 2)
-            jobs.create(connection, f"job_{number}", spec(), at)
+            run = {"command": ["python", "train.py"], "code": CODE_SHA256}
+            jobs.create(connection, f"job_{number}", spec(run=run), at)
             record_event(connection, JOB, at, "test", f"event {number}")
             stored = StoredModel(f"signature {number}", laws, seen, {}, 1)
             stored_models.store(connection, "default", "key", stored, at)

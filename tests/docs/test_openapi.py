@@ -16,7 +16,13 @@ OPERATIONS = {
     for path, methods in DOCUMENT["paths"].items()
     for method, operation in methods.items()
 }
-SHOWN = [["application/json"], ["text/plain"], ["text/markdown"], ["application/zip"]]
+SHOWN = [
+    ["application/json"],
+    ["text/plain"],
+    ["text/markdown"],
+    ["application/zip"],
+    ["application/octet-stream"],
+]
 GUARDED = {name: each for name, each in OPERATIONS.items() if not name.endswith(("z", "/ca"))}
 
 

@@ -18,10 +18,11 @@ from service.app import build_app
 from service.auth.tokens import ControllerKeys, TokenDigest, make_token
 from service.clouds.storage import CheckpointStorage
 from service.db import access as tokens
+from service.db import packages
 from service.db.access import StoredToken
 from service.db.schema import audit
 from tests.builders import HERE, document
-from tests.contract.host import unhurried
+from tests.contract.host import CODE, CODE_SHA256, unhurried
 
 KEYS = ControllerKeys(home_token="a word from before", secret="s" * 48)
 JSON = {"Content-Type": "application/json"}
@@ -38,13 +39,19 @@ class Ahead(AppState):
 
 
 class House:
-    """The API on a real database, with a job of the project alpha, and tokens on demand."""
+    """The API on a real database, with a job of the project alpha, and tokens on demand.
+
+    Every project has the same code.
+    """
 
     def __init__(self, engine: Engine, stack: ExitStack) -> None:
         self.engine, self.stack = engine, stack
         self.client = self.open()
         self.tokens: dict[tuple[str, str], str] = {}
         self.job = self.submit("alpha")
+        with engine.begin() as connection:
+            for project in ("alpha", "beta", "default"):
+                packages.store(connection, project, CODE_SHA256, CODE, datetime.now(UTC))
 
     def open(self, ahead: timedelta = timedelta(0), **options: Any) -> TestClient:
         storage = CheckpointStorage(Path("/srv"))
@@ -79,6 +86,7 @@ class House:
         """Return a path of the route, about what belongs to the project alpha."""
         prey = TokenDigest.of(self.token("viewer", "alpha")).id
         named = {"{job}": self.job, "{token}": prey, "{problem}": "not-found"}
+        named["{sha256}"] = CODE_SHA256
         return "/".join(named.get(part, part) for part in template.split("/"))
 
     def written(self) -> list[Mapping[str, Any]]:

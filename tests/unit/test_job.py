@@ -371,6 +371,25 @@ def test_a_directory_is_used_only_where_none_is_written():
     assert len(problems(lambda: parse_job("run: 3", directory="/b"))) == 4
 
 
+CODE = "0123456789abcdef" * 4
+
+
+def test_with_code_a_directory_is_inside_it():
+    assert parse_job(GOOD, directory="/b", code=CODE).run.code == CODE
+    assert parse_job(GOOD, directory="/b", code=CODE).run.directory is None
+    written = GOOD.replace("train.py]", f"train.py], code: {'f' * 64}, directory: src/a")
+    assert parse_job(written, directory="/b").run.directory == "src/a"
+    assert parse_job(written, code=CODE).run.code == CODE
+    for wrong in ("/a", "../a", "a/../../b"):
+        (problem,) = problems(parse_job, written.replace("src/a", wrong))
+        assert "write" in problem
+        assert problem.startswith("line ")
+    without = GOOD.replace("train.py]", "train.py], directory: src")
+    assert problems(parse_job, without) == [
+        'line 5, column 36: run.directory: "src" is not absolute: write e.g. /srv/train'
+    ]
+
+
 TARGETS = (
     "write {epochs: 30, at_batch: 64} to train that long, "
     "or {metric: accuracy, goal: 0.97, max_epochs: 120} to train until reached"
@@ -411,6 +430,10 @@ SECRET = (
             "e.g. a-b",
         ),
         ({"name": None}, "name: has no value: write e.g. resnet18-cifar10, or leave the key out"),
+        ({"run": {"code": "abc"}}, 'run.code: "abc" is no SHA-256 in 64 lower-case hexadecimal'),
+        ({"run": {"setup": []}}, 'run.setup: names no program: write e.g. ["python", "train.py"]'),
+        ({"run": {"setup": "pip install ."}}, 'run.setup: "pip install ." is a string: write a li'),
+        ({"run": {"image": "my image"}}, 'run.image: "my image" names no image: write the cloud'),
         ({"price": None}, "price: has no value: write e.g. 0.13402 USD/h, or leave the key out"),
         ({"price": 0.1}, 'price: 0.1 has no unit: write a unit, e.g. "0.13402 USD/h"'),
         ({"price": "0 USD/h"}, "price: must be above zero, got 0"),

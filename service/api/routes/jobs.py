@@ -37,7 +37,7 @@ from service.api.pagination import LongPage, Page
 from service.api.problems import ApiProblem
 from service.api.security import NO_SUCH_JOB, SUBMITTER, VIEWER, GuardedRoute, Submitter, Viewer
 from service.api.validation import JOB_ID_PATTERN
-from service.db import directives, jobs, measurements, prices
+from service.db import directives, jobs, measurements, packages, prices
 from service.db.idempotency import StoredAnswer
 from service.db.jobs import record_event
 from service.errors import UnknownCloud, UnknownPrice
@@ -216,11 +216,24 @@ def check_secrets(app_state: AppState, project: str, spec: JobSpec) -> None:
         raise ApiProblem("validation", str(problem), [problem])
 
 
+def check_code(connection: Connection, project: str, spec: JobSpec, now: datetime) -> None:
+    """Refuse a job whose code the controller does not have, else keep that code for it."""
+    digest = spec.run.code
+    if digest is not None and not packages.record_use(connection, project, digest, now):
+        why = (
+            f"the controller has no code {digest} in the project {project}: submit with "
+            "--code DIR, which sends it, or send it with PUT /v1/code/{sha256}"
+        )
+        problem = DocumentProblem("run.code", why)
+        raise ApiProblem("validation", str(problem), [problem])
+
+
 def create_job(
     app_state: AppState, project: str, spec: JobSpec, connection: Connection
 ) -> StoredAnswer:
     """Store a job, and return the answer that shows it."""
     now = app_state.now()
+    check_code(connection, project, spec, now)
     job = f"{jobs.JOB_ID_PREFIX}{int(now.timestamp() * 1000):011x}{secrets.token_hex(4)}"
     jobs.create(connection, job, spec, now, project)
     record_event(connection, job, now, "submitted", f"{spec.name}: {spec.target_text}")
