@@ -47,6 +47,7 @@ class WorkerEnv:
         checkpoint_keep: Number of checkpoints kept.
         job_secret: Secret that workers and parameter servers of one job share.
         spool: Directory in which measurements are written ahead; None keeps them in memory only.
+        code: Directory into which the machine unpacks the user's code; None for a temporary one.
         pid_file: Where the supervisor writes its process id, by which a cloud of processes tells
             that the machine has booted; None for nowhere.
         heartbeat: Shared memory in which training says where it stands; None for none.
@@ -71,6 +72,7 @@ class WorkerEnv:
     checkpoint_keep: int = 3
     job_secret: str = field(default="", repr=False)
     spool: str | None = None
+    code: str | None = None
     pid_file: str | None = None
     heartbeat: str | None = None
     deadline_file: str | None = None

@@ -49,6 +49,8 @@ class ControllerDouble:
         is_silent: Whether it answers only machines that enrol.
         package: What a machine installs when it boots.
         ca: Certificate authority that it is to trust.
+        code: What it sends as the code of the job.
+        cut_off: How many of the next answers with code end half-way.
     """
 
     def __init__(self) -> None:
@@ -64,6 +66,8 @@ class ControllerDouble:
         self.enrolled = EnrolmentReply(
             TOKEN, "of all of us", {"HF_TOKEN": "hf_1"}, WorkerSpec(command=("sleep", "600"))
         )
+        self.code = b""
+        self.cut_off = 0
         self.enrolments: list[EnrolmentRequest] = []
         self.package = self.ca = b""
         self.got: list[str] = []
@@ -126,6 +130,8 @@ class ControllerDouble:
                     self.send(controller.ca)
                 elif token == BOOTSTRAP:
                     self.send(controller.package)
+                elif token == TOKEN and self.path == "/v1/agent/code":
+                    self.send_code()
                 else:
                     self.send_error(401)
 
@@ -161,6 +167,14 @@ class ControllerDouble:
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)
+
+            def send_code(self) -> None:
+                half = len(controller.code) // 2 if controller.cut_off else None
+                controller.cut_off = max(controller.cut_off - 1, 0)
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(controller.code)))
+                self.end_headers()
+                self.wfile.write(controller.code[:half])
 
             def log_message(self, *_: object) -> None:
                 pass

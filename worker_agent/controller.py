@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ssl
 import time
-from typing import TypeVar
+from hashlib import sha256
+from typing import IO, TypeVar
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from scavenger.code_archive import MAX_PACKED_BYTES, MEBIBYTE
 from scavenger.protocol import (
     RENEWAL_HEADER,
     CommandExit,
@@ -80,6 +82,30 @@ class ControllerClient:
         """Report that the training command ended."""
         self._post("exit", _EXIT.dump_json(message))
 
+    def fetch_code(self, file: IO[bytes]) -> str:
+        """Write the code of this machine's job to a file; returns the SHA-256 of what arrived.
+
+        Raises:
+            OSError: The file does not take it.
+        """
+        digest, size, path = sha256(), 0, "/v1/agent/code"
+        headers = {"Authorization": f"Bearer {self.token}"}
+        try:
+            with self._http.stream("GET", path, headers=headers) as response:
+                if not response.is_success:
+                    response.read()
+                _check_status(response)
+                for part in response.iter_bytes(MEBIBYTE):
+                    size += len(part)
+                    if size > MAX_PACKED_BYTES:
+                        raise ControllerUnreachable(f"GET {path}: more than any code may be")
+                    digest.update(part)
+                    file.write(part)
+        except httpx.RequestError as error:
+            raise ControllerUnreachable(f"GET {path}: {str(error) or repr(error)}") from error
+        self.token = response.headers.get(RENEWAL_HEADER, self.token)
+        return digest.hexdigest()
+
     def _post(self, what: str, content: bytes) -> bytes:
         response = _post(self._http, f"/v1/agent/{what}", content, self.token)
         self.token = response.headers.get(RENEWAL_HEADER, self.token)
@@ -131,12 +157,17 @@ def _post(http: httpx.Client, path: str, content: bytes, token: str) -> httpx.Re
         response = http.post(path, content=content, headers=headers)
     except httpx.RequestError as error:
         raise ControllerUnreachable(f"POST {path}: {str(error) or repr(error)}") from error
-    status = response.status_code
+    _check_status(response)
+    return response
+
+
+def _check_status(response: httpx.Response) -> None:
+    status, request = response.status_code, response.request
     if response.is_client_error and status not in _RETRYABLE:
         raise ControllerRefused(status, response.text)
     if not response.is_success:
-        raise ControllerUnreachable(f"POST {path}: status {status}", status)
-    return response
+        where = f"{request.method} {request.url.path}"
+        raise ControllerUnreachable(f"{where}: status {status}", status)
 
 
 def _parse(adapter: TypeAdapter[_T], content: bytes) -> _T:

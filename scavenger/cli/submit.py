@@ -1,9 +1,10 @@
-"""``scavenger submit``: validates a job document, prints the plan and sends the document."""
+"""``scavenger submit``: validates a job document, prints the plan, sends code and document."""
 
 from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,6 +16,7 @@ from scavenger.cli.errors import InvalidInput
 from scavenger.cli.options import OutputOption
 from scavenger.cli.output import (
     OutputFormat,
+    Terminal,
     format_seconds,
     get_terminal,
     plain_text,
@@ -22,6 +24,8 @@ from scavenger.cli.output import (
     render_facts,
 )
 from scavenger.cli.watch import follow_job, wait_for_job
+from scavenger.client.client import Client
+from scavenger.client.code import PackedCode, pack_code
 from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.fields import format_money, format_price
 from scavenger.job.pricing import ResourcePriceSpec
@@ -48,11 +52,21 @@ WaitOption = Annotated[
 NameOption = Annotated[
     str | None, typer.Option("--name", help="Name of the job (overrides `name` in the file).")
 ]
+CodeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--code",
+        metavar="DIR",
+        help="Send this directory to the machines, without what .gitignore leaves out, and run "
+        "the command in it.",
+    ),
+]
 
 
 def submit(
     context: typer.Context,
     file: JobFileArgument,
+    code: CodeOption = None,
     watch: WatchOption = False,
     wait_for_end: WaitOption = False,
     name: NameOption = None,
@@ -61,10 +75,15 @@ def submit(
     """Submit a job. Its command runs in the directory of the file, unless the file names another.
 
     A document from standard input or a pipe has no directory: its command runs in the current one.
+    With --code the command runs on each machine in a copy of DIR, of at most 64 MiB packed.
     """
     terminal = get_terminal(context)
-    spec = read_job_file(file, name)
-    with terminal.connect() as client:
+    with ExitStack() as opened:
+        with nullcontext() if code is None else pack_code(code) as packed:
+            spec = read_job_file(file, name, None if packed is None else packed.digest)
+            client = opened.enter_context(terminal.connect())
+            if packed is not None:
+                send_code(terminal, client, packed)
         # The parsed document, which names the directory of the file, and not the text.
         job = client.submit(json.dumps(spec.document()), "json")
         if output is OutputFormat.JSON:
@@ -82,17 +101,31 @@ def submit(
     terminal.print_message(f"Next: scavenger watch {job.id}")
 
 
-def read_job_file(file: Path, name: str | None = None) -> JobSpec:
+def send_code(terminal: Terminal, client: Client, packed: PackedCode) -> None:
+    """Send code, unless the controller has it."""
+    is_there = client.has_code(packed.digest)
+    if not is_there:
+        client.upload_code(packed.digest, packed.file, packed.size)
+    size = f"{pluralize(packed.entries, 'file')}, {packed.size / 1024:,.0f} KiB packed"
+    how = "the controller has it already" if is_there else "sent"
+    terminal.print_message(f"Code: {size}, {how}")
+
+
+def read_job_file(file: Path, name: str | None = None, code: str | None = None) -> JobSpec:
     """Read a job document from a file or standard input.
+
+    Args:
+        file: The file.
+        name: Name of the job, in place of the one in the document.
+        code: SHA-256 of the code to run, in place of the one in the document.
 
     Raises:
         InvalidInput: All problems of the document, with line and column.
     """
     text = read_document(file)
     try:
-        spec = parse_job(
-            text, document_format(file, text), directory=str(working_directory_of(file))
-        )
+        directory = str(working_directory_of(file))
+        spec = parse_job(text, document_format(file, text), directory=directory, code=code)
     except InvalidDocument as error:
         raise InvalidInput(source_name(file), error.problems) from None
     return spec if name is None else rename_spec(spec, name)
@@ -162,8 +195,16 @@ def plan_facts(spec: JobSpec) -> list[tuple[str, str]]:
         ),
         ("cap", describe_cap(spec)),
         ("runs", " ".join(spec.run.command)),
-        ("in", spec.run.directory or "the worker's own directory"),
+        *([("setup", " ".join(spec.run.setup))] if spec.run.setup else []),
+        ("in", describe_directory(spec)),
     ]
+
+
+def describe_directory(spec: JobSpec) -> str:
+    """Write where the command runs."""
+    if spec.run.code is None:
+        return spec.run.directory or "the worker's own directory"
+    return f"{spec.run.directory or '.'} of the code {spec.run.code[:12]}"
 
 
 def describe_space(spec: JobSpec) -> str:

@@ -112,7 +112,8 @@ case $$host in '' | *[!0-9a-fA-F.:]*) off "no address: $$host" ;; esac
 echo "scavenger: machine $$id at $$host, agent $$agent"
 
 export SCAVENGER_HOST="$$host" SCAVENGER_DEADLINE_FILE="$$run/deadline" SCAVENGER_OWNS_COMPUTER=1
-export SCAVENGER_SPOOL="$$home/spool" HOME="$${HOME:-/root}" PATH="$$venv/bin:$$PATH"
+export SCAVENGER_SPOOL="$$home/spool" SCAVENGER_CODE="$$home/code"
+export HOME="$${HOME:-/root}" PATH="$$venv/bin:$$PATH"
 umask 022
 cd "$$home/work" && python -P -m worker_agent.supervisor
 off 'the supervisor has ended'

@@ -180,6 +180,7 @@ class LocalProvider:
             directory=home,
             boot_delay=self._boot_delay,
             spool=str(machine.with_suffix(".spool")),
+            code=str(machine.with_suffix(".code")),
             pid_file=str(_pid_file(machine)),
         )
         path = f"{Path(self._python).parent}:{os.defpath}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -64,6 +66,26 @@ def test_the_digits_job_is_searched_resized_and_reaches_its_target(controller: C
     assert len(launches) <= 3, "a machine that a later probe may want again stands by"
 
 
+def submit_with_code(controller: Controller, document: dict[str, Any], directory: Path) -> str:
+    """Submit the job with a copy of the example's code, which is gone before a machine starts."""
+    source, file = directory / "source", directory / "job.yaml"
+    shutil.copytree(EXAMPLE, source)
+    document["run"] = {
+        "command": [sys.executable, "train.py"],
+        "setup": [sys.executable, "-c", "open('train.py'); open('set-up', 'x')"],
+    }
+    file.write_text(yaml.safe_dump(document))
+    connection = controller.connection
+    command = [sys.executable, "-c", "from scavenger.cli import main; main()", "submit", str(file)]
+    told = {"SCAVENGER_URL": connection["url"], "SCAVENGER_TOKEN": connection["token"]}
+    sent = subprocess.run(
+        [*command, "--code", str(source)], env={**os.environ, **told}, stdout=subprocess.PIPE
+    )
+    assert sent.returncode == 0
+    shutil.rmtree(source)
+    return sent.stdout.decode().strip()
+
+
 def kill_process(victim: psutil.Process) -> None:
     victim.kill()
 
@@ -85,13 +107,15 @@ def test_survivors_of_a_killed_worker_finish_the_job(
     kind: str,
     words: str,
     goes_on: str,
+    tmp_path: Path,
 ) -> None:
+    """Its directory is none that the machines could reach: they have their own copies of it."""
     document = digits(
         model={"key": "examples/digits-killed", "dataset_size": 1437},
         target={"metric": "accuracy", "goal": 0.8, "max_epochs": 120, "at_batch": 8},
         limits={"workers": 2, "batch": [64], "max_cost": "0.50 USD"},
     )
-    job = controller.submit(document)
+    job = submit_with_code(controller, document, tmp_path)
     controller.wait(lambda: controller.job(job).progress.iteration > 20)
     kill(controller.trainers()[0])
     view = controller.finished(job)

@@ -34,7 +34,7 @@ from service.auth.tokens import WORKER_AUDIENCE, WORKER_TOKEN_LIFETIME, Controll
 from service.clouds.storage import CheckpointStorage
 from service.db import jobs, vms
 from tests.builders import HERE, document, offer
-from tests.contract.host import ROUTES
+from tests.contract.host import CODE, CODE_SHA256, ROUTES
 from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
 from tests.integration.test_supervisor import Machine
 from worker_agent.controller import ControllerClient, TelemetryUploader
@@ -46,7 +46,9 @@ MINUTE = timedelta(minutes=1)
 HOUR = 3600.0
 RUN = {
     "command": ["python", "train.py", "it's\n$HOME"],
-    "directory": "/srv/train",
+    "code": CODE_SHA256,
+    "directory": "src",
+    "setup": ["pip", "install", "."],
     "env": {"LOG_LEVEL": 'a "quoted" word'},
     "secrets": ["HF_TOKEN"],
     "checkpoints": {"every": "20s", "keep": 2},
@@ -63,6 +65,7 @@ class Fleet:
         room = home / "default"
         room.mkdir()
         (room / "HF_TOKEN").write_text("hf_1\n")
+        client.put(f"/v1/code/{CODE_SHA256}", content=CODE)
         answer = client.post("/v1/jobs", json=document(run=RUN))
         assert answer.status_code == 201, answer.text
         self.job = answer.json()["id"]
@@ -81,6 +84,8 @@ class Fleet:
     def say(self, what: str, token: str, **body: Any) -> Any:
         content = json.dumps({"worker": self.worker, **body})
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        if what == "code":
+            return self.client.get("/v1/agent/code", headers=headers)
         return self.client.post(f"/v1/agent/{what}", content=content, headers=headers)
 
     def enrol(self, nonce: str = "n", worker: str = "", token: str = "") -> Any:
@@ -138,7 +143,9 @@ def test_enrolment_brings_what_the_machine_runs(fleet: Fleet) -> None:
     trainer = told[fleet.worker].worker
     assert trainer == WorkerSpec(
         command=("python", "train.py", "it's\n$HOME"),
-        directory="/srv/train",
+        directory="src",
+        code=CODE_SHA256,
+        setup=("pip", "install", "."),
         variables={"LOG_LEVEL": 'a "quoted" word'},
         checkpoints=f"/srv/scavenger/checkpoints/{fleet.job}",
         checkpoint_every=20.0,
@@ -146,7 +153,7 @@ def test_enrolment_brings_what_the_machine_runs(fleet: Fleet) -> None:
         drain=7.0,
         stall=540.0,
     )
-    assert told[server].worker == replace(trainer, role="server")
+    assert told[server].worker == replace(trainer, role="server", code=None, setup=())
 
 
 @dataclass(frozen=True)
@@ -229,6 +236,7 @@ SAID: dict[str, dict[str, Any]] = {
     },
     "/v1/agent/lease": {},
     "/v1/agent/exit": {"code": 0, "tail": ""},
+    "/v1/agent/code": {},
 }
 
 
@@ -247,7 +255,7 @@ def test_a_machine_speaks_for_itself_only(fleet: Fleet) -> None:
     fleet.launch(2, datetime.now(UTC))
     token = KEYS.issue_worker_token(f"{fleet.job}-w2")
     for path in SAID:
-        if not path.endswith("lease"):  # which names the machine by its token only
+        if not path.endswith(("lease", "code")):  # which name the machine by its token only
             assert fleet.say(path.rpartition("/")[2], token, **SAID[path]).status_code == 403
 
 

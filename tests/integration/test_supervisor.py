@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from scavenger.client.code import pack_code
 from scavenger.protocol import CommandExit
 from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
 
@@ -57,7 +59,9 @@ class Machine:
         self.run([sys.executable, "-c", PREAMBLE + script], **environment)
 
     def run(self, command: list[str], *, first: tuple[str, ...] = (), **environment: str) -> None:
-        self.controller.assign(command=tuple(command), directory=str(self.directory))
+        self.controller.assign(command=tuple(command))
+        if self.controller.enrolled.worker.code is None:  # else the code is where it runs
+            self.controller.assign(directory=str(self.directory))
         ours = {
             "SCAVENGER_JOB": "job-1",
             "SCAVENGER_WORKER": "w1",
@@ -486,3 +490,94 @@ def test_a_command_the_kernel_ends_for_lack_of_memory_is_known_as_such(
     assert told.in_words == (
         "killed by SIGKILL: out of memory: the kernel ended a process of this machine"
     )
+
+
+def give_code(machine: Machine, files: dict[str, str]) -> None:
+    """Let the controller have code for the machine's job."""
+    source = machine.directory / "source"
+    for name, content in files.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(content)
+    with pack_code(source) as packed:
+        machine.controller.code = packed.file.read()
+        machine.controller.assign(code=packed.digest)
+    shutil.rmtree(source)
+
+
+def run_code(machine: Machine, *command: str, directory: str | None = None) -> CommandExit:
+    machine.controller.assign(directory=directory)
+    machine.run(list(command), SCAVENGER_CODE=str(machine.directory / "machine.code"))
+    return machine.ending()
+
+
+SEE = "import os, sys; print(open('seen').read(), os.getcwd(), oct(os.stat('.').st_mode & 0o777))"
+
+
+@pytest.mark.parametrize("cut_off", [0, 2])
+def test_code_is_fetched_unpacked_and_set_up_once(machine: Machine, cut_off: int) -> None:
+    give_code(machine, {"train.py": SEE + "; sys.stdout.flush(); os.kill(os.getpid(), 9)"})
+    setup = "open('seen', 'a').write('set up'); print('setting up')"
+    machine.controller.assign(setup=(sys.executable, "-c", setup))
+    machine.controller.cut_off = cut_off
+    ending = run_code(machine, sys.executable, "train.py")
+    place = machine.directory / "machine.code"
+    assert ending.tail == f"set up {place} 0o700"
+    assert len(machine.controller.restarts) == 3
+    assert machine.said().count("setting up") == 1
+    assert machine.controller.got == ["/v1/agent/code"] * (1 + cut_off)
+
+
+def test_a_directory_is_one_inside_the_code(machine: Machine) -> None:
+    give_code(machine, {"src/seen": "the source"})
+    assert run_code(machine, sys.executable, "-c", SEE, directory="src").tail.startswith("the so")
+
+
+def test_other_code_than_the_job_names_is_not_run(machine: Machine) -> None:
+    give_code(machine, {"train.py": "print('hello')"})
+    machine.controller.assign(code="0" * 64)
+    ending = run_code(machine, sys.executable, "train.py")
+    assert ending.in_words.startswith("exit code 127: the code of this job arrived with the SHA-25")
+    assert ending.in_words.endswith("submit the job again with --code; the command was not started")
+    assert not (machine.directory / "machine.code").exists()
+
+
+def test_a_disk_that_takes_no_code_is_told(machine: Machine) -> None:
+    give_code(machine, {"train.py": "print('hello')", "data": os.urandom(200_000).hex()})
+    small = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))"
+    limits = machine.directory / "sitecustomize.py"
+    limits.write_text(f"import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); {small}")
+    path = f"{machine.directory}:{PROJECT}"
+    machine.run([sys.executable, "train.py"], PYTHONPATH=path)
+    assert "File too large; the command was not started" in machine.ending().in_words
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("raise SystemExit(4)", 4), ("import os; os.kill(os.getpid(), 9)", 137)]
+)
+def test_a_setup_that_fails_ends_the_machine_with_its_last_lines(
+    machine: Machine, end: str, code: int
+) -> None:
+    give_code(machine, {"train.py": "print('hello')"})
+    setup = f"print('no such package', flush=True); {end}"
+    machine.controller.assign(setup=(sys.executable, "-c", setup))
+    ending = run_code(machine, sys.executable, "train.py")
+    assert (ending.code, ending.tail) == (code, "no such package")
+    assert ending.in_words.startswith(f"exit code {code}: run.setup failed")
+    assert "hello" not in machine.said()
+    assert not machine.controller.restarts
+
+
+def test_setting_up_is_no_stall(machine: Machine) -> None:
+    machine.controller.assign(stall=0.1, setup=(sys.executable, "-c", "import time; time.sleep(1)"))
+    machine.start("print('done')")
+    assert machine.ending().tail == "done"
+
+
+def test_a_machine_whose_code_never_comes_ends_with_its_lease(machine: Machine) -> None:
+    give_code(machine, {"train.py": "print('hello')"})
+    machine.controller.lease, machine.controller.cut_off = 2.0, 10**6
+    machine.run([sys.executable, "train.py"], SCAVENGER_PREPAID="2")
+    until(lambda: len(machine.controller.got) > 1)
+    machine.controller.lease = 0.0
+    until(machine.ended)
+    assert not machine.controller.exits

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
+from hashlib import sha256
 from io import StringIO
 from pathlib import Path
 
@@ -35,7 +36,7 @@ from scavenger.client.client import Client
 from scavenger.client.errors import ClientError, NoToken, Unreachable, error_for_problem
 from scavenger.errors import ExitCode
 from scavenger.job.validation import parse_job
-from scavenger.schemas import JobPhase
+from scavenger.schemas import CodeView, JobPhase
 from tests.unit.test_cli_rendering import DOCUMENT, ID, curve_view, event, job_view, problem
 
 OTHER = "job_019aa0b4c8e5f3d2a72"
@@ -49,6 +50,7 @@ class FakeController:
     curves: list = field(default_factory=list)
     submitted: list = field(default_factory=list)
     cancelled: list = field(default_factory=list)
+    code: dict = field(default_factory=dict)
     silences: int = 0
 
     def __call__(self, request):
@@ -60,6 +62,11 @@ class FakeController:
             case "GET", ["v1", "jobs"]:
                 found = [json.loads(states[0].model_dump_json()) for states in self.jobs.values()]
                 return httpx.Response(200, json={"jobs": found, "next_cursor": None})
+            case "PUT", ["v1", "code", digest]:
+                self.code[digest] = request.read()
+                return view(code_view(digest), 201)
+            case "GET", ["v1", "code", digest] if digest in self.code:
+                return view(code_view(digest))
             case "GET", ["v1", "models"]:
                 return httpx.Response(200, json={"models": []})
             case method, ["v1", "jobs", job, *rest] if job in self.jobs:
@@ -86,6 +93,10 @@ class FakeController:
                     return view(problem(409, title=title, code="conflict_state"), 409)
                 self.cancelled.append(states[0].id)
                 return view(states[0], 202)
+
+
+def code_view(digest):
+    return CodeView(sha256=digest, size=1, created_at="2026-01-01T00:00:00Z")
 
 
 def view(answer, status=200):
@@ -568,3 +579,50 @@ def test_a_controller_that_does_not_stop_is_killed():
     process = Stubborn()
     stop_process(process)
     assert process.calls == ["terminate", "kill"]
+
+
+@pytest.fixture
+def source(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "train.py").write_text("print('hello')")
+    return source
+
+
+def test_code_is_sent_once_and_named_in_the_document(document, source):
+    controller = FakeController({ID: [job_view()], OTHER: [job_view(id=OTHER)]}, [])
+    code, stdout, stderr = run(controller, "submit", str(document), "--code", str(source))
+    assert (code, stdout.strip()) == (0, ID)
+    assert "Code: 1 file, " in stderr
+    assert stderr.count("packed, sent") == 1
+    ((digest, archive),) = controller.code.items()
+    assert sha256(archive).hexdigest() == digest
+    assert f". of the code {digest[:12]}" in stderr
+    assert controller.submitted[0]["run"]["code"] == digest
+    assert "directory" not in controller.submitted[0]["run"]
+    _, _, again = run(controller, "submit", str(document), "--code", str(source))
+    assert "packed, the controller has it already" in again
+    assert len(controller.code) == 1
+
+
+def test_a_document_may_name_a_folder_in_the_code(document, source):
+    text = document.read_text()
+    controller = one()
+    document.write_text(text.replace("run: {", "run: {directory: src, "))
+    assert run(controller, "submit", str(document), "--code", str(source))[0] == 0
+    assert controller.submitted[0]["run"]["directory"] == "src"
+    document.write_text(text.replace("run: {", "run: {directory: /srv/train, "))
+    code, _, stderr = run(controller, "submit", str(document), "--code", str(source))
+    assert code == ExitCode.USAGE
+    assert "is absolute, and with run.code the command runs in the code" in " ".join(stderr.split())
+
+
+def test_nothing_is_sent_of_code_that_cannot_travel(document, source):
+    (source / "data").symlink_to("/srv/data")
+    controller = one()
+    code, _, stderr = run(controller, "submit", str(document), "--code", str(source))
+    assert code == ExitCode.USAGE
+    assert "cannot be sent" in " ".join(stderr.split())
+    assert "source/data: is a link to /srv/data" in " ".join(stderr.split())
+    assert not controller.code
+    assert not controller.submitted

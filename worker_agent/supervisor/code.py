@@ -1,10 +1,14 @@
-"""Unpacks the user's code on a machine: into a fresh directory, and to no place outside of it."""
+"""Brings the user's code to a machine: fetches it, and unpacks it into a fresh directory."""
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tarfile
+import tempfile
+import threading
+import time
 import zlib
 from pathlib import Path
 from typing import IO
@@ -15,10 +19,78 @@ from scavenger.code_archive import (
     MEBIBYTE,
     path_behind_link,
 )
-from worker_agent.errors import CodeUnusable
+from scavenger.worker_env import WorkerEnv
+from worker_agent.controller import ControllerClient
+from worker_agent.errors import CodeUnusable, ControllerRefused, ControllerUnreachable
 
+FETCH_RETRY = 0.5  # between two attempts to fetch the code
 GZIP_WINDOW = 16 + zlib.MAX_WBITS
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+log = logging.getLogger(__name__)
+
+
+class CodeDelivery(threading.Thread):
+    """Fetches and unpacks code, beside the thread that watches the lease of the machine.
+
+    Args:
+        controller: Where the code is.
+        digest: SHA-256 of the code.
+        directory: Where it is unpacked.
+
+    Attributes:
+        failure: Why it cannot be delivered, in one sentence; None once it is there.
+    """
+
+    def __init__(self, controller: ControllerClient, digest: str, directory: Path) -> None:
+        super().__init__(daemon=True)  # it waits for the controller as long as the machine lives
+        self._controller, self._digest, self._directory = controller, digest, directory
+        self.failure: str | None = "the delivery of the code was cut off"
+
+    def run(self) -> None:
+        """Deliver the code; begin anew whenever the controller goes away."""
+        while True:
+            try:
+                deliver_code(self._controller, self._digest, self._directory)
+                self.failure = None
+            except ControllerUnreachable as error:
+                log.warning("the code did not arrive and is fetched again: %s", error)
+                time.sleep(FETCH_RETRY)
+                continue
+            except ControllerRefused as error:
+                self.failure = f"the controller refused the code of this job: {error}"
+            except CodeUnusable as error:
+                self.failure = str(error)
+            return
+
+
+def code_directory(settings: WorkerEnv) -> Path:
+    """Return where this machine unpacks the code of its job."""
+    if settings.code is not None:
+        return Path(settings.code)
+    return Path(tempfile.mkdtemp(prefix="scavenger-")) / "code"
+
+
+def deliver_code(controller: ControllerClient, digest: str, directory: Path) -> None:
+    """Fetch code and unpack it.
+
+    Raises:
+        ControllerUnreachable: It did not arrive; try again.
+        ControllerRefused: The controller has none for this machine.
+        CodeUnusable: What arrived is other code, or cannot be unpacked.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=directory.parent) as file:
+            arrived = controller.fetch_code(file)
+            if arrived != digest:
+                why = f"arrived with the SHA-256 {arrived} instead of {digest}"
+                raise discard(directory, f"{why}: submit the job again with --code")
+            file.seek(0)
+            unpack_code(file, directory)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise discard(directory, f"cannot be stored in {directory.parent}: {reason}") from error
 
 
 def unpack_code(file: IO[bytes], directory: Path) -> None:
@@ -111,6 +183,6 @@ def write_file(archive: tarfile.TarFile, entry: tarfile.TarInfo, directory: Path
     source = archive.extractfile(entry)
     if source is None:
         raise AssertionError(f"{entry.name} is a file")
-    mode = 0o755 if entry.mode & 0o100 else 0o644
+    mode = 0o700 if entry.mode & 0o100 else 0o600
     with open(os.open(place, NEW_FILE, mode), "wb") as file:
         shutil.copyfileobj(source, file, MEBIBYTE)

@@ -9,6 +9,7 @@ from typing import assert_never
 from scavenger.protocol import CommandExit
 
 EXIT_NOT_STARTED = 127  # what a shell answers for a command it cannot run
+SIGNAL_CODE_BASE = 128  # a shell adds it to the number of the signal that ended a command
 MAX_QUOTE = 200
 STACK_DUMP_SIGN = "(most recent call first)"
 OUT_OF_MEMORY_SIGNS = (
@@ -28,6 +29,17 @@ class ExitedByItself:
 @dataclass(frozen=True, slots=True)
 class NotStarted:
     """The command could not be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unprepared:
+    """The command was not started, because its code or its setup failed on this machine.
+
+    Attributes:
+        why: What failed, in one sentence.
+    """
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +78,15 @@ class Drained:
     was_killed: bool
 
 
-ExitReason = ExitedByItself | NotStarted | ExitedAfterTraining | KilledForMemory | Stalled | Drained
+ExitReason = (
+    ExitedByItself
+    | NotStarted
+    | Unprepared
+    | ExitedAfterTraining
+    | KilledForMemory
+    | Stalled
+    | Drained
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +111,7 @@ class RunResult:
                 return self.code < 0
             case KilledForMemory() | Stalled():
                 return True
-            case NotStarted() | ExitedAfterTraining() | Drained():
+            case NotStarted() | Unprepared() | ExitedAfterTraining() | Drained():
                 return False
             case _:
                 assert_never(self.reason)
@@ -104,6 +124,8 @@ class RunResult:
                 return quote_out_of_memory(self.tail) if self.code else ""
             case NotStarted():
                 return ""
+            case Unprepared(why):
+                return f"{why}; the command was not started"
             case ExitedAfterTraining():
                 return "" if self.code == 0 else "training was done by then"
             case KilledForMemory():
@@ -119,6 +141,15 @@ class RunResult:
                 return f"the machine was told to end; {still if was_killed else took}"
             case _:
                 assert_never(self.reason)
+
+    def as_failed_setup(self) -> RunResult:
+        """Return the result of a machine whose ``run.setup`` ended like this."""
+        if isinstance(self.reason, Drained):
+            return self
+        # A signal counts as an error, too: on another machine the same words would do the same.
+        code = self.code if self.code > 0 else SIGNAL_CODE_BASE - self.code
+        what = f"run.setup failed: {self.cause}" if self.cause else "run.setup failed"
+        return RunResult(code, self.tail, Unprepared(what))
 
     def to_message(self, worker: str, *, restarts: bool = False) -> CommandExit:
         """Return the message for the controller.

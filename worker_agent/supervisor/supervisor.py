@@ -25,7 +25,8 @@ from worker_agent.controller import ControllerClient
 from worker_agent.errors import AgentError, ControllerRefused, ControllerUnreachable
 from worker_agent.heartbeat import HeartbeatPage
 from worker_agent.settings import read_settings, training_environment
-from worker_agent.supervisor.exit_reason import RunResult
+from worker_agent.supervisor.code import CodeDelivery, code_directory
+from worker_agent.supervisor.exit_reason import EXIT_NOT_STARTED, Drained, RunResult, Unprepared
 from worker_agent.supervisor.lifetime import LeaseKeeper, RestartBudget, ShutdownSignal
 from worker_agent.supervisor.power import power_off, power_off_computer
 from worker_agent.supervisor.processes import kill_others
@@ -33,6 +34,7 @@ from worker_agent.supervisor.run import BoundedLog, RunContext, TrainingCommand,
 from worker_agent.telemetry.upload import replay_spool
 
 CLEANUP_TIMEOUT = 1.0  # for processes that a command left behind to end
+DELIVERY_POLL = 0.1  # delay until the end of a lease is noticed while code is fetched
 ENROL_RETRY = 0.5  # between two attempts to enrol
 FAREWELL_TIMEOUT = 5.0  # to reach the controller after the machine was told to shut down
 
@@ -131,9 +133,17 @@ class Supervisor:
         return None
 
     def _run_until_final(self, enrolled: EnrolmentReply) -> RunResult | None:
-        """Run the command, with restarts; returns the last result, None if the lease expired."""
+        """Run the command, with restarts; returns the last result, None if the machine must end."""
         worker, page = enrolled.worker, HeartbeatPage()
         command = command_of(worker, self._settings.directory)
+        if worker.code is not None:
+            place = code_directory(self._settings)
+            command = replace(command, directory=str(place / (worker.directory or "")))
+            failure = self._deliver_code(worker.code, place)
+            if not self._may_continue():
+                return None
+            if failure is not None:
+                return RunResult(EXIT_NOT_STARTED, "", Unprepared(failure))
         context = RunContext(
             page,
             BoundedLog(sys.stdout.fileno()),
@@ -142,17 +152,35 @@ class Supervisor:
             drain_timeout=worker.drain,
             stall_timeout=worker.stall,
         )
+        if worker.setup:
+            setup = replace(command, arguments=worker.setup)
+            result = self._run_once(setup, enrolled, context)
+            if result is None or result.code or isinstance(result.reason, Drained):
+                return result and result.as_failed_setup()
         while True:
-            # The token may have been renewed since the last start.
-            token = self._controller.token
-            mine = replace(
-                compose_worker_env(self._settings, enrolled), token=token, heartbeat=page.path
-            )
-            environment = training_environment(mine, worker.variables | enrolled.secrets)
-            redacted = (token, enrolled.job_secret, *enrolled.secrets.values())
-            result = run_command(command, environment, context, redacted)
+            result = self._run_once(command, enrolled, context)
             if result is None or not self._restart_is_due(result):
                 return result
+
+    def _deliver_code(self, digest: str, directory: Path) -> str | None:
+        """Fetch and unpack the code while the machine may go on; returns what failed."""
+        delivery = CodeDelivery(self._controller, digest, directory)
+        delivery.start()
+        while delivery.is_alive() and self._may_continue():
+            delivery.join(DELIVERY_POLL)
+        return delivery.failure
+
+    def _run_once(
+        self, command: TrainingCommand, enrolled: EnrolmentReply, context: RunContext
+    ) -> RunResult | None:
+        """Run one command in the environment of the job."""
+        # The token may have been renewed since the last start.
+        token = self._controller.token
+        mine = compose_worker_env(self._settings, enrolled)
+        mine = replace(mine, token=token, heartbeat=context.page.path)
+        environment = training_environment(mine, enrolled.worker.variables | enrolled.secrets)
+        redacted = (token, enrolled.job_secret, *enrolled.secrets.values())
+        return run_command(command, environment, context, redacted)
 
     def _restart_is_due(self, result: RunResult) -> bool:
         """Decide on a restart; if there is one, tell the controller and wait for its time."""
