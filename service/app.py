@@ -85,6 +85,7 @@ def build_app(
     guard = Guard(app_state, keys, limiter or RateLimiter(time.monotonic))
     app.state.app_state, app.state.keys, app.state.guard = app_state, keys, guard
     app.state.cursors = CursorCodec(keys.cursor_secret())
+    app.state.upload_limit = CapacityLimiter(code.CONCURRENT_UPLOADS)
     app.state.store_limit = CapacityLimiter(code.CONCURRENT_STORES)
     app.state.health = HealthChecks(app_state.engine, app_state.heartbeats)
     for module in ROUTE_MODULES:

@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.clouds.clouds import Clouds
 from service.clouds.provider import LAUNCH_KEY_PATTERN, InstanceState, Provider
-from service.db import clock, partitions, vms
+from service.db import clock, packages, partitions, vms
 from service.db.database import CONNECTION_TIMEOUTS
 from service.db.jobs import JOB_CHANGES_CHANNEL, notify_job_changed
 from service.errors import CloudError, NotificationsUndelivered
@@ -214,11 +214,12 @@ class PgListener:
 
 
 class Maintenance:
-    """Creates and drops partitions, and forgets machines that are long gone, once an hour.
+    """Creates and drops partitions, and forgets what no job needs any more, once an hour.
 
     Args:
         engine: The database.
-        keep: How long measured iterations are kept, and the files of ended machines.
+        keep: How long measured iterations are kept, code that no job names, and the files of ended
+            machines.
         clouds: Where the machines are.
     """
 
@@ -242,13 +243,18 @@ class Maintenance:
         self.periodic.stop()
 
     def run_once(self) -> None:
-        """Create partitions ahead, drop old ones, and forget machines that are long gone."""
+        """Create partitions ahead, drop old ones and old code, and forget machines long gone."""
         with self.engine.begin() as connection:
             partitions.create_ahead(connection)
         with self.engine.begin() as connection:
             dropped = partitions.drop_older_than(connection, self.keep)
         if dropped:
             log.info("measured iterations are dropped up to %s", dropped[-1])
+        with self.engine.begin() as connection:
+            before = clock.read(connection) - self.keep
+            deleted = packages.delete_unreferenced(connection, before)
+        if deleted:
+            log.info("archives of code that no job names are deleted: %d", deleted)
         for provider in self.clouds:
             try:
                 self._forget(provider)

@@ -75,7 +75,8 @@ class Settings(BaseSettings):
     --home."""
 
     keep_telemetry: int = Field(default=30, ge=1, le=36500)
-    """Days to keep measured iterations, and files of ended machines on this computer."""
+    """Days to keep measured iterations, code that no job names, and files of ended machines on this
+    computer."""
 
     log_format: LogStyle | None = None
     """Format of log lines. Default: text on a terminal, json otherwise."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,9 @@ from service.api import validation
 from service.api.problems import ApiProblem
 from service.api.routes import code
 from service.api.validation import StreamsBody
+from service.background import Maintenance
+from service.clouds.clouds import Clouds
+from service.clouds.local import LocalProvider
 from service.db import jobs, packages
 from service.db.schema import packages as packages_table
 from tests.builders import NOW, document, spec
@@ -185,17 +189,18 @@ def test_a_machine_gets_the_code_of_its_own_job(
     assert httpx.get(url, headers=other).status_code == 403
 
 
-def test_code_that_no_job_names_is_deleted_when_it_is_old(client: Client, engine: Engine) -> None:
+def test_code_that_no_job_names_is_deleted_when_it_is_old(
+    client: Client, engine: Engine, tmp_path: Path
+) -> None:
     client.upload_code(DIGEST, BytesIO(ARCHIVE), len(ARCHIVE))
     other = b"other code"
     client.upload_code(sha256(other).hexdigest(), BytesIO(other), len(other))
     client.submit(yaml_of(RUN))
-    with engine.begin() as connection:
-        now = connection.execute(select(func.now())).scalar_one()
-        assert packages.delete_unreferenced(connection, now - timedelta(days=1)) == 0
-        assert packages.delete_unreferenced(connection, now + timedelta(days=1)) == 1
-        left = connection.execute(select(packages_table.c.sha256)).scalars().all()
-    assert set(left) == {DIGEST, CODE_SHA256}
+    clouds = Clouds([LocalProvider(tmp_path, sys.executable)])
+    for keep, left in ((timedelta(days=1), 2), (timedelta(0), 1)):
+        Maintenance(engine, keep, clouds).run_once()
+        assert stored(engine) == left
+    assert client.has_code(DIGEST)
 
 
 WAITING = text(

@@ -28,7 +28,9 @@ router = APIRouter(prefix="/v1", tags=["code"], route_class=GuardedRoute)
 ARCHIVE_MEDIA_TYPE = "application/octet-stream"
 ARCHIVE_CONTENT = {ARCHIVE_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 UPLOAD_TIMEOUT = 600.0  # 64 MiB within it are 0.9 Mbit/s
-CONCURRENT_STORES = 2  # of each controller: the database driver wants an archive in memory
+# Of each controller; others wait with their archives unsent. One that arrives is on disk, and one
+# that is stored in memory.
+CONCURRENT_UPLOADS, CONCURRENT_STORES = 16, 2
 NO_SUCH_CODE = "there is no code of this hash in this project; send it with PUT"
 
 CodeDigest = Annotated[
@@ -37,6 +39,7 @@ CodeDigest = Annotated[
     TextRule(f"^{CODE_DIGEST.pattern}$", "write 64 lower-case hexadecimal digits"),
 ]
 ArchiveBody = Annotated[AsyncIterator[bytes], Depends(StreamsBody(MAX_PACKED_BYTES))]
+UploadLimit = Annotated[CapacityLimiter, Depends(FromApp("upload_limit"))]
 StoreLimit = Annotated[CapacityLimiter, Depends(FromApp("store_limit"))]
 
 
@@ -62,17 +65,19 @@ async def put_code(
     user: Submitter,
     sha256: CodeDigest,
     body: ArchiveBody,
-    limit: StoreLimit,
+    upload_limit: UploadLimit,
+    store_limit: StoreLimit,
     response: Response,
 ) -> CodeView:
     """Store the code of a hash for the project; nothing is stored unless all of it has arrived."""
-    with SpooledTemporaryFile(MEBIBYTE) as file:
-        arrived = await receive_archive(body, file)
-        if arrived != sha256:
-            why = f"what arrived has the SHA-256 {arrived}: send it again, or under this name"
-            raise ApiProblem("validation", why)
-        store = partial(store_code, app_state, user.own_project, sha256, file)
-        view, is_new = await run_sync(store, limiter=limit)
+    async with upload_limit:
+        with SpooledTemporaryFile(MEBIBYTE) as file:
+            arrived = await receive_archive(body, file)
+            if arrived != sha256:
+                why = f"what arrived has the SHA-256 {arrived}: send it again, or under this name"
+                raise ApiProblem("validation", why)
+            store = partial(store_code, app_state, user.own_project, sha256, file)
+            view, is_new = await run_sync(store, limiter=store_limit)
     response.status_code = 201 if is_new else 200
     return view
 
