@@ -28,7 +28,7 @@ from service.api.health import RECONCILER_TASK, SWEEPER_TASK
 from service.app import build_app
 from service.auth.secrets import SecretStore
 from service.auth.tokens import ControllerKeys
-from service.background import JointHeartbeat, Maintenance, PgListener
+from service.background import JointHeartbeat, Maintenance, PgListener, SpotPriceWatch
 from service.clouds.clouds import Clouds
 from service.clouds.executor import CloudExecutors
 from service.clouds.inventory import Inventories
@@ -149,6 +149,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, opened: Clouds) -> N
     labels = reconciler.fleet.resource_labels
     collectors = [CollectorLoop(GarbageCollector(engine, one, labels)) for one in clouds]
     maintenance = Maintenance(engine, timedelta(days=settings.keep_telemetry), clouds)
+    price_watch = SpotPriceWatch(engine, clouds)
     app_state = AppState(
         engine,
         clouds,
@@ -170,6 +171,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, opened: Clouds) -> N
         stack.callback(engine.dispose)
         for start, stop in (
             (maintenance.start, maintenance.stop),
+            (price_watch.periodic.start, price_watch.periodic.stop),
             (pg_listener.start, pg_listener.stop),
             (loop.start, loop.stop),
             *((each.periodic.start, each.periodic.stop) for each in collectors),

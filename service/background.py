@@ -26,6 +26,7 @@ from service.db import clock, packages, partitions, vms
 from service.db.database import CONNECTION_TIMEOUTS
 from service.db.jobs import JOB_CHANGES_CHANNEL, notify_job_changed
 from service.errors import CloudError, NotificationsUndelivered
+from service.offers import SeenPrice
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ STOP_CHECK_INTERVAL = 0.5
 DELIVERY_TIMEOUT = 10.0
 NO_JOB = ""  # announced to find out whether announcements arrive
 MAINTENANCE_INTERVAL = 3600.0
+PRICE_INTERVAL = 600.0
 MAINTENANCE_STOP_TIMEOUT = 5.0
 
 
@@ -211,6 +213,51 @@ class PgListener:
                             self._on_job_changed(news.payload)
         except psycopg.Error as error:
             log.info("notification connection lost, reconnecting: %s", error)
+
+
+class SpotPriceWatch:
+    """Looks up what spot machines cost, so that the ledger books what the cloud bills.
+
+    Until the next look a machine is booked at the price seen last, and reserved at the most that it
+    may cost.
+
+    Args:
+        engine: The database.
+        clouds: Where the machines are.
+    """
+
+    def __init__(self, engine: Engine, clouds: Clouds) -> None:
+        self.engine, self.clouds = engine, clouds
+        self.periodic = Periodic(
+            "spot prices",
+            self.look,
+            repeat(PRICE_INTERVAL),
+            stop_timeout=MAINTENANCE_STOP_TIMEOUT,
+        )
+
+    def look(self) -> None:
+        """Look once, for every spot machine that is not known up to now or to its end."""
+        with self.engine.connect() as connection:
+            wanted = vms.spot_to_look_up(connection)
+        for vm, since in wanted:
+            if vm.cloud not in self.clouds:
+                continue
+            try:
+                seen = self.clouds[vm.cloud].spot_prices(vm.zone, vm.machine_type, since)
+            except CloudError as error:
+                log.warning("%s does not tell its spot prices: %s", vm.cloud, error)
+                continue
+            with self.engine.begin() as connection:
+                now = clock.read(connection)
+                # A row at the moment of the look: up to here the price is known.
+                known = [
+                    SeenPrice(each.since, each.price_per_hour + vm.extras_per_hour)
+                    for each in seen
+                    if each.since <= now
+                ]
+                if known:
+                    looked = SeenPrice(now, known[-1].price_per_hour)
+                    vms.record_prices(connection, vm.id, [*known, looked])
 
 
 class Maintenance:

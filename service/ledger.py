@@ -47,9 +47,10 @@ def committed(machines: Sequence[Vm]) -> Decimal:
 
 def committed_by_machine(vm: Vm) -> Decimal:
     """Dollars one machine has spent, or may still spend if no controller answers it again."""
-    if vm.ended_at is not None:
-        return vm.cost(vm.ended_at)
-    return vm.terms.price_of(vm.prepaid_until + POWER_OFF_GRACE - vm.paid_from)
+    if vm.ended_at is None:
+        return vm.reserved_cost(vm.prepaid_until + POWER_OFF_GRACE)
+    has_cost = vm.attempted_at is not None and vm.refusal is None
+    return vm.reserved_cost(vm.ended_at) if has_cost else Decimal(0)
 
 
 def accrued(machines: Sequence[Vm], until: datetime) -> Decimal:
@@ -81,7 +82,10 @@ def affordable_span(
     cap, terms = spec.limits.max_cost, terms_together(worker, spec, workers, servers)
     if cap is None or terms.price_per_hour == 0:
         return RENEWAL_SPAN + boot
-    span = min(span_for(cap - committed(machines), terms) - POWER_OFF_GRACE, RENEWAL_SPAN + boot)
+    paid = span_for(cap - committed(machines), terms)
+    if paid < terms.minimum:
+        return None  # less than the least that is billed
+    span = min(paid - POWER_OFF_GRACE, RENEWAL_SPAN + boot)
     return span if span - boot >= MIN_RUN else None
 
 
@@ -124,12 +128,11 @@ def max_run_seconds(terms: BillingTerms, cap: Decimal | None) -> float:
 def span_for(dollars: Decimal, terms: BillingTerms) -> timedelta:
     """Return the whole milliseconds or quanta of a machine's time that so many dollars buy.
 
-    Rounding up would pass the cap. What buys less than the least that is billed buys nothing.
+    Rounding up would pass the cap. The least that is billed is left to the caller.
     """
     milliseconds = max(dollars, Decimal(0)) * 3_600_000 / terms.price_per_hour
     span = timedelta(milliseconds=math.floor(milliseconds))
-    whole = span - span % terms.quantum if terms.quantum else span
-    return whole if whole >= terms.minimum else timedelta(0)
+    return span - span % terms.quantum if terms.quantum else span
 
 
 def reserve_more_time(

@@ -7,8 +7,9 @@ another zone would start a second machine. So falling back to another place take
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Literal
 
@@ -24,11 +25,14 @@ class BillingTerms:
             on-demand price.
         quantum: What is billed at once, such as an hour; nothing bills exactly.
         minimum: What is billed at least, however soon the machine ends.
+        extras_per_hour: The part of the price that is for disk and public address: a spot price is
+            without it.
     """
 
     price_per_hour: Decimal
     quantum: timedelta = timedelta(0)
     minimum: timedelta = timedelta(0)
+    extras_per_hour: Decimal = Decimal(0)
 
     def billed(self, span: timedelta) -> timedelta:
         """Return a span as it is billed: at least the minimum, in whole quanta."""
@@ -38,6 +42,42 @@ class BillingTerms:
     def price_of(self, span: timedelta) -> Decimal:
         """Return the dollars of a span."""
         return self.price_per_hour * Decimal(self.billed(span).total_seconds()) / 3600
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPrice:
+    """What a spot machine cost from a moment on, as its cloud showed it.
+
+    Attributes:
+        since: From when on, until the next one.
+        price_per_hour: Dollars per hour.
+    """
+
+    since: datetime
+    price_per_hour: Decimal
+
+
+def price_of_run(
+    terms: BillingTerms, seen: Sequence[SeenPrice], began: datetime, ended: datetime
+) -> Decimal:
+    """Return the dollars of a run whose price moved.
+
+    Args:
+        terms: What it is billed; its price is the most that counts, and all where none was seen.
+        seen: Prices in order. The first also counts before its moment, and the last goes on.
+        began: When the machine was first asked for.
+        ended: When it was gone; the minimum and the quantum may add to that.
+    """
+    end = began + terms.billed(ended - began)
+    if not seen or terms.quantum:
+        return terms.price_of(ended - began)
+    starts = [began, *(max(each.since, began) for each in seen[1:])]
+    stops = [*starts[1:], end]
+    dollars = Decimal(0)
+    for each, start, stop in zip(seen, starts, stops, strict=True):
+        seconds = max((min(stop, end) - start).total_seconds(), 0.0)
+        dollars += min(each.price_per_hour, terms.price_per_hour) * Decimal(seconds) / 3600
+    return dollars
 
 
 @dataclass(frozen=True, slots=True)

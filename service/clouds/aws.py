@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -53,6 +55,7 @@ from service.errors import (
     ProviderUnavailable,
     ServiceError,
 )
+from service.offers import SeenPrice
 from service.prices import PricedRegion
 from service.settings import Settings
 
@@ -168,6 +171,19 @@ class AwsProvider:
         """Return every machine in the region that carries an owner's label."""
         with _translated("list"):
             return tuple(self._describe("tag-key", OWNER_LABEL))
+
+    def spot_prices(self, zone: str, machine_type: str, since: datetime) -> tuple[SeenPrice, ...]:
+        """Return every price of the spot market since a moment, from the one at that moment on."""
+        with _translated(f"spot prices of {machine_type} in {zone}"):
+            pages = self._ec2.get_paginator("describe_spot_price_history").paginate(
+                InstanceTypes=[machine_type],
+                AvailabilityZone=zone,
+                ProductDescriptions=["Linux/UNIX"],
+                StartTime=since,
+            )
+            told = [one for page in pages for one in _member(page, "SpotPriceHistory")]
+        found = [SeenPrice(one["Timestamp"], Decimal(one["SpotPrice"])) for one in told]
+        return tuple(sorted(found, key=lambda seen: seen.since))
 
     def terminate(self, provider_id: str) -> None:
         """Order the end of one machine: an unknown id would fail a call for several."""

@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -29,6 +30,7 @@ from pydantic import BaseModel, ConfigDict
 
 from service.clouds.provider import CloudTraits, Instance, InstanceState, LaunchRequest
 from service.errors import LaunchRefused, OutOfCapacity, ProviderUnavailable
+from service.offers import SeenPrice
 from service.prices import PricedRegion
 from service.settings import Settings
 
@@ -121,6 +123,10 @@ class LocalProvider:
             with suppress(FileNotFoundError):  # forgotten since
                 instances.append(_instance(machine))
         return tuple(instances)
+
+    def spot_prices(self, zone: str, machine_type: str, since: datetime) -> tuple[SeenPrice, ...]:
+        """Return nothing: this computer has no market."""
+        return ()
 
     def terminate(self, provider_id: str) -> None:
         """Kill the machine's processes and wait until the last one has let go of the lock.

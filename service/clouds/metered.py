@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Literal
 
 from service.clouds.provider import Instance, LaunchRequest, Provider
 from service.errors import CloudError, LaunchRefused
 from service.observability import metrics
 from service.observability.tracing import span
+from service.offers import SeenPrice
 
-ProviderOperation = Literal["launch", "list", "terminate", "forget"]
+ProviderOperation = Literal["launch", "list", "terminate", "forget", "prices"]
 
 
 class MeteredProvider:
@@ -21,7 +23,11 @@ class MeteredProvider:
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
         # None of these changes while a controller runs.
-        self.name, self.account, self.traits = provider.name, provider.account, provider.traits
+        self.name, self.traits = provider.name, provider.traits
+
+    @property
+    def account(self) -> str:
+        return self.provider.account
 
     def launch(self, request: LaunchRequest) -> Instance:
         try:
@@ -37,6 +43,10 @@ class MeteredProvider:
     def list(self) -> tuple[Instance, ...]:
         with _timed("list"):
             return self.provider.list()
+
+    def spot_prices(self, zone: str, machine_type: str, since: datetime) -> tuple[SeenPrice, ...]:
+        with _timed("prices"):
+            return self.provider.spot_prices(zone, machine_type, since)
 
     def terminate(self, provider_id: str) -> None:
         with _timed("terminate"):

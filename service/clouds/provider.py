@@ -10,11 +10,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
 from scavenger.worker_env import WorkerEnv, check_controller_url
-from service.offers import Offer
+from service.offers import Offer, SeenPrice
 from service.prices import PricedRegion
 
 # What every cloud accepts: Google allows neither capitals nor dots, and its names have 63 letters,
@@ -254,6 +255,12 @@ class Provider(Protocol):
 
         Raises:
             CloudError: Not all machines can be shown, if only of one zone: none count as missing.
+        """
+
+    def spot_prices(self, zone: str, machine_type: str, since: datetime) -> tuple[SeenPrice, ...]:
+        """Return what a spot machine costs, from the price at a moment on, every change, in order.
+
+        The last is the price now. None at all where the price does not move, or is not told.
         """
 
     def terminate(self, provider_id: str) -> None:

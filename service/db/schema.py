@@ -149,6 +149,7 @@ vms = Table(
     Column("price_per_hour", Numeric, nullable=False),
     Column("quantum", Double, nullable=False),
     Column("minimum", Double, nullable=False),
+    Column("extras_per_hour", Numeric, nullable=False),
     Column("prepaid", Double, nullable=False),
     moment_column("intended_at", nullable=False),
     moment_column("began_at"),
@@ -168,6 +169,16 @@ vms = Table(
     finite_constraint("quantum"),
     finite_constraint("minimum"),
     finite_constraint("prepaid"),
+)
+
+# What spot machines cost, as their clouds showed it: every change between two looks, and each look.
+# Written by the reconciler.
+vm_prices = Table(
+    "vm_prices",
+    metadata,
+    Column("vm", Text, ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
+    moment_column("since", primary_key=True),
+    Column("price_per_hour", Numeric, nullable=False),
 )
 
 # Places that a cloud refused a machine at, for a while; an empty zone, type or market stands for

@@ -8,8 +8,8 @@ can be told apart. A controller that finds a counter other than its own starts a
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Literal
@@ -20,8 +20,16 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from scavenger.protocol import Role
 from service.db.jobs import group_by_job
-from service.db.schema import FINAL_PHASES, exits, jobs, launch_counters, outcomes, vms
-from service.offers import BillingTerms, Market, Offer
+from service.db.schema import (
+    FINAL_PHASES,
+    exits,
+    jobs,
+    launch_counters,
+    outcomes,
+    vm_prices,
+    vms,
+)
+from service.offers import BillingTerms, Market, Offer, SeenPrice, price_of_run
 
 # Launch key, the cloud's name for what it made, and when it was asked last.
 LaunchStatus = tuple[str, str | None, datetime | None]
@@ -42,6 +50,8 @@ class Vm:
         price_per_hour: Dollars per hour it may cost at most.
         quantum: Seconds that are billed at once; 0 bills exactly.
         minimum: Seconds that are billed at least.
+        extras_per_hour: Dollars of that price for disk and public address.
+        prices: What it cost as its cloud showed it, where that moves; empty where it does not.
         prepaid: Seconds it is told at launch that it may run, the same whenever that is repeated.
         began_at: When it was first asked for; None before, and where an earlier version asked.
         attempted_at: When it was asked for last; None before.
@@ -70,6 +80,7 @@ class Vm:
     price_per_hour: Decimal
     quantum: float
     minimum: float
+    extras_per_hour: Decimal
     prepaid: float
     intended_at: datetime
     began_at: datetime | None
@@ -84,6 +95,7 @@ class Vm:
     prepaid_until: datetime
     exit_code: int | None
     tail: str
+    prices: tuple[SeenPrice, ...] = ()
 
     @property
     def is_alive(self) -> bool:
@@ -102,7 +114,10 @@ class Vm:
     @property
     def terms(self) -> BillingTerms:
         return BillingTerms(
-            self.price_per_hour, timedelta(seconds=self.quantum), timedelta(seconds=self.minimum)
+            self.price_per_hour,
+            timedelta(seconds=self.quantum),
+            timedelta(seconds=self.minimum),
+            self.extras_per_hour,
         )
 
     @property
@@ -114,7 +129,15 @@ class Vm:
         """Dollars from when it was first asked for to its end, or to a moment."""
         if self.attempted_at is None or self.refusal is not None or until <= self.paid_from:
             return Decimal(0)
-        return self.terms.price_of(min(self.ended_at or until, until) - self.paid_from)
+        ended = min(self.ended_at or until, until)
+        return price_of_run(self.terms, self.prices, self.paid_from, ended)
+
+    def reserved_cost(self, until: datetime) -> Decimal:
+        """Dollars it may have cost by then: from the last look at its price on, the most it may."""
+        prices = self.prices
+        if prices and prices[-1].since < until:
+            prices = (*prices, SeenPrice(prices[-1].since, self.price_per_hour))
+        return price_of_run(self.terms, prices, self.paid_from, until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +170,35 @@ def of_jobs(connection: Connection, wanted: Collection[str]) -> Mapping[str, tup
         .where(vms.c.job.in_(wanted))
         .order_by(vms.c.intended_at, vms.c.id)
     )
-    return group_by_job(wanted, (Vm(**row) for row in connection.execute(query).mappings()))
+    machines = [Vm(**row) for row in connection.execute(query).mappings()]
+    spot = [vm.id for vm in machines if vm.market == "spot"]
+    if spot:
+        prices = seen_prices(connection, spot)
+        machines = [replace(vm, prices=prices.get(vm.id, ())) for vm in machines]
+    return group_by_job(wanted, machines)
+
+
+def seen_prices(
+    connection: Connection, wanted: Collection[str]
+) -> Mapping[str, tuple[SeenPrice, ...]]:
+    """Return what machines cost as their clouds showed it, by machine, in order."""
+    query = select(vm_prices).where(vm_prices.c.vm.in_(wanted))
+    found: dict[str, list[SeenPrice]] = {}
+    for row in connection.execute(query.order_by(vm_prices.c.vm, vm_prices.c.since)):
+        found.setdefault(row.vm, []).append(SeenPrice(row.since, row.price_per_hour))
+    return {vm: tuple(prices) for vm, prices in found.items()}
+
+
+def record_prices(connection: Connection, vm_id: str, prices: Sequence[SeenPrice]) -> None:
+    """Store what a machine cost, up to the moment of the last price, which was looked up then.
+
+    Between two looks every change must be among them: what is seen is what the machine is booked.
+    """
+    rows = [
+        {"vm": vm_id, "since": each.since, "price_per_hour": each.price_per_hour} for each in prices
+    ]
+    if rows:
+        connection.execute(upsert(vm_prices).on_conflict_do_nothing(), rows)
 
 
 def launch_statuses(connection: Connection) -> frozenset[LaunchStatus]:
@@ -155,6 +206,30 @@ def launch_statuses(connection: Connection) -> frozenset[LaunchStatus]:
     query = select(vms.c.launch_key, vms.c.provider_id, vms.c.attempted_at)
     rows = connection.execute(query.where(vms.c.state != "gone"))
     return frozenset((key, name, attempted_at) for key, name, attempted_at in rows)
+
+
+def spot_to_look_up(connection: Connection) -> list[tuple[Vm, datetime]]:
+    """Return spot machines whose price is not known up to now or their end, and since when."""
+    looked = (
+        select(vm_prices.c.vm, func.max(vm_prices.c.since).label("at"))
+        .group_by(vm_prices.c.vm)
+        .subquery()
+    )
+    query = (
+        select(vms.c.job, vms.c.id, looked.c.at)
+        .join(looked, looked.c.vm == vms.c.id, isouter=True)
+        .where(
+            vms.c.market == "spot",
+            vms.c.provider_id.is_not(None),
+            (vms.c.ended_at.is_(None)) | (looked.c.at.is_(None)) | (looked.c.at < vms.c.ended_at),
+        )
+    )
+    rows = connection.execute(query).all()
+    machines = {
+        vm.id: vm for own in of_jobs(connection, {r.job for r in rows}).values() for vm in own
+    }
+    found = [(machines[row.id], row.at) for row in rows]
+    return [(vm, vm.paid_from if at is None else at) for vm, at in found]
 
 
 def clouds_in_use(connection: Connection) -> Set[str]:
@@ -207,6 +282,7 @@ def record_intent(
             price_per_hour=offer.terms.price_per_hour,
             quantum=offer.terms.quantum.total_seconds(),
             minimum=offer.terms.minimum.total_seconds(),
+            extras_per_hour=offer.terms.extras_per_hour,
             prepaid=(prepaid - boot).total_seconds(),
             open_asks=0,
             orders=0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -20,6 +21,7 @@ from service.errors import (
     QuotaReached,
     Throttled,
 )
+from service.offers import SeenPrice
 from tests.fakecloud.cloud import Page
 from tests.fakecloud.machine import Description, Request
 from tests.fakecloud.refusal import Refusal
@@ -48,6 +50,7 @@ class FakeCloudProvider:
         pause: Seconds a change of machines takes, as far as people know.
         lag: Seconds for which its lists may lag behind.
         boot: Longest seconds until a machine's own clock starts.
+        minimum: Seconds that are billed at least.
         patience: Seconds of real time to wait for an answer.
         transport: The way to the cloud; None for the network.
     """
@@ -64,6 +67,7 @@ class FakeCloudProvider:
         pause: float = 30.0,
         lag: float = 0.0,
         boot: float = 60.0,
+        minimum: float = 0.0,
         patience: float = 5.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
@@ -81,6 +85,7 @@ class FakeCloudProvider:
             resize_seconds=pause,
             max_list_lag_seconds=lag,
             max_boot_seconds=boot,
+            minimum_billed_seconds=minimum,
         )
 
     @property
@@ -111,6 +116,10 @@ class FakeCloudProvider:
             _instance(machine) for machine in self._shown() if {KEY, JOB} <= machine.labels.keys()
         )
 
+    def spot_prices(self, zone: str, machine_type: str, since: datetime) -> tuple[SeenPrice, ...]:
+        """Return nothing: its clock is not the controller's."""
+        return ()
+
     def terminate(self, provider_id: str) -> None:
         """Order the end of a machine."""
         try:
@@ -134,6 +143,7 @@ class FakeCloudProvider:
         return Request(
             machine_type=request.offer.machine_type,
             zone=request.offer.zone,
+            market=request.offer.market,
             command=SUPERVISOR_COMMAND,
             environment=request.boot.environment,
             labels={**request.labels, **ours},

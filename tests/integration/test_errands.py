@@ -204,7 +204,7 @@ from service.api.dependencies import AppState
 from service.db import idempotency, jobs
 from service.db.idempotency import IdempotencyKey, StoredAnswer
 from service.clouds.storage import CheckpointStorage
-from tests.builders import NOW, spec
+from tests.builders import HERE, NOW, spec
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)

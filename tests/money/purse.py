@@ -66,6 +66,8 @@ manners = st.builds(
     ending=st.sampled_from([0.0, 3.0, 6.0]),
     lag=st.sampled_from([0.0, 5.0, 60.0]),
     seed=st.integers(0, 9),
+    minimum=st.sampled_from([0.0, 60.0]),
+    zones=st.sampled_from(["a", "ab"]),
 )
 places = st.integers(0, 3)
 controllers = st.integers(0, 1)
@@ -94,6 +96,7 @@ def submissions(draw: st.DrawFn) -> JobSpec:
     limits = {"workers": f"{least}..{most}", "batch": [96], "max_cost": cap}
     return spec(
         limits={name: limit for name, limit in limits.items() if limit is not None},
+        machine={"market": draw(st.sampled_from(["on_demand", "spot", "any"]))},
         price={"per_hour": f"{price:f} USD/h", **draw(st.sampled_from(QUANTA))},
         **draw(st.sampled_from(STRATEGIES)),
     )
@@ -300,9 +303,16 @@ class Purse(RuleBasedStateMachine):
     def ignore_an_end(self, times: int) -> None:
         self.world.cloud.faults.next("terminate", Ignored(), None, times)
 
-    @rule(machines=st.sampled_from([0, 1, 2, 100]))
-    def stock(self, machines: int) -> None:
-        self.world.cloud.stock("small@a", machines)
+    @rule(
+        machines=st.sampled_from([0, 1, 2, 100]),
+        place=st.sampled_from(["small@a", "small@b", "small@a+spot", "small@b+spot"]),
+    )
+    def stock(self, machines: int, place: str) -> None:
+        self.world.cloud.stock(place, machines)
+
+    @rule()
+    def look_up_prices(self) -> None:
+        self.world.look_up_prices()
 
     @precondition(has_machines)
     @rule(place=places, ticks=st.booleans())
@@ -347,7 +357,8 @@ class Purse(RuleBasedStateMachine):
         world.clock.advance(world.manners.spare)  # requests that stray arrive or are refused
         world.cloud.machines()
         world.cloud.faults.calm()
-        world.cloud.stock("small@a", 100)
+        for place in ("small@a", "small@b", "small@a+spot", "small@b+spot"):
+            world.cloud.stock(place, 100)
         for _ in range(40):
             self.tick(0)
             if not any(vm.is_alive for vm in world.rows()):
@@ -357,6 +368,8 @@ class Purse(RuleBasedStateMachine):
         assert not any(vm.is_alive for vm in rows), "a row stays"
         promises.check(world)
         assert not world.machines(), "a machine stays"
+        world.look_up_prices()
+        rows = world.rows()
         assert world.bill(FOREVER, rows) <= ledger.accrued(rows, world.clock.moment()) + EXACTLY
 
     def _kept(self, fault: Fault) -> Fault:

@@ -25,6 +25,7 @@ from service.clouds.labels import ResourceLabels
 from service.db import controllers, directives, jobs, schema, vms, workers
 from service.db.vms import Vm
 from service.errors import LeaseLost, ProviderUnavailable
+from service.offers import SeenPrice
 from service.reconciler.actions import Action
 from service.reconciler.agenda import Agenda
 from service.reconciler.fleet import Fleet
@@ -64,6 +65,8 @@ class Manners:
     ending: float
     lag: float
     seed: int
+    minimum: float = 0.0
+    zones: str = "a"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ class World:
     def __init__(self, engine: Engine, stage: Stage, spec: JobSpec, manners: Manners) -> None:
         self.engine, self.stage, self.spec, self.manners = engine, stage, spec, manners
         self.clock = PassingClock()
-        tariff = Tariff(float(spec.price_per_hour), spec.quantum)
+        tariff = Tariff(float(spec.price_per_hour), spec.quantum, manners.minimum)
         self.cloud = FakeCloud(
             self.clock,
             Settings(
@@ -99,6 +102,7 @@ class World:
                 ending=manners.ending,
                 list_lag=manners.lag,
                 lateness=0.0,
+                has_zonal_tokens=True,
             ),
         )
         self.sightings = Sightings(timedelta(seconds=manners.lag), self.clock.moment())
@@ -106,7 +110,9 @@ class World:
         self.provider = FakeCloudProvider(
             "http://cloud",
             "ours",
+            zone=manners.zones,
             lag=manners.lag,
+            minimum=manners.minimum,
             boot=manners.boot + manners.spare,
             transport=self.door,
         )
@@ -133,6 +139,7 @@ class World:
         self.provider.close()
         with self.engine.begin() as connection:
             connection.execute(delete(schema.jobs))
+            connection.execute(delete(schema.shortages))
             connection.execute(delete(schema.models))
 
     # What controllers do.
@@ -192,6 +199,26 @@ class World:
     def rows(self) -> tuple[Vm, ...]:
         with self.engine.connect() as connection:
             return vms.of_job(connection, JOB)
+
+    def look_up_prices(self) -> None:
+        """Look up what spot machines cost, as the controller does every ten minutes."""
+        for vm in self.rows():
+            if vm.market == "spot" and vm.provider_id is not None:
+                since = vm.prices[-1].since if vm.prices else vm.paid_from
+                with self.engine.begin() as connection:
+                    vms.record_prices(connection, vm.id, self.prices_of(vm, since))
+
+    def prices_of(self, vm: Vm, since: datetime) -> list[SeenPrice]:
+        """Return what the cloud tells of a machine's price from a moment until now."""
+        now, on_demand = self.clock.moment(), vm.price_per_hour
+        start, end = ((moment - NOW).total_seconds() for moment in (since, now))
+        place = f"{vm.machine_type}@{vm.zone}+spot"
+        changes = self.cloud.settings.spot.changes(place, start, end)
+        told = [
+            SeenPrice(NOW + timedelta(seconds=at), on_demand * share.numerator / share.denominator)
+            for at, share in changes
+        ]
+        return [*told, SeenPrice(now, told[-1].price_per_hour)]
 
     def written(self) -> tuple[tuple[Vm, ...], *tuple[object, ...]]:
         """Return all that a controller may have written."""

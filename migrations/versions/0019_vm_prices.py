@@ -1,0 +1,32 @@
+"""What spot machines cost, as their clouds showed it.
+
+Revision ID: 0019
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0019"
+down_revision = "0018"
+
+
+def upgrade():
+    op.add_column(
+        "vms", sa.Column("extras_per_hour", sa.Numeric(), nullable=False, server_default="0")
+    )
+    op.alter_column("vms", "extras_per_hour", server_default=None)
+    op.create_table(
+        "vm_prices",
+        sa.Column("vm", sa.Text(), nullable=False),
+        sa.Column("since", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("price_per_hour", sa.Numeric(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["vm"], ["vms.id"], name=op.f("fk_vm_prices_vm"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("vm", "since", name=op.f("pk_vm_prices")),
+    )
+
+
+def downgrade():
+    op.drop_table("vm_prices")
+    op.drop_column("vms", "extras_per_hour")
