@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 from uuid import UUID, uuid5
@@ -34,6 +35,7 @@ from service.errors import (
     ProviderUnavailable,
     Throttled,
 )
+from service.offers import SeenPrice
 from service.prices import PricedRegion
 from service.settings import Settings
 
@@ -165,6 +167,13 @@ class GoogleProvider:
                     raise ProviderUnavailable(f"a list takes longer than {_LIST_SECONDS} s")
         self._zone_of = {instance.provider_id: instance.zone for instance in found}
         return tuple(found)
+
+    def spot_prices(self, zone: str, machine_type: str, since: datetime) -> tuple[SeenPrice, ...]:
+        """Return nothing: Google changes spot prices once a month, and tells them in a catalogue.
+
+        A spot machine here is booked at the on-demand price, the most that it may cost.
+        """
+        return ()
 
     def terminate(self, provider_id: str) -> None:
         """Order the end of a machine, stopped ones included.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from tests.conformance.clouds import (
     state,
 )
 from tests.docs.test_docs import DOCS, blocks
+from tests.fakecloud.aws_catalogue import EPOCH
 from tests.fakecloud.aws_region import (
     GROUP,
     IMAGE,
@@ -303,6 +305,17 @@ def test_a_machine_that_hears_of_no_lease_is_gone_when_its_prepaid_time_is_over(
         assert is_gone(aws, machine) is is_over
     # 30 s of boot, 600 s, 10 s of ending.
     assert door.cloud.bill().total == pytest.approx(0.2 * 640 / 3600)
+
+
+def test_spot_prices_are_every_change_since_a_moment(door: AwsDoor, aws: AwsProvider) -> None:
+    door.cloud.clock.advance(4000.0)
+    (everything, since) = (aws.spot_prices(ZONE, TYPE, EPOCH), 1500.0)
+    seen = aws.spot_prices(ZONE, TYPE, EPOCH + timedelta(seconds=since))
+    shares = list(door.cloud.settings.spot.changes(f"{TYPE}@{ZONE}+spot", since, 4000.0))
+    assert len(seen) == len(shares) < len(everything)
+    assert [each.since for each in seen] == sorted(each.since for each in seen)
+    for each, (_, share) in zip(seen, shares, strict=True):
+        assert float(each.price_per_hour) == pytest.approx(0.2 * float(share), abs=1e-6)
 
 
 def test_each_launch_is_one_request_once_the_image_is_known(

@@ -199,7 +199,10 @@ class FakeCloud:
                 self._admit(now)
                 fault = self.faults.on_the_way(operation, about)
                 self._stray(now, fault, do)
-                return self._obey(now, do)
+                answer = self._obey(now, do)
+                if isinstance(fault, Duplicate):
+                    self._straying.append((now + fault.after, do))
+                return answer
         finally:
             self._hold_back(fault)  # a no is lost as a yes is, and no other request waits
 
@@ -229,15 +232,13 @@ class FakeCloud:
             raise Refusal("RequestLimitExceeded", "slow down")
 
     def _stray(self, now: float, fault: OnTheWay | None, do: Do[T]) -> None:
-        """Let a request not arrive, or not now, or not only now."""
+        """Let a request not arrive, or not now."""
         match fault:
             case LostRequest():
                 raise ConnectionLost
             case LateRequest(after):
                 self._straying.append((now + after, do))
                 raise ConnectionLost
-            case Duplicate(after):
-                self._straying.append((now + after, do))
             case _:
                 pass
 

@@ -45,7 +45,11 @@ class LostResponse:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The cloud does it, answers, and does it again so many seconds later."""
+    """The cloud does it, answers, and does it again so many seconds later.
+
+    What it refused it does not do later: a client that makes one attempt per call sends no copy
+    that could arrive after a refusal has been answered.
+    """
 
     after: float = 0.0
     kind: Literal["Duplicate"] = "Duplicate"

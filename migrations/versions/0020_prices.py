@@ -1,13 +1,13 @@
 """Prices of what clouds rent out.
 
-Revision ID: 0021
+Revision ID: 0020
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0021"
-down_revision = "0018"
+revision = "0020"
+down_revision = "0019"
 
 
 def upgrade():
