@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from service import __main__ as program
+from service.clouds.clouds import Clouds
 from service.observability.logs import start_logging
 from service.observability.redaction import Redactor
 from service.settings import Settings
@@ -28,7 +29,7 @@ def main(home: Path, port: int, secret: Path, database: str, cloud: str, front: 
     home.mkdir(mode=0o700, exist_ok=True)
     settings = Settings(home=home, port=port, secret_file=secret, address=front)
     machines = FakeCloudProvider(cloud, "account", pause=1.0, lag=LAG, boot=BOOT)
-    program.serve(settings, database, redactor, machines)
+    program.serve(settings, database, redactor, Clouds([machines]))
 
 
 if __name__ == "__main__":
