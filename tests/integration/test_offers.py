@@ -161,6 +161,7 @@ def test_a_job_that_no_place_serves_says_so_once_and_asks_at_most_sixty_times_an
 ) -> None:
     for zone in "abc":
         cloud.stock(f"small@{zone}", 0)
+        cloud.stock(f"small@{zone}+spot", 0)
     region.submit(market="any")
     for _ in range(3600):
         region.tick(after=1.0)
