@@ -1,13 +1,13 @@
 """The code that jobs run, by project and hash.
 
-Revision ID: 0022
+Revision ID: 0021
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0022"
-down_revision = "0021"
+revision = "0021"
+down_revision = "0020"
 
 
 def upgrade():
