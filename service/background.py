@@ -20,9 +20,10 @@ import psycopg
 from sqlalchemy import URL, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from scavenger.schemas import PriceView
 from service.clouds.clouds import Clouds
-from service.clouds.provider import LAUNCH_KEY_PATTERN, InstanceState, Provider
-from service.db import clock, packages, partitions, vms
+from service.clouds.provider import LAUNCH_KEY_PATTERN, InstanceState, PriceSource, Provider
+from service.db import clock, packages, partitions, prices, vms
 from service.db.database import CONNECTION_TIMEOUTS
 from service.db.jobs import JOB_CHANGES_CHANNEL, notify_job_changed
 from service.errors import CloudError, NotificationsUndelivered
@@ -290,7 +291,7 @@ class Maintenance:
         self.periodic.stop()
 
     def run_once(self) -> None:
-        """Create partitions ahead, drop old ones and old code, and forget machines long gone."""
+        """Tidy up partitions, code and machines that are long gone, and ask for prices."""
         with self.engine.begin() as connection:
             partitions.create_ahead(connection)
         with self.engine.begin() as connection:
@@ -307,6 +308,7 @@ class Maintenance:
                 self._forget(provider)
             except CloudError as error:
                 log.warning("%s forgets no machine for now: %s", provider.name, error)
+            self._refresh_prices(provider)
 
     def _forget(self, provider: Provider) -> None:
         """Forget machines that are gone and whose jobs ended long ago: no key comes back."""
@@ -320,3 +322,21 @@ class Maintenance:
             row = known.get(one.launch_key)
             if row is not None and not row.is_alive and row.is_over_before(before):
                 provider.forget(one.provider_id)
+
+    def _refresh_prices(self, provider: Provider) -> None:
+        """Store what a cloud now asks for the machine types that are in use."""
+        if not isinstance(provider, PriceSource):
+            return
+        with self.engine.connect() as connection:
+            types = prices.types_in_use(connection, provider.name)
+            now = clock.read(connection)
+        types |= {provider.traits.machine_type} - {""}
+        told: list[PriceView] = []
+        try:
+            told.extend(provider.fetch_prices(types, now) if types else ())
+        except CloudError as error:
+            log.warning("%s does not say all prices for now: %s", provider.name, error)
+        with self.engine.begin() as connection:
+            update = prices.store_prices(connection, told, now)
+        for why in update.refused:
+            log.warning("%s says a price that is not believed: %s", provider.name, why)

@@ -8,7 +8,7 @@ makes one attempt per call; the reconciler repeats. What EC2's error codes mean 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
@@ -31,12 +31,20 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
+from scavenger.schemas import PriceView
 from service.clouds.aws_entry import AwsEntry
 from service.clouds.aws_errors import (
     PARAMETER_MISMATCH,
     UNKNOWN_INSTANCE,
     end_reason_of,
     error_of,
+)
+from service.clouds.aws_prices import (
+    dearest_spot_prices,
+    on_demand_prices,
+    pricing_region,
+    product_filters,
+    spot_filters,
 )
 from service.clouds.boot import render_boot_script
 from service.clouds.labels import OWNER_LABEL
@@ -107,7 +115,7 @@ class AwsProvider:
     def __init__(self, name: str, entry: AwsEntry, clients: Mapping[str, Any]) -> None:
         self.name = name
         self._entry, self._ec2 = entry, clients["ec2"]
-        self._ssm, self._sts = clients["ssm"], clients["sts"]
+        self._ssm, self._sts, self._pricing = clients["ssm"], clients["sts"], clients["pricing"]
         self._root_devices: dict[str, str] = {}
 
     @classmethod
@@ -202,6 +210,23 @@ class AwsProvider:
             shown = {one.state for one in self._describe("instance-id", provider_id)}
         if shown - {InstanceState.GONE}:
             raise ValueError(f"{provider_id} is not gone")
+
+    def fetch_prices(self, types: Collection[str], now: datetime) -> Iterator[PriceView]:
+        """Yield prices on spot, those of the dearest of the entry's zones, then those on demand."""
+        with _translated("prices on spot"):
+            pages = self._ec2.get_paginator("describe_spot_price_history").paginate(
+                Filters=spot_filters(types), StartTime=now
+            )
+            history = [each for page in pages for each in _member(page, "SpotPriceHistory")]
+        yield from dearest_spot_prices(self._entry.region, self._entry.subnets, history, now)
+        for machine_type in sorted(types):
+            with _translated(f"price of {machine_type}"):
+                filters = product_filters(self._entry.region, machine_type)
+                answer = self._pricing.get_products(
+                    ServiceCode="AmazonEC2", FormatVersion="aws_v1", Filters=filters
+                )
+                products = _member(answer, "PriceList")
+            yield from on_demand_prices(self._entry.region, machine_type, products, now)
 
     def _parameters(self, request: LaunchRequest) -> Mapping[str, Any]:
         """Return what EC2 is asked for: the same for a key, or its repetition is a mismatch."""
@@ -309,8 +334,11 @@ def open_clients(entry: AwsEntry) -> Mapping[str, Any]:
     endpoint = None if entry.endpoint is None else str(entry.endpoint)
     session = boto3.Session(profile_name=entry.profile, region_name=entry.region)
     return {
-        service: session.client(service, endpoint_url=endpoint, config=_CONFIG)
-        for service in ("ec2", "ssm", "sts")
+        service: session.client(service, region_name=region, endpoint_url=endpoint, config=_CONFIG)
+        for service, region in (
+            *((service, entry.region) for service in ("ec2", "ssm", "sts")),
+            ("pricing", pricing_region(entry.region)),
+        )
     }
 
 

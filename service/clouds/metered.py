@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Literal
 
-from service.clouds.provider import Instance, LaunchRequest, Provider
+from scavenger.schemas import PriceView
+from service.clouds.provider import Instance, LaunchRequest, PriceSource, Provider
 from service.errors import CloudError, LaunchRefused
 from service.observability import metrics
 from service.observability.tracing import span
@@ -55,6 +56,12 @@ class MeteredProvider:
     def forget(self, provider_id: str) -> None:
         with _timed("forget"):
             self.provider.forget(provider_id)
+
+    def fetch_prices(self, types: Collection[str], now: datetime) -> Iterator[PriceView]:
+        """Pass on what the cloud says of prices; nothing of one that says nothing."""
+        if isinstance(self.provider, PriceSource):
+            with _timed("prices"):
+                yield from self.provider.fetch_prices(types, now)
 
 
 @contextmanager

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from scavenger.schemas import PriceView
 from scavenger.worker_env import WorkerEnv, check_controller_url
 from service.offers import Offer, SeenPrice
 from service.prices import PricedRegion
@@ -277,4 +278,18 @@ class Provider(Protocol):
 
         Raises:
             ValueError: The machine is not gone.
+        """
+
+
+@runtime_checkable
+class PriceSource(Protocol):
+    """A provider that also says what its cloud asks for machines."""
+
+    def fetch_prices(self, types: Collection[str], now: datetime) -> Iterator[PriceView]:
+        """Yield what is known of the prices of these machine types; they are judged by the caller.
+
+        The error of one question keeps the prices that were told before.
+
+        Raises:
+            CloudError: The cloud does not say now.
         """

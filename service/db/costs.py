@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from sqlalchemy import Connection, literal, null, select
 
 from service.auth.permissions import EVERY_PROJECT
 from service.db.schema import jobs, vms
-from service.db.vms import Vm
+from service.db.vms import Vm, seen_prices
 
 
 def machines_of_project(connection: Connection, project: str) -> tuple[Vm, ...]:
@@ -21,7 +22,9 @@ def machines_of_project(connection: Connection, project: str) -> tuple[Vm, ...]:
     )
     if project != EVERY_PROJECT:
         query = query.join(jobs, jobs.c.id == vms.c.job).where(jobs.c.project == project)
-    return tuple(Vm(**row) for row in connection.execute(query).mappings())
+    machines = [Vm(**row) for row in connection.execute(query).mappings()]
+    seen = seen_prices(connection, [vm.id for vm in machines if vm.market == "spot"])
+    return tuple(replace(vm, prices=seen.get(vm.id, ())) for vm in machines)
 
 
 def names_of_jobs(connection: Connection, wanted: Collection[str]) -> Mapping[str, str]:

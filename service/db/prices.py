@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, func, select, text, tuple_
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from scavenger.schemas import PriceView
-from service.db.schema import prices
+from service.db.schema import FINAL_PHASES, jobs, outcomes, prices, vms
 from service.prices import PriceBook, PriceKey, PriceUpdate, judge_update, newest_prices
 
 KEY_COLUMNS = tuple(prices.primary_key.columns)
@@ -60,3 +60,19 @@ def store_prices(connection: Connection, told: Sequence[PriceView], now: datetim
             query.on_conflict_do_update(constraint=prices.primary_key, set_=changes), rows
         )
     return update
+
+
+def types_in_use(connection: Connection, cloud: str) -> set[str]:
+    """Return the machine types of a cloud that jobs which go on name, or rent."""
+    machine = jobs.c.spec["machine"]
+    named = (
+        select(machine["type"].astext)
+        .join(outcomes, outcomes.c.job == jobs.c.id)
+        .where(
+            outcomes.c.phase.not_in(FINAL_PHASES),
+            machine["cloud"].astext == cloud,
+            machine["type"].astext.is_not(None),
+        )
+    )
+    rented = select(vms.c.machine_type).where(vms.c.state != "gone", vms.c.cloud == cloud)
+    return set(connection.execute(named.union(rented)).scalars())

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pydantic import ValidationError
 from service.clouds.aws import AwsProvider, open_clients
 from service.clouds.aws_entry import AwsEntry
 from service.clouds.aws_errors import error_of
+from service.clouds.aws_prices import on_demand_prices
 from service.clouds.labels import OWNER_LABEL
 from service.clouds.provider import EndReason, Instance, InstanceState, LaunchRequest, Provider
 from service.clouds.registry import open_clouds
@@ -35,6 +37,7 @@ from service.errors import (
     QuotaReached,
     Throttled,
 )
+from service.prices import judge_update
 from service.settings import Settings as ControllerSettings
 from tests.conformance.clouds import (
     Eventually,
@@ -807,6 +810,51 @@ def test_many_threads_share_one_provider(
     with ThreadPoolExecutor(16) as threads:
         launched = list(threads.map(aws.launch, requests))
     assert len({one.provider_id for one in launched}) == len(door.cloud.machines()) == 8
+
+
+def test_prices_are_those_of_the_dearest_zone_on_spot_and_of_the_list_on_demand(
+    door: AwsDoor, aws: AwsProvider
+) -> None:
+    door.cloud.clock.advance(5000.0)
+    now = EPOCH + timedelta(seconds=5000)
+    found = {(one.item, one.market): one for one in aws.fetch_prices([TYPE, "m9.none"], now)}
+    assert set(found) == {(TYPE, "on_demand"), (TYPE, "spot")}
+    listed = found[TYPE, "on_demand"]
+    assert (listed.price, listed.vcpus, listed.memory_gib) == (Decimal("0.2"), 2, 4)
+    moment = door.cloud.clock.now()
+    shares = [door.cloud.settings.spot.share(f"{TYPE}@{zone}+spot", moment) for zone in SUBNETS]
+    assert found[TYPE, "spot"].price == round(Decimal(0.2 * float(max(shares))), 6)
+    assert {one.as_of for one in found.values()} == {now}
+    assert {(one.provider, one.region) for one in found.values()} == {("aws", "eu-central-1")}
+    assert judge_update(found.values(), {}, now).refused == ()
+
+
+def test_prices_on_spot_are_kept_where_the_list_may_not_be_read(
+    door: AwsDoor, aws: AwsProvider
+) -> None:
+    door.denied.add("GetProducts")
+    told = aws.fetch_prices([TYPE], EPOCH)
+    assert next(told).market == "spot"
+    with pytest.raises(CredentialsRefused, match="GetProducts"):
+        next(told)
+
+
+@pytest.mark.parametrize("code", ["RequestLimitExceeded", "InternalError"])
+def test_a_cloud_that_does_not_tell_prices_now_is_asked_again_later(
+    door: AwsDoor, aws: AwsProvider, code: str
+) -> None:
+    for action in ("DescribeSpotPriceHistory", "GetProducts"):
+        door.refuse_next(action, code)
+        with pytest.raises((Throttled, ProviderUnavailable)):
+            list(aws.fetch_prices([TYPE], EPOCH))
+
+
+@pytest.mark.parametrize(
+    "product", ["{", "[]", "{}", '{"product": {"attributes": {"vcpu": "x", "memory": "1"}}}']
+)
+def test_a_price_list_that_cannot_be_read_tells_no_price(product: str) -> None:
+    with pytest.raises(ProviderUnavailable, match="cannot be read"):
+        list(on_demand_prices("eu-central-1", TYPE, [product], EPOCH))
 
 
 # A second opinion

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,6 +31,7 @@ class AwsCatalogue:
             "DescribeSubnets": self._describe_subnets,
             "DescribeImages": self._describe_images,
             "DescribeSpotPriceHistory": self._describe_prices,
+            "GetProducts": self._list_products,
             "GetCallerIdentity": self._identify,
             "GetParameter": self._parameter,
         }
@@ -107,6 +109,7 @@ class AwsCatalogue:
         end = min(_moment(told.get("EndTime"), now), now)
         zones = [told["AvailabilityZone"]] if "AvailabilityZone" in told else self.region.zones
         tariffs = self.cloud.settings.tariffs
+        filters = {one["Name"]: one["Values"] for one in told.get("Filters", ())}
         shown = [
             {
                 "AvailabilityZone": zone,
@@ -116,10 +119,39 @@ class AwsCatalogue:
                 "Timestamp": EPOCH + timedelta(seconds=since),
             }
             for kind in told.get("InstanceTypes") or tariffs
+            if kind in filters.get("instance-type", [kind])
             for zone in zones
             for since, share in spot.changes(Request(kind, zone, market="spot").place, start, end)
         ]
         return _paged("SpotPriceHistory", shown[::-1], told)
+
+    def _list_products(self, told: Parameters) -> Parameters:
+        """Return products as AWS does: each a text, with reserved terms and idle capacity too."""
+        wanted = {one["Field"]: one["Value"] for one in told["Filters"]}
+        known = self.cloud.settings.tariffs
+        if wanted["instanceType"] not in known or wanted["regionCode"] != self.region.name:
+            return {"FormatVersion": "aws_v1", "PriceList": []}
+        facts, rate = self.region.facts(wanted["instanceType"]), known[wanted["instanceType"]]
+        hourly = {"unit": "Hrs", "pricePerUnit": {"USD": f"{rate.price_per_hour:.10f}"}}
+        once = {"unit": "Quantity", "pricePerUnit": {"USD": "9000"}}
+        product = {
+            "product": {
+                "productFamily": "Compute Instance",
+                "attributes": {
+                    **wanted,
+                    "vcpu": str(facts.vcpus),
+                    "memory": f"{facts.memory_mib / 1024:g} GiB",
+                },
+            },
+            "serviceCode": told["ServiceCode"],
+            "terms": {
+                "OnDemand": {"A.B": {"priceDimensions": {"A.B.C": hourly}}},
+                "Reserved": {"A.D": {"priceDimensions": {"A.D.E": once}}},
+            },
+        }
+        idle = {"unit": "Hrs", "pricePerUnit": {"USD": "0.0000000000"}}
+        reserved = {**product, "terms": {"OnDemand": {"F": {"priceDimensions": {"G": idle}}}}}
+        return {"FormatVersion": "aws_v1", "PriceList": [json.dumps(reserved), json.dumps(product)]}
 
     def _identify(self, told: Parameters) -> Parameters:
         account = self.region.account

@@ -26,7 +26,12 @@ from tests.fakecloud.http_server import Answer, HttpRequest
 from tests.fakecloud.refusal import Refusal
 
 XML, JSON_TYPE = "text/xml;charset=UTF-8", "application/x-amz-json-1.1"
-SERVICES = {"2016-11-15": "ec2", "2011-06-15": "sts", "AmazonSSM": "ssm"}  # by version or target
+SERVICES = {  # by version or target
+    "2016-11-15": "ec2",
+    "2011-06-15": "sts",
+    "AmazonSSM": "ssm",
+    "AWSPriceListService": "pricing",
+}
 STATUSES = {
     "AuthFailure": HTTPStatus.UNAUTHORIZED,
     "UnauthorizedOperation": HTTPStatus.FORBIDDEN,
@@ -84,7 +89,7 @@ def read(request: HttpRequest) -> Asked:
 def write(asked: Asked, value: Parameters) -> Answer:
     """Return the answer of a call that succeeded."""
     shape = asked.model.output_shape
-    if asked.service == "ssm":
+    if asked.service in ("ssm", "pricing"):
         _require_members(shape, value)
         return HTTPStatus.OK, JSON_TYPE, to_json(value)
     inner = f"<requestId>{uuid4()}</requestId>{''.join(_encode(shape, value))}"
@@ -101,7 +106,7 @@ def refuse(service: str, refusal: Refusal) -> Answer:
     code, message = escape(refusal.code), escape(refusal.message)
     error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
     match service:
-        case "ssm":
+        case "ssm" | "pricing":
             told = {"__type": refusal.code, "message": refusal.message}
             return status, JSON_TYPE, to_json(told)
         case "sts":

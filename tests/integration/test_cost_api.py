@@ -12,18 +12,26 @@ from sqlalchemy import Engine
 
 from scavenger.schemas import CostReportView, JobView
 from service.db import clock, jobs, vms
+from service.offers import Market, SeenPrice
 from tests.builders import offer, spec
 from tests.integration.house import House
 
 CENT = Decimal("0.01")
+SPOT_PRICES = ((2, "0.1"), (1.5, "0.2"), (1, "0.2"))  # days ago, dollars per hour
 
 
 def machine(
-    engine: Engine, job: str, number: int, cloud: str, began: datetime, ended: datetime | None
+    engine: Engine,
+    job: str,
+    number: int,
+    cloud: str,
+    began: datetime,
+    ended: datetime | None,
+    market: Market = "on_demand",
 ) -> None:
     """Store a machine that was asked for at a moment, and one that is gone as gone."""
     with engine.begin() as connection:
-        where = offer("0.37", cloud=cloud)
+        where = offer("0.37", cloud=cloud, market=market)
         vms.record_intent(connection, job, number, where, began, timedelta(days=9))
         vm = f"{job}-w{number}"
         vms.record_attempt(connection, vm, began, began + timedelta(days=9), "a-1")
@@ -43,7 +51,10 @@ def now(house: House, engine: Engine) -> datetime:
     days = timedelta(days=1)
     machine(engine, "job_1", 1, "local", now - 3 * days, now - 1.5 * days)
     machine(engine, "job_1", 2, "aws-frankfurt", now - days / 3, None)
-    machine(engine, "job_2", 1, "aws-frankfurt", now - 2 * days, now - days)
+    machine(engine, "job_2", 1, "aws-frankfurt", now - 2 * days, now - days, market="spot")
+    with engine.begin() as connection:
+        seen = [SeenPrice(now - ago * days, Decimal(price)) for ago, price in SPOT_PRICES]
+        vms.record_prices(connection, "job_2-w1", seen)
     machine(engine, "job_3", 1, "local", now - 5 * days, now - days)
     with engine.begin() as connection:
         vms.record_intent(connection, "job_4", 1, offer(), now, timedelta(minutes=1))
@@ -64,6 +75,8 @@ def test_each_job_costs_what_its_page_shows(house: House, now: datetime) -> None
     token = house.token("viewer", "alpha")
     found = report(house, token)
     assert [(each.key, each.name) for each in found.entries] == [("job_2", "n2"), ("job_1", "n1")]
+    spot = Decimal(12) * (Decimal("0.1") + Decimal("0.2"))
+    assert abs(found.entries[0].cost.amount - spot) < CENT
     for entry in found.entries:
         page = house.client.get(f"/v1/jobs/{entry.key}", headers=bearer(token))
         shown = JobView.model_validate_json(page.text).cost.accrued.amount

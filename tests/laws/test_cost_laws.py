@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from service import ledger
 from service.db.vms import Vm
+from service.offers import SeenPrice
 from service.state.costs import COST_RESOLUTION, CostGrouping, cost_until, daily_costs, divide_cost
 from tests.builders import NOW, vm
 
 MOMENTS = st.integers(0, 10 * 86_400_000).map(lambda ms: NOW + timedelta(milliseconds=ms))
 PRICES = st.decimals("0.00001", 50, places=5)
+SEEN = st.tuples(st.integers(-3600, 4 * 86400), PRICES)
 GROUPINGS: tuple[CostGrouping, ...] = ("job", "cloud", "day")
 
 
@@ -41,6 +43,10 @@ def machine(draw: st.DrawFn, number: int) -> Vm:
         attempted_at=began if is_asked else None,
         refusal=draw(st.sampled_from([None, None, "sold out"])),
         ended_at=ended,
+        prices=tuple(
+            SeenPrice(began + timedelta(seconds=since), price)
+            for since, price in sorted(draw(st.lists(SEEN, max_size=4)))
+        ),
     )
 
 
