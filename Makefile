@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-slow-cloud telemetry bench-large-batch paper clean
+.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -75,6 +75,9 @@ bench-ingest: $(READY) .venv/mlflow/ready  ## Records per second into the contro
 
 bench-scale: $(READY)  ## Duration of a pass, a collection and the list pages with 200 jobs, 1 000 machines, ten million records
 	@$(BIN)/python -m tests.bench.scale
+
+bench-offers: $(READY)  ## Seconds that a client takes to list 5 000 offers of four clouds, and 20 by a filter
+	@$(BIN)/python -m tests.bench.offers
 
 bench-slow-cloud: $(READY)  ## Latency of the controller while its cloud hangs for two minutes, and while it answers
 	@$(BIN)/python -m tests.bench.slow_cloud

@@ -16,13 +16,14 @@ from functools import cache
 from pathlib import Path
 
 from scavenger.offline.tables.price_rows import read_price_rows
-from scavenger.schemas import PriceRow, PriceView
+from scavenger.schemas import PriceRow, PriceUnit, PriceView
 from service.errors import UnknownPrice
 from service.offers import Market
 
 SHIPPED_PRICES = Path(__file__).parent / "clouds" / "prices.csv"
 HOURS_PER_MONTH = 730  # as both clouds turn a month into hours
 PUBLIC_ADDRESS = "public-ipv4"
+UNITS_BESIDE: tuple[PriceUnit, ...] = ("disk_gib_month", "address_hour")  # beside a machine
 MAX_PRICE_JUMP = 10
 MAX_PRICE, MIN_PRICE, MAX_PRICE_DIGITS = Decimal(100_000), Decimal("0.00000001"), 24
 MAX_CLOCK_DIFFERENCE = timedelta(days=1)

@@ -24,6 +24,7 @@ from sqlalchemy import (
     column,
     func,
     select,
+    true,
     tuple_,
     values,
 )
@@ -129,37 +130,50 @@ def select_offers(zones: Collection[PricedZone]) -> Select[Any]:
         ]
     )
     markets = values(column("market", Text), name="markets").data([("on_demand",), ("spot",)])
-    listed, spot = prices.alias("listed"), prices.alias("spot")
-    is_known = and_(markets.c.market == "spot", spot.c.price.is_not(None))
-    total = case((is_known, spot.c.price), else_=listed.c.price) + places.c.beside
-    same = [listed.c[name] == spot.c[name] for name in ("provider", "region", "item", "unit")]
+    machines = select_machines().cte("machines").prefix_with("MATERIALIZED")
+    is_spot = markets.c.market == "spot"
+    is_known = and_(is_spot, machines.c.spot_price.is_not(None))
+    price = case((is_known, machines.c.spot_price), else_=machines.c.price)
     return (
         select(
             places.c.cloud,
             places.c.zone,
-            listed.c.item,
+            machines.c.item,
             markets.c.market,
-            total.label("total"),
-            and_(markets.c.market == "spot", spot.c.price.is_(None)).label("is_upper_bound"),
-            case((is_known, spot.c.as_of), else_=listed.c.as_of).label("as_of"),
-            case((is_known, spot.c.source), else_=listed.c.source).label("source"),
-            listed.c.vcpus,
-            listed.c.memory_gib,
-            listed.c.accelerator,
-            listed.c.accelerators,
+            (price + places.c.beside).label("total"),
+            and_(is_spot, machines.c.spot_price.is_(None)).label("is_upper_bound"),
+            case((is_known, machines.c.spot_as_of), else_=machines.c.as_of).label("as_of"),
+            case((is_known, machines.c.spot_source), else_=machines.c.source).label("source"),
+            machines.c.vcpus,
+            machines.c.memory_gib,
+            machines.c.accelerator,
+            machines.c.accelerators,
         )
         .select_from(places)
         .join(
-            listed,
-            and_(
-                listed.c.provider == places.c.provider,
-                listed.c.region == places.c.region,
-                listed.c.unit == "machine_hour",
-                listed.c.market == "on_demand",
-            ),
+            machines,
+            and_(machines.c.provider == places.c.provider, machines.c.region == places.c.region),
         )
-        .join(markets, markets.c.market.is_not(None))
+        .join(markets, true())
+    )
+
+
+def select_machines() -> Select[Any]:
+    """Select machine types with their prices on demand, and on spot where that is known.
+
+    Once for all zones, or the database would look the same price up for each of them.
+    """
+    listed, spot = prices.alias("listed"), prices.alias("spot")
+    same = [listed.c[name] == spot.c[name] for name in ("provider", "region", "item", "unit")]
+    return (
+        select(
+            listed,
+            spot.c.price.label("spot_price"),
+            spot.c.as_of.label("spot_as_of"),
+            spot.c.source.label("spot_source"),
+        )
         .join(spot, and_(*same, spot.c.market == "spot"), isouter=True)
+        .where(listed.c.unit == "machine_hour", listed.c.market == "on_demand")
     )
 
 

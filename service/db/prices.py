@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import get_args
 
 from sqlalchemy import ColumnElement, Connection, func, select, text, tuple_
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from scavenger.schemas import PriceView
+from scavenger.schemas import PriceUnit, PriceView
 from service.db.schema import FINAL_PHASES, jobs, outcomes, prices, vms
 from service.prices import PriceBook, PriceKey, PriceUpdate, judge_update, newest_prices
 
@@ -27,9 +28,15 @@ def page_of_prices(
     return tuple(PriceView.model_validate(row) for row in connection.execute(query))
 
 
-def read_price_book(connection: Connection, regions: Collection[tuple[str, str]]) -> PriceBook:
-    """Return what is known of these regions, each with its provider."""
-    query = select(prices).where(tuple_(prices.c.provider, prices.c.region).in_(regions))
+def read_price_book(
+    connection: Connection,
+    regions: Collection[tuple[str, str]],
+    units: Collection[PriceUnit] = get_args(PriceUnit),
+) -> PriceBook:
+    """Return the prices of some units in these regions, each with its provider."""
+    query = select(prices).where(
+        tuple_(prices.c.provider, prices.c.region).in_(regions), prices.c.unit.in_(units)
+    )
     found = (PriceView.model_validate(row) for row in connection.execute(query))
     return PriceBook(newest_prices(found))
 

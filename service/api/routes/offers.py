@@ -21,7 +21,7 @@ from service.db.offers import (
 )
 from service.db.prices import read_price_book
 from service.errors import UnknownPrice
-from service.prices import PriceBook
+from service.prices import UNITS_BESIDE, PriceBook
 
 router = APIRouter(prefix="/v1/offers", tags=["prices"], route_class=GuardedRoute)
 
@@ -70,7 +70,8 @@ def list_offers(
     wanted = OfferFilter(cloud, market, vcpus, memory, accelerator, accelerators)
     now = app_state.now()
     with app_state.engine.connect() as connection:
-        book = read_price_book(connection, app_state.clouds.priced_regions)
+        # Not those of machines: every page would read thousands of prices, and show 200.
+        book = read_price_book(connection, app_state.clouds.priced_regions, UNITS_BESIDE)
         zones = priced_zones(app_state, book)
         found = cheapest_offers(connection, zones, wanted, after, page.limit + 1, now)
     shown, following = page.split("offers", found, position_of)
