@@ -26,7 +26,7 @@ from service.clouds.provider import LAUNCH_KEY_PATTERN, InstanceState, PriceSour
 from service.db import clock, packages, partitions, prices, vms
 from service.db.database import CONNECTION_TIMEOUTS
 from service.db.jobs import JOB_CHANGES_CHANNEL, notify_job_changed
-from service.errors import CloudError, NotificationsUndelivered
+from service.errors import CloudError, NotificationsUndelivered, UnknownPrice
 from service.offers import SeenPrice
 
 log = logging.getLogger(__name__)
@@ -220,7 +220,7 @@ class SpotPriceWatch:
     """Looks up what spot machines cost, so that the ledger books what the cloud bills.
 
     Until the next look a machine is booked at the price seen last, and reserved at the most that it
-    may cost.
+    may cost. What its disk and public address cost is added from the price book.
 
     Args:
         engine: The database.
@@ -240,19 +240,22 @@ class SpotPriceWatch:
         """Look once, for every spot machine that is not known up to now or to its end."""
         with self.engine.connect() as connection:
             wanted = vms.spot_to_look_up(connection)
+            book = prices.read_price_book(connection, self.clouds.priced_regions)
         for vm, since in wanted:
             if vm.cloud not in self.clouds:
                 continue
+            cloud = self.clouds[vm.cloud]
             try:
-                seen = self.clouds[vm.cloud].spot_prices(vm.zone, vm.machine_type, since)
-            except CloudError as error:
-                log.warning("%s does not tell its spot prices: %s", vm.cloud, error)
+                beside = book.price_beside(cloud.traits.priced)
+                seen = cloud.spot_prices(vm.zone, vm.machine_type, since)
+            except (CloudError, UnknownPrice) as error:
+                log.warning("%s stays at its on-demand price: %s", vm.id, error)
                 continue
             with self.engine.begin() as connection:
                 now = clock.read(connection)
                 # A row at the moment of the look: up to here the price is known.
                 known = [
-                    SeenPrice(each.since, each.price_per_hour + vm.extras_per_hour)
+                    SeenPrice(each.since, each.price_per_hour + beside)
                     for each in seen
                     if each.since <= now
                 ]

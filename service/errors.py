@@ -20,6 +20,7 @@
             │   └── MachineTypeUnsold     it never has: do not ask there for a day
             ├── QuotaReached          the account may have no more: another key, another market
             ├── CredentialsRefused    the controller may not do this: a person must act
+            │   └── SpotRefused           nor rent spot machines: the other market may do
             ├── Throttled             nothing was done: ask again, more slowly
             ├── ProviderUnavailable   the cloud did not answer or not yet obey: retry next tick
             └── LaunchRefused         this launch can never succeed: give up its key
@@ -117,6 +118,12 @@ class CredentialsRefused(CloudError):
     """The cloud does not let the controller do this; nothing was done, and a person must act."""
 
     label = "credentials"
+
+
+class SpotRefused(CredentialsRefused):
+    """The account may not rent spot machines yet; nothing was done, and a person must act."""
+
+    label = "spot"
 
 
 class Throttled(CloudError):

@@ -25,14 +25,11 @@ class BillingTerms:
             on-demand price.
         quantum: What is billed at once, such as an hour; nothing bills exactly.
         minimum: What is billed at least, however soon the machine ends.
-        extras_per_hour: The part of the price that is for disk and public address: a spot price is
-            without it.
     """
 
     price_per_hour: Decimal
     quantum: timedelta = timedelta(0)
     minimum: timedelta = timedelta(0)
-    extras_per_hour: Decimal = Decimal(0)
 
     def billed(self, span: timedelta) -> timedelta:
         """Return a span as it is billed: at least the minimum, in whole quanta."""

@@ -94,7 +94,6 @@ def vm(number: int, **changes: Any) -> Vm:
         price_per_hour=Decimal("0.36"),
         quantum=0.0,
         minimum=0.0,
-        extras_per_hour=Decimal(0),
         prepaid=360.0,
         intended_at=NOW - timedelta(minutes=1),
         began_at=NOW - timedelta(minutes=1),

@@ -11,10 +11,6 @@ down_revision = "0018"
 
 
 def upgrade():
-    op.add_column(
-        "vms", sa.Column("extras_per_hour", sa.Numeric(), nullable=False, server_default="0")
-    )
-    op.alter_column("vms", "extras_per_hour", server_default=None)
     op.create_table(
         "vm_prices",
         sa.Column("vm", sa.Text(), nullable=False),
@@ -29,4 +25,3 @@ def upgrade():
 
 def downgrade():
     op.drop_table("vm_prices")
-    op.drop_column("vms", "extras_per_hour")

@@ -117,6 +117,7 @@ class AwsProvider:
         self._entry, self._ec2 = entry, clients["ec2"]
         self._ssm, self._sts, self._pricing = clients["ssm"], clients["sts"], clients["pricing"]
         self._root_devices: dict[str, str] = {}
+        self._images: dict[str, str] = {}
 
     @classmethod
     def open(cls, name: str, entry: AwsEntry, settings: Settings) -> AwsProvider:
@@ -126,26 +127,22 @@ class AwsProvider:
 
     @cached_property
     def account(self) -> str:
-        """Number of the account, and the region, once the subnets are known to be in its zones."""
+        """Number of the account, and the region, once its subnets and image are known to exist."""
         with _translated(f"cloud {self.name}", CloudsFileRefused):
             try:
                 answer = self._sts.get_caller_identity()
             except KeyError as error:  # what botocore raises for XML that STS did not write
                 raise ProviderUnavailable("the answer did not come from AWS") from error
             self._check_subnets()
+            self._image(self._entry.image)
         return f"{_member(answer, 'Account')}/{self._entry.region}"
 
-    @cached_property
+    @property
     def traits(self) -> CloudTraits:
-        """What the controller must know; the image is resolved once, for as long as it runs."""
-        image = self._entry.image
-        if image.startswith(_SSM_PREFIX):
-            with _translated(f"cloud {self.name}", CloudsFileRefused):
-                answer = self._ssm.get_parameter(Name=image.removeprefix(_SSM_PREFIX))
-            image = _member(answer, "Parameter")["Value"]
+        """What the controller must know; asks nothing of AWS, which may be away at the start."""
         return CloudTraits(
             zones=tuple(self._entry.subnets),
-            image=image,
+            image=self._entry.image,
             machine_type=self._entry.machine_type,
             resize_seconds=90.0,
             max_list_lag_seconds=300.0,
@@ -240,6 +237,7 @@ class AwsProvider:
             _JOB_TAG: request.job,
             **request.labels,
         }
+        image = self._image(offer.image)
         told = [{"Key": key, "Value": value} for key, value in tags.items()]
         disk = {
             "VolumeSize": entry.disk_gib,
@@ -258,11 +256,11 @@ class AwsProvider:
             "ClientToken": request.launch_key,
             "MinCount": 1,
             "MaxCount": 1,
-            "ImageId": offer.image,
+            "ImageId": image,
             "InstanceType": offer.machine_type,
             "UserData": render_boot_script(request.boot),
             "NetworkInterfaces": [interface],
-            "BlockDeviceMappings": [{"DeviceName": self._root_device(offer.image), "Ebs": disk}],
+            "BlockDeviceMappings": [{"DeviceName": self._root_device(image), "Ebs": disk}],
             "TagSpecifications": [{"ResourceType": kind, "Tags": told} for kind in _TAGGED],
             # The default of EC2 is to stop: the disk would be billed until a person looks.
             "InstanceInitiatedShutdownBehavior": "terminate",
@@ -307,6 +305,17 @@ class AwsProvider:
         for page in pages:
             for reservation in _member(page, "Reservations"):
                 yield from map(_instance, reservation["Instances"])
+
+    def _image(self, image: str) -> str:
+        """Return the image that a public parameter names now, once for as long as this runs.
+
+        Should the name lead elsewhere when a launch is repeated, EC2 tells a mismatch, and the
+        machine of the first attempt is adopted.
+        """
+        if image.startswith(_SSM_PREFIX) and image not in self._images:
+            answer = self._ssm.get_parameter(Name=image.removeprefix(_SSM_PREFIX))
+            self._images[image] = _member(answer, "Parameter")["Value"]
+        return self._images.get(image, image)
 
     def _root_device(self, image: str) -> str:
         """Return the name under which an image has its disk; another name adds a second disk."""

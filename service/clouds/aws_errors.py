@@ -18,6 +18,7 @@ from service.errors import (
     ProviderUnavailable,
     QuotaReached,
     ServiceError,
+    SpotRefused,
     Throttled,
 )
 
@@ -34,6 +35,7 @@ _ERRORS: Mapping[type[CloudError], tuple[str, ...]] = {
         "UnfulfillableCapacity",
     ),
     MachineTypeUnsold: ("Unsupported",),
+    SpotRefused: ("AuthFailure.ServiceLinkedRoleCreationNotPermitted",),
     QuotaReached: (
         "InstanceLimitExceeded",
         "MaxSpotInstanceCountExceeded",
@@ -53,7 +55,6 @@ _ERRORS: Mapping[type[CloudError], tuple[str, ...]] = {
         "AccessDenied",
         "AccessDeniedException",
         "AuthFailure",
-        "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
         "Blocked",
         "ExpiredToken",
         "ExpiredTokenException",

@@ -120,8 +120,9 @@ class Clouds:
             timedelta(seconds=traits.minimum_billed_seconds),
         )
         machine_type = (machine.type if machine else None) or traits.machine_type
+        image = spec.run.image or traits.image
         return tuple(
-            Offer(provider.name, zone, machine_type, market, traits.image, terms)
+            Offer(provider.name, zone, machine_type, market, image, terms)
             for market in MARKETS["on_demand" if machine is None else machine.market]
             for zone in traits.zones
         )

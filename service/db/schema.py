@@ -149,7 +149,6 @@ vms = Table(
     Column("price_per_hour", Numeric, nullable=False),
     Column("quantum", Double, nullable=False),
     Column("minimum", Double, nullable=False),
-    Column("extras_per_hour", Numeric, nullable=False),
     Column("prepaid", Double, nullable=False),
     moment_column("intended_at", nullable=False),
     moment_column("began_at"),

@@ -50,7 +50,6 @@ class Vm:
         price_per_hour: Dollars per hour it may cost at most.
         quantum: Seconds that are billed at once; 0 bills exactly.
         minimum: Seconds that are billed at least.
-        extras_per_hour: Dollars of that price for disk and public address.
         prices: What it cost as its cloud showed it, where that moves; empty where it does not.
         prepaid: Seconds it is told at launch that it may run, the same whenever that is repeated.
         began_at: When it was first asked for; None before, and where an earlier version asked.
@@ -80,7 +79,6 @@ class Vm:
     price_per_hour: Decimal
     quantum: float
     minimum: float
-    extras_per_hour: Decimal
     prepaid: float
     intended_at: datetime
     began_at: datetime | None
@@ -114,10 +112,7 @@ class Vm:
     @property
     def terms(self) -> BillingTerms:
         return BillingTerms(
-            self.price_per_hour,
-            timedelta(seconds=self.quantum),
-            timedelta(seconds=self.minimum),
-            self.extras_per_hour,
+            self.price_per_hour, timedelta(seconds=self.quantum), timedelta(seconds=self.minimum)
         )
 
     @property
@@ -282,7 +277,6 @@ def record_intent(
             price_per_hour=offer.terms.price_per_hour,
             quantum=offer.terms.quantum.total_seconds(),
             minimum=offer.terms.minimum.total_seconds(),
-            extras_per_hour=offer.terms.extras_per_hour,
             prepaid=(prepaid - boot).total_seconds(),
             open_asks=0,
             orders=0,

@@ -31,6 +31,7 @@ from service.errors import (
     MachineTypeUnsold,
     OutOfCapacity,
     QuotaReached,
+    SpotRefused,
 )
 from service.observability import metrics
 from service.offers import Offer
@@ -114,6 +115,8 @@ def shortage_of(offer: Offer, error: CloudError, now: datetime) -> Shortage | No
             return Shortage(cloud, *place, "capacity", str(error), until)
         case QuotaReached():
             return Shortage(cloud, "", "", offer.market, "quota", str(error), until)
+        case SpotRefused():
+            return Shortage(cloud, "", "", "spot", "credentials", str(error), until)
         case CredentialsRefused():
             return Shortage(cloud, "", "", "", "credentials", str(error), until)
         case _:

@@ -35,6 +35,7 @@ from service.errors import (
     OutOfCapacity,
     ProviderUnavailable,
     QuotaReached,
+    SpotRefused,
     Throttled,
 )
 from service.prices import judge_update
@@ -332,14 +333,24 @@ def test_each_launch_is_one_request_once_the_image_is_known(
 # The entry and what is asked at the start
 
 
-def test_account_and_traits_are_asked_for_once(door: AwsDoor, reach: Open) -> None:
-    aws = reach(image=f"ssm:{IMAGE_PARAMETER}")
+def test_the_account_is_asked_for_once_and_the_traits_never(door: AwsDoor, reach: Open) -> None:
+    aws = reach()
+    assert aws.traits.zones == (ZONE, OTHER_ZONE, SOLD_OUT)
     assert door.calls() == {}
     for _ in range(2):
         assert aws.account == "123456789012/eu-central-1"
-        assert aws.traits.image == IMAGE
-        assert aws.traits.zones == (ZONE, OTHER_ZONE, SOLD_OUT)
-    assert door.calls() == {"GetCallerIdentity": 1, "DescribeSubnets": 1, "GetParameter": 1}
+    assert door.calls() == {"GetCallerIdentity": 1, "DescribeSubnets": 1}
+
+
+def test_the_name_of_an_image_is_looked_up_at_the_first_launch(
+    door: AwsDoor, reach: Open, request_for: Request
+) -> None:
+    aws = reach(image=f"ssm:{IMAGE_PARAMETER}")
+    for number in range(2):
+        request = request_for(key=f"key-{number}")
+        aws.launch(replace(request, offer=replace(request.offer, image=aws.traits.image)))
+    assert {asked["ImageId"] for asked in door.launches()} == {IMAGE}
+    assert door.calls()["GetParameter"] == 1
 
 
 @pytest.mark.parametrize(
@@ -355,7 +366,7 @@ def test_an_entry_that_names_what_aws_does_not_have_is_refused(
 ) -> None:
     aws = reach(**changes)
     with pytest.raises(CloudsFileRefused, match=message):
-        _ = aws.account, aws.traits
+        _ = aws.account
 
 
 @pytest.mark.parametrize(
@@ -468,7 +479,7 @@ ERRORS: dict[str, tuple[type[CloudError], type[CloudError]]] = {
     "Throttling": SLOWER,
     "ThrottlingException": SLOWER,
     "AuthFailure": PERSON,
-    "AuthFailure.ServiceLinkedRoleCreationNotPermitted": PERSON,
+    "AuthFailure.ServiceLinkedRoleCreationNotPermitted": (SpotRefused, ProviderUnavailable),
     "UnauthorizedOperation": PERSON,
     "ExpiredToken": PERSON,
     "OptInRequired": PERSON,
@@ -509,7 +520,7 @@ def test_a_spot_role_that_is_missing_names_the_command_that_makes_it(
     door: AwsDoor, aws: AwsProvider, request_for: Request
 ) -> None:
     door.refuse_next("RunInstances", "AuthFailure.ServiceLinkedRoleCreationNotPermitted")
-    with pytest.raises(CredentialsRefused, match="aws iam create-service-linked-role"):
+    with pytest.raises(SpotRefused, match="aws iam create-service-linked-role"):
         aws.launch(request_for(market="spot"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -10,14 +11,15 @@ from sqlalchemy import Engine
 from service import ledger
 from service.background import SpotPriceWatch
 from service.clouds.clouds import Clouds
-from service.db import clock, jobs, vms
+from service.db import clock, jobs, prices, vms
 from service.errors import ProviderUnavailable
 from service.offers import BillingTerms, SeenPrice
+from service.prices import PricedRegion, shipped_prices
 from tests.builders import NOW, offer, spec
 from tests.fakecloud.provider import FakeCloudProvider
 
 HOUR = timedelta(hours=1)
-TERMS = BillingTerms(Decimal("3.6"), extras_per_hour=Decimal("0.6"))
+TERMS = BillingTerms(Decimal("3.6"))
 
 
 class Market(FakeCloudProvider):
@@ -40,9 +42,13 @@ class Market(FakeCloudProvider):
 def test_each_look_goes_on_from_the_last_until_the_machine_has_ended(engine: Engine) -> None:
     cloud = Market("http://nowhere", "account", zone="ab")
     cloud.asked, cloud.engine = [], engine
+    # A public address in this region costs 0.005 dollars per hour.
+    priced = PricedRegion("aws", "eu-central-1", has_public_address=True)
+    cloud.traits = replace(cloud.traits, priced=priced)
     watch = SpotPriceWatch(engine, Clouds([cloud]))
     with engine.begin() as connection:
         now = clock.read(connection)
+        prices.store_prices(connection, shipped_prices(), now)
         jobs.create(connection, "job_1", spec(), now)
         for number, (zone, market) in enumerate(
             [("a", "spot"), ("b", "spot"), ("a", "on_demand")], 1
@@ -61,11 +67,15 @@ def test_each_look_goes_on_from_the_last_until_the_machine_has_ended(engine: Eng
     watch.look()
     spot, unseen, on_demand = rows()
     assert (unseen.prices, on_demand.prices) == ((), ())
-    assert [str(each.price_per_hour) for each in spot.prices] == ["2.6", "1.6", "1.6"]
-    # Half an hour at 2.6, half an hour at 1.6 dollars, each with 0.6 for disk and address.
-    assert abs(spot.cost(now) - Decimal("2.1")) < Decimal("0.001")
+    assert [f"{each.price_per_hour.normalize():f}" for each in spot.prices] == [
+        "2.005",
+        "1.005",
+        "1.005",
+    ]
+    # Half an hour at 2 dollars, half an hour at 1, and the address.
+    assert abs(spot.cost(now) - Decimal("1.505")) < Decimal("0.001")
     assert on_demand.cost(now) == Decimal("3.6")
-    assert full - ledger.committed(rows()) > Decimal("1.49"), "a look frees what was reserved"
+    assert full - ledger.committed(rows()) > Decimal("2.08"), "a look frees what was reserved"
 
     watch.look()
     assert cloud.asked[2] == spot.prices[-1].since
