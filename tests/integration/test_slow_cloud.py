@@ -217,3 +217,38 @@ def test_a_controller_ends_though_its_cloud_hangs(
     house.loop.stop()
     assert not house.loop.periodic.thread.is_alive()
     assert not gate.is_set()
+
+
+def test_a_cloud_that_hangs_delays_no_job_of_another(engine: Engine, cloud: FakeCloud) -> None:
+    other = FakeCloud(VirtualClock(), Settings(boot=0.0, ending=0.0))
+    with CloudServer(cloud) as slow_server, CloudServer(other) as server:
+        slow, quick = HangingProvider(slow_server.url), HangingProvider(server.url)
+        slow.name, quick.name = "slow", "quick"
+        clouds, executors = Clouds([slow, quick]), CloudExecutors(2)
+        with engine.begin() as connection:
+            labels = ResourceLabels(controllers.installation_id(connection), b"our secret")
+            for job, name in (("job_1", "slow"), ("job_2", "slow"), ("job_3", "slow")):
+                wish = spec(**{**WISH, "machine": {"cloud": name}})
+                jobs.create(connection, job, wish, datetime.now(UTC))
+        gates = [slow.hang(f"launch job_{number}") for number in (1, 2, 3)]
+        fleet = Fleet(engine, clouds, CONTACT, labels, executors=executors)
+        loop = ReconcilerLoop(
+            Reconciler(fleet, datetime.now(UTC)), Inventories.of(engine, clouds, threads=1)
+        )
+        loop.start()
+        try:
+            until(lambda: {"launch job_1", "launch job_2"} <= set(slow.asked))
+            slow.hang("list")
+            with engine.begin() as connection:
+                wish = spec(**{**WISH, "machine": {"cloud": "quick"}})
+                jobs.create(connection, "job_4", wish, datetime.now(UTC))
+            until(lambda: len(other.machines()) == 2)
+            assert cloud.machines() == ()
+        finally:
+            for gate in gates:
+                gate.set()
+            slow.release()
+            loop.stop()
+            executors.close(10.0)
+            slow.close()
+            quick.close()
