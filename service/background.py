@@ -336,7 +336,8 @@ class Maintenance:
         types |= {provider.traits.machine_type} - {""}
         told: list[PriceView] = []
         try:
-            told.extend(provider.fetch_prices(types, now) if types else ())
+            for price in provider.fetch_prices(types, now) if types else ():
+                told.append(price)  # one by one: those before an error count
         except CloudError as error:
             log.warning("%s does not say all prices for now: %s", provider.name, error)
         with self.engine.begin() as connection:

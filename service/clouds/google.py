@@ -8,7 +8,7 @@ first and never beside it. The SDK makes one attempt per call, since the reconci
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
@@ -23,9 +23,11 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import compute_v1
 from google.protobuf import json_format
 
+from scavenger.schemas import PriceView
 from service.clouds.google_entry import GoogleEntry
 from service.clouds.google_errors import call_error, launch_error, operation_error
 from service.clouds.google_machine import GOOGLE_JOB_LABEL, GOOGLE_NAME_PREFIX, machine_of
+from service.clouds.google_prices import newest_spot_price, spot_price_question
 from service.clouds.labels import OWNER_LABEL, SIGNATURE_LABEL
 from service.clouds.provider import CloudTraits, Instance, InstanceState, LaunchRequest
 from service.errors import (
@@ -175,6 +177,23 @@ class GoogleProvider:
         """
         return ()
 
+    def fetch_prices(self, types: Collection[str], now: datetime) -> Iterator[PriceView]:
+        """Yield prices on spot; a type that Google refuses, such as a misspelt one, stops none."""
+        failure: CloudError | None = None
+        for machine_type in sorted(types):
+            question = spot_price_question(self._entry.project, self._entry.region, machine_type)
+            try:
+                with _translated(f"price of {machine_type}", call_error):
+                    told = self._advice.capacity_history(
+                        request=question, retry=None, timeout=_REQUEST_SECONDS
+                    )
+            except CloudError as error:
+                failure = error
+                continue
+            yield from newest_spot_price(self._entry.region, machine_type, told.price_history, now)
+        if failure is not None:
+            raise failure
+
     def terminate(self, provider_id: str) -> None:
         """Order the end of a machine, stopped ones included.
 
@@ -222,6 +241,10 @@ class GoogleProvider:
     @cached_property
     def _images(self) -> Any:
         return self._open(compute_v1.ImagesClient)
+
+    @cached_property
+    def _advice(self) -> Any:
+        return self._open(compute_v1.AdviceClient)
 
     def _open(self, client: Callable[..., Any]) -> Any:
         try:

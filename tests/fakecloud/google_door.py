@@ -129,6 +129,12 @@ class GoogleDoor:
             ("GET", f"{project}{zone}/instances{name}", "instances.get", self._get),
             ("DELETE", f"{project}{zone}/instances{name}", "instances.delete", self._delete),
             ("GET", f"{project}{zone}/operations{name}", "zoneOperations.get", self._poll),
+            (
+                "POST",
+                f"{project}/regions/(?P<region>[^/]+)/advice/capacityHistory",
+                "advice.capacityHistory",
+                self._price_history,
+            ),
             ("GET", f"{project}/zones", "zones.list", self._zones),
             ("GET", f"{project}{zone}/machineTypes", "machineTypes.list", self._machine_types),
             ("GET", f"{project}{zone}/machineTypes{name}", "machineTypes.get", self._machine_type),
@@ -301,6 +307,29 @@ class GoogleDoor:
         items = [{"name": zone, "region": region, "status": "UP"} for zone in self.manners.zones]
         return self._describe("zones", lambda _: {"kind": "compute#zoneList", "items": items})
 
+    def _price_history(self, call: GoogleCall, region: str) -> Json:
+        """Return the price on spot of two periods, the newer first."""
+        properties = call.body["instanceProperties"]
+        name, tariffs = properties["machineType"], self.cloud.settings.tariffs
+        if properties["scheduling"]["provisioningModel"] != "SPOT" or name not in tariffs:
+            raise invalid("instanceProperties", name)
+
+        def show(now: float) -> Json:
+            spot = self.cloud.settings.spot
+            shown = [
+                {
+                    "interval": {"startTime": f"2026-01-0{2 - age}T00:00:00Z"},
+                    "listPrice": money_of(
+                        tariffs[name].price_per_hour
+                        * float(spot.share(f"{name}@{region}+spot", now - age * spot.period))
+                    ),
+                }
+                for age in (0, 1)
+            ]
+            return {"machineType": name, "location": region, "priceHistory": shown}
+
+        return self._describe(name, show)
+
     def _machine_types(self, call: GoogleCall, zone: str) -> Json:
         shown = [_show_type(zone, name) for name in self.manners.machine_types]
         return self._describe("machineTypes", lambda _: {"items": shown})
@@ -390,6 +419,12 @@ class GoogleDoor:
 
     def _path(self, zone: str, name: str) -> str:
         return f"projects/{self.manners.project}/zones/{zone}/instances/{name}"
+
+
+def money_of(dollars: float) -> Json:
+    """Return dollars in Google's words: whole units as a text, and nanos."""
+    nanos = round(dollars * 10**9)
+    return {"currencyCode": "USD", "units": str(nanos // 10**9), "nanos": nanos % 10**9}
 
 
 def _suits(shown: Json, condition: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from itertools import count
 from math import ceil, inf
 from typing import Any
@@ -17,9 +18,12 @@ from service.clouds.google_entry import GoogleEntry
 from service.clouds.labels import OWNER_LABEL, SIGNATURE_LABEL
 from service.clouds.provider import Instance, InstanceState, Provider
 from service.errors import (
+    CloudError,
+    CredentialsRefused,
     LaunchRefused,
     ProviderUnavailable,
 )
+from tests.builders import NOW
 from tests.conformance.clouds import Eventually, ProviderConformance, is_up, state
 from tests.conformance.google.rental import (
     ENDING,
@@ -361,3 +365,21 @@ def test_an_end_that_did_not_come_may_be_ordered_again(
     for _ in range(2):
         cloud.terminate(machine.provider_id)
     eventually(lambda: state(cloud, machine) is None)
+
+
+def test_the_newest_price_on_spot_is_told_and_a_misspelt_type_stops_no_other(
+    door: GoogleDoor, reach: Reach
+) -> None:
+    cloud = reach()
+    door.cloud.clock.advance(5000.0)
+    told = iter(cloud.fetch_prices(["a-misspelt-type", GCE_TYPE], NOW))
+    price = next(told)
+    with pytest.raises(CloudError, match="misspelt"):
+        next(told)
+    share = door.cloud.settings.spot.share(f"{GCE_TYPE}@europe-west3+spot", 5000.0)
+    assert (price.item, price.market) == (GCE_TYPE, "spot")
+    assert price.price == round(Decimal(0.2 * float(share)), 9)
+    assert (price.provider, price.region, price.as_of) == ("google", "europe-west3", NOW)
+    door.denied.add("compute.advice.capacityHistory")
+    with pytest.raises(CredentialsRefused):
+        list(cloud.fetch_prices([GCE_TYPE], NOW))
