@@ -10,6 +10,9 @@ from sqlalchemy import Connection, literal, null, select
 from service.auth.permissions import EVERY_PROJECT
 from service.db.schema import jobs, vms
 from service.db.vms import Vm, seen_prices
+from service.offers import SeenPrice
+
+MAX_NAMES = 10_000  # of one query; Postgres takes 65 535 parameters
 
 
 def machines_of_project(connection: Connection, project: str) -> tuple[Vm, ...]:
@@ -23,7 +26,10 @@ def machines_of_project(connection: Connection, project: str) -> tuple[Vm, ...]:
     if project != EVERY_PROJECT:
         query = query.join(jobs, jobs.c.id == vms.c.job).where(jobs.c.project == project)
     machines = [Vm(**row) for row in connection.execute(query).mappings()]
-    seen = seen_prices(connection, [vm.id for vm in machines if vm.market == "spot"])
+    spot = [vm.id for vm in machines if vm.market == "spot"]
+    seen: dict[str, tuple[SeenPrice, ...]] = {}
+    for start in range(0, len(spot), MAX_NAMES):
+        seen |= seen_prices(connection, spot[start : start + MAX_NAMES])
     return tuple(replace(vm, prices=seen.get(vm.id, ())) for vm in machines)
 
 

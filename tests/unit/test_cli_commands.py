@@ -274,6 +274,18 @@ def test_a_job_is_submitted_with_the_directory_of_its_file(document):
     assert sent["name"] == "again"
 
 
+def test_a_job_without_a_price_is_shown_with_the_one_that_the_controller_wrote_down(tmp_path):
+    document = tmp_path / "unpriced.yaml"
+    document.write_text(DOCUMENT.replace("price: 0.13402 USD/h\n", ""))
+    planned = parse_job(DOCUMENT.replace("0.13402", "0.24715")).document()
+    controller = one(job_view(spec=planned))
+    code, data, stderr = run(controller, "submit", str(document))
+    assert (code, data) == (0, f"{ID}\n")
+    assert "one worker costs 0.24715 USD/h" in stderr
+    (sent,) = controller.submitted
+    assert "price" not in sent
+
+
 @pytest.fixture
 def shell(tmp_path, monkeypatch):
     """A directory that a shell is in, beside that of the document."""
