@@ -21,10 +21,20 @@ from service.clouds.provider import Instance, Provider
 from service.db import controllers, vms
 from service.db.database import DATABASE_AWAY
 from service.db.vms import LaunchStatus, Vm
-from service.errors import AccountRefused, CloudError, ProviderUnavailable, Throttled
+from service.errors import (
+    AccountRefused,
+    CloudError,
+    CredentialsRefused,
+    ProviderUnavailable,
+    Throttled,
+)
 
 log = logging.getLogger(__name__)
 
+HIDDEN_ADVICE: Mapping[type[CloudError], str] = {
+    CredentialsRefused: "it refuses the controller; its log says what to correct",
+    Throttled: "it wants to be asked more slowly",
+}
 LIST_BATCH = "list"
 LIST_WAIT = 0.2
 LIST_TIMEOUT = timedelta(minutes=1)  # the longest that a call to a provider may take
@@ -102,7 +112,11 @@ class CloudInventory:
             self._is_due = False
             self._attempt(now)
         if self._failure is not None:
-            raise ProviderUnavailable(str(self._failure)) from self._failure
+            # Without the cloud's own words: they may hold a new number at every call, and a job
+            # says once what it waits for.
+            advice = HIDDEN_ADVICE.get(type(self._failure), "read the controller's log")
+            why = f"{self._provider.name} does not show its machines: {advice}"
+            raise ProviderUnavailable(why) from self._failure
         return self._listing
 
     def _attempt(self, now: datetime) -> None:
@@ -118,7 +132,7 @@ class CloudInventory:
             raise
         except CloudError as error:
             if str(error) != str(self._failure):
-                log.warning("the cloud does not show its machines: %s", error)
+                log.warning("%s does not show its machines: %s", self._provider.name, error)
             pause = THROTTLED_PAUSE if isinstance(error, Throttled) else RETRY_PAUSE
             self._failure, self._again_at = error, now + pause
         except AccountRefused as error:

@@ -54,6 +54,6 @@ def sold_out_reason(place: Offer) -> str:
 def refused_reason(place: Offer) -> str:
     """Say that a cloud refuses the controller itself."""
     return (
-        f"{place.cloud} does not let the controller launch machines: run scavenger doctor "
-        "--permissions; it is asked again every few minutes"
+        f"{place.cloud} does not let the controller launch machines: the events say what to "
+        "correct; it is asked again every few minutes"
     )

@@ -105,9 +105,7 @@ def hold_while_hidden(state: JobState, action: Action) -> Action:
     """Make and end no machines of a job that goes on while the cloud does not show them."""
     is_held = state.is_hidden and not state.job.phase.is_final
     if is_held and isinstance(action, Launch | Terminate):
-        return Blocked(
-            "the cloud does not show its machines, so none is made or ended until it does"
-        )
+        return Blocked(f"{state.hidden_reason}; no machine is made or ended there until it does")
     return action
 
 

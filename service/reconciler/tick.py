@@ -76,8 +76,8 @@ class Reconciler:
             found = self.fleet.compare_with_cloud(
                 lease, state, present, inventories or self.open_inventories()
             )
-        except CloudError:
-            state = replace(state, is_hidden=True)
+        except CloudError as error:
+            state = replace(state, is_hidden=True, hidden_reason=str(error))
         else:
             if found is None:
                 return Idle("the cloud has been asked for its machines"), timedelta(0)

@@ -51,6 +51,7 @@ class JobState:
         boot: What a new machine may take of its prepaid time before its own clock starts.
         is_hidden: Whether the cloud does not show its machines, so that nothing new of them is
             known.
+        hidden_reason: Why not, in the same words for as long as that lasts.
         places: Where its machines may be rented, in the order of the clouds file.
         shortages: Which of them give none for a while.
     """
@@ -69,6 +70,7 @@ class JobState:
     listening_since: datetime | None = None
     published_without_iteration: tuple[datetime, ...] = ()
     is_hidden: bool = False
+    hidden_reason: str = "the cloud does not show its machines"
     boot: timedelta = timedelta(0)
     places: tuple[Offer, ...] = ()
     shortages: tuple[Shortage, ...] = ()

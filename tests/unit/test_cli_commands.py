@@ -635,6 +635,7 @@ def test_nothing_is_sent_of_code_that_cannot_travel(document, source):
     code, _, stderr = run(controller, "submit", str(document), "--code", str(source))
     assert code == ExitCode.USAGE
     assert "cannot be sent" in " ".join(stderr.split())
-    assert "source/data: is a link to /srv/data" in " ".join(stderr.split())
+    # A long path is broken wherever the line ends.
+    assert "source/data:isalinkto/srv/data" in "".join(stderr.split())
     assert not controller.code
     assert not controller.submitted
