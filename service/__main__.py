@@ -29,14 +29,14 @@ from service.app import build_app
 from service.auth.secrets import SecretStore
 from service.auth.tokens import ControllerKeys
 from service.background import JointHeartbeat, Maintenance, PgListener, SpotPriceWatch
-from service.clouds.clouds import Clouds
+from service.clouds.clouds import THIS_COMPUTER, Clouds
 from service.clouds.executor import CloudExecutors
 from service.clouds.inventory import Inventories
 from service.clouds.labels import ResourceLabels
 from service.clouds.metered import MeteredProvider
 from service.clouds.registry import open_clouds
 from service.clouds.storage import CheckpointStorage
-from service.db import clock, controllers, prices, vms
+from service.db import clock, controllers, jobs, prices, vms
 from service.db.database import migrate, open_pool
 from service.errors import CloudError, CloudsFileRefused, ServiceError
 from service.garbage_collection.collector import CollectorLoop, GarbageCollector
@@ -196,10 +196,13 @@ def check_clouds(engine: Engine, clouds: Clouds) -> None:
     """
     with engine.connect() as connection:
         missing = vms.clouds_in_use(connection) - {provider.name for provider in clouds}
+        # They were priced for this computer: on a rented machine their cap would mean nothing.
+        if THIS_COMPUTER not in clouds and jobs.has_unfinished_without_cloud(connection):
+            missing |= {THIS_COMPUTER}
     if missing:
         raise CloudsFileRefused(
-            f"machines of {', '.join(sorted(missing))} may still run, and the clouds file has no "
-            "entry of that name: put it back until their jobs have ended"
+            f"jobs of {', '.join(sorted(missing))} have not ended, and the clouds file has no "
+            "entry of that name: put it back until they have"
         )
     for provider in clouds:
         try:

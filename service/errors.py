@@ -24,6 +24,7 @@
             ├── Throttled             nothing was done: ask again, more slowly
             ├── ProviderUnavailable   the cloud did not answer or not yet obey: retry next tick
             └── LaunchRefused         this launch can never succeed: give up its key
+                └── LaunchKeyUsed     its machine existed, and has ended
 """
 
 from __future__ import annotations
@@ -142,3 +143,9 @@ class LaunchRefused(CloudError):
     """This launch can never succeed, its key is used up; give up and take a new key."""
 
     label = "refused"
+
+
+class LaunchKeyUsed(LaunchRefused):
+    """The machine of this launch key existed, and is ending or gone; it has cost something."""
+
+    label = "used"

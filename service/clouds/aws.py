@@ -59,6 +59,7 @@ from service.errors import (
     CloudError,
     CloudsFileRefused,
     CredentialsRefused,
+    LaunchKeyUsed,
     LaunchRefused,
     ProviderUnavailable,
     ServiceError,
@@ -389,7 +390,7 @@ def _usable(instance: Instance) -> Instance:
         LaunchRefused: It has, so its key is used up.
     """
     if instance.state in (InstanceState.ENDING, InstanceState.GONE):
-        raise LaunchRefused(f"the machine of launch key {instance.launch_key} has ended")
+        raise LaunchKeyUsed(f"the machine of launch key {instance.launch_key} has ended")
     return instance
 
 

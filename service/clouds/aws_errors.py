@@ -12,6 +12,7 @@ from service.clouds.provider import EndReason
 from service.errors import (
     CloudError,
     CredentialsRefused,
+    LaunchKeyUsed,
     LaunchRefused,
     MachineTypeUnsold,
     OutOfCapacity,
@@ -69,7 +70,7 @@ _ERRORS: Mapping[type[CloudError], tuple[str, ...]] = {
         "UnauthorizedOperation",
         "UnrecognizedClientException",
     ),
-    LaunchRefused: ("IdempotentInstanceTerminated",),
+    LaunchKeyUsed: ("IdempotentInstanceTerminated",),
     ProviderUnavailable: ("InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable"),
 }
 _ERROR_BY_CODE = {code: error for error, codes in _ERRORS.items() for code in codes}

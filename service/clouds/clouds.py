@@ -50,9 +50,15 @@ class Clouds:
         return self._providers.get(THIS_COMPUTER, first)
 
     def find(self, spec: JobSpec) -> Provider | None:
-        """Return the cloud of a job; None if the clouds file has its entry no longer."""
+        """Return the cloud of a job; None if the clouds file has its entry no longer.
+
+        A job that names none was submitted where this computer was the only cloud: it never moves
+        to another one, whose machines may cost far more than it was planned with.
+        """
         named = None if spec.machine is None else spec.machine.cloud
-        return self.default if named is None else self._providers.get(named)
+        if named is not None:
+            return self._providers.get(named)
+        return self.default if len(self._providers) == 1 else self._providers.get(THIS_COMPUTER)
 
     def traits_of(self, spec: JobSpec) -> CloudTraits:
         """Return the traits of a job's cloud; of a cloud without any if its entry is gone."""

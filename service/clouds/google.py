@@ -33,6 +33,7 @@ from service.clouds.provider import CloudTraits, Instance, InstanceState, Launch
 from service.errors import (
     CloudError,
     CredentialsRefused,
+    LaunchKeyUsed,
     LaunchRefused,
     ProviderUnavailable,
     Throttled,
@@ -319,7 +320,7 @@ class GoogleProvider:
                 )
         instance = _instance(shown, zone)
         if instance.state in (InstanceState.ENDING, InstanceState.STOPPED):
-            raise LaunchRefused(f"the machine of {request.launch_key} is {instance.state.value}")
+            raise LaunchKeyUsed(f"the machine of {request.launch_key} is {instance.state.value}")
         self._failed_attempts.pop(request.launch_key, None)
         self._zone_of[instance.provider_id] = zone
         return instance

@@ -29,7 +29,7 @@ import psutil
 from pydantic import BaseModel, ConfigDict
 
 from service.clouds.provider import CloudTraits, Instance, InstanceState, LaunchRequest
-from service.errors import LaunchRefused, OutOfCapacity, ProviderUnavailable
+from service.errors import LaunchKeyUsed, LaunchRefused, OutOfCapacity, ProviderUnavailable
 from service.offers import SeenPrice
 from service.prices import PricedRegion
 from service.settings import Settings
@@ -111,7 +111,7 @@ class LocalProvider:
         if lock is None:
             instance = _instance(machine)
             if instance.state is InstanceState.GONE:
-                raise LaunchRefused(f"the machine of launch key {request.launch_key} is gone")
+                raise LaunchKeyUsed(f"the machine of launch key {request.launch_key} is gone")
             return instance
         with os.fdopen(lock):
             self._spawn(request, machine, lock)

@@ -199,6 +199,16 @@ def unfinished(connection: Connection, most: int) -> list[StoredJob]:
     return [job_of_row(row) for row in connection.execute(ordered)]
 
 
+def has_unfinished_without_cloud(connection: Connection) -> bool:
+    """Whether a job that names no cloud is unfinished: it was submitted for this computer only."""
+    query = (
+        select(jobs.c.id)
+        .join(outcomes, outcomes.c.job == jobs.c.id)
+        .where(outcomes.c.phase.not_in(FINAL_PHASES), jobs.c.spec["machine"].is_(None))
+    )
+    return connection.execute(query.limit(1)).first() is not None
+
+
 def to_reconcile(connection: Connection) -> Sequence[str]:
     """Return the ids of jobs that still have a machine, which costs, then of others not final."""
     with_vms = select(vms.c.job).where(vms.c.state != "gone")

@@ -217,6 +217,8 @@ def spot_to_look_up(connection: Connection) -> list[tuple[Vm, datetime]]:
             vms.c.market == "spot",
             vms.c.provider_id.is_not(None),
             (vms.c.ended_at.is_(None)) | (looked.c.at.is_(None)) | (looked.c.at < vms.c.ended_at),
+            # What a cloud has not told within a day it will not tell.
+            (vms.c.ended_at.is_(None)) | (vms.c.ended_at > func.now() - timedelta(days=1)),
         )
     )
     rows = connection.execute(query).all()

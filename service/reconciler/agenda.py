@@ -243,8 +243,8 @@ def directive_deadlines(state: JobState) -> Iterator[datetime]:
 def limit_deadlines(state: JobState) -> Iterator[datetime]:
     """Yield when the job's time is over, and when its machines have used its money up."""
     limits = state.job.spec.limits
-    if limits.max_time is not None and state.vms:
-        yield state.vms[0].intended_at + timedelta(seconds=limits.max_time)
+    if limits.max_time is not None and state.began_at is not None:
+        yield state.began_at + timedelta(seconds=limits.max_time)
     if limits.max_cost is None or not any(vm.price_per_hour for vm in state.vms if vm.is_alive):
         return
     # What machines cost never falls, so the moment is found by halving.

@@ -29,6 +29,7 @@ class VmChange(Enum):
     END_STOPPED = "it stopped by itself, and its disk is billed until it is ended"
     RETRY_END = "its end was ordered a while ago, or its prepaid time is over, and it still runs"
     MARK_GONE = "gone"
+    MARK_REFUSED = "never started: the cloud certainly refused each ask"
 
 
 def diff_machine(
@@ -78,6 +79,8 @@ def diff_unlisted(
         return VmChange.RETRY_LAUNCH if now >= launch_retry_at(vm) else VmChange.NONE
     if vm.attempted_at is None:
         return VmChange.MARK_GONE  # the cloud was never asked for it
+    if vm.provider_id is None and vm.open_asks == 0:
+        return VmChange.MARK_REFUSED  # each ask was certainly answered with a no
     should_be = vm.attempted_at + (boot if vm.provider_id is None else timedelta(0))
     if now < should_be:
         return VmChange.NONE

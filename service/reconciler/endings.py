@@ -9,11 +9,13 @@ from scavenger.protocol import StopAtMetric, StopRule
 from scavenger.schemas import JobPhase
 from service import ledger
 from service.db.workers import WorkerRow
+from service.errors import LaunchRefused
 from service.reconciler.actions import Action, Finish, Idle, Terminate
 from service.reconciler.timeouts import COMMAND_TIMEOUT
 from service.state.job_state import JobState, current_divergence, diverged_since
 
 TAIL_LINES_SHOWN = 5
+HOPELESS, MAX_HOPELESS = f"{LaunchRefused.label}: ", 5  # refusals that no other place mends
 DIVERGENCE_REMEDY = "look at the data of that iteration, lower the learning rate, or clip gradients"
 
 
@@ -118,6 +120,13 @@ def end_on_failure(state: JobState) -> Action | None:
         tail = "\n".join(vm.tail.splitlines()[-TAIL_LINES_SHOWN:])
         why = f"{vm.id} exited with code {vm.exit_code}; its last lines:\n{tail}"
         return Finish(JobPhase.FAILED, why, vm.exit_code)
+    hopeless = [vm.refusal for vm in state.vms if (vm.refusal or "").startswith(HOPELESS)]
+    if len(hopeless) >= MAX_HOPELESS:
+        return Finish(
+            JobPhase.FAILED,
+            f"the cloud refuses its machines: {str(hopeless[-1]).removeprefix(HOPELESS)}; correct "
+            "the job or the clouds file and submit again",
+        )
     limit, launched = max_launches(state), sum(vm.refusal is None for vm in state.vms)
     if launched > limit:
         return Finish(JobPhase.FAILED, f"{launched} machines {launches_reason(state, limit)}")

@@ -28,6 +28,7 @@ from service.db.vms import Vm
 from service.errors import (
     CloudError,
     CredentialsRefused,
+    LaunchKeyUsed,
     MachineTypeUnsold,
     OutOfCapacity,
     QuotaReached,
@@ -50,6 +51,8 @@ def store_change(
             vms.record_missing(connection, vm.id, listing.answered_at)
         case VmChange.MARK_LISTED:
             vms.record_missing(connection, vm.id, None)
+        case VmChange.MARK_REFUSED:
+            vms.record_refusal(connection, vm.id, found.value, now)
         case VmChange.MARK_GONE:
             # Machines end themselves when their prepaid time does, seen or unseen.
             store_end(connection, vm, now, min(now, vm.prepaid_until + ledger.POWER_OFF_GRACE))
@@ -89,8 +92,10 @@ def store_refusal(
     The answer is certain for its own call. An earlier call without an answer may have made the
     machine all the same: only the lists prove that it did not.
     """
-    if vms.record_certain_answer(connection, vm.id) == 0:
-        vms.record_refusal(connection, vm.id, str(error), now)
+    if isinstance(error, LaunchKeyUsed):
+        vms.record_end_order(connection, vm.id, now)
+    elif vms.record_certain_answer(connection, vm.id) == 0:
+        vms.record_refusal(connection, vm.id, f"{error.label}: {error}", now)
     else:
         vms.record_end_order(connection, vm.id, now)
     short = shortage_of(vm.offer, error, now)
@@ -114,7 +119,9 @@ def shortage_of(offer: Offer, error: CloudError, now: datetime) -> Shortage | No
             place = (offer.zone, offer.machine_type, offer.market)
             return Shortage(cloud, *place, "capacity", str(error), until)
         case QuotaReached():
-            return Shortage(cloud, "", "", offer.market, "quota", str(error), until)
+            # Of a region, but not of all types: clouds count families apart.
+            place = ("", offer.machine_type, offer.market)
+            return Shortage(cloud, *place, "quota", str(error), until)
         case SpotRefused():
             return Shortage(cloud, "", "", "spot", "credentials", str(error), until)
         case CredentialsRefused():

@@ -23,6 +23,7 @@ from scavenger.report import CurveReport
 from service.reconciler.actions import Advise, ChooseConfig, KeepConfig, Replan
 from service.reconciler.directives import shrink_config
 from service.reconciler.endings import counted, has_any_member_finished
+from service.reconciler.places import next_offer, shortage_reason
 from service.reconciler.servers import missing_servers
 from service.state.curves import CurveKey, curve_key
 from service.state.job_state import JobState
@@ -188,9 +189,12 @@ def target_of_choice(state: JobState, chosen: ClusterConfig) -> WantedConfig:
     spec = state.job.spec
     objective = f", objective {spec.objective_text}" if is_searched(spec) else ""
     missing = unaffordable_machines(state, chosen)
-    if not missing:
+    if missing:
+        why = unaffordable_reason(missing)
+    elif is_short_of_machines(state, chosen):
+        why = shortage_reason(state)
+    else:
         return WantedConfig(chosen, f"training on {chosen}{objective}")
-    why = unaffordable_reason(missing)
     config = shrink_config(state, chosen, len(state.unfinished_worker_vms))
     return WantedConfig(config, f"{why}: training on {config}", shortfall_reason=why)
 
@@ -212,6 +216,18 @@ def search_within_cap(
             return ChooseConfig(run, f"{why}, so the search ends {run.why}")
         case ChooseConfig(run):
             return ChooseConfig(run, f"{why}; {run.why}")
+
+
+def is_short_of_machines(state: JobState, config: ClusterConfig) -> bool:
+    """Whether a configuration lacks machines that no place gives now, and the job has others.
+
+    Those would idle, and cost, for as long as that lasts.
+    """
+    vms = state.unfinished_worker_vms
+    missing = config.workers - len(vms)
+    if missing <= 0 or not vms or missing_servers(state) or has_any_member_finished(state):
+        return False
+    return next_offer(state, missing) is None
 
 
 def unaffordable_machines(state: JobState, config: ClusterConfig) -> int:

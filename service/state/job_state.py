@@ -202,11 +202,16 @@ class JobState:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the first machine was intended."""
-        if not self.vms:
+        """Seconds since its first machine was intended that no cloud refused."""
+        if self.began_at is None:
             return 0.0
         end = self.job.finished_at or self.now
-        return max((end - self.vms[0].intended_at).total_seconds(), 0.0)
+        return max((end - self.began_at).total_seconds(), 0.0)
+
+    @property
+    def began_at(self) -> datetime | None:
+        """When its first machine was intended that no cloud refused; None before."""
+        return next((vm.intended_at for vm in self.vms if vm.refusal is None), None)
 
     @property
     def fastest_boot(self) -> timedelta | None:

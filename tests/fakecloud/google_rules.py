@@ -41,6 +41,7 @@ STATUS_OF_OPERATION_ERROR = {
     "RESOURCE_OPERATION_RATE_EXCEEDED": 403,
     "UNSUPPORTED_OPERATION": 400,
 }
+STARTUP_SCRIPT = "startup-script"
 HTTP_ERROR = re.compile(r"(\d{3}) (\w+)")
 FROM_WITHIN = frozenset({Reason.PREPAID, Reason.POWERED_OFF})
 
@@ -120,9 +121,10 @@ def missing(path: str) -> GoogleRefusal:
 
 
 def _environment_of(items: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return what the startup script exports, the time that is paid for among it."""
-    scripts = [item["value"] for item in items if item["key"] == "startup-script"]
-    return exports_of("\n".join(scripts))
+    """Return the startup script and what it exports, the time that is paid for among it."""
+    scripts = [item["value"] for item in items if item["key"] == STARTUP_SCRIPT]
+    script = "\n".join(scripts)
+    return {STARTUP_SCRIPT: script, **exports_of(script)}
 
 
 def _require(is_right: object, field: str, value: object) -> None:

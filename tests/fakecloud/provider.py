@@ -15,6 +15,7 @@ from service.clouds.provider import CloudTraits, Instance, InstanceState, Launch
 from service.errors import (
     CloudError,
     CredentialsRefused,
+    LaunchKeyUsed,
     LaunchRefused,
     OutOfCapacity,
     ProviderUnavailable,
@@ -34,7 +35,7 @@ MEANING: dict[str, type[CloudError]] = {
     "InstanceLimitExceeded": QuotaReached,
     "RequestLimitExceeded": Throttled,
     "UnauthorizedOperation": CredentialsRefused,
-    "IdempotentInstanceTerminated": LaunchRefused,
+    "IdempotentInstanceTerminated": LaunchKeyUsed,
     "InvalidParameterValue": LaunchRefused,
     "MalformedRequest": LaunchRefused,
 }

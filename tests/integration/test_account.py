@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from service.__main__ import check_clouds
 from service.auth.tokens import ControllerKeys
+from service.clouds.clouds import Clouds
 from service.clouds.local import LocalProvider
-from service.db import controllers
-from service.errors import AccountRefused
+from service.db import controllers, jobs
+from service.errors import AccountRefused, CloudsFileRefused
 from service.settings import Settings
+from tests.builders import HERE, NOW, spec
 
 # Developers need the first two, the third may hold a password, and the last is OpenTelemetry's.
 BY_ENVIRONMENT = {"boot_delay", "pg_bin", "database_url", "otlp_endpoint"}
@@ -105,3 +108,13 @@ def test_the_help_of_serve_names_every_setting_but_those_of_the_environment() ->
     named = set(re.findall(r"^  --([a-z-]+)", shown.stdout, re.MULTILINE))
     options = {name.replace("_", "-") for name in Settings.model_fields}
     assert options - named == {name.replace("_", "-") for name in BY_ENVIRONMENT}
+
+
+def test_a_clouds_file_without_the_entry_of_unfinished_jobs_stops_the_start(engine: Engine) -> None:
+    rented = Clouds([LocalProvider(Path("/nowhere"), sys.executable, name="rented")])
+    check_clouds(engine, rented)
+    with engine.begin() as connection:
+        jobs.create(connection, "job_1", spec(), NOW)
+    with pytest.raises(CloudsFileRefused, match="jobs of local have not ended"):
+        check_clouds(engine, rented)
+    check_clouds(engine, HERE)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
 from sqlalchemy import Engine, select
 
+from scavenger.schemas import JobPhase
 from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
 from service.db import controllers, jobs, schema, vms
@@ -24,11 +26,13 @@ from service.errors import (
     QuotaReached,
     Throttled,
 )
+from service.reconciler.endings import MAX_HOPELESS
 from service.reconciler.fleet import Fleet
 from service.reconciler.launches import shortage_of
-from service.reconciler.places import MAX_REFUSALS
+from service.reconciler.places import MAX_REFUSALS, shortage_reason
+from service.reconciler.target import WantedConfig, choose_wanted_config
 from service.reconciler.tick import Reconciler
-from tests.builders import CONTACT, NOW, document, offer, spec
+from tests.builders import CONTACT, NOW, document, offer, snapshot, spec, vm
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.faults import LateRequest, LostResponse, Refused
@@ -288,7 +292,7 @@ def test_the_offer_of_a_launch_stands_in_its_row_before_the_cloud_is_asked(
     [
         (OutOfCapacity("no"), "a", "small", "spot", SHORTAGE_SPAN),
         (MachineTypeUnsold("no"), "a", "small", "spot", UNSOLD_SPAN),
-        (QuotaReached("no"), "", "", "spot", SHORTAGE_SPAN),
+        (QuotaReached("no"), "", "small", "spot", SHORTAGE_SPAN),
         (CredentialsRefused("no"), "", "", "", SHORTAGE_SPAN),
     ],
 )
@@ -324,3 +328,51 @@ def test_which_offers_a_shortage_covers(changes: dict[str, str], expected: bool)
     facts = {"cloud": "fake", "zone": "a", "machine_type": "small", "market": "on_demand"}
     short = Shortage(**{**facts, **changes}, kind="capacity", why="", until=NOW)
     assert short.covers(offer(cloud="fake", zone="a", machine_type="small")) is expected
+
+
+def test_a_launch_that_can_never_succeed_fails_the_job_with_the_clouds_words(
+    region: Region, cloud: FakeCloud
+) -> None:
+    cloud.faults.always("launch", Refused("InvalidParameterValue"))
+    region.submit()
+    for _ in range(20):
+        region.tick(after=1.0)
+    with region.engine.connect() as connection:
+        job = jobs.find(connection, "job_1")
+    assert job is not None
+    assert job.phase is JobPhase.FAILED
+    assert "the cloud refuses its machines: InvalidParameterValue" in job.reason
+    assert cloud.faults.counts()["InvalidParameterValue"] == MAX_HOPELESS
+
+
+def test_a_launch_that_was_only_throttled_is_over_at_once_and_costs_nothing(
+    region: Region, cloud: FakeCloud
+) -> None:
+    cloud.faults.always("launch", Refused("RequestLimitExceeded"))
+    region.submit()
+    for _ in range(10):
+        region.tick(after=3.0)
+    with region.engine.begin() as connection:
+        jobs.request_cancel(connection, "job_1", region.now)
+    for _ in range(4):
+        region.tick(after=1.0)
+    (vm,) = region.rows()
+    assert (vm.state, vm.cost(region.now + timedelta(hours=1))) == ("gone", 0)
+
+
+def test_a_job_trains_on_the_machines_there_are_while_no_place_gives_the_others() -> None:
+    place = offer(cloud="local")
+    short = Shortage("local", "", "", "", "capacity", "sold out", NOW + timedelta(minutes=3))
+    few = snapshot(vms=(vm(1),), places=(place,), shortages=(short,))
+    wanted = choose_wanted_config(few)
+    assert isinstance(wanted, WantedConfig)
+    assert (wanted.config.workers, wanted.shortfall_reason) == (1, shortage_reason(few))
+    many = choose_wanted_config(replace(few, shortages=()))
+    assert isinstance(many, WantedConfig)
+    assert many.config.workers == 2
+
+
+def test_the_time_of_a_job_begins_with_its_first_machine_that_no_cloud_refused() -> None:
+    refused = vm(1, state="gone", refusal="sold out", intended_at=NOW - timedelta(hours=2))
+    assert snapshot(vms=(refused,)).elapsed == 0.0
+    assert snapshot(vms=(refused, vm(2))).elapsed == 60.0

@@ -142,3 +142,10 @@ def test_a_job_whose_entry_is_gone_has_no_place() -> None:
     asked = TWO.complete(spec(machine={"cloud": "rented"}))
     assert NO_TYPE.places_for(asked)
     assert not Clouds([Rented("other", "x")]).places_for(asked)
+
+
+def test_a_job_of_this_computer_never_moves_to_a_rented_one() -> None:
+    assert ONE.find(spec()) is not None, "the only cloud of its controller"
+    assert TWO.find(spec()) is TWO["local"]
+    rented = Clouds([Rented("aws", "p5.48xlarge"), Rented("google", "g2-standard-4")])
+    assert (rented.find(spec()), rented.places_for(spec())) == (None, ())
