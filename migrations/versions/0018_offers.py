@@ -21,8 +21,10 @@ def upgrade():
     op.alter_column("vms", "minimum", server_default=None)
     op.add_column("vms", sa.Column("open_asks", sa.Integer(), nullable=False, server_default="0"))
     op.alter_column("vms", "open_asks", server_default=None)
-    op.execute("UPDATE vms SET open_asks = 1 WHERE state = 'intended' AND attempted_at IS NOT NULL")
+    # Without its number a machine may have been asked for in vain, whether or not its end was ordered.
+    op.execute("UPDATE vms SET open_asks = 1 WHERE state <> 'gone' AND attempted_at IS NOT NULL")
     op.add_column("vms", sa.Column("refusal", sa.Text(), nullable=True))
+    op.add_column("vms", sa.Column("refusal_label", sa.Text(), nullable=True))
     op.add_column("vms", sa.Column("stamp", sa.Text(), nullable=True))
     op.create_check_constraint(
         op.f("ck_vms_market_known"), "vms", "market IN ('on_demand', 'spot')"
@@ -72,5 +74,5 @@ def downgrade():
     op.drop_table("shortages")
     op.drop_constraint(op.f("ck_vms_minimum_finite"), "vms")
     op.drop_constraint(op.f("ck_vms_market_known"), "vms")
-    for name in ("stamp", "refusal", "open_asks", "minimum", *NEW):
+    for name in ("stamp", "refusal_label", "refusal", "open_asks", "minimum", *NEW):
         op.drop_column("vms", name)

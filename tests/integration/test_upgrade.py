@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import timedelta
 from itertools import count
 
 import pytest
@@ -19,6 +20,7 @@ from service.db.database import MIGRATION_SCRIPTS, migrate
 from service.db.step_arrays import to_arrays
 from service.db.telemetry import NewRows
 from service.postgres.server import EmbeddedPostgres
+from service.reconciler.diff import VmChange, diff_machine
 from tests.builders import NOW, directive
 from tests.conftest import run
 from tests.telemetry.source import measured
@@ -138,6 +140,29 @@ def test_a_running_job_goes_on_after_the_upgrade_from_statistics(empty: Engine) 
         assert telemetry.store_rows(connection, fresh, NOW) is not None
         assert telemetry.first_iterations(connection, "j") == {1: 0, 2: 70}
         assert directives.published_without_iterations(connection, "j") == ()
+
+
+@pytest.mark.parametrize("state", ["intended", "ending"])
+def test_a_machine_that_may_have_been_started_before_the_upgrade_stays_so(
+    empty: Engine, state: str
+) -> None:
+    """Without its number it is no refused machine: only the lists prove that it never came."""
+    row = f"""
+    INSERT INTO vms (id, job, role, launch_key, state, price_per_hour, quantum, prepaid,
+        intended_at, attempted_at, orders, prepaid_until)
+    VALUES ('w', 'j', 'worker', 'k', '{state}', 1, 0, 0, now(), now(), 0, now())
+    """
+    with empty.begin() as connection:
+        bring_to(connection, "0017")
+        connection.execute(text(JOB))
+        connection.execute(text(row))
+    migrate(empty)
+    with empty.connect() as connection:
+        (vm,) = vms.of_job(connection, "j")
+    long_ago, boot = NOW - timedelta(hours=1), timedelta(minutes=5)
+    asked = replace(vm, attempted_at=long_ago, missed_at=long_ago + boot)
+    found = diff_machine(asked, None, NOW, timedelta(minutes=1), boot, is_job_over=True)
+    assert found is VmChange.MARK_GONE
 
 
 def test_the_way_back_keeps_what_the_controller_reads(empty: Engine) -> None:
