@@ -100,6 +100,7 @@ def vm(number: int, **changes: Any) -> Vm:
         attempted_at=NOW - timedelta(minutes=1),
         open_asks=1,
         refusal=None,
+        refusal_label=None,
         stamp=None,
         missed_at=None,
         ordered_at=None,

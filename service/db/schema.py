@@ -155,6 +155,7 @@ vms = Table(
     moment_column("attempted_at"),
     Column("open_asks", Integer, nullable=False),
     Column("refusal", Text),
+    Column("refusal_label", Text),
     Column("stamp", Text),
     moment_column("missed_at"),
     moment_column("ordered_at"),

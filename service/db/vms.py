@@ -57,6 +57,7 @@ class Vm:
         open_asks: How often it was asked for without an answer that is known here. Each of them may
             have started it, at any time since.
         refusal: Why the cloud certainly never started it; None where it did, or may have.
+        refusal_label: The label of the cloud's error, where it was told; see `service.errors`.
         stamp: Launch count that it carries in a label, the same whenever it is asked for; None
             before the first time.
         missed_at: Since when the provider's lists do not show it; None while they do.
@@ -85,6 +86,7 @@ class Vm:
     attempted_at: datetime | None
     open_asks: int
     refusal: str | None
+    refusal_label: str | None
     stamp: str | None
     missed_at: datetime | None
     ordered_at: datetime | None
@@ -315,10 +317,12 @@ def record_certain_answer(connection: Connection, vm_id: str) -> int:
     return int(connection.execute(query.returning(vms.c.open_asks)).scalar_one())
 
 
-def record_refusal(connection: Connection, vm_id: str, why: str, now: datetime) -> None:
+def record_refusal(
+    connection: Connection, vm_id: str, why: str, now: datetime, label: str | None = None
+) -> None:
     """Note that the machine certainly was never started: it is gone, and cost nothing."""
     query = update(vms).where(vms.c.id == vm_id, vms.c.state != "gone")
-    connection.execute(query.values(state="gone", refusal=why, ended_at=now))
+    connection.execute(query.values(state="gone", refusal=why, refusal_label=label, ended_at=now))
 
 
 def record_launch(connection: Connection, vm_id: str, provider_id: str) -> None:

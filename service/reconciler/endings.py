@@ -15,7 +15,7 @@ from service.reconciler.timeouts import COMMAND_TIMEOUT
 from service.state.job_state import JobState, current_divergence, diverged_since
 
 TAIL_LINES_SHOWN = 5
-HOPELESS, MAX_HOPELESS = f"{LaunchRefused.label}: ", 5  # refusals that no other place mends
+MAX_HOPELESS = 5  # refusals that no other place mends
 DIVERGENCE_REMEDY = "look at the data of that iteration, lower the learning rate, or clip gradients"
 
 
@@ -120,12 +120,12 @@ def end_on_failure(state: JobState) -> Action | None:
         tail = "\n".join(vm.tail.splitlines()[-TAIL_LINES_SHOWN:])
         why = f"{vm.id} exited with code {vm.exit_code}; its last lines:\n{tail}"
         return Finish(JobPhase.FAILED, why, vm.exit_code)
-    hopeless = [vm.refusal for vm in state.vms if (vm.refusal or "").startswith(HOPELESS)]
+    hopeless = [vm for vm in state.vms if vm.refusal_label == LaunchRefused.label]
     if len(hopeless) >= MAX_HOPELESS:
         return Finish(
             JobPhase.FAILED,
-            f"the cloud refuses its machines: {str(hopeless[-1]).removeprefix(HOPELESS)}; correct "
-            "the job or the clouds file and submit again",
+            f"the cloud refuses its machines: {hopeless[-1].refusal}; correct the job or the "
+            "clouds file and submit again",
         )
     limit, launched = max_launches(state), sum(vm.refusal is None for vm in state.vms)
     if launched > limit:

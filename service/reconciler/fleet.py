@@ -245,7 +245,7 @@ class Fleet:
             if current is None or current.is_ended_or_ending:
                 return None  # this call may have waited for long
             if vm.attempted_at is None and (short := shortage_at(connection, vm, now)) is not None:
-                return vms.record_refusal(connection, vm.id, short.why, now)
+                return vms.record_refusal(connection, vm.id, short.why, now, short.kind)
             stamp = self.launch_counter.count_launch(connection)
             if not ledger.reserve_attempt(connection, vm, cap, now, boot, stamp):
                 vms.record_end_order(connection, vm.id, now)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from scavenger.protocol import Role
 from service import ledger
 from service.clouds.inventory import CloudListing
-from service.clouds.provider import Instance
+from service.clouds.provider import EndReason, Instance
 from service.db import vms
 from service.db.jobs import StoredJob, record_event
 from service.db.shortages import (
@@ -55,7 +55,9 @@ def store_change(
             vms.record_refusal(connection, vm.id, found.value, now)
         case VmChange.MARK_GONE:
             # Machines end themselves when their prepaid time does, seen or unseen.
-            store_end(connection, vm, now, min(now, vm.prepaid_until + ledger.POWER_OFF_GRACE))
+            ended_at = min(now, vm.prepaid_until + ledger.POWER_OFF_GRACE)
+            shown = listing.instances.get(vm.launch_key)
+            store_end(connection, vm, now, ended_at, None if shown is None else shown.reason)
         case _:
             raise AssertionError(f"{found} of {vm.id} has nothing to store")
 
@@ -68,8 +70,14 @@ def store_launch(connection: Connection, vm: Vm, instance: Instance, now: dateti
         record_event(connection, vm.job, now, "vm_launched", f"{vm.id} was started", facts)
 
 
-def store_end(connection: Connection, vm: Vm, now: datetime, ended_at: datetime) -> None:
-    """Store that a machine is gone, with an event that says why and what it cost."""
+def store_end(
+    connection: Connection, vm: Vm, now: datetime, ended_at: datetime, told: EndReason | None
+) -> None:
+    """Store that a machine is gone, with an event that says why and what it cost.
+
+    A cloud may accept a launch and end the machine at once for want of room: that place is not
+    asked for a while, as if it had refused.
+    """
     why = termination_reason(vm, now)
     if why is TerminationReason.TAKEN:
         metrics.PREEMPTIONS.inc()
@@ -81,7 +89,13 @@ def store_end(connection: Connection, vm: Vm, now: datetime, ended_at: datetime)
         "seconds": span.total_seconds(),
         "cost": float(vm.cost(ended_at)),
     }
-    record_event(connection, vm.job, now, "vm_gone", f"{vm.id} is gone: {why}", facts)
+    words = f"{vm.id} is gone: {why}"
+    if told is not None:
+        facts["cloud_reason"] = told.name.lower()
+        words += f"; its cloud says: {told}"
+    record_event(connection, vm.job, now, "vm_gone", words, facts)
+    if told is EndReason.SOLD_OUT:
+        store_shortage(connection, vm.offer, OutOfCapacity(f"{vm.id}: {told}"), now)
 
 
 def store_refusal(
@@ -95,16 +109,23 @@ def store_refusal(
     if isinstance(error, LaunchKeyUsed):
         vms.record_end_order(connection, vm.id, now)
     elif vms.record_certain_answer(connection, vm.id) == 0:
-        vms.record_refusal(connection, vm.id, f"{error.label}: {error}", now)
+        vms.record_refusal(connection, vm.id, str(error), now, error.label)
     else:
         vms.record_end_order(connection, vm.id, now)
-    short = shortage_of(vm.offer, error, now)
-    if short is not None:
-        drop_past(connection, now)
-        record_shortage(connection, short)
-    if short is None or job.waiting is None:  # a job that waits has said that no place gives one
+    is_shortage = store_shortage(connection, vm.offer, error, now)
+    if not is_shortage or job.waiting is None:  # a job that waits has said that no place gives one
         facts = {"vm": vm.id, "reason": error.label, "zone": vm.zone, "market": vm.market}
         record_event(connection, vm.job, now, "launch_refused", f"{vm.id}: {error}", facts)
+
+
+def store_shortage(connection: Connection, offer: Offer, error: CloudError, now: datetime) -> bool:
+    """Store what a refusal says of its place; tell whether it says what concerns other launches."""
+    short = shortage_of(offer, error, now)
+    if short is None:
+        return False
+    drop_past(connection, now)
+    record_shortage(connection, short)
+    return True
 
 
 def shortage_of(offer: Offer, error: CloudError, now: datetime) -> Shortage | None:

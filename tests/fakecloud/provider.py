@@ -11,7 +11,7 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from service.clouds.provider import CloudTraits, Instance, InstanceState, LaunchRequest
+from service.clouds.provider import CloudTraits, EndReason, Instance, InstanceState, LaunchRequest
 from service.errors import (
     CloudError,
     CredentialsRefused,
@@ -24,12 +24,17 @@ from service.errors import (
 )
 from service.offers import SeenPrice
 from tests.fakecloud.cloud import Page
-from tests.fakecloud.machine import Description, Request
+from tests.fakecloud.machine import Description, Reason, Request
 from tests.fakecloud.refusal import Refusal
 
 LAUNCHED, PAGE = TypeAdapter(tuple[Description, ...]), TypeAdapter(Page)
 INSTALLATION, JOB, KEY = "scavenger-installation", "scavenger-job", "scavenger-launch-key"
 SUPERVISOR_COMMAND = ("python", "-m", "worker_agent.supervisor")
+END_REASONS = {
+    Reason.SOLD_OUT: EndReason.SOLD_OUT,
+    Reason.INTERRUPTED: EndReason.TAKEN,
+    Reason.FAILED: EndReason.FAILED,
+}
 MEANING: dict[str, type[CloudError]] = {
     "InsufficientInstanceCapacity": OutOfCapacity,
     "InstanceLimitExceeded": QuotaReached,
@@ -213,4 +218,5 @@ def _instance(machine: Description) -> Instance:
         state=InstanceState(machine.state),
         zone=machine.zone,
         labels=labels,
+        reason=END_REASONS.get(machine.reason) if machine.reason is not None else None,
     )

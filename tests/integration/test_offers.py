@@ -35,7 +35,8 @@ from service.reconciler.tick import Reconciler
 from tests.builders import CONTACT, NOW, document, offer, snapshot, spec, vm
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
-from tests.fakecloud.faults import LateRequest, LostResponse, Refused
+from tests.fakecloud.faults import Interrupted, LateRequest, LostResponse, Refused
+from tests.fakecloud.machine import Reason
 from tests.fakecloud.provider import FakeCloudProvider
 from tests.fakecloud.server import CloudServer
 from tests.fakecloud.settings import Settings
@@ -113,6 +114,20 @@ def test_a_refused_launch_ends_its_key_at_no_cost_and_the_next_zone_is_asked(
     assert (second.state, second.zone, second.open_asks) == ("launched", "b", 1)
     assert second.launch_key != refused.launch_key
     assert [kind for kind, _ in region.told()].count("launch_refused") == 1
+
+
+def test_a_machine_that_ends_at_once_for_want_of_room_is_asked_for_in_the_next_zone(
+    region: Region, cloud: FakeCloud
+) -> None:
+    cloud.faults.next("launch", Interrupted(after=0.0, reason=Reason.SOLD_OUT))
+    region.submit()
+    for _ in range(3):
+        region.tick(after=1.0)
+    assert [vm.zone for vm in region.rows()] == ["a", "b"]
+    assert [told for kind, told in region.told() if kind == "vm_gone"] == [
+        "job_1-w1 is gone: it was not told to end: the cloud took it back, or it broke; its cloud "
+        "says: the cloud had no room for it"
+    ]
 
 
 def test_machines_are_asked_for_where_the_job_has_some(region: Region, cloud: FakeCloud) -> None:
