@@ -156,7 +156,11 @@ def choose_wanted_config(state: JobState) -> WantedConfig | ChooseConfig | KeepC
         return only
     decision = only or running_noise_probe(state) or decide(state.knowledge)
     missing = unaffordable_machines(state, decision.config)
-    return search_within_cap(state, decision, missing) if missing else target_of_decision(decision)
+    if missing:
+        return search_within_cap(state, decision, missing)
+    if isinstance(decision, Probe) and is_short_of_machines(state, decision.config):
+        return target_within_machines(state, decision.config, shortage_reason(state))
+    return target_of_decision(decision)
 
 
 def running_noise_probe(state: JobState) -> Probe | None:
@@ -195,7 +199,12 @@ def target_of_choice(state: JobState, chosen: ClusterConfig) -> WantedConfig:
         why = shortage_reason(state)
     else:
         return WantedConfig(chosen, f"training on {chosen}{objective}")
-    config = shrink_config(state, chosen, len(state.unfinished_worker_vms))
+    return target_within_machines(state, chosen, why)
+
+
+def target_within_machines(state: JobState, wanted: ClusterConfig, why: str) -> WantedConfig:
+    """Train on the machines there are for as long as the others cannot be had."""
+    config = shrink_config(state, wanted, len(state.unfinished_worker_vms))
     return WantedConfig(config, f"{why}: training on {config}", shortfall_reason=why)
 
 

@@ -10,6 +10,7 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import Engine, select
 
+from scavenger.protocol import Directive
 from scavenger.schemas import JobPhase
 from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
@@ -26,13 +27,16 @@ from service.errors import (
     QuotaReached,
     Throttled,
 )
+from service.reconciler.actions import Launch, PublishDirective
 from service.reconciler.endings import MAX_HOPELESS
 from service.reconciler.fleet import Fleet
 from service.reconciler.launches import shortage_of
 from service.reconciler.places import MAX_REFUSALS, shortage_reason
+from service.reconciler.plan import plan
 from service.reconciler.target import WantedConfig, choose_wanted_config
 from service.reconciler.tick import Reconciler
-from tests.builders import CONTACT, NOW, document, offer, snapshot, spec, vm
+from tests.builders import CONTACT, NOW, directive, document, offer, snapshot, spec, vm, worker
+from tests.builders import job as stored
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.faults import Interrupted, LateRequest, LostResponse, Refused
@@ -385,6 +389,27 @@ def test_a_job_trains_on_the_machines_there_are_while_no_place_gives_the_others(
     many = choose_wanted_config(replace(few, shortages=()))
     assert isinstance(many, WantedConfig)
     assert many.config.workers == 2
+
+
+@pytest.mark.parametrize("told", [None, directive(1, 32, purpose="probe")], ids=["new", "probed"])
+def test_a_job_that_searches_trains_on_its_machines_while_no_place_gives_the_others(
+    told: Directive | None,
+) -> None:
+    place = offer(cloud="local")
+    short = Shortage("local", "", "", "", "capacity", "sold out", NOW + timedelta(minutes=3))
+    searching = snapshot(
+        job=stored(spec=spec(limits={"max_cost": "1 USD", "workers": "2..2", "batch": [32, 128]})),
+        vms=(vm(1),),
+        workers=(worker(1, generation=0 if told is None else 1),),
+        directive=told,
+        places=(place,),
+        shortages=(short,),
+    )
+    action = plan(searching)
+    assert isinstance(action, PublishDirective), action
+    assert (action.directive.config.workers, action.directive.purpose) == (1, "train")
+    assert shortage_reason(searching) in action.why
+    assert isinstance(plan(replace(searching, shortages=())), Launch)
 
 
 def test_the_time_of_a_job_begins_with_its_first_machine_that_no_cloud_refused() -> None:
