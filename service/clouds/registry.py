@@ -19,7 +19,7 @@ from scavenger.job.parser import DocumentPath, Positions, problem_at, scan_yaml,
 from scavenger.job.validation import expected_words
 from service.clouds.clouds import Clouds
 from service.clouds.provider import Provider
-from service.errors import CloudsFileRefused
+from service.errors import CloudsFileRefused, CredentialsRefused
 from service.settings import Settings
 
 PROVIDERS: dict[str, str] = {
@@ -85,7 +85,7 @@ def read_clouds_file(path: Path, settings: Settings) -> list[Provider]:
         except ValidationError as error:
             found = entry_problems(name, entry["provider"], error, document.positions)
             raise CloudsFileRefused("\n".join([f"{path} cannot be used:", *found])) from error
-        except CloudsFileRefused as error:
+        except (CloudsFileRefused, CredentialsRefused) as error:
             where = problem_at(("clouds", name), str(error), document.positions)
             raise CloudsFileRefused(f"{path} cannot be used:\n{where}") from error
     return opened
@@ -152,6 +152,9 @@ def entry_problems(
             case "value_error":
                 what = str(each["ctx"]["error"])
             case kind:
-                wanted = expected_words(kind, each.get("ctx", {}))
-                what = f"must be {wanted}, got {show_value(each['input'])}"
+                value, said = show_value(each["input"]), fields[str(each["loc"][0])].description
+                what = f"{value} does not fit: {said}"
+                if kind.endswith("_type") or kind.startswith(("greater", "less")):
+                    wanted = expected_words(kind, each.get("ctx", {}))
+                    what = f"must be {wanted}, got {value}: {said}"
         yield str(problem_at(path, what, positions))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from pydantic.fields import FieldInfo
 
+from service.clouds.aws_entry import AwsEntry
 from service.clouds.clouds import Clouds
+from service.clouds.google_entry import GoogleEntry
 from service.clouds.local import LocalProvider
 from service.clouds.provider import CloudTraits
 from service.clouds.registry import open_clouds
@@ -66,6 +70,56 @@ def test_a_wrong_file_is_refused_with_line_and_advice(
         read(tmp_path, text)
     assert "clouds.yaml cannot be used" in str(caught.value)
     assert "abc" not in str(caught.value)
+
+
+AWS = {
+    "region": "eu-central-1",
+    "subnets": {"eu-central-1a": "subnet-0a1b2c3d"},
+    "security_group": "sg-0a1b2c3d",
+    "image": "ami-0a1b2c3d4e5f60718",
+}
+GOOGLE = {
+    "project": "training-4711",
+    "region": "europe-west3",
+    "zones": ["europe-west3-a"],
+    "subnetwork": "workers",
+    "image": "projects/training-4711/global/images/worker",
+}
+WRONG = ("i", "", -1, 0.5, [], {}, [1], {"a": 1}, None, True)
+
+
+def refusal_of(tmp_path: Path, entry: dict[str, object]) -> str:
+    """Return what is said of an entry; nothing of one that fits."""
+    try:
+        read(tmp_path, json.dumps({"clouds": {"x": entry}}))
+    except CloudsFileRefused as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+@pytest.mark.parametrize(
+    ("provider", "entry", "fields"),
+    [("aws", AWS, AwsEntry.model_fields), ("google", GOOGLE, GoogleEntry.model_fields)],
+    ids=["aws", "google"],
+)
+def test_a_value_that_does_not_fit_is_explained_by_what_its_key_means(
+    tmp_path: Path,
+    provider: str,
+    entry: dict[str, object],
+    fields: dict[str, FieldInfo],
+    wrong: object,
+) -> None:
+    keys = [key for key, field in fields.items() if not field.exclude]
+    said = {key: refusal_of(tmp_path, {**entry, "provider": provider, key: wrong}) for key in keys}
+    assert any(said.values())
+    for key, words in said.items():
+        assert (
+            not words
+            or (f"clouds.x.{key}" in words and str(fields[key].description) in words)
+            or "is not in region" in words
+            or "could not be found" in words
+        ), words
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
