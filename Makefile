@@ -5,10 +5,13 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-server demo test test-slow check fuzz-agent sweep-worlds chaos crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud telemetry bench-large-batch paper clean
+.PHONY: bench-server demo demo-aws test test-slow check fuzz-agent sweep-worlds chaos crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
+
+demo-aws: $(READY)  ## The same job on machines of a stand-in for EC2 on this computer; Linux only
+	@$(BIN)/python -m tests.machines
 
 test: $(READY)  ## All checks, and all tests but the slow ones, on two cores
 	@$(MAKE) --no-print-directory check > .venv/check.log 2>&1 & checks=$$!; \

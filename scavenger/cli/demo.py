@@ -96,11 +96,11 @@ def run_demo(terminal: Terminal, client: Client, spec: JobSpec) -> ExitCode:
     jobs: list[str] = []
     try:
         terminal.stdout.print(Text(PROLOGUE))
-        first, first_curve = run_job(terminal, client, spec, jobs)
+        first, first_curve = run_job(terminal, client, spec, jobs, "The first job")
         terminal.stdout.print(render_first_job(first, first_curve, width=terminal.stdout.width))
         if exit_code_of_job(first) is not ExitCode.SUCCESS:
             return report_failure(terminal, first)
-        second, second_curve = run_job(terminal, client, spec, jobs)
+        second, second_curve = run_job(terminal, client, spec, jobs, "The second job")
         terminal.stdout.print(render_second_job(first, second, first_curve, second_curve))
         if exit_code_of_job(second) is not ExitCode.SUCCESS:
             return report_failure(terminal, second)
@@ -110,13 +110,12 @@ def run_demo(terminal: Terminal, client: Client, spec: JobSpec) -> ExitCode:
 
 
 def run_job(
-    terminal: Terminal, client: Client, spec: JobSpec, jobs: list[str]
+    terminal: Terminal, client: Client, spec: JobSpec, jobs: list[str], which: str
 ) -> tuple[JobView, CurveView]:
     """Run the job to its end and show it; its id is added to ``jobs`` at once, for the clean-up."""
     job = client.submit(json.dumps(spec.document()), "json")
     jobs.append(job.id)
-    nth = "first" if len(jobs) == 1 else "second"
-    title = f"The {nth} job, {job.name}, to {spec.target_text}"
+    title = f"{which}, {job.name}, to {spec.target_text}"
     terminal.stdout.print(Text(f"\n{title}", "bold"))
     ended = show_updates(terminal, poll_job(client, job.id, terminal.pause), OutputFormat.TABLE)
     return ended, client.get_curve(job.id)
@@ -197,8 +196,15 @@ START_POLL_INTERVAL = 0.1
 
 
 @contextmanager
-def run_controller(home: Path, pause: Callable[[float], None]) -> Iterator[ConnectionProfile]:
+def run_controller(
+    home: Path, pause: Callable[[float], None], *options: str
+) -> Iterator[ConnectionProfile]:
     """Run a controller in a directory, and stop it on every way out.
+
+    Args:
+        home: The directory.
+        pause: Sleeps for a number of seconds.
+        options: Further options of the controller.
 
     Raises:
         ControllerStartFailed: It did not start; the error has the end of its log.
@@ -207,7 +213,7 @@ def run_controller(home: Path, pause: Callable[[float], None]) -> Iterator[Conne
     before = file_version(home / CONNECTION_FILE)
     with (home / CONTROLLER_LOG_FILE).open("wb") as log:
         process = subprocess.Popen(
-            module_command("service", "--port", "0", "--home", str(home)),
+            module_command("service", "--port", "0", "--home", str(home), *options),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

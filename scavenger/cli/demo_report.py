@@ -49,7 +49,8 @@ def render_first_job(job: JobView, curve: CurveView, *, width: int) -> Renderabl
     )
 
 
-def _render_heading(number_of: int, title: str) -> RenderableType:
+def render_heading(number_of: int, title: str) -> RenderableType:
+    """Render the heading of a section."""
     return Group(Text(), Text(f"{number_of}  {title}", "bold"))
 
 
@@ -57,21 +58,21 @@ def probes_section(curve: CurveView) -> list[RenderableType]:
     """Report the probes."""
     if not curve.probes:
         title = "Nothing was probed: a stored model was reused"
-        return [_render_heading(1, title), indent(plain_text(curve.source))]
+        return [render_heading(1, title), indent(plain_text(curve.source))]
     seconds = sum(probe.seconds for probe in curve.probes)
     cost = sum(probe.cost for probe in curve.probes)
     probes = f"{pluralize(len(curve.probes), 'probe')} of {pluralize(len(curve.points), 'choice')}"
     title = f"While it trained, {probes} took {format_seconds(seconds)} and {format_dollars(cost)}"
-    return [_render_heading(1, title), render_probes(curve.probes)]
+    return [render_heading(1, title), render_probes(curve.probes)]
 
 
 def curve_section(curve: CurveView, width: int) -> list[RenderableType]:
     """Report the equations and the curve that follows from them."""
     if not curve.points:
-        return [_render_heading(2, "No curve: too little was measured")]
+        return [render_heading(2, "No curve: too little was measured")]
     laws = [] if curve.laws is None else curve_equations(curve.laws, curve.points)
     return [
-        _render_heading(2, "What was measured gives laws, and the laws a curve of cost and time"),
+        render_heading(2, "What was measured gives laws, and the laws a curve of cost and time"),
         render_facts(laws),
         Text(),
         render_plot(curve, width=min(width, 100)),
@@ -83,7 +84,7 @@ def curve_section(curve: CurveView, width: int) -> list[RenderableType]:
 def choice_section(curve: CurveView) -> list[RenderableType]:
     """Report the choice and its reason."""
     return [
-        _render_heading(3, f"Chosen: {format_config(curve.chosen)}"),
+        render_heading(3, f"Chosen: {format_config(curve.chosen)}"),
         indent(plain_text(curve.why)),
     ]
 
@@ -97,12 +98,12 @@ def resizes_section(curve: CurveView) -> list[RenderableType]:
     """Report the resizes."""
     changes = [resize for resize in curve.resizes if resize.before is not None]
     if not changes:
-        return [_render_heading(4, "It never had to change its configuration")]
+        return [render_heading(4, "It never had to change its configuration")]
     pauses = [resize.pause for resize in changes if resize.pause is not None]
     lost = sum(resize.iterations_lost or 0 for resize in changes)
     paused = f", {format_seconds(sum(pauses))} of pause" if pauses else ""
     title = f"{pluralize(len(changes), 'resize')} while it ran{paused}, {lost} iterations lost"
-    return [_render_heading(4, title), render_resizes(changes)]
+    return [render_heading(4, title), render_resizes(changes)]
 
 
 def outcome_section(job: JobView, curve: CurveView) -> list[RenderableType]:
@@ -251,7 +252,7 @@ def render_second_job(
     ]
     facts = [("search", second.search), ("outcome", f"{second.phase.value}: {second.reason}")]
     return Group(
-        _render_heading(6, title), render_facts(facts), Text(), ResponsiveTable(columns, rows)
+        render_heading(6, title), render_facts(facts), Text(), ResponsiveTable(columns, rows)
     )
 
 

@@ -189,7 +189,7 @@ class ControllerStartFailed(CommandError):
     """The controller of a command ended or never answered; read its last lines."""
 
     exit_code = ExitCode.SERVER
-    remedy = "try again: scavenger demo"
+    remedy = "start the demo again"
 
     def __init__(self, what: str, tail: str) -> None:
         self.tail = tail

@@ -258,13 +258,18 @@ def render_events(events: Iterable[EventView], since: datetime | None = None) ->
 
 def render_event(event: EventView, since: datetime | None = None) -> RenderableType:
     """Render one event: time, kind and message."""
+    at = event.at
+    moment = f"{at:%H:%M:%S}" if since is None else f"{(at - since).total_seconds():+7.1f}s"
+    return render_moment(moment, event.kind, event.message)
+
+
+def render_moment(moment: str, kind: str, message: str) -> RenderableType:
+    """Render what happened at a moment, in the columns of a list of events."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True, min_width=8)
     grid.add_column(style="cyan", no_wrap=True, min_width=9)
     grid.add_column(overflow="fold")
-    at = event.at
-    moment = f"{at:%H:%M:%S}" if since is None else f"{(at - since).total_seconds():+7.1f}s"
-    grid.add_row(moment, plain_text(event.kind), plain_text(event.message))
+    grid.add_row(moment, plain_text(kind), plain_text(message))
     return grid
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
+import re
 import signal
 import subprocess
 import sys
@@ -122,10 +122,7 @@ class Computer:
 
     def processes(self) -> Iterator[psutil.Process]:
         """Yield the processes that run on it, those of the timer among them."""
-        for process in psutil.process_iter():
-            with suppress(ProcessLookupError, psutil.Error):
-                if self.process is not None and os.getsid(process.pid) == self.process.pid:
-                    yield process
+        return processes_of(self.root)
 
     def timer(self) -> psutil.Process | None:
         """Return the dead man's timer: the copy of the script that ignores SIGTERM."""
@@ -153,6 +150,19 @@ class Computer:
             running = [kill(process) for process in self.processes()]
             self.process.poll()
         self.process.wait()
+
+
+def processes_of(directory: Path) -> Iterator[psutil.Process]:
+    """Yield the processes whose environment or command line names a directory.
+
+    A session or a parent is left by a process that wants to; its environment stays.
+    """
+    name = re.compile(rf"{re.escape(str(directory))}(/|$|[\0:])")
+    for process in psutil.process_iter():
+        with suppress(OSError, psutil.Error):
+            told = Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="replace")
+            if name.search(told) or any(map(name.search, process.cmdline())):
+                yield process
 
 
 def kill(process: psutil.Process) -> bool:

@@ -71,6 +71,13 @@ def open_lab() -> Iterator[Lab]:
         yield NamespaceLab(stack) if has_namespaces() else LoopbackLab(stack)
 
 
+@contextmanager
+def open_loopback() -> Iterator[Lab]:
+    """Open the network that every computer allows."""
+    with ExitStack() as stack:
+        yield LoopbackLab(stack)
+
+
 def has_namespaces() -> bool:
     """Tell whether this user may make namespaces and networks in them."""
     try:
@@ -112,7 +119,11 @@ class NamespaceLab:
         inside = [sys.executable, "-m", "tests.machines.inside", str(theirs.fileno())]
         with theirs:
             holder = subprocess.Popen(
-                ["unshare", "-Urnm", *inside], pass_fds=[theirs.fileno()], cwd=PROJECT
+                ["unshare", "-Urnm", *inside],
+                pass_fds=[theirs.fileno()],
+                cwd=PROJECT,
+                # Ctrl-C must not take the network away before the computers in it are off.
+                start_new_session=True,
             )
         self.stack.callback(holder.wait)
         self.stack.callback(holder.kill)

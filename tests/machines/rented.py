@@ -6,18 +6,25 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from tests.fakecloud.cloud import FakeCloud
-from tests.fakecloud.hooks import Hooks
+from tests.fakecloud.hooks import Hook, Hooks
 from tests.fakecloud.machine import Machine
 from tests.machines.computer import IMAGE_MODULES, Computer
 from tests.machines.lab import Lab
 from tests.machines.metadata import Kind
 
 
+def ignore(machine: Machine) -> None:
+    """Do nothing about a machine."""
+
+
 @dataclass
 class RentedComputers:
     """Boots computers as a fake cloud's hooks tell; one that powers itself off tells the cloud.
+
+    It is a context manager: when it is left, every computer is off and no further one boots.
 
     Attributes:
         cloud: Its machines end when their computers do.
@@ -26,6 +33,8 @@ class RentedComputers:
         kind: Whose metadata they find.
         script_of: Returns the start-up script that a machine was launched with.
         modules: What their image brings for Python.
+        began: Called before the computer of a machine boots.
+        ended: Called when the computer of a machine is off.
     """
 
     cloud: FakeCloud
@@ -34,15 +43,34 @@ class RentedComputers:
     kind: Kind
     script_of: Callable[[Machine], str]
     modules: Sequence[str] | None = IMAGE_MODULES
+    began: Hook = ignore
+    ended: Hook = ignore
     computers: dict[str, Computer] = field(default_factory=dict)
+    _is_closed: bool = False
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def __enter__(self) -> Self:
+        self.attach()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A thread of the door may be booting a computer right now, which must not be forgotten.
+        with self._turn:
+            self._is_closed = True
+        for computer in self.computers.values():
+            computer.unplug()
 
     def attach(self) -> None:
         """Hear of the machines that begin from now on."""
         self.cloud.hooks = Hooks(self._begin, self._end)
 
     def _begin(self, machine: Machine) -> None:
-        computer = self.computers[machine.id] = Computer(self.root / machine.id, self.modules)
-        self.lab.boot(computer, self.script_of(machine), self.kind, machine.id)
+        with self._turn:
+            if self._is_closed:
+                return
+            self.began(machine)
+            computer = self.computers[machine.id] = Computer(self.root / machine.id, self.modules)
+            self.lab.boot(computer, self.script_of(machine), self.kind, machine.id)
         threading.Thread(target=self._watch, args=(machine.id, computer), daemon=True).start()
 
     def _watch(self, machine: str, computer: Computer) -> None:
@@ -53,3 +81,4 @@ class RentedComputers:
 
     def _end(self, machine: Machine) -> None:
         self.computers[machine.id].unplug()
+        self.ended(machine)
