@@ -46,8 +46,10 @@ from service.clouds.aws_prices import (
     product_filters,
     spot_filters,
 )
+from service.clouds.aws_store import AwsObjectStore
 from service.clouds.boot import render_boot_script
 from service.clouds.labels import OWNER_LABEL
+from service.clouds.object_store import ObjectStore
 from service.clouds.provider import (
     LABEL_KEY_PATTERN,
     CloudTraits,
@@ -102,6 +104,16 @@ _CONFIG = Config(
     max_pool_connections=32,
     user_agent_extra="scavenger",
 )
+# With a checksum of the SDK's choice, a machine would have to send one that it does not know.
+_BUCKET_CONFIG = _CONFIG.merge(
+    Config(
+        signature_version="s3v4",
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={"addressing_style": "virtual", "us_east_1_regional_endpoint": "regional"},
+    )
+)
+_LOCAL_BUCKET_CONFIG = _BUCKET_CONFIG.merge(Config(s3={"addressing_style": "path"}))
 
 
 class AwsProvider:
@@ -117,6 +129,9 @@ class AwsProvider:
         self.name = name
         self._entry, self._ec2 = entry, clients["ec2"]
         self._ssm, self._sts, self._pricing = clients["ssm"], clients["sts"], clients["pricing"]
+        self.object_store: ObjectStore | None = None
+        if entry.checkpoints is not None:
+            self.object_store = AwsObjectStore(clients["s3"], entry.checkpoints, _translated)
         self._root_devices: dict[str, str] = {}
         self._images: dict[str, str] = {}
 
@@ -150,6 +165,7 @@ class AwsProvider:
             max_boot_seconds=300.0,
             list_interval_seconds=5.0,
             minimum_billed_seconds=60.0,
+            is_rented=True,
             priced=PricedRegion(
                 "aws",
                 self._entry.region,
@@ -343,13 +359,21 @@ def open_clients(entry: AwsEntry) -> Mapping[str, Any]:
     """Return the SDK's clients of an account in a region, by service."""
     endpoint = None if entry.endpoint is None else str(entry.endpoint)
     session = boto3.Session(profile_name=entry.profile, region_name=entry.region)
-    return {
+    clients = {
         service: session.client(service, region_name=region, endpoint_url=endpoint, config=_CONFIG)
         for service, region in (
             *((service, entry.region) for service in ("ec2", "ssm", "sts")),
             ("pricing", pricing_region(entry.region)),
         )
     }
+    if entry.checkpoints is not None:
+        place = entry.checkpoints.endpoint or entry.endpoint
+        clients["s3"] = session.client(
+            "s3",
+            endpoint_url=None if place is None else str(place),
+            config=_BUCKET_CONFIG if place is None else _LOCAL_BUCKET_CONFIG,
+        )
+    return clients
 
 
 @contextmanager

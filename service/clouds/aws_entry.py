@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, field_validator, model_validator
 
 from scavenger.client.client import is_loopback
+from service.clouds.object_store import BucketEntry
 
 _Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z0-9]+)+$")]
 _Subnet = Annotated[str, Field(pattern=r"^subnet-[0-9a-z]+$")]
@@ -48,6 +49,9 @@ class AwsEntry(BaseModel):
 
     public_address: bool = False
     """Give machines a public address; without one their subnets need another way out."""
+
+    checkpoints: BucketEntry | None = None
+    """Bucket of S3 in this region for checkpoints. Default: they stay on the machines."""
 
     endpoint: HttpUrl | None = Field(default=None, exclude=True, repr=False)
     """Where the APIs are served instead; only one on this computer is called without TLS."""

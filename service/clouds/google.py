@@ -28,7 +28,9 @@ from service.clouds.google_entry import GoogleEntry
 from service.clouds.google_errors import call_error, launch_error, operation_error
 from service.clouds.google_machine import GOOGLE_JOB_LABEL, GOOGLE_NAME_PREFIX, machine_of
 from service.clouds.google_prices import newest_spot_price, spot_price_question
+from service.clouds.google_store import GoogleObjectStore
 from service.clouds.labels import OWNER_LABEL, SIGNATURE_LABEL
+from service.clouds.object_store import ObjectStore
 from service.clouds.provider import CloudTraits, Instance, InstanceState, LaunchRequest
 from service.errors import (
     CloudError,
@@ -87,6 +89,9 @@ class GoogleProvider:
     ) -> None:
         self.name = name
         self._entry, self._wait, self._stopwatch = entry, wait, stopwatch
+        self.object_store: ObjectStore | None = None
+        if entry.checkpoints is not None:
+            self.object_store = GoogleObjectStore(entry.checkpoints)
         self._opened: list[Any] = []
         self._zone_of: dict[str, str] = {}
         self._failed_attempts: dict[str, int] = {}
@@ -113,6 +118,7 @@ class GoogleProvider:
             max_boot_seconds=300.0,
             list_interval_seconds=5.0,
             minimum_billed_seconds=60.0,
+            is_rented=True,
             priced=PricedRegion(
                 "google",
                 self._entry.region,

@@ -7,6 +7,7 @@ import re
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, field_validator, model_validator
 
 from scavenger.client.client import is_loopback
+from service.clouds.object_store import BucketEntry
 
 
 class GoogleEntry(BaseModel):
@@ -47,6 +48,9 @@ class GoogleEntry(BaseModel):
 
     public_address: bool = False
     """Give machines a public address; without one their subnetwork needs another way out."""
+
+    checkpoints: BucketEntry | None = None
+    """Bucket of Cloud Storage for checkpoints. Default: they stay on the machines."""
 
     endpoint: HttpUrl | None = Field(default=None, exclude=True, repr=False)
     """Where the API is served instead; only one on this computer is called without credentials."""

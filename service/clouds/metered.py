@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal
 
 from scavenger.schemas import PriceView
+from service.clouds.object_store import HasObjectStore, ObjectStore
 from service.clouds.provider import Instance, LaunchRequest, PriceSource, Provider
 from service.errors import CloudError, LaunchRefused
 from service.observability import metrics
@@ -25,6 +26,9 @@ class MeteredProvider:
         self.provider = provider
         # None of these changes while a controller runs.
         self.name, self.traits = provider.name, provider.traits
+        self.object_store: ObjectStore | None = None
+        if isinstance(provider, HasObjectStore):
+            self.object_store = provider.object_store
 
     @property
     def account(self) -> str:

@@ -189,6 +189,7 @@ class CloudTraits:
             clock. How long the call itself may take is among them.
         list_interval_seconds: Least time between two lists: clouds refuse callers that list often.
         minimum_billed_seconds: What a machine is billed at least.
+        is_rented: Whether machines are other computers, whose disks end with them.
         priced: Where prices of its machines are found, and what is billed beside each.
     """
 
@@ -200,6 +201,7 @@ class CloudTraits:
     max_boot_seconds: float = 0.0
     list_interval_seconds: float = 0.0
     minimum_billed_seconds: float = 0.0
+    is_rented: bool = False
     priced: PricedRegion = field(default_factory=PricedRegion)
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ from scavenger.errors import InvalidDocument
 from scavenger.job.parser import DocumentPath, Positions, problem_at, scan_yaml, show_value
 from scavenger.job.validation import expected_words
 from service.clouds.clouds import Clouds
+from service.clouds.object_store import BucketEntry
 from service.clouds.provider import Provider
 from service.errors import CloudsFileRefused, CredentialsRefused
 from service.settings import Settings
@@ -28,6 +29,7 @@ PROVIDERS: dict[str, str] = {
     "google": "service.clouds.google:GoogleProvider",
 }
 
+BUCKET_KEY = "checkpoints"
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,40}")
 CREDENTIAL = re.compile("secret|token|passw|credential|access_?key|private_?key|key_?id", re.I)
 CREDENTIALS_ADVICE = (
@@ -140,15 +142,19 @@ def entry_problems(
     name: str, provider: str, error: ValidationError, positions: Positions
 ) -> Iterable[str]:
     """Yield what a provider does not accept of its entry, each with line and remedy."""
-    fields = pkgutil.resolve_name(PROVIDERS[provider]).Entry.model_fields
-    keys = ", ".join(["provider", *(key for key, field in fields.items() if not field.exclude)])
+    model = pkgutil.resolve_name(PROVIDERS[provider]).Entry
     for each in error.errors(include_url=False):
         path: DocumentPath = ("clouds", name, *each["loc"])
+        keys = f"the keys of provider {provider} are provider, {keys_of(model)}"
+        if each["loc"][0] == BUCKET_KEY:
+            keys = f"the keys of a bucket are {keys_of(BucketEntry)}"
         match each["type"]:
             case "extra_forbidden":
-                what = f"unknown key: the keys of provider {provider} are {keys}"
+                what = f"unknown key: {keys}"
             case "missing":
-                what = f"is missing: the keys of provider {provider} are {keys}"
+                what = f"is missing: {keys}"
+            case "model_type":
+                what = f"must be a mapping, got {show_value(each['input'])}: {keys}"
             case "value_error":
                 what = str(each["ctx"]["error"])
             case kind:
@@ -158,3 +164,8 @@ def entry_problems(
                     wanted = expected_words(kind, each.get("ctx", {}))
                     what = f"must be {wanted}, got {value}: {said}"
         yield str(problem_at(path, what, positions))
+
+
+def keys_of(model: type[BaseModel]) -> str:
+    """Return the keys that the documentation knows."""
+    return ", ".join(key for key, field in model.model_fields.items() if not field.exclude)

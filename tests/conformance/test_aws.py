@@ -404,6 +404,11 @@ PAGE = DOCS / "clouds.md"
         ),
         ("    disk_gib: many", r"line 8, column 5: clouds.aws-frankfurt.disk_gib: must be .*many"),
         ("    aws_access_key_id: id", "line 8, column 5: .*credentials do not belong"),
+        ("    checkpoints: s3://kept", "line 8, column 5: .*checkpoints: must be a mapping, got"),
+        ("    checkpoints: {}", "checkpoints.bucket: is missing: .* a bucket are bucket, prefix"),
+        ("    checkpoints: {bucket: kept, secret: 1}", "checkpoints.secret: unknown key"),
+        ("    checkpoints: {bucket: Kept}", 'checkpoints.bucket: must be .*, got "Kept"'),
+        ("    checkpoints: {bucket: kept, prefix: ../x}", "checkpoints.prefix: must be"),
     ],
 )
 def test_the_entry_of_the_docs_opens_and_a_wrong_line_is_named(
