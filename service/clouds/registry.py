@@ -142,12 +142,13 @@ def entry_problems(
     name: str, provider: str, error: ValidationError, positions: Positions
 ) -> Iterable[str]:
     """Yield what a provider does not accept of its entry, each with line and remedy."""
-    model = pkgutil.resolve_name(PROVIDERS[provider]).Entry
     for each in error.errors(include_url=False):
         path: DocumentPath = ("clouds", name, *each["loc"])
+        model: type[BaseModel] = pkgutil.resolve_name(PROVIDERS[provider]).Entry
         keys = f"the keys of provider {provider} are provider, {keys_of(model)}"
         if each["loc"][0] == BUCKET_KEY:
             keys = f"the keys of a bucket are {keys_of(BucketEntry)}"
+            model = BucketEntry if len(each["loc"]) > 1 else model
         match each["type"]:
             case "extra_forbidden":
                 what = f"unknown key: {keys}"
@@ -158,7 +159,8 @@ def entry_problems(
             case "value_error":
                 what = str(each["ctx"]["error"])
             case kind:
-                value, said = show_value(each["input"]), fields[str(each["loc"][0])].description
+                named = each["loc"][1 if model is BucketEntry else 0]
+                value, said = show_value(each["input"]), model.model_fields[str(named)].description
                 what = f"{value} does not fit: {said}"
                 if kind.endswith("_type") or kind.startswith(("greater", "less")):
                     wanted = expected_words(kind, each.get("ctx", {}))
