@@ -108,6 +108,7 @@ def dump_json(document: object) -> str:
 
 
 Cell = str | Text
+WIDEST_LETTER = 2  # cells that a letter may take; a narrower column cannot show it
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ def minimum_width(column: Column, natural: int) -> int:
     """Return the width that a column needs at least, given the width of its widest cell."""
     if column.min_width is None:
         return natural
-    return min(natural, max(column.min_width, cell_len(column.title)))
+    return min(natural, max(column.min_width, cell_len(column.title), WIDEST_LETTER))
 
 
 def distribute_width(
