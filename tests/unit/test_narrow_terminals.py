@@ -178,7 +178,7 @@ def test_the_least_important_column_leaves_first_and_none_before_it_must(
 
 
 @given(any_tables(), st.integers(10, 200))
-@example(ResponsiveTable([Column("A", min_width=1), Column("AAAAAAA")], [("々", "")], gap=1), 10)
+@example(ResponsiveTable([Column("A", min_width=1), Column("AAAAAAAA")], [("々", "")], gap=1), 10)
 def test_what_is_shown_is_whole(table: ResponsiveTable, width: int) -> None:
     widths = table.fit(width)
     total = sum(widths.values()) + table.gap * (len(widths) - 1)
